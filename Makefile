@@ -1,0 +1,60 @@
+# Needed beforehand: Python 3.11 or newer, and make. Each target makes .venv when it is missing.
+
+PYTHON ?= python3
+BIN := .venv/bin
+CONTRACT ?= ../shared/contract
+WORKERS ?= 2
+# Examples of each property test: dev 200, ci 2,000, fuzz 100,000; any other number: FOLDLINE_EXAMPLES=5000 make unit
+PROFILE ?= ci
+POLICIES ?= autopilot,sliding,checkpoint,layered,confirm,balanced,cost,quality,economical
+WINDOW ?= 16000
+# To replay one of them: make demo SESSIONS=examples/sessions/NAME.json.gz
+SESSIONS ?= $(sort $(wildcard examples/sessions/*.json.gz))
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint types unit contract fuzz bench format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z.]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+
+# Its time is set back first and forward last, so that an install that broke off is done again.
+.venv: pyproject.toml constraints.txt ## the environment of all targets
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	@touch -t 197001020000 .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,exact]'
+	@touch .venv
+
+demo: .venv ## replay the example sessions under every policy; build/replay.html is the page
+	@mkdir -p build
+	$(BIN)/foldline replay $(SESSIONS) --policy $(POLICIES) --window $(WINDOW) --html build/replay.html
+
+test: lint types unit contract ## all that must hold before a change is taken
+
+lint: .venv ## ruff: rules and form
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv ## mypy, strict
+	$(BIN)/mypy --strict src tests
+
+unit: .venv ## the project's tests, the examples of README.md and docs/ among them
+	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=$(PROFILE)
+
+contract: .venv ## the black-box contract, where there is one, on the built wheel
+	@bash tools/contract.sh '$(CONTRACT)'
+
+fuzz: .venv ## the property tests with 100,000 examples each
+	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz -m hypothesis
+
+bench: .venv ## milliseconds per turn on long sessions
+	$(BIN)/python tools/bench_turns.py
+
+format: .venv ## put the code into the house form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what the other targets made
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

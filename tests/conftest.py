@@ -1,0 +1,24 @@
+"""How many examples the property tests run.
+
+Profiles, chosen with pytest's --hypothesis-profile: `dev` (200, the default), `ci` (2,000, the same ones each time, so
+that a red run can be repeated) and `fuzz` (100,000). FOLDLINE_EXAMPLES, a number, overrides the count of any of them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+EXAMPLES = {"dev": 200, "ci": 2_000, "fuzz": 100_000}
+
+for name, examples in EXAMPLES.items():
+    settings.register_profile(
+        name,
+        max_examples=int(os.environ.get("FOLDLINE_EXAMPLES", examples)),
+        deadline=None,  # a busy machine is not a bug
+        derandomize=name == "ci",
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],  # whole sessions take longer to make than numbers
+    )
+settings.load_profile("dev")
