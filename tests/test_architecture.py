@@ -1,0 +1,260 @@
+"""The shape of the code: who may import whom, what the core may not touch, and how long things may get.
+
+Read from the syntax trees, so that a rule holds for code that no test runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src"
+
+# Imports go strictly downward; modules of one layer may import each other as long as no cycle arises.
+# A name stands for the module, or for the package and all that is in it. The drawing in CONTRIBUTING.md is this table.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "messages"),
+    ("tokens", "catalog", "codecs", "failures", "failure_table"),
+    ("transcript", "pairing", "tiles", "view", "render", "budget", "archive"),
+    ("reducers",),
+    ("policy", "presets", "context", "recovery", "fitting", "engine"),
+    ("store", "providers"),
+    ("agent", "replay"),
+    ("bench", "report"),
+    ("interfaces", "testing", ""),  # "": the package itself, which only gathers the public names
+)
+CORE = 4  # layers 0 to 4 have no input, output, clock or chance, and need the standard library only
+
+IMPURE_MODULES = frozenset(
+    "asyncio concurrent ctypes fcntl glob http io logging mmap multiprocessing os pathlib pickle random secrets select "
+    "shelve shutil signal smtplib socket sqlite3 ssl subprocess tempfile threading time urllib.request uuid".split()
+)
+IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
+CLOCK_CALLS = frozenset({"now", "utcnow", "today"})
+PACKAGED_DATA = frozenset({"importlib"})  # catalog/ reads its own tables with importlib.resources
+
+# Where code of other people runs, any error may come out of it; nowhere else is one caught unnamed.
+FOREIGN_CODE: dict[str, str] = {}
+
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_PUBLIC_NAMES = 30
+MAX_IMPORT_SECONDS = 0.100
+VAGUE = frozenset({"manager", "helper", "helpers", "util", "utils", "processor"})
+LAZY_IMPORTS = frozenset({"interfaces", "providers"})
+
+
+class Module(NamedTuple):
+    """One file of the package."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def unit(self) -> str:
+        """Its name in the table of layers."""
+        return self.name.split(".")[1] if "." in self.name else ""
+
+
+@cache
+def modules() -> dict[str, Module]:
+    found = {}
+    for path in sorted((SRC / "foldline").rglob("*.py")):
+        name = ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
+        found[name] = Module(name, path, ast.parse(path.read_text("utf-8")))
+    return found
+
+
+def each_module() -> list[Module]:
+    return list(modules().values())
+
+
+every_module = pytest.mark.parametrize("module", each_module(), ids=lambda module: module.name)
+core_modules = pytest.mark.parametrize(
+    "module", [m for m in each_module() if m.unit in set().union(*LAYERS[: CORE + 1])], ids=lambda module: module.name
+)
+
+
+def layer_of(module: Module) -> int:
+    return next(number for number, units in enumerate(LAYERS) if module.unit in units)
+
+
+def is_type_checking(test: ast.expr) -> bool:
+    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
+        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
+    )
+
+
+def running(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes that exist at run time: what stands under `if TYPE_CHECKING` is left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and is_type_checking(child.test):
+            for other in child.orelse:
+                yield other
+                yield from running(other)
+            continue
+        yield child
+        yield from running(child)
+
+
+def imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Full names of the imported modules; `from foldline.a import b` is foldline.a.b where that is a module."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield inner if inner in modules() else base
+
+
+def own_imports(module: Module) -> set[str]:
+    return {name for name in imported(running(module.tree)) if name in modules()} - {module.name}
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+@every_module
+def test_every_module_has_its_place_in_the_table(module: Module) -> None:
+    assert sum(module.unit in units for units in LAYERS) == 1
+
+
+@every_module
+def test_no_import_goes_upward(module: Module) -> None:
+    upward = {name for name in own_imports(module) if layer_of(modules()[name]) > layer_of(module)}
+    assert upward == set()
+
+
+def test_no_import_cycle() -> None:
+    waiting = {module.name: own_imports(module) for module in each_module()}
+    while ready := [name for name, needs in waiting.items() if not needs & waiting.keys()]:
+        for name in ready:
+            del waiting[name]
+    assert waiting == {}
+
+
+@core_modules
+def test_the_core_uses_the_standard_library_only(module: Module) -> None:
+    roots = {name.split(".")[0] for name in imported(ast.walk(module.tree))}
+    assert roots - sys.stdlib_module_names == roots & {"foldline"}
+
+
+@core_modules
+def test_the_core_has_no_input_output_clock_or_chance(module: Module) -> None:
+    found = {name for name in imported(ast.walk(module.tree)) if {name, name.split(".")[0]} & IMPURE_MODULES}
+    if module.unit != "catalog":
+        found |= {name for name in imported(ast.walk(module.tree)) if name.split(".")[0] in PACKAGED_DATA}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
+            found.add(f"{node.func.id}() in line {node.lineno}")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK_CALLS:
+            found.add(f".{node.func.attr}() in line {node.lineno}")
+    assert found == set()
+
+
+@every_module
+def test_no_import_hides_in_a_function(module: Module) -> None:
+    hidden = {name for function in functions(module.tree) for name in imported(ast.walk(function))}
+    assert hidden == set() or module.unit in LAZY_IMPORTS
+
+
+@every_module
+def test_modules_and_functions_stay_short(module: Module) -> None:
+    assert len(module.path.read_text("utf-8").splitlines()) <= MAX_MODULE_LINES
+    lengths = {
+        f"{f.name} in line {f.lineno}": (f.end_lineno or f.lineno) - f.lineno + 1 for f in functions(module.tree)
+    }
+    assert {where: lines for where, lines in lengths.items() if lines > MAX_FUNCTION_LINES} == {}
+
+
+@every_module
+def test_errors_are_caught_by_name(module: Module) -> None:
+    blind = []
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        caught = [node.type] if not isinstance(node.type, ast.Tuple) else node.type.elts
+        if any(e is None or (isinstance(e, ast.Name) and e.id in {"Exception", "BaseException"}) for e in caught):
+            blind.append(node.lineno)
+    assert blind == [] or module.name in FOREIGN_CODE
+
+
+def names_given(module: Module) -> Iterator[str]:
+    yield module.name
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                yield name
+
+
+@every_module
+def test_names_say_what_a_thing_is(module: Module) -> None:
+    words = {name: {w.lower() for w in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)} for name in names_given(module)}
+    assert {name for name, parts in words.items() if parts & VAGUE} == set()
+
+
+def project_texts() -> list[Path]:
+    """The texts that belong to the project, generated folders left out."""
+    folders = ["src", "tests", "docs", "examples", "tools", ".ci"]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    files += [path for path in ROOT.glob("*") if path.is_file()]
+    binary = {".gz", ".png", ".gif", ".pyc", ".zip"}
+    return sorted(path for path in files if path.suffix not in binary and "__pycache__" not in path.parts)
+
+
+def test_no_text_names_a_machine_or_a_registry() -> None:
+    foreign = re.compile(r"/(?:work|farm|root|home/[a-z]+)/|python[h]osted\.|npm[j]s\.|deb[i]an\.org|//py[p]i\.")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in project_texts()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if foreign.search(line)
+    ]
+    assert found == []
+
+
+def python(code: str) -> str:
+    """Run `code` in an interpreter of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout
+
+
+def test_importing_foldline_loads_no_third_party_module() -> None:
+    code = "import sys; before = set(sys.modules); import foldline; print(*(set(sys.modules) - before), sep='\\n')"
+    roots = {name.split(".")[0] for name in python(code).split()}
+    assert "foldline" in roots
+    assert roots - sys.stdlib_module_names == {"foldline"}
+
+
+def test_importing_foldline_is_quick() -> None:
+    code = "from time import perf_counter as now; start = now(); import foldline; print(now() - start)"
+    assert min(float(python(code)) for _ in range(5)) < MAX_IMPORT_SECONDS
+
+
+def test_the_public_names_are_few() -> None:
+    names = python("import foldline; print(*foldline.__all__, sep='\\n')").split()
+    assert 0 < len(names) <= MAX_PUBLIC_NAMES
+
+
+def test_the_drawing_in_the_contributor_guide_is_the_table() -> None:
+    drawn = "\n".join(
+        f"    {number}  " + "  ".join(unit or "foldline" for unit in units) for number, units in enumerate(LAYERS)
+    )
+    assert drawn in (ROOT / "CONTRIBUTING.md").read_text("utf-8")

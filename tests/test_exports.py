@@ -1,0 +1,109 @@
+"""The public face: names and signatures that users rely on."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from types import ModuleType
+
+import pytest
+
+import foldline
+
+PROMISED = {
+    "Context",
+    "DoesNotFit",
+    "FoldlineError",
+    "InvalidInput",
+    "ProviderError",
+    "SummaryError",
+    "check",
+    "classify",
+    "count",
+    "fit",
+}
+
+SIGNATURES = {
+    "fit": "messages * max_tokens dialect policy model system tools max_output_tokens summarize",
+    "check": "messages * dialect system tools",
+    "count": "messages * dialect model system tools",
+    "classify": "status body * error estimate window",
+}
+
+CONTEXT_METHODS = {
+    "append": "wire",
+    "extend": "wires",
+    "sync": "wires",
+    "prepare": "summarize",
+    "prepare_async": "summarize",
+    "observe": "usage",
+    "recover": "failure",
+    "compact": "instructions summarize",
+    "compact_async": "instructions summarize",
+    "undo": "",
+    "explain": "seq",
+    "pin": "seq",
+}
+
+CONTEXT_ARGUMENTS = (
+    "dialect model policy window max_output_tokens system tools on_event auto endpoint max_request_bytes"
+)
+
+
+def arguments(function: object) -> dict[str, inspect.Parameter]:
+    assert callable(function)
+    return {name: p for name, p in inspect.signature(function).parameters.items() if name != "self"}
+
+
+def test_the_promised_names_are_exported() -> None:
+    assert set(foldline.__all__) >= PROMISED
+
+
+def test_the_list_of_exports_is_the_namespace() -> None:
+    public = {
+        name
+        for name, value in vars(foldline).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
+    }
+    assert sorted(foldline.__all__) == sorted(public | {name for name in foldline.__all__ if name.startswith("__")})
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    silent = [
+        name
+        for name in foldline.__all__
+        if (inspect.isclass(thing := getattr(foldline, name)) or inspect.isfunction(thing))
+        and not inspect.getdoc(thing)
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_the_functions_take_what_was_promised(name: str) -> None:
+    given = arguments(getattr(foldline, name))
+    before, _, after = SIGNATURES[name].partition(" * ")
+    assert [p for p in before.split() if given[p].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD] == []
+    assert [p for p in after.split() if given[p].kind is not inspect.Parameter.KEYWORD_ONLY] == []
+    extra = [p for n, p in given.items() if n not in SIGNATURES[name].split()]
+    assert [p for p in extra if p.default is inspect.Parameter.empty] == []
+
+
+def test_a_context_takes_what_was_promised() -> None:
+    given = arguments(foldline.Context)
+    assert set(CONTEXT_ARGUMENTS.split()) <= set(given)
+    assert [name for name, p in given.items() if p.default is inspect.Parameter.empty] == []
+
+
+@pytest.mark.parametrize("name", CONTEXT_METHODS)
+def test_a_context_does_what_was_promised(name: str) -> None:
+    given = arguments(getattr(foldline.Context, name))
+    assert list(given)[: len(CONTEXT_METHODS[name].split())] == CONTEXT_METHODS[name].split()
+    assert inspect.iscoroutinefunction(getattr(foldline.Context, name)) == name.endswith("_async")
+
+
+def test_every_module_exports_what_it_lists() -> None:
+    for found in pkgutil.walk_packages(foldline.__path__, "foldline."):
+        module = importlib.import_module(found.name)
+        missing = [name for name in getattr(module, "__all__", []) if not hasattr(module, name)]
+        assert missing == [], found.name
