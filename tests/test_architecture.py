@@ -24,7 +24,7 @@ SRC = ROOT / "src"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "messages"),
     ("tokens", "catalog", "codecs", "failures", "failure_table"),
-    ("transcript", "pairing", "tiles", "view", "render", "budget", "archive"),
+    ("transcript", "pairing", "tiles", "view", "render", "names", "cutting", "budget", "archive"),
     ("reducers",),
     ("policy", "presets", "context", "recovery", "fitting", "engine"),
     ("store", "providers"),

@@ -27,7 +27,7 @@ def examples(page: Path) -> list[tuple[int, str]]:
 def test_the_examples_of_a_page_run_in_order(
     page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one namespace, from the top of a checkout. It prints what its `# -> ` comments say, line by line."""
+    """In one namespace, from the top of a checkout. It prints what its `# -> ` comments say."""
     monkeypatch.chdir(ROOT)
     namespace: dict[str, object] = {"__name__": "example"}
     for line, code in examples(page):
