@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("transcript", "pairing", "tiles", "view", "render", "names", "cutting", "budget", "archive"),
     ("reducers",),
     ("policy", "presets", "context", "recovery", "fitting", "engine"),
-    ("store", "providers"),
+    ("store", "sessions", "providers"),
     ("agent", "replay"),
     ("bench", "report"),
     ("interfaces", "testing", ""),  # "": the package itself, which only gathers the public names
