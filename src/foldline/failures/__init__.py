@@ -1,0 +1,239 @@
+"""What went wrong with a request, from its status, codes and wording; and what went wrong without a word.
+
+A rate limit must wait, an overflow must shrink, and each is useless for the other: so the vetoes come first, every
+wording is a row of one table (`foldline.failures.table`), and what no row knows is "other", never an overflow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from foldline.failures.figures import Figures, LimitOf, rate_figures, retry_after_seconds, size_figures
+from foldline.failures.reading import Evidence, read_body, read_error, redact
+from foldline.failures.table import ROWS, Kind, Row
+
+__all__ = ["NEAR_WINDOW", "Failure", "Kind", "LimitOf", "Row", "classify", "redact", "silent_truncation"]
+
+NEAR_WINDOW = 0.8
+"""An ambiguous refusal is an overflow when our estimate is at least this part of the window. Requests are kept below
+0.77 of it (trigger 0.85 of a limit of 0.9), and an estimate may be a fifth too low: below 0.8 neither explains an
+overflow."""
+
+TRUNCATED_RATIO = 0.5
+"""Reported input below this part of our estimate was cut. A server that cuts keeps about half of its window
+(ollama/ollama#17427: num_ctx / 2 + 2), so whatever did not fit comes back as about half or less; an estimate is off
+by a fifth, not by a half."""
+
+TRUNCATED_MIN_TOKENS = 2_000
+"""Smaller estimates are not judged: no server in use has a window below 2,048 tokens, and fixed costs blur small
+counts."""
+
+MESSAGE_CHARS = 500
+
+_NO_SIZE = frozenset((401, 402, 403, 404, 405, 407, 429))  # statuses that say by themselves that it is not about size
+_SIZE_KINDS = frozenset(("bytes_overflow", "output_overflow", "prompt_overflow", "ambiguous"))
+_UNSAID = frozenset((400, 413, 422))  # statuses with which a body without a word may be an overflow
+_GENERIC_CODES = frozenset(
+    "invalid_request_error bad_request bad_request_error badrequesterror invalid_argument validationexception".split()
+)
+_BY_STATUS: dict[int, Kind] = {401: "auth", 403: "auth", 402: "quota", 429: "rate", 529: "rate", 413: "bytes_overflow"}
+
+_MAX_CHAIN = 10  # exceptions in one chain of causes
+_CUT_OFF = frozenset(("length", "max_tokens", "max_output_tokens"))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure, classified. All counts are tokens and None where the wording gives none.
+
+    `status` is the HTTP status, or the one in the body when the response itself was a success (an error in a stream).
+    `limit` is what was exceeded, `limit_of` whose limit it is: of the window, of the output, or of a rate.
+    `requested` is the whole request as the provider counts it; with `lower_bound` it is at least that large, so
+    cutting by the difference would not do. `pattern` is the id of the table's row that matched (`status.413`,
+    `no_words` where none did), with `+near_window` or `+far_from_window` if our estimate decided. `message` has its
+    secrets removed and is at most 500 characters.
+    """
+
+    kind: Kind
+    message: str = ""
+    status: int | None = None
+    code: str | None = None
+    limit: int | None = None
+    limit_of: LimitOf | None = None
+    requested: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    lower_bound: bool = False
+    retry_after_seconds: float | None = None
+    pattern: str | None = None
+
+
+def classify(
+    status: int | None = None,
+    body: object = None,
+    *,
+    error: BaseException | None = None,
+    estimate: int | None = None,
+    window: int | None = None,
+) -> Failure:
+    """Says what kind of failure this is, and reads its figures. Pure; never raises.
+
+    `body` is an object, JSON text, bytes, plain text, an event of a stream, or anything else; `error` an exception of
+    any client, whose chain of causes is followed as long as nothing tells. `estimate` is our count of the request and
+    `window` the model's window, both in tokens: they decide where the wording does not. Cost: O(size of the body),
+    with at most 16,384 characters of text searched.
+    """
+    result: Failure | None = None
+    for evidence in _evidences(body, error):
+        found = _judge(evidence, status, estimate, window)
+        if result is None or (result.kind in ("other", "ambiguous") and found.kind != "other"):
+            result = replace(found, status=found.status if found.status is not None else status)
+        if result.kind not in ("other", "ambiguous"):
+            break
+    return result or Failure("other", status=status)
+
+
+def silent_truncation(
+    *,
+    estimate_tokens: int,
+    reported_tokens: int | None,
+    window: int | None,
+    stop_reason: str | None,
+    output_tokens: int | None,
+) -> str | None:
+    """Says why a reply without an error is one to a cut request, as a sentence; None if nothing points to it.
+
+    `reported_tokens` is the whole input the provider counted, cached tokens included; None or 0 means that it did not
+    say. The signs: the stop reason names the window; the input counted is above the window; it is below half of an
+    estimate of at least 2,000 tokens; the output ended for length, or the request filled the window, and nothing was
+    generated.
+    """
+    stop = (stop_reason or "").lower()
+    if stop == "model_context_window_exceeded":
+        return "the model stopped because the context window is full"
+    if reported_tokens and window and reported_tokens > window:
+        return (
+            f"the provider counted {reported_tokens:,} input tokens, more than the window of {window:,}: "
+            "it cuts without a word, or its window is larger than known"
+        )
+    judged = estimate_tokens >= TRUNCATED_MIN_TOKENS
+    if reported_tokens and judged and reported_tokens < estimate_tokens * TRUNCATED_RATIO:
+        return (
+            f"the provider counted {reported_tokens:,} input tokens where about {estimate_tokens:,} were sent: "
+            "the prompt was cut before the model read it"
+        )
+    if output_tokens == 0 and stop in _CUT_OFF:
+        return f"the reply ended for length ({stop_reason}) with nothing generated: the prompt fills the window"
+    if output_tokens == 0 and window and estimate_tokens >= window:
+        return f"nothing was generated, and about {estimate_tokens:,} tokens were sent to a window of {window:,}"
+    return None
+
+
+def _evidences(body: object, error: BaseException | None) -> Iterator[Evidence]:
+    """The body first, then each exception of the chain, outermost first: an inner one may be about something else."""
+    if body is not None or error is None:
+        yield read_body(body)
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen and len(seen) < _MAX_CHAIN:
+        seen.add(id(error))
+        yield read_error(error)
+        if isinstance(error, BaseExceptionGroup):
+            for inner in error.exceptions[:_MAX_CHAIN]:
+                yield read_error(inner)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _matches(row: Row, evidence: Evidence, status: int | None) -> bool:
+    if row.statuses and (status or 0) not in row.statuses:
+        return False
+    if row.kind in _SIZE_KINDS and status in _NO_SIZE:
+        return False
+    if row.where == "code":
+        return any(_compiled(row.pattern).fullmatch(code) for code in evidence.codes)
+    return bool(evidence.text) and _compiled(row.pattern).search(evidence.text) is not None
+
+
+def _judge(evidence: Evidence, given: int | None, estimate: int | None, window: int | None) -> Failure:
+    # Inside a 200 stream, what counts is the status in the body; else the status of the response itself.
+    status = given if given is not None and given >= 400 else evidence.status or given
+    row = next((row for row in ROWS if _matches(row, evidence, status)), None)
+    kind: Kind = "other"
+    pattern: str | None = None
+    if row is not None:
+        kind, pattern = row.kind, row.id
+    elif not evidence.text and status in _UNSAID and (evidence.code or "").lower() in {"", *_GENERIC_CODES}:
+        kind, pattern = "ambiguous", "no_words"
+    elif status in _BY_STATUS:
+        kind, pattern = _BY_STATUS[status], f"status.{status}"
+    failure = Failure(
+        kind,
+        message=_shown(evidence.message),
+        status=status,
+        code=evidence.code,
+        retry_after_seconds=evidence.retry_after_seconds
+        if evidence.retry_after_seconds is not None
+        else retry_after_seconds(evidence.text),
+        pattern=pattern,
+    )
+    if kind in ("rate", "quota", "request_too_large_for_rate"):
+        return _with_rate(failure, evidence, estimate)
+    if kind in ("prompt_overflow", "output_overflow"):
+        return _with_sizes(failure, size_figures(evidence.text, evidence.figures), estimate, window)
+    if kind == "ambiguous":
+        return _resolved(failure, estimate, window)
+    return failure
+
+
+def _with_rate(failure: Failure, evidence: Evidence, estimate: int | None) -> Failure:
+    """A request that is larger than the whole allowance never passes, however long it waits."""
+    figures = rate_figures(evidence.text)
+    size = figures.requested if figures.requested is not None else estimate
+    kind = failure.kind
+    if kind != "request_too_large_for_rate" and figures.limit and size is not None and size > figures.limit:
+        kind = "request_too_large_for_rate"
+    return replace(failure, kind=kind, limit=figures.limit, limit_of=figures.limit_of, requested=figures.requested)
+
+
+def _with_sizes(failure: Failure, figures: Figures, estimate: int | None, window: int | None) -> Failure:
+    """Where input and output are both given, the output is at fault if the input alone would fit."""
+    kind = failure.kind
+    room = figures.limit if figures.limit_of == "window" else window
+    given = figures.input_tokens
+    if given is not None and figures.lower_bound and estimate is not None:
+        given = max(given, estimate)  # "at least" is the window less the output plus one, not the size of the prompt
+    if room is not None and given is not None and figures.output_tokens is not None:
+        kind = "output_overflow" if given < room else "prompt_overflow"
+    return replace(
+        failure,
+        kind=kind,
+        limit=figures.limit,
+        limit_of=figures.limit_of,
+        requested=figures.requested,
+        input_tokens=figures.input_tokens,
+        output_tokens=figures.output_tokens,
+        lower_bound=figures.lower_bound,
+    )
+
+
+def _resolved(failure: Failure, estimate: int | None, window: int | None) -> Failure:
+    if estimate is None or not window:
+        return failure
+    if estimate >= NEAR_WINDOW * window:
+        return replace(failure, kind="prompt_overflow", pattern=f"{failure.pattern}+near_window")
+    if failure.status == 413:  # far below the window in tokens, so what is too large is the bytes
+        return replace(failure, kind="bytes_overflow", pattern=f"{failure.pattern}+far_from_window")
+    return failure
+
+
+def _shown(message: str) -> str:
+    """Without secrets first, then short: a secret that is cut in two is one no longer recognised."""
+    text = redact(message[: 8 * MESSAGE_CHARS])
+    return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"

@@ -1,0 +1,182 @@
+"""The figures in a failure's wording: limit, request, its input and output parts, and how long to wait."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+__all__ = ["Figures", "LimitOf", "rate_figures", "retry_after_seconds", "size_figures"]
+
+LimitOf = Literal["window", "output", "rate"]
+
+_MAX_TOKENS = 10**12  # above it, a number is not a count of tokens
+
+# 9001, 1,234,567, 1_234, 1 234 and 1'234. At most twelve digits more in groups of three, so that no text is slow.
+_NUMBER = r"(?<![\d.])(?P<{}>\d{{1,3}}(?:[,_ '’]\d{{3}}){{1,4}}(?!\d)|\d{{1,12}}(?![\d]))"
+_NAMES = ("limit", "below", "requested", "input", "output", "more")
+
+# In the order of trust: the first pattern that gives a figure keeps it. «» marks a number, ≥ an optional "at least".
+_SIZES: tuple[tuple[LimitOf, str], ...] = (
+    ("output", r"max_(?:completion_|output_)?tokens: «output» > «limit»"),
+    ("output", r"too large: «output»\..{0,60}?at most «limit» (?:completion|output) tokens"),
+    ("output", r"range of max_(?:completion_|output_)?tokens (?:should be|is) \[\d+, ?«limit»\]"),
+    ("output", r"maxOutputTokens value of «output» .{0,80}? to «below» \(exclusive\)"),
+    ("output", r"maximum tokens you requested exceeds? the model limit of «limit»"),
+    ("output", r"max_(?:completion_)?tokens\W? must be less than or equal to \W?«limit»"),
+    ("window", r"too large: «output»\..{0,60}?context length is «limit» tokens and your request has «input» input"),
+    ("window", r"«input» \+ «output» > «limit»"),
+    ("window", (
+        r"\(«input» in (?:the messages|your prompt)(?:, «more» in the functions)?[,;]? (?:and )?«output» "
+        r"(?:in|for) the completion\)"
+    )),
+    ("window", r"«input» of text input, (?:«more» of tool input, )?«output» in the output"),
+    ("window", r"«input» tokens from the input messages and «output» tokens for the completion"),
+    ("window", (
+        r"requested «output» output tokens and your prompt contains ≥«input» input tokens, for a total of "
+        r"(?:at least )?«requested» tokens"
+    )),
+    ("window", r"given: «input» \W?inputs\W? tokens and «output» \W?max_new_tokens"),
+    ("window", (
+        r"maximum (?:context|prompt|input|sequence|model) (?:length|size|window)(?: of this model)?"
+        r"(?: is| of|:)? ?\(?«limit»"
+    )),
+    ("window", r"context (?:length|window|size|limit)(?: (?:of|is)(?: only)?|:)? ?\(?«limit»"),
+    ("window", r"number of tokens allowed \(«limit»"),
+    ("window", r"configured (?:limit|context size)(?: of| is) «limit»"),
+    ("window", r"token limit(?::| of| is) «limit»"),
+    ("window", r"exceeds? (?:the )?limit(?: of|:) «limit»"),
+    ("window", r"(?:model|allowed input) length of «limit»"),
+    ("window", r"must (?:be <=|have less than) «limit»"),
+    ("window", r"range of input length (?:should be|is) \[\d+, ?«limit»\]"),
+    ("window", r"current length is «input» while limit is «limit»"),
+    ("window", r"cannot truncate to «limit», required «requested»"),
+    ("window", r"model with «limit» maximum context"),
+    ("window", r"\bn_ctx\W{1,4}«limit»"),
+    ("window", r"(?<!\+ )«requested»(?: tokens)? > «limit»(?! -)"),
+    ("window", r"resulted in «input» tokens"),
+    ("window", r"(?:your|the) (?:request|prompt) (?:has|contains) ≥«input» input tokens"),
+    ("window", r"prompt (?:has|contains) ≥«input» tokens"),
+    ("window", r"request (?:has|contains) ≥«requested» tokens"),
+    ("window", r"\b(?:input(?: length| token count| prompt)?|prompt(?: tokens)?) \(«input»"),
+    ("window", r"\b(?:request|requested tokens) \(«requested»"),
+    ("window", r"total of ≥«requested» tokens"),
+    ("window", r"requested (?:about )?«requested»(?! output)"),
+    ("window", r"\(requested: «requested»\)"),
+    ("window", r"prompt (?:token count of|is) «input»\b"),
+    ("window", r"input length «input» exceeds"),
+    ("window", r"too long: «input», model"),
+    ("window", r"have less than .{0,24}? tokens\. given: «input»"),
+    ("window", r"\bn_keep\W{1,4}«input»"),
+    ("window", r"\bfirst «input» tokens when context"),
+)  # fmt: skip
+
+_RATES = (
+    r"(?<![a-z] )\blimit:? «limit»\b",
+    r"rate limit (?:for your organization )?(?:\([^)]{0,80}\) )?of «limit» (?:input |output )?tokens per",
+    r"\brequested:? «requested»\b",
+)
+_COUNTS_TOKENS = re.compile(r"\btokens? per\b|\bTP[MDH]\b|input_token", re.IGNORECASE)
+
+_UNIT_SECONDS = {"ms": 0.001, "millis": 0.001, "m": 60.0, "s": 1.0, "h": 3600.0, "d": 86_400.0}
+_DURATION = (
+    r"(\d{1,9}(?:\.\d{1,9})?) ?"
+    r"(milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)(?![a-z])"
+)
+_WAIT = re.compile(
+    r"(?:(?:try|retry) again (?:in|after)|retry (?:in|after)|retry-after['\"]?:?|retry_?(?:delay|after)['\"]?:|"
+    r"wait(?: for)?(?: at least| another)?) ?['\"]?"
+    r"((?:\d{1,9}(?:\.\d{1,9})? ?(?:[a-z]{1,12})?,? ?(?:and )?){1,4})",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Tokens as far as the wording gives them; `lower_bound` says that the request is "at least" that large."""
+
+    limit: int | None = None
+    limit_of: LimitOf | None = None
+    requested: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    lower_bound: bool = False
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    for name in _NAMES:
+        pattern = pattern.replace(f"«{name}»", _NUMBER.format(name))
+    return re.compile(pattern.replace("≥", "(?P<least>at least )?"), re.IGNORECASE)
+
+
+def _tokens(digits: str) -> int | None:
+    value = int(re.sub(r"\D", "", digits))
+    return value if value < _MAX_TOKENS else None
+
+
+def _found(text: str, pattern: str) -> dict[str, int | None]:
+    """The figures one pattern gives; `least` is 1 when the wording says "at least"."""
+    match = _compiled(pattern).search(text)
+    if match is None:
+        return {}
+    groups = {name: digits for name, digits in match.groupdict().items() if digits is not None}
+    return {name: 1 if name == "least" else _tokens(digits) for name, digits in groups.items()}
+
+
+def size_figures(text: str, fields: Mapping[str, int]) -> Figures:
+    """Reads the figures of an overflow. `fields` are numbers that came beside the message (n_ctx, n_prompt_tokens)."""
+    beside = {at: value for at, value in fields.items() if 0 < value < _MAX_TOKENS}
+    known: dict[str, int | None] = {
+        "limit": beside.get("n_ctx"),
+        "input": beside.get("n_prompt_tokens"),
+        "requested": beside.get("n_tokens", beside.get("n_prompt_tokens")),
+    }
+    limit_of: LimitOf | None = "window" if known["limit"] is not None else None
+    for of, pattern in _SIZES:
+        found = _found(text, pattern)
+        if (below := found.get("below")) is not None:
+            found["limit"] = below - 1
+        if limit_of is None and found.get("limit") is not None:
+            limit_of = of
+        if (more := found.get("more")) is not None:
+            found["input"] = (found.get("input") or 0) + more
+        for name, value in found.items():
+            if known.get(name) is None:
+                known[name] = value
+    given, output = known.get("input"), known.get("output")
+    # A cap on the output says nothing about the request as a whole.
+    requested = known.get("requested") if limit_of != "output" else None
+    if requested is None and given is not None:
+        requested = given + (output or 0)
+    return Figures(known.get("limit"), limit_of, requested, given, output, known.get("least") is not None)
+
+
+def rate_figures(text: str) -> Figures:
+    """Reads "Limit 30000, Requested 45000" where tokens are what is counted; a limit on requests is none on tokens."""
+    if not _COUNTS_TOKENS.search(text):
+        return Figures()
+    known: dict[str, int | None] = {}
+    for pattern in _RATES:
+        for name, value in _found(text, pattern).items():
+            known.setdefault(name, value)
+    limit = known.get("limit")
+    return Figures(limit, "rate" if limit is not None else None, known.get("requested"))
+
+
+def _unit_seconds(unit: str) -> float:
+    return next(_UNIT_SECONDS[start] for start in (unit[:6], unit[:2], unit[:1]) if start in _UNIT_SECONDS)
+
+
+def retry_after_seconds(text: str) -> float | None:
+    """Reads "try again in 1m30.5s", "retry after 30 seconds", "retryDelay: 34s"; None where nothing is said."""
+    match = _WAIT.search(text)
+    if match is None:
+        return None
+    parts = re.findall(_DURATION, match[1], re.IGNORECASE)
+    if parts:
+        return sum(float(number) * _unit_seconds(unit.lower()) for number, unit in parts)
+    bare = re.match(r"\d{1,9}(?:\.\d{1,9})?", match[1])
+    return float(bare[0]) if bare else None

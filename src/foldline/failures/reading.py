@@ -1,0 +1,282 @@
+"""What a failed request says about itself, taken out of whatever shape it came in.
+
+A body may be an object, JSON text, bytes, an event stream, a page of HTML, another provider's body as a string inside
+it, or junk; an exception may carry any of these. Only the fields that speak about an error are read: a body may echo
+the request, and a user's text that says "context length exceeded" is no failure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["PARSED_CHARS", "SEARCHED_CHARS", "Evidence", "read_body", "read_error", "redact"]
+
+PARSED_CHARS = 1_048_576
+"""Longer text is not parsed as JSON, only searched. The largest bodies seen echo a request of about this size."""
+
+SEARCHED_CHARS = 16_384
+"""Of a longer text, three quarters are searched from its start and one from its end: a wording stands at the start, or
+behind an echo of the request. It bounds the time of a classification."""
+
+_MAX_DEPTH = 8  # gateways nest: client, gateway, provider, JSON in a string at each step
+_MAX_VALUES = 400  # values looked at in one body
+_MAX_ITEMS = 20  # items of one list
+_MAX_TEXTS = 40
+
+_TEXT_KEYS = frozenset(
+    "message msg statusmsg errormessage errormsg error detail details reason description raw title errordescription "
+    "body responsebody".split()
+)
+_INNER_KEYS = frozenset(
+    "error errors response detail details metadata raw message body responsebody data cause innererror violations "
+    "fault exception baseresp responsemetadata lasterror".split()
+)
+_HINT_KEYS = frozenset(("quotaid", "quotametric", "param"))  # searched, but not shown
+_STATUS_KEYS = frozenset(("code", "status", "statuscode", "httpstatus", "httpstatuscode", "httpcode"))
+_CODE_RANKS = {"code": 0, "errorcode": 0, "statuscode": 0, "type": 1, "errortype": 1, "status": 2, "reason": 3}
+_FIGURES = frozenset(("n_prompt_tokens", "n_ctx", "n_tokens"))  # llama-server: integers beside the message
+_STRUCTURAL = frozenset(("error", "errors", "response.failed", "response.error", "none", "null"))  # types, not codes
+
+_STATUS_IN_TEXT = re.compile(
+    r"(?:\berror code|\bstatus(?: code)?|\bhttp(?:/[\d.]{1,3})?)[:=]? ?([1-5]\d\d)\b|^([45]\d\d)\b", re.IGNORECASE
+)
+_CODE_IN_TEXT = re.compile(r"""['"](?:code|type|status|__type)['"] ?: ?['"]?([\w.\-]{1,64})""", re.IGNORECASE)
+_FIGURE_IN_TEXT = re.compile(r"""['"](n_prompt_tokens|n_ctx|n_tokens)['"] ?: ?(\d{1,12})\b""")
+
+# Whatever an attribute of a stranger's object may do when it is read (httpx: the body of a stream that was not read
+# is a RuntimeError). Not to be able to read a part of a failure is no failure of its own.
+_UNREADABLE = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
+_URL = re.compile(r"https?://\S{1,300}")  # a link to a page about rate limits says nothing about this failure
+
+_SECRETS = re.compile(
+    r"""(?x)
+    \b(?:sk|pk|rk|gsk|xai|hf|r8|fw|pplx|nvapi)[-_][\w\-.*]{4,}          # keys by prefix
+    | \bAIza[\w\-]{10,} | \bAKIA[A-Z0-9]{12,} | \beyJ[\w\-]{8,}(?:\.[\w\-]*){1,2}
+    | (?i:\b(?:bearer|basic)\ +[\w.~+/=\-]{8,})
+    | (?i:(?<=[?&]key=)[^\s&'"]+)
+    | (?<=://)[^\s/@:]{1,64}:[^\s/@]{1,64}(?=@)
+    """
+)
+_NAMED_SECRETS = re.compile(
+    r"""(?i)((?:api[-_ ]?key(?: provided)?|access[-_ ]?token|secret|password|authorization)['"]?\s?[:=]\s?['"]?)"""
+    r"""(?!\[redacted)[^\s'",}&]{4,}"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found: the HTTP status, codes and class names in lower case, texts, and figures that had a field.
+
+    `code` is the most telling code as written. `text` is what is searched, white space made single spaces.
+    """
+
+    status: int | None = None
+    code: str | None = None
+    codes: tuple[str, ...] = ()
+    message: str = ""
+    text: str = ""
+    figures: Mapping[str, int] = field(default_factory=dict)
+    retry_after_seconds: float | None = None
+
+
+def redact(text: str) -> str:
+    """The text with keys, tokens and passwords replaced by `[redacted]`."""
+    return _NAMED_SECRETS.sub(r"\1[redacted]", _SECRETS.sub("[redacted]", text))
+
+
+def read_body(body: object) -> Evidence:
+    """Reads a body of any type. Never raises; O(size of the body), bounded as the constants say."""
+    reader = _Reader()
+    if isinstance(body, BaseException):
+        reader.error(body)
+    else:
+        reader.value(body, 0)
+    return reader.evidence()
+
+
+def read_error(error: BaseException) -> Evidence:
+    """Reads one exception: its status, codes, body, response and, if these say nothing, its message. Never raises."""
+    reader = _Reader()
+    reader.error(error)
+    return reader.evidence()
+
+
+def _clip(text: str) -> str:
+    if len(text) <= SEARCHED_CHARS:
+        return text
+    tail = SEARCHED_CHARS // 4
+    return f"{text[: SEARCHED_CHARS - tail]} {text[-tail:]}"
+
+
+def _parsed(text: str) -> object:
+    """The JSON value that the text is, or that begins at its first brace; None if there is none."""
+    start = text.find("{") if text[:1] not in "{[" else 0
+    if start < 0 or len(text) > PARSED_CHARS:
+        return None
+    try:
+        return json.JSONDecoder().raw_decode(text, start)[0]
+    except (ValueError, RecursionError):  # not JSON, or nested beyond what Python can read
+        return None
+
+
+def _attribute(thing: object, name: str) -> object:
+    try:
+        return getattr(thing, name, None)
+    except _UNREADABLE:
+        return None
+
+
+class _Reader:
+    """Collects evidence; every method takes anything."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._hints: list[str] = []
+        self._codes: list[tuple[int, str]] = []
+        self._statuses: list[int] = []
+        self._figures: dict[str, int] = {}
+        self._retry_after_seconds: float | None = None
+        self._left = _MAX_VALUES
+
+    def evidence(self) -> Evidence:
+        shown: list[str] = []
+        for text in self._texts[:_MAX_TEXTS]:
+            if not any(text in other for other in shown):
+                shown.append(text)
+        message = "; ".join(shown)
+        text = _URL.sub("", _clip(" ".join([message, *self._hints[:_MAX_TEXTS]]))).strip()
+        if not self._statuses and (found := _STATUS_IN_TEXT.search(text)):
+            self._statuses.append(int(found[1] or found[2]))
+        code = min(self._codes, key=lambda entry: entry[0], default=(9, ""))
+        return Evidence(
+            # Inside a 200 stream the status of the failure is the one in the body.
+            status=next((status for status in self._statuses if status >= 400), None)
+            or next(iter(self._statuses), None),
+            code=code[1] if code[0] < 4 else None,
+            codes=tuple(dict.fromkeys(value.lower() for _, value in self._codes)),
+            message=message,
+            text=text,
+            figures=self._figures,
+            retry_after_seconds=self._retry_after_seconds,
+        )
+
+    def value(self, value: object, depth: int) -> None:
+        self._left -= 1
+        if depth > _MAX_DEPTH or self._left < 0 or value is None or isinstance(value, int | float):
+            return
+        if isinstance(value, str):
+            self.text(value, depth)
+        elif isinstance(value, bytes | bytearray | memoryview):
+            self.text(bytes(value)[: 4 * PARSED_CHARS].decode("utf-8", "replace"), depth)
+        elif isinstance(value, Mapping):
+            self.mapping(value, depth)
+        elif isinstance(value, list | tuple):
+            for item in value[:_MAX_ITEMS]:
+                self.value(item, depth + 1)
+        elif isinstance(value, BaseException):
+            self.error(value, depth + 1)
+        else:
+            self.thing(value, depth)
+
+    def mapping(self, mapping: Mapping[object, object], depth: int) -> None:
+        try:
+            pairs = list(mapping.items())[:_MAX_VALUES]
+        except _UNREADABLE:
+            return
+        for name, value in pairs:
+            if not isinstance(name, str):
+                continue
+            key = name.lower().replace("_", "").replace("-", "")
+            if name in _FIGURES and isinstance(value, int) and not isinstance(value, bool):
+                self._figures.setdefault(name, value)
+            self.label(key, value)
+            if isinstance(value, str) and key not in _TEXT_KEYS:
+                if key in _HINT_KEYS or key in ("retrydelay", "retryafter"):
+                    self._hints.append(f"{name}: {_clip(value)}")
+                elif key in _INNER_KEYS and _parsed(value) is not None:
+                    self.value(value, depth + 1)
+            elif key in ("retryafter", "retryafterseconds") and isinstance(value, int | float):
+                self._hints.append(f"retry after {value} seconds")
+            elif key in _TEXT_KEYS or key in _INNER_KEYS:
+                self.value(value, depth + 1)
+
+    def label(self, key: str, value: object) -> None:
+        """A status or a code, by the name of its field."""
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            return
+        if isinstance(value, int) and abs(value) >= 10**9:  # neither a status nor a code, and str() of it may fail
+            return
+        digits = value.strip()[:64] if isinstance(value, str) else str(int(value))
+        if not digits:
+            return
+        if key in _STATUS_KEYS and len(digits) == 3 and digits.isdecimal() and 100 <= int(digits) <= 599:
+            self._statuses.append(int(digits))
+        elif key in _CODE_RANKS and digits.lower() not in _STRUCTURAL and " " not in digits:
+            self._codes.append((_CODE_RANKS[key], digits))
+
+    def text(self, text: str, depth: int) -> None:
+        text = text.strip()
+        if text.startswith(("data:", "event:")):  # a recorded event stream: what its events say, not what they carry
+            for line in text[:PARSED_CHARS].splitlines():
+                if line.startswith("data:"):
+                    self.value(_parsed(line[5:].strip()), depth + 1)
+            return
+        value = _parsed(text)
+        if isinstance(value, dict | list):
+            before = len(self._texts)
+            self.value(value, depth + 1)
+            start = text.find("{") if text[:1] not in "{[" else 0
+            (self._hints if len(self._texts) > before else self._texts).append(" ".join(_clip(text[:start]).split()))
+            if start == 0:
+                return
+        else:
+            clipped = _clip(text)
+            for found in _CODE_IN_TEXT.finditer(clipped):
+                self.label("code", found[1])
+            for name, digits in _FIGURE_IN_TEXT.findall(clipped):
+                self._figures.setdefault(name, int(digits))
+            self._texts.append(" ".join(clipped.split()))
+
+    def error(self, error: BaseException, depth: int = 0) -> None:
+        names = [cls.__name__ for cls in type(error).__mro__ if cls.__module__ != "builtins"]
+        self._codes += [(4, name) for name in names]
+        before = len(self._texts)
+        self.thing(error, depth)
+        if len(self._texts) == before:
+            for argument in error.args[:_MAX_ITEMS]:
+                self.value(argument, depth + 1)
+        if len(self._texts) == before:
+            try:
+                self.text(str(error), depth + 1)
+            except _UNREADABLE:
+                return
+
+    def thing(self, thing: object, depth: int) -> None:
+        """An exception, a response or an error object of some client: by the attributes that clients use."""
+        for name in ("status_code", "status", "http_status", "code", "type", "statusCode"):
+            self.label(name.lower().replace("_", ""), _attribute(thing, name))
+        headers = _attribute(thing, "headers")
+        if isinstance(headers, Mapping):
+            self.headers(headers)
+        for name in ("body", "error", "response", "details", "text", "content"):
+            value = _attribute(thing, name)
+            if isinstance(value, str | bytes | Mapping | list) or name in ("error", "response"):
+                self.value(value, depth + 1)
+            if self._texts and name in ("details", "text"):
+                return
+        message = _attribute(thing, "message")
+        if not self._texts and isinstance(message, str):
+            self.text(message, depth + 1)
+
+    def headers(self, headers: Mapping[str, object]) -> None:
+        """Retry-After in seconds or, as some send it, in milliseconds; as a date it needs a clock and is left alone."""
+        for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0), ("Retry-After", 1.0)):
+            value = str(headers.get(name, ""))
+            if self._retry_after_seconds is None and re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", value):
+                self._retry_after_seconds = float(value) / scale
