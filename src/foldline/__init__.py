@@ -1,0 +1,53 @@
+"""Foldline keeps LLM agents inside their context window: valid requests, nothing lost, a stable prefix, the lowest bill."""
+
+from __future__ import annotations
+
+from foldline.catalog.models import lookup
+from foldline.codecs.base import Violation
+from foldline.context import Completion, Context, Request
+from foldline.errors import (
+    DoesNotFit,
+    FoldlineError,
+    FoldRefused,
+    InvalidInput,
+    MissingExtra,
+    ProviderError,
+    SummaryError,
+)
+from foldline.failures import Failure, classify
+from foldline.fitting import Fit, check, count, fit
+from foldline.policy import POLICIES, Policy
+from foldline.recovery import Recovery
+from foldline.reducers.base import Ask, Reducer
+from foldline.transcript import Entry, Fold, Repair, Unfold, Usage
+
+__all__ = [
+    "POLICIES",
+    "Ask",
+    "Completion",
+    "Context",
+    "DoesNotFit",
+    "Entry",
+    "Failure",
+    "Fit",
+    "Fold",
+    "FoldRefused",
+    "FoldlineError",
+    "InvalidInput",
+    "MissingExtra",
+    "Policy",
+    "ProviderError",
+    "Recovery",
+    "Reducer",
+    "Repair",
+    "Request",
+    "SummaryError",
+    "Unfold",
+    "Usage",
+    "Violation",
+    "check",
+    "classify",
+    "count",
+    "fit",
+    "lookup",
+]

@@ -1,0 +1,78 @@
+"""Where originals are kept: content-addressed, so that a spilled tool output and a folded message are the same kind of object."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Protocol
+
+from foldline.messages import Json
+
+__all__ = ["Archive", "MemoryArchive", "bundle", "encode", "key_of", "unbundle"]
+
+
+class Archive(Protocol):
+    """A store of bytes by the SHA-256 of their content. `put` is idempotent; nothing is ever removed."""
+
+    def put(self, data: bytes, /) -> str:
+        """Keep the bytes; returns their key (64 hexadecimal digits)."""
+
+    def get(self, key: str, /) -> bytes:
+        """The bytes under a key. Raises KeyError."""
+
+    def where(self, key: str, /) -> str:
+        """Where a person finds the object: a path, or a word for what holds it. Pure: the object need not be there."""
+
+    def __contains__(self, key: object, /) -> bool: ...
+
+
+class MemoryArchive:
+    """An archive that lives as long as the process."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, bytes] = {}
+
+    def put(self, data: bytes, /) -> str:
+        """Keep the bytes; returns their key."""
+        key = key_of(data)
+        self._objects.setdefault(key, data)
+        return key
+
+    def get(self, key: str, /) -> bytes:
+        """The bytes under a key. Raises KeyError."""
+        return self._objects[key]
+
+    def where(self, key: str, /) -> str:
+        """A word for the place: the archive of this process."""
+        return f"archive:{key[:16]}"
+
+    def __contains__(self, key: object, /) -> bool:
+        return key in self._objects
+
+
+def key_of(data: bytes) -> str:
+    """The key under which an archive keeps these bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def encode(value: Json) -> bytes:
+    """A JSON value as canonical bytes: same value, same key. Lone surrogates are kept as escapes."""
+    return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"), default=str).encode()
+
+
+def bundle(children: Sequence[tuple[str, bool]]) -> bytes:
+    """The object of a fold over several entries: (key, is a bundle itself) of each original, in order.
+
+    Folding a fold again adds one line per new entry instead of a second copy of the session. What is a bundle is said by
+    whoever points to it, never by its content: a text that looks like one stays a text.
+    """
+    return encode([[key, int(inner)] for key, inner in children])
+
+
+def unbundle(archive: Archive, key: str) -> list[bytes]:
+    """The originals in the bundle under a key, in order, bundles within bundles opened. Raises KeyError."""
+    out: list[bytes] = []
+    for child, inner in json.loads(archive.get(key)):
+        out += unbundle(archive, child) if inner else [archive.get(child)]
+    return out

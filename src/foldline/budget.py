@@ -1,0 +1,172 @@
+"""How much may be sent, how much is sent, and when to act.
+
+Numbers (design section 5): the input limit is 0.9 x (window - requested output), the trigger 0.85 of it and the landing
+0.60. Landing well below the trigger keeps folds rare (a fold that lands on its trigger fires on every message,
+openhermit#229); the 10 % margin covers an estimate's error until usage is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from foldline.catalog.models import CacheRule, Model
+from foldline.transcript import Seq
+from foldline.view import View
+
+__all__ = ["MARGIN", "Limits", "Need", "Pressure", "Rent", "Reserve", "Trigger", "foldable", "output_tokens"]
+
+MARGIN = 0.10
+
+
+class Pressure(IntEnum):
+    """How urgent it is to fold."""
+
+    NONE = 0
+    SOFT = 1
+    HARD = 2
+    OVERFLOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a reducer is asked for, in the tokens of the view.
+
+    `used_tokens` is the size of the view, `target_tokens` where it should land, `limit_tokens` what may be sent at most,
+    `window_tokens` the whole window for input. Entries from `fresh` on have not been sent yet.
+    """
+
+    pressure: Pressure
+    used_tokens: int
+    target_tokens: int
+    limit_tokens: int = 0
+    window_tokens: int = 0
+    fresh: Seq = 0
+
+    @property
+    def excess_tokens(self) -> int:
+        """How many tokens have to go; 0 when there is no need."""
+        return max(0, self.used_tokens - self.target_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be sent: `input_tokens` at most, out of `window_tokens` less `max_output_tokens`.
+
+    `margin` is the share left free for the error of an estimate (0 for a one-shot `fit`, whose count is the measure).
+    """
+
+    window_tokens: int
+    max_output_tokens: int
+    max_input_tokens: int | None = None
+    margin: float = MARGIN
+
+    @property
+    def room_tokens(self) -> int:
+        """The window for input, before the margin."""
+        room = max(0, self.window_tokens - self.max_output_tokens)
+        return room if self.max_input_tokens is None else min(room, self.max_input_tokens)
+
+    @property
+    def input_tokens(self) -> int:
+        """The input limit."""
+        return int(self.room_tokens * (1 - self.margin))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """The checkpoint system's limit: window less `reserve_tokens` where that is positive, else `max_tokens`, else none.
+
+    Without a token limit `max_messages` decides. Defaults are that system's.
+    """
+
+    max_tokens: int = 8_000
+    reserve_tokens: int = 16_384
+    max_messages: int = 50
+
+    def effective_tokens(self, window_tokens: int) -> int | None:
+        """The effective token limit; None when there is none."""
+        if window_tokens - self.reserve_tokens > 0:
+            return window_tokens - self.reserve_tokens
+        return self.max_tokens if self.max_tokens > 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """When a policy acts: as soon as any threshold that is set is reached. `fraction` is of the input limit.
+
+    With a `reserve` the checkpoint system's order holds: its token limit if there is one, else its message count.
+    """
+
+    fraction: float | None = None
+    tokens: int | None = None
+    bytes: int | None = None
+    messages: int | None = None
+    turns: int | None = None
+    reserve: Reserve | None = None
+
+    def limit_tokens(self, limits: Limits) -> int:
+        """The limit of which a policy's landing is a share."""
+        effective = None if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
+        return limits.input_tokens if effective is None else min(effective, limits.input_tokens)
+
+    def due(self, view: View, used_tokens: int, limits: Limits) -> bool:
+        """Whether a threshold is reached. O(1), or O(units) where messages or turns are counted."""
+        tokens, messages = self.tokens, self.messages
+        if self.reserve is not None:
+            tokens = self.reserve.effective_tokens(limits.window_tokens)
+            messages = self.reserve.max_messages if tokens is None else None
+        return (
+            (self.fraction is not None and used_tokens >= self.fraction * limits.input_tokens)
+            or (tokens is not None and used_tokens >= tokens)
+            or (self.bytes is not None and view.content_bytes > self.bytes)
+            or self.over_counts(view, messages)
+        )
+
+    def over_counts(self, view: View, messages: int | None = None) -> bool:
+        """Whether the messages or turns are over their number."""
+        most = self.messages if messages is None else messages
+        return (most is not None and view.message_count >= most) or (
+            self.turns is not None and view.turn_count >= self.turns
+        )
+
+
+def output_tokens(model: Model, window_tokens: int) -> int:
+    """Room to leave for the reply when nobody said: the catalogue's cap, else min(4,096, window / 8).
+
+    A cap of more than half the window would leave no room for input (OpenHands#9937: cap = window, endless folding).
+    """
+    cap = model.max_output_tokens if model.known else None
+    if cap is None or cap > window_tokens // 2:
+        return min(4096, window_tokens // 8)
+    return cap
+
+
+@dataclass(slots=True)
+class Rent:
+    """Rent or buy: fold once keeping has cost as much as folding would.
+
+    Keeping foldable tokens costs the cache's read price for them at every request; folding them costs writing again what
+    stands after them. Paying when the sums meet is at most twice as dear as the best choice in hindsight (ski rental),
+    and the economic order quantity in a steady session.
+    """
+
+    rule: CacheRule
+    paid: float = 0.0
+
+    def due(self, foldable_tokens: int, after_tokens: int) -> bool:
+        """Count one more request; whether the fold pays by now. Prices are in full-price input tokens."""
+        rule = self.rule
+        self.paid += rule.read_ratio * foldable_tokens
+        return foldable_tokens > 0 and self.paid >= (rule.write_ratio - rule.read_ratio) * after_tokens
+
+    def settle(self) -> None:
+        """Begin anew after a fold."""
+        self.paid = 0.0
+
+
+def foldable(view: View, keep_tokens: int) -> tuple[int, int]:
+    """Tokens that could be folded now, and tokens that would have to be written again. O(log units) between folds."""
+    last = len(view.units)
+    first = view.tail(keep_tokens)
+    return view.between(0, first), view.between(first, last)

@@ -1,0 +1,82 @@
+"""What a dialect must know: reading, writing and the shapes its provider accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from foldline.messages import Message, Part, ToolCall, Wire
+
+__all__ = ["Codec", "Sanitized", "Violation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One reason for which a provider would refuse the request; `index` is the message, None for the whole."""
+
+    index: int | None
+    rule: str
+    detail: str
+    source: str
+
+    def __str__(self) -> str:
+        where = "request" if self.index is None else f"message {self.index}"
+        return f"{where}: {self.detail} [{self.rule}; {self.source}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Sanitized:
+    """A message as its provider takes it, taken by itself; None when nothing of it can be sent.
+
+    `faults` names what was repaired, one short sentence each; empty when the message is the very one given.
+    """
+
+    message: Message | None
+    faults: tuple[str, ...] = ()
+
+
+class Codec(Protocol):
+    """Reads and writes one dialect. Pure; every cost is O(size of the message)."""
+
+    @property
+    def dialect(self) -> str: ...
+
+    @property
+    def user_first(self) -> bool:
+        """Whether the first message must be from the user (Anthropic)."""
+
+    @property
+    def system_inside(self) -> bool:
+        """Whether system text may stand among the messages."""
+
+    @property
+    def itemised(self) -> bool:
+        """Whether one model turn arrives as several items (Responses), so that neighbours form one group."""
+
+    @property
+    def unique_calls(self) -> bool:
+        """Whether a call id may be used only once in a whole request (Anthropic)."""
+
+    def read(self, wire: Wire) -> Message:
+        """The message that this JSON object stands for; `message.wire is wire`. Raises InvalidInput."""
+
+    def write(self, message: Message) -> Wire:
+        """The JSON object of a message: its own wire where it has one, else made from its parts."""
+
+    def revise(self, message: Message, parts: Sequence[Part]) -> Message:
+        """The same message with other parts: fields this package does not know, and the JSON of parts that are
+        still among `parts` (same object), stay as they are. No parts at all gives the dialect's emptiest legal form."""
+
+    def sanitize(self, message: Message) -> Sanitized:
+        """What the provider would take of this message, seen alone (no pairing)."""
+
+    def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
+        """A message of our own: role "user", "assistant" or "system" (user where system may not stand inside)."""
+
+    def answer(self, call: ToolCall, text: str) -> Message:
+        """A message with one result of ours for a call that has none."""
+
+    def merge(self, messages: Sequence[Message]) -> Message | None:
+        """One message out of several that carry results, where the dialect wants all results of a turn in one
+        message (Anthropic), results first; None where each result stands alone."""

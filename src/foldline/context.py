@@ -1,0 +1,468 @@
+"""`Context`: one session inside its window. The object that agents, the proxy and replays drive."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+from foldline.archive import Archive, MemoryArchive, unbundle
+from foldline.budget import Limits, Pressure, Rent, output_tokens
+from foldline.catalog.models import CACHE_RULES, CacheRule, lookup
+from foldline.codecs import codec as codec_for
+from foldline.engine import Engine, Steps
+from foldline.errors import InvalidInput, SummaryError
+from foldline.events import (
+    ContextEvent,
+    FoldFailed,
+    FoldFinished,
+    FoldStarted,
+    LimitLearned,
+    SilentTruncation,
+    ThresholdReached,
+)
+from foldline.failures import Failure, silent_truncation
+from foldline.messages import Text, Wire
+from foldline.policy import Policy, policy as policy_of
+from foldline.recovery import Recovery, recover
+from foldline.reducers.base import Ask
+from foldline.tokens import ESTIMATE, Counter, system_tokens, tools_tokens, wire_bytes
+from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold, Usage
+from foldline.usage import usage_of
+from foldline.view import View
+
+__all__ = ["AsyncSummarize", "Completion", "Context", "Request", "SummarizeWith"]
+
+T = TypeVar("T")
+System: TypeAlias = str | Sequence[Mapping[str, Any]] | None
+Tools: TypeAlias = Sequence[Mapping[str, Any]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a summariser may return instead of plain text: with `finish_reason` a cut-off or refused text is known."""
+
+    text: str
+    finish_reason: str = "stop"
+
+
+SummarizeWith: TypeAlias = Callable[[list[dict[str, str]], int], str | Completion]
+AsyncSummarize: TypeAlias = Callable[[list[dict[str, str]], int], Awaitable[str | Completion] | str | Completion]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request as it is to be sent.
+
+    `tokens` is its size as the provider would count it, system text and tools included. The first `stable_until`
+    messages are those of the request before. `folds` are the folds and unfolds since then, `repairs` all that are in
+    effect.
+    """
+
+    messages: list[Wire]
+    system: System
+    tools: Tools
+    tokens: int
+    max_output_tokens: int
+    stable_until: int
+    folds: tuple[Fold | Unfold, ...]
+    repairs: tuple[Repair, ...]
+
+
+class Context:
+    """A session: append what happens, send what `prepare` returns, report what the provider reported.
+
+    `window` is the model's window in tokens (setting > `learned` for (endpoint, model) > catalogue > 128,000 with a
+    warning). `auto=False` never folds: what does not fit raises DoesNotFit. Appending and preparing cost O(what is new)
+    between folds.
+    """
+
+    def __init__(
+        self,
+        *,
+        dialect: str = "openai-chat",
+        model: str | None = None,
+        policy: str | Policy = "balanced",
+        window: int | None = None,
+        max_output_tokens: int | None = None,
+        system: System = None,
+        tools: Tools = None,
+        on_event: Callable[[ContextEvent], None] | None = None,
+        auto: bool = True,
+        endpoint: str = "",
+        max_request_bytes: int | None = None,
+        counter: Counter = ESTIMATE,
+        archive: Archive | None = None,
+        cache_rule: CacheRule | None = None,
+        learned: MutableMapping[tuple[str, str], int] | None = None,
+        facts: Sequence[str] = (),
+    ) -> None:
+        codec = codec_for(dialect)
+        chosen = policy_of(policy)
+        self.model, self.endpoint, self.dialect = model, endpoint, dialect
+        self._learned = learned if learned is not None else {}
+        self._system, self._tools, self._facts = system, tools, tuple(facts)
+        self._on_event = on_event
+        self._request: tuple[int, int] | None = None
+        self._requests = 0
+        limits = _limits(self._window(window), model, max_output_tokens)
+        base_tokens = system_tokens(system, counter) + tools_tokens(tools, counter)
+        weighed = max_request_bytes is not None or chosen.trigger.bytes is not None
+        kept = MemoryArchive() if archive is None else archive
+        view = View(codec, counter, base_tokens=base_tokens, weighed=weighed, where=kept.where)
+        rule = cache_rule or _cache_rule(model, dialect)
+        self._engine = Engine(
+            codec,
+            counter,
+            chosen,
+            limits,
+            kept,
+            view,
+            self._tell,
+            rent=Rent(rule) if chosen.economical else None,
+            auto=auto,
+            max_request_bytes=max_request_bytes,
+            base_bytes=wire_bytes({"system": system, "tools": tools}) if max_request_bytes is not None else 0,
+        )
+
+    # --- recording ---------------------------------------------------------------------------------------------------
+
+    def append(
+        self, wire: Wire, *, agent_visible: bool = True, user_visible: bool = True, kind: str = "", pinned: bool = False
+    ) -> Entry:
+        """Record one message in its own JSON; it is kept, not copied. Raises InvalidInput. O(size of the message)."""
+        message = self._engine.codec.read(wire)
+        if not (agent_visible and user_visible and not kind):
+            message = replace(message, agent_visible=agent_visible, user_visible=user_visible, kind=kind)
+        entry = self._engine.take(message, wire)
+        if pinned:
+            self.pin(entry.seq)
+        return entry
+
+    def extend(self, wires: Iterable[Wire]) -> list[Entry]:
+        """Record several messages."""
+        return [self.append(wire) for wire in wires]
+
+    def sync(self, wires: Sequence[Wire]) -> list[Entry]:
+        """Take up a whole history from a framework that owns it: only what is new is recorded.
+
+        Where it differs from what was recorded, the session forks there: what was left stays in the log and is no longer
+        sent. Raises InvalidInput. O(history) to compare, O(new) to take up.
+        """
+        path = self._engine.path
+        if path != list(wires[: len(path)]):
+            same = 0
+            for old, new in zip(path, wires, strict=False):
+                if old != new:
+                    break
+                same += 1
+            if same < len(path):
+                self._engine.fork(same)
+        return self.extend(wires[len(self._engine.path) :])
+
+    def pin(self, seq: Seq, *, pinned: bool = True) -> None:
+        """Keep the group of an entry whole from here on (or no longer). Raises FoldRefused when it is folded already."""
+        if seq not in self._engine.view.entries:
+            raise InvalidInput(f"no entry {seq}", place="seq")
+        self._engine.view.pin(seq, pinned)
+        self._engine.log.append(Pin(seq, pinned))
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def prepare(self, summarize: SummarizeWith | None = None) -> Request:
+        """The next request: valid, and within the window. Raises DoesNotFit with the parts that cannot be reduced.
+
+        `summarize(messages, max_output_tokens)` returns text; without it no model is asked.
+        """
+        return _drive(self._prepare(summarize is not None), summarize)
+
+    async def prepare_async(self, summarize: AsyncSummarize | None = None) -> Request:
+        """`prepare` with an async summariser. Messages may be appended meanwhile; a cancellation leaves a valid session."""
+        return await _drive_async(self._prepare(summarize is not None), summarize)
+
+    def compact(self, instructions: str | None = None, *, summarize: SummarizeWith) -> tuple[Fold, ...]:
+        """Summarise everything but system text and what must stay, now. Raises SummaryError: then nothing has changed."""
+        return _drive(self._compact(instructions), summarize)
+
+    async def compact_async(self, instructions: str | None = None, *, summarize: AsyncSummarize) -> tuple[Fold, ...]:
+        """`compact` with an async summariser."""
+        return await _drive_async(self._compact(instructions), summarize)
+
+    def observe(self, usage: object) -> Usage:
+        """Take the usage that a provider reported for the last request. Raises InvalidInput."""
+        found = usage_of(usage, self._requests)
+        engine = self._engine
+        engine.log.append(found)
+        if self._request is None:
+            return found
+        estimated, folds = self._request
+        why = silent_truncation(
+            estimate_tokens=engine.meter.used(estimated),
+            reported_tokens=found.input_tokens,
+            window=engine.limits.window_tokens,
+            stop_reason=None,
+            output_tokens=found.output_tokens,
+        )
+        if why is not None:
+            self._tell(SilentTruncation(why, estimated, found.input_tokens))
+            return found
+        engine.meter.observe(estimated, found.input_tokens)
+        if folds != engine.next_fold:
+            engine.meter.folded()
+        return found
+
+    def recover(self, failure: Failure) -> Recovery:
+        """Do what a failure asks for: lower the output cap, learn a limit, fold harder. Raises DoesNotFit at the end.
+
+        The next `prepare` sends strictly fewer tokens (or a lower cap) when `retry` is set.
+        """
+        engine = self._engine
+        outcome = recover(engine, failure)
+        if outcome.limit is not None and failure.limit_of in (None, "window"):
+            self._learned[self.endpoint, self.model or ""] = outcome.limit
+        if outcome.limit is not None:
+            self._tell(LimitLearned(outcome.limit, failure.limit_of or "window", self.endpoint))
+        return outcome
+
+    def judge_by_own_count(self, limits: Limits) -> None:
+        """Take our count as the measure: no margin, and nothing is folded until the limit itself is passed (`fit`)."""
+        self._engine.limits = limits
+        self._engine.trigger_at_limit = True
+
+    # --- looking back ------------------------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> View:
+        """What the model is shown, at what size."""
+        return self._engine.view
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The log: everything that happened, oldest first."""
+        return tuple(self._engine.log)
+
+    @property
+    def limits(self) -> Limits:
+        """What may be sent now."""
+        return self._engine.limits
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self._engine.policy
+
+    def explain(self, seq: Seq) -> tuple[Fold, ...]:
+        """Every fold in effect that covers an entry, inner ones first. O(folds)."""
+        return tuple(fold for fold in self._engine.folds.values() if fold.start <= seq < fold.stop)
+
+    def undo(self) -> tuple[Unfold, ...]:
+        """Take back the last batch of folds; empty when there is none. The next `prepare` may fold again if it must."""
+        engine = self._engine
+        return engine.take_back(engine.batches.pop()) if engine.batches else ()
+
+    def original(self, fold: Fold) -> tuple[bytes, ...]:
+        """The originals behind a fold, as the JSON they came in as, from the archive. Raises KeyError."""
+        if fold.archive is None:
+            raise KeyError("this fold has no archive key")
+        if self._engine.view.is_form(fold):
+            return (self._engine.archive.get(fold.archive),)
+        return tuple(unbundle(self._engine.archive, fold.archive))
+
+    @classmethod
+    def replay(cls, events: Iterable[Event], **settings: Any) -> Context:
+        """A context with the state that a log leads to, under the same settings. O(log)."""
+        context = cls(**settings)
+        for event in events:
+            context._apply(event)
+        return context
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _apply(self, event: Event) -> None:
+        engine = self._engine
+        if isinstance(event, Entry):
+            was = event.message
+            hidden = not was.agent_visible and not event.faults
+            self.append(event.recorded, agent_visible=not hidden, user_visible=was.user_visible, kind=was.kind)
+        elif isinstance(event, Fold):
+            engine.next_fold = event.id
+            engine.view.asked = True
+            engine.commit(event)
+            engine.view.asked = False
+        elif isinstance(event, Unfold):
+            engine.view.unfold(engine.folds.pop(event.fold))
+            engine.log.append(event)
+        elif isinstance(event, Pin):
+            self.pin(event.seq, pinned=event.pinned)
+        elif isinstance(event, Branch):
+            engine.fork(engine.path_seqs.index(event.start))
+        else:
+            engine.log.append(event)
+
+    def _prepare(self, asking: bool) -> Steps[Request]:
+        engine = self._engine
+        if not engine.log:
+            raise InvalidInput("no messages", place="messages")
+        yield from engine.settle(asking)
+        if (
+            share := engine.policy.consent_at
+        ) is not None and engine.used_tokens >= share * engine.limits.window_tokens:
+            used, window = engine.used_tokens, engine.limits.window_tokens
+            self._tell(ThresholdReached(used, window, used / window))
+        messages, stable = engine.view.wires()
+        self._requests += 1
+        self._request = (engine.view.estimated_tokens, engine.next_fold)
+        news, engine.news = tuple(engine.news), []
+        return Request(
+            messages=messages,
+            system=self._system_text(),
+            tools=self._tools,
+            tokens=engine.used_tokens,
+            max_output_tokens=engine.limits.max_output_tokens,
+            stable_until=stable,
+            folds=news,
+            repairs=engine.view.repairs,
+        )
+
+    def _compact(self, instructions: str | None) -> Steps[tuple[Fold, ...]]:
+        engine = self._engine
+        reducer = engine.policy.compactor.focused(instructions, self._facts)
+        need = engine.need(Pressure.SOFT, 0)
+        batch: list[int] = []
+        engine.batches.append(batch)
+        engine.view.asked = True
+        try:
+            asks = list(reducer.propose(engine.view, replace(need, target_tokens=need.limit_tokens)))
+            if not asks:
+                raise SummaryError("there is nothing to fold")
+            self._tell(FoldStarted("compaction was asked for", engine.used_tokens, engine.view.message_count))
+            for ask in asks:
+                fold = yield from engine.answered(ask)
+                if engine.commit(fold) is None:
+                    raise SummaryError("the session has changed under the summary")
+            yield from engine.run(engine.policy.after_compact, Pressure.SOFT, 0, False)
+        except BaseException as error:
+            if isinstance(error, SummaryError):
+                self._tell(FoldFailed(reducer.name, error.reason, 0, engine.next_seq))
+            engine.batches.remove(batch)
+            engine.take_back(batch)
+            engine.news = [event for event in engine.news if _id(event) not in batch]
+            raise
+        finally:
+            engine.view.asked = False
+        made = tuple(engine.folds[number] for number in batch)
+        self._tell(FoldFinished(made, engine.used_tokens, engine.view.message_count))
+        return made
+
+    def _system_text(self) -> System:
+        moved = self._engine.moved_system
+        if not moved:
+            return self._system
+        texts = [part.text for message in moved for part in message.parts if isinstance(part, Text)]
+        if self._system is None or isinstance(self._system, str):
+            return "\n\n".join(([self._system] if self._system else []) + texts)
+        return [*self._system, *({"type": "text", "text": text} for text in texts)]
+
+    def _window(self, window: int | None) -> int:
+        if window is not None:
+            if isinstance(window, bool) or not isinstance(window, int) or window <= 0:
+                raise InvalidInput(f"must be a positive number of tokens, not {window!r}", place="window")
+            return window
+        known = self._learned.get((self.endpoint, self.model or ""))
+        if known is not None:
+            return known
+        model = lookup(self.model)
+        if model.warning is not None:
+            warnings.warn(model.warning, stacklevel=3)
+        return model.window_tokens
+
+    def _tell(self, event: ContextEvent) -> None:
+        if self._on_event is not None:
+            self._on_event(event)
+
+
+def _id(event: Fold | Unfold) -> int:
+    return event.id if isinstance(event, Fold) else event.fold
+
+
+def _limits(window: int, model: str | None, max_output_tokens: int | None) -> Limits:
+    known = lookup(model)
+    if max_output_tokens is None:
+        max_output_tokens = output_tokens(known, window)
+    elif max_output_tokens < 0 or max_output_tokens >= window:
+        raise InvalidInput(
+            f"must be from 0 to below the window of {window:,}, not {max_output_tokens:,}", place="max_output_tokens"
+        )
+    return Limits(window, max_output_tokens, known.max_input_tokens if known.known else None)
+
+
+def _cache_rule(model: str | None, dialect: str) -> CacheRule:
+    known = lookup(model)
+    return known.cache if known.known else CACHE_RULES["anthropic" if dialect == "anthropic" else "openai"]
+
+
+def _text_of(answer: object) -> str:
+    """The text of a summariser's answer. Raises SummaryError for one that was cut off, refused, or is no text."""
+    if isinstance(answer, str):
+        return answer
+    text, reason = getattr(answer, "text", None), getattr(answer, "finish_reason", "stop")
+    if not isinstance(text, str):
+        raise SummaryError(f"the summariser returned {type(answer).__name__}, not text")
+    if reason in ("length", "max_tokens"):
+        raise SummaryError("the summary was cut off")
+    if reason in ("refusal", "content_filter"):
+        raise SummaryError("the model refused to summarise")
+    return text
+
+
+def _drive(steps: Steps[T], summarize: SummarizeWith | None) -> T:
+    """Run steps to their end, paying for each ask."""
+    try:
+        ask = next(steps)
+        while True:
+            try:
+                answer = _text_of(summarize(_prompt(ask), ask.max_output_tokens)) if summarize else ""
+            except SummaryError as error:
+                ask = steps.throw(error)
+            except Exception as error:  # noqa: BLE001 - a user's summariser may raise anything; prepare goes on without it
+                ask = steps.throw(_failed(error))
+            else:
+                ask = steps.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        steps.close()
+
+
+async def _drive_async(steps: Steps[T], summarize: AsyncSummarize | None) -> T:
+    """Run steps to their end, awaiting each ask. The async twin of `_drive`."""
+    try:
+        ask = next(steps)
+        while True:
+            try:
+                reply = summarize(_prompt(ask), ask.max_output_tokens) if summarize else ""
+                answer = _text_of(await reply if inspect.isawaitable(reply) else reply)
+            except SummaryError as error:
+                ask = steps.throw(error)
+            except Exception as error:  # noqa: BLE001 - as above; a cancellation is no Exception and propagates
+                ask = steps.throw(_failed(error))
+            else:
+                ask = steps.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        steps.close()
+
+
+def _prompt(ask: Ask) -> list[dict[str, str]]:
+    return [dict(message) for message in ask.prompt]
+
+
+def _failed(error: Exception) -> SummaryError:
+    wrapped = SummaryError(f"the summariser failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

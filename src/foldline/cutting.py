@@ -1,0 +1,184 @@
+"""Shortening texts: never inside a code point, always with a line that says what is missing.
+
+`keep` cuts by lines, characters, bytes or tokens; `extract` picks lines that bring names. Both are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from foldline.names import ALARM, names
+from foldline.tokens import Counter
+
+__all__ = ["Mode", "Unit", "clip_bytes", "clip_tokens", "extract", "first_line", "head_and_tail", "largest"]
+
+Mode: TypeAlias = Literal["head", "tail", "both"]
+Unit: TypeAlias = Literal["lines", "chars", "bytes", "tokens"]
+
+
+def clip_bytes(text: str, limit: int, *, end: bool = False) -> str:
+    """The first (or last) `limit` bytes of a text in UTF-8, whole characters only."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= limit:
+        return text
+    piece = data[len(data) - limit :] if end else data[:limit]
+    return piece.decode("utf-8", "ignore")
+
+
+def head_and_tail(text: str, head: int, tail: int) -> tuple[str, str]:
+    """The first `head` and the last `tail` characters, which do not overlap."""
+    head = min(head, len(text))
+    tail = min(tail, len(text) - head)
+    return text[:head], text[len(text) - tail :] if tail else ""
+
+
+def largest(low: int, high: int, fits: Callable[[int], bool], *, guess: int | None = None) -> int:
+    """The largest n in [low, high] for which `fits(n)`, `low` if none does; `fits` is asked about log2(high - low) times."""
+    if guess is not None and low < guess < high:
+        if fits(guess):
+            low = guess
+            if (near := min(high, guess + guess // 16 + 1)) < high and not fits(near):
+                high = near - 1
+        else:
+            high = guess - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def clip_tokens(text: str, limit: int, counter: Counter, mode: Mode = "head") -> tuple[str, str]:
+    """The start and the end of a text that together hold at most `limit` tokens (`mode` says which of them are wanted)."""
+    total = counter.text(text)
+    if total <= limit:
+        return text, ""
+    share = {"head": (1.0, 0.0), "tail": (0.0, 1.0), "both": (0.5, 0.5)}[mode]
+
+    def halves(chars: int) -> tuple[str, str]:
+        return head_and_tail(text, int(chars * share[0]), int(chars * share[1]))
+
+    def fits(chars: int) -> bool:
+        return sum(map(counter.text, halves(chars))) <= limit
+
+    return halves(largest(0, len(text), fits, guess=len(text) * limit // max(1, total)))
+
+
+def first_line(text: str, most: int = 200) -> str:
+    """The first line with anything on it, at most `most` characters."""
+    for line in text[: 20 * most].splitlines():
+        if line.strip():
+            return line.strip()[:most]
+    return ""
+
+
+@dataclass(slots=True)
+class _Line:
+    number: int
+    text: str
+    tokens: int
+    names: set[str]
+    score: float = 0.0
+
+
+_WIDE = 400
+"""Longer lines are looked at in pieces of this size: one line of JSON may hold a whole result."""
+
+
+def _lines(text: str) -> list[str]:
+    out: list[str] = []
+    for line in text.split("\n"):
+        if len(line) <= _WIDE:
+            out.append(line)
+            continue
+        start = 0
+        while start < len(line):
+            stop = min(len(line), start + _WIDE)
+            if stop < len(line):
+                at = max(line.rfind(mark, start + _WIDE // 2, stop) for mark in (", ", ",", " ", "}"))
+                stop = at + 1 if at > start else stop
+            out.append(line[start:stop])
+            start = stop
+    return out
+
+
+def extract(text: str, limit: int, counter: Counter, wanted: Collection[str] = (), *, edge: float = 0.5) -> str:
+    """Lines of a text worth about `limit` tokens: its beginning and end, and the lines between that bring most names.
+
+    `edge` is the share for beginning and end. Lines keep their order; "…" stands for each gap. A name in `wanted` (used
+    by the user or the agent) counts four times; a line that says what went wrong counts as such a name. O(size).
+    """
+    if counter.text(text) <= limit:
+        return text
+    lines = [_Line(i, line, len(line) // 4 + 2, set()) for i, line in enumerate(_lines(text))]
+    total = counter.text(text)
+    scale = total / max(1, sum(line.tokens for line in lines))
+    room = limit / max(scale, 0.1)
+    picked = _edges(lines, room * edge)
+    spent = sum(line.tokens for line in picked.values())
+    middle = [line for line in lines if line.number not in picked and line.text.strip()]
+    seen: set[str] = set()
+    for line in picked.values():
+        seen |= names(line.text)
+    for line in middle:
+        line.names = names(line.text)
+        worth = sum(4 if name in wanted else 1 for name in line.names) + (4 if ALARM.search(line.text) else 0)
+        line.score = worth / (line.tokens + 2)
+    for line in sorted(middle, key=lambda x: (-x.score, x.number)):
+        if spent + line.tokens + 2 > room or line.score <= 0:
+            continue
+        if line.names and line.names <= seen:
+            continue
+        seen |= line.names
+        picked[line.number] = line
+        spent += line.tokens + (0 if line.number - 1 in picked else 2)
+    order = sorted(picked)
+
+    text_now = _joined([picked[number] for number in order], len(lines))
+    if counter.text(text_now) <= limit:
+        return text_now
+    ranked = sorted(order, key=lambda number: (-picked[number].score, number))
+
+    def fits(most: int) -> bool:
+        return counter.text(_joined([picked[n] for n in sorted(ranked[:most])], len(lines))) <= limit
+
+    best = largest(0, len(ranked), fits, guess=int(len(ranked) * limit / max(1, counter.text(text_now))))
+    return (
+        _joined([picked[n] for n in sorted(ranked[:best])], len(lines))
+        if best
+        else "".join(clip_tokens(text, limit, counter))
+    )
+
+
+def _edges(lines: list[_Line], room: float) -> dict[int, _Line]:
+    """The first and last lines within `room`: three fifths for the beginning, two for the end; a long line in part."""
+    picked: dict[int, _Line] = {}
+    for order, share, end in ((lines, 0.6, False), (lines[::-1], 0.4, True)):
+        left = int(room * share)
+        for line in order:
+            if line.number in picked or left < 8:
+                break
+            if line.tokens > left:
+                piece = line.text[-4 * left + 8 :] if end else line.text[: 4 * left - 8]
+                line = _Line(line.number, f"…{piece}" if end else f"{piece}…", left, set())
+            left -= line.tokens
+            line.score = 1e6 - len(picked)
+            picked[line.number] = line
+    return picked
+
+
+def _joined(lines: list[_Line], total: int) -> str:
+    out: list[str] = []
+    at = 0
+    for line in lines:
+        if line.number > at:
+            out.append("…")
+        out.append(line.text)
+        at = line.number + 1
+    if at < total:
+        out.append("…")
+    return "\n".join(out)

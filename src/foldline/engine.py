@@ -1,0 +1,365 @@
+"""One engine for all policies: takes messages up, decides when to fold, drives reducers, keeps the log.
+
+The engine asks no model. Where one is wanted it yields an `Ask` and goes on with the text that is sent in, or with the
+SummaryError that is thrown in; `Context` has the two drivers (sync, async) that pay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar
+
+from foldline.archive import Archive, bundle, encode
+from foldline.budget import Limits, Need, Pressure, Rent, foldable
+from foldline.codecs.base import Codec
+from foldline.errors import DoesNotFit, FoldRefused, Part, SummaryError
+from foldline.events import ContextEvent, FoldFailed, FoldFinished, FoldStarted, Repaired
+from foldline.messages import Message, Wire
+from foldline.meter import Meter
+from foldline.pairing import Pairing
+from foldline.policy import FOR_BYTES, MILD_RUNGS, RUNGS, Policy
+from foldline.reducers.base import Ask, Reducer
+from foldline.reducers.floor import floor_of
+from foldline.tokens import Counter, message_tokens
+from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold
+from foldline.view import View
+
+__all__ = ["Engine", "Steps"]
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Ask, str, T]
+"""Work that may ask a model on its way to a T."""
+
+
+@dataclass(slots=True)
+class Engine:
+    """The state of one session. Public names are for `Context` and recovery; users see `Context`."""
+
+    codec: Codec
+    counter: Counter
+    policy: Policy
+    limits: Limits
+    archive: Archive
+    view: View
+    tell: Callable[[ContextEvent], None]
+    rent: Rent | None = None
+    auto: bool = True
+    max_request_bytes: int | None = None
+    base_bytes: int = 0
+    trigger_at_limit: bool = False
+    """Whether only the limit itself triggers (one-shot `fit`)."""
+    pairing: Pairing = field(init=False)
+    log: list[Event] = field(default_factory=list)
+    path: list[Wire] = field(default_factory=list)
+    """Recorded JSON of the active branch, and the seq of each."""
+    path_seqs: list[Seq] = field(default_factory=list)
+    folds: dict[int, Fold] = field(default_factory=dict)
+    batches: list[list[int]] = field(default_factory=list)
+    news: list[Fold | Unfold] = field(default_factory=list)
+    moved_system: list[Message] = field(default_factory=list)
+    fresh: Seq = 0
+    next_seq: Seq = 0
+    next_fold: int = 0
+    taken_tokens: int = 0
+    ask_again_at: int = 0
+    """Size of everything ever taken up, and the size at which a model may be asked again after a rejected summary."""
+    _keys: dict[Seq, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pairing = Pairing(self.codec)
+
+    # --- taking up ---------------------------------------------------------------------------------------------------
+
+    def take(self, message: Message, recorded: Wire) -> Entry:
+        """Record one message and show it. O(size of the message and of the block it joins)."""
+        clean = self.codec.sanitize(message)
+        faults = list(clean.faults)
+        sent = replace(message, agent_visible=False) if clean.message is None else clean.message
+        if sent.role == "system" and not self.codec.system_inside and sent.agent_visible:
+            self.moved_system.append(sent)
+            self.view.base_tokens += message_tokens(sent, self.counter)
+            sent = replace(sent, agent_visible=False)
+            faults.append("system text among the messages; sent as the system text of the request")
+        seq = self.next_seq
+        placed = self.pairing.take(seq, sent)
+        faults += placed.faults
+        tokens = message_tokens(placed.message, self.counter)
+        entry = Entry(seq, placed.group, placed.message, tokens, recorded, tuple(faults))
+        self.next_seq += 1
+        self.taken_tokens += tokens
+        self.log.append(entry)
+        self.path.append(recorded)
+        self.path_seqs.append(seq)
+        self.view.append(entry, placed.joins, self.pairing.waits)
+        for fault in faults:
+            self.tell(Repaired(Repair(seq, "message", fault)))
+        return entry
+
+    def fork(self, keep: int) -> None:
+        """Leave the branch after its first `keep` messages; folds across the divergence are taken back. O(log)."""
+        left = self.path_seqs[keep]
+        for fold in sorted(self.folds.values(), key=lambda fold: -fold.id):
+            if fold.stop > left:
+                self.log.append(Unfold(fold.id))
+                self.news.append(Unfold(fold.id))
+                del self.folds[fold.id]
+        self.batches = [kept for batch in self.batches if (kept := [fold for fold in batch if fold in self.folds])]
+        self.log.append(Branch(left, self.next_seq))
+        self._rebuild(self.path_seqs[:keep], left)
+        self.fresh = min(self.fresh, left)
+
+    def _rebuild(self, seqs: Sequence[Seq], left: Seq) -> None:
+        old, view = self.view, self.view.empty()
+        self.view, self.pairing = view, Pairing(self.codec)
+        del self.path[len(seqs) :]
+        del self.path_seqs[len(seqs) :]
+        for seq in seqs:
+            entry = old.entries[seq]
+            clean = self.codec.sanitize(self.codec.read(entry.recorded)).message
+            placed = self.pairing.take(
+                seq, entry.message if clean is None or not entry.message.agent_visible else _flags(clean, entry)
+            )
+            view.append(replace(entry, message=placed.message, group=placed.group), placed.joins, self.pairing.waits)
+        for event in self.log:
+            if isinstance(event, Pin) and event.seq in view.entries:
+                view.pin(event.seq, event.pinned)
+        for fold in sorted(self.folds.values(), key=lambda fold: fold.id):
+            view.commit(fold)
+            self._close(fold)
+        view.entries |= {seq: entry for seq, entry in old.entries.items() if seq not in view.entries}
+        view.leave(left, self.next_seq)
+        self.meter.folded()
+
+    # --- folding -----------------------------------------------------------------------------------------------------
+
+    @property
+    def used_tokens(self) -> int:
+        """Size of the request as the provider would count it, as far as is known."""
+        return self.view.tokens
+
+    @property
+    def meter(self) -> Meter:
+        """The correction by reported usage."""
+        return self.view.meter
+
+    def fits(self) -> bool:
+        """Whether the request is within its token limit and its byte budget."""
+        return self.used_tokens <= self.limits.input_tokens and self._bytes_over() <= 0
+
+    def need(self, pressure: Pressure, target_tokens: float) -> Need:
+        """What reducers are asked for, in the tokens of the view."""
+        return Need(
+            pressure,
+            self.view.estimated_tokens,
+            self.meter.target(self.view.estimated_tokens, target_tokens),
+            self.limits.input_tokens,
+            self.limits.room_tokens,
+            self.fresh,
+        )
+
+    def settle(self, asking: bool) -> Steps[None]:
+        """Make the next request fit, as the policy wants it. Raises DoesNotFit."""
+        batch: list[int] = []
+        self.batches.append(batch)
+        try:
+            yield from self._settle(asking)
+        finally:
+            if not batch:
+                self.batches.remove(batch)
+
+    def _settle(self, asking: bool) -> Steps[None]:
+        policy = self.policy
+        if not self.auto:
+            if not self.fits():
+                raise self.no_fit(reason="folding is switched off (auto=False)")
+            return
+        if self.trigger_at_limit and self.fits():
+            return
+        limit = self.limits.input_tokens
+        yield from self.run(policy.guard, Pressure.SOFT, 0, False)
+        self.fresh = self.next_seq
+        yield from self.run(policy.always, Pressure.SOFT, 0, asking)
+        if self._due():
+            if not self.fits():
+                self.check_floor()
+            self.tell(FoldStarted(f"policy {policy.name}", self.used_tokens, self.view.message_count))
+            before = len(self.news)
+            base = limit if self.trigger_at_limit else policy.trigger.limit_tokens(self.limits)
+            target = 0.0 if policy.landing is None else policy.landing * base
+            pressure = Pressure.SOFT if self.fits() else Pressure.HARD
+            yield from self.run(policy.reducers, pressure, target, asking)
+            yield from self._rungs(limit * (policy.landing or 0.60))
+            if self.rent is not None:
+                self.rent.settle()
+            made = tuple(fold for fold in self.news[before:] if isinstance(fold, Fold))
+            self.tell(FoldFinished(made, self.used_tokens, self.view.message_count))
+
+    def _due(self) -> bool:
+        if not self.fits():
+            return True
+        if self.trigger_at_limit:
+            return False
+        due = self.policy.trigger.due(self.view, self.used_tokens, self.limits)
+        if self.rent is not None and not due:
+            keep = int(0.4 * (self.policy.landing or 0.6) * self.limits.input_tokens)
+            due = self.rent.due(*foldable(self.view, keep))
+        return due
+
+    def _rungs(self, landing_tokens: float) -> Steps[None]:
+        """What needs no model, until the request fits."""
+        for number, rung in enumerate(RUNGS):
+            if self.used_tokens <= self.limits.input_tokens:
+                break
+            target = landing_tokens if number < MILD_RUNGS else self.limits.input_tokens
+            yield from self.run((rung,), Pressure.HARD, target, False)
+        for rung in FOR_BYTES:
+            if self._bytes_over() > 0:
+                yield from self.run((rung,), Pressure.HARD, 0, False, until=lambda: self._bytes_over() <= 0)
+        if not self.fits():
+            raise self.no_fit()
+
+    def run(
+        self,
+        reducers: Iterable[Reducer],
+        pressure: Pressure,
+        target_tokens: float,
+        asking: bool,
+        *,
+        until: Callable[[], bool] | None = None,
+    ) -> Steps[None]:
+        """Let reducers propose in order and commit what they propose until the target is met (0: all they propose)."""
+
+        def met() -> bool:
+            if until is not None:
+                return until()
+            return (
+                target_tokens > 0
+                and self.used_tokens <= target_tokens
+                and not self.policy.trigger.over_counts(self.view)
+            )
+
+        for reducer in reducers:
+            if met():
+                return
+            for move in list(reducer.propose(self.view, self.need(pressure, target_tokens))):
+                if met():
+                    return
+                if isinstance(move, Fold):
+                    self.commit(move)
+                elif asking and self.taken_tokens >= self.ask_again_at:
+                    yield from self.ask(move)
+
+    def ask(self, ask: Ask) -> Steps[Fold | None]:
+        """Have one ask answered; None when nothing came of it, which is reported and not raised."""
+        try:
+            return self.commit((yield from self.answered(ask)))
+        except SummaryError as error:
+            self.tell(FoldFailed(ask.reducer, error.reason, ask.start, ask.stop))
+            growth = (self.policy.trigger.fraction or 1.0) - (self.policy.landing or 0.6)
+            self.ask_again_at = self.taken_tokens + int(max(0.1, growth) * self.limits.input_tokens)
+            return None
+
+    def answered(self, ask: Ask) -> Steps[Fold]:
+        """The fold that comes of an ask, over as many asks as it takes. Raises SummaryError."""
+        move: Fold | Ask = ask
+        while isinstance(move, Ask):
+            text = yield move
+            move = move.finish(text)
+        return move
+
+    def commit(self, fold: Fold) -> Fold | None:
+        """Put a fold into effect and record it; None when it was refused, which is reported."""
+        try:
+            form = self.view.is_form(fold)
+            made = self.view.commit(replace(fold, id=self.next_fold, archive=self._archived(fold, form)))
+        except FoldRefused as refused:
+            self.tell(FoldFailed(fold.reducer, refused.reason, fold.start, fold.stop))
+            return None
+        self.next_fold += 1
+        self.folds[made.id] = made
+        self.log.append(made)
+        self.news.append(made)
+        if self.batches:
+            self.batches[-1].append(made.id)
+        self._close(made)
+        self.meter.folded()
+        return made
+
+    def take_back(self, batch: Sequence[int]) -> tuple[Unfold, ...]:
+        """Undo folds, last first."""
+        out: list[Unfold] = []
+        for number in reversed(batch):
+            self.view.unfold(self.folds.pop(number))
+            out.append(Unfold(number))
+        self.log += out
+        self.news += out
+        self.meter.folded()
+        return tuple(out)
+
+    # --- limits ------------------------------------------------------------------------------------------------------
+
+    def check_floor(self) -> None:
+        """Raise DoesNotFit, before any model is called, when what must stay is over the limit."""
+        floor = floor_of(self.view)
+        tokens = round(floor.tokens * self.meter.ratio) if floor.folds else self.used_tokens
+        if tokens > self.limits.input_tokens:
+            raise self._too_large(tokens, floor.parts)
+
+    def no_fit(self, reason: str | None = None) -> DoesNotFit:
+        """The error for a request that is over its limit with nothing left to fold."""
+        over = self._bytes_over()
+        if self.used_tokens <= self.limits.input_tokens and over > 0:
+            most = self.max_request_bytes or 0
+            parts = tuple(
+                Part(self.view.protected(i) or "message", u.size_bytes, u.start)
+                for i, u in enumerate(self.view.units)
+                if u.size_bytes
+            )
+            return DoesNotFit(most + over, most, _largest(parts), reason=reason, unit="bytes")
+        return self._too_large(self.used_tokens, floor_of(self.view).parts, reason)
+
+    def _too_large(self, tokens: int, parts: tuple[Part, ...], reason: str | None = None) -> DoesNotFit:
+        limit = self.limits.input_tokens
+        return DoesNotFit(max(tokens, limit + 1), limit, _largest(parts), reason=reason)
+
+    def _bytes_over(self) -> int:
+        return 0 if self.max_request_bytes is None else self.view.size_bytes + self.base_bytes - self.max_request_bytes
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _close(self, fold: Fold) -> None:
+        if not self.view.is_form(fold):
+            self.pairing.close(fold.start, fold.stop)
+
+    def _archived(self, fold: Fold, form: bool) -> str:
+        """Put the originals of a fold into the archive; the key under which they are read. O(what is new in it)."""
+        if form:
+            if fold.reducer == "spill":
+                for result in self.view.entries[fold.start].message.results:
+                    self.archive.put(result.text.encode("utf-8", "surrogatepass"))
+            return self._entry_key(fold.start)
+        children: list[tuple[str, bool]] = []
+        for unit in self.view.units[self.view.index(fold.start) : self.view.index(fold.stop - 1) + 1]:
+            if unit.fold is not None and unit.fold.archive is not None:
+                children.append((unit.fold.archive, True))
+            else:
+                children += [(self._entry_key(entry.seq), False) for entry in unit.entries]
+        return self.archive.put(bundle(children))
+
+    def _entry_key(self, seq: Seq) -> str:
+        if seq not in self._keys:
+            self._keys[seq] = self.archive.put(encode(self.view.entries[seq].recorded))
+        return self._keys[seq]
+
+
+def _flags(message: Message, entry: Entry) -> Message:
+    """A message with what was said about the entry when it was taken up."""
+    was = entry.message
+    return replace(
+        message, pinned=was.pinned, agent_visible=was.agent_visible, user_visible=was.user_visible, kind=was.kind
+    )
+
+
+def _largest(parts: tuple[Part, ...], most: int = 12) -> tuple[Part, ...]:
+    return tuple(sorted(parts, key=lambda part: -part.tokens))[:most]

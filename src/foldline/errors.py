@@ -1,0 +1,110 @@
+"""Every error that Foldline raises, as one tree.
+
+FoldlineError
+├── InvalidInput      what was handed in is not what it must be (file, place and field are named)
+├── DoesNotFit        what may not be reduced is larger than the limit (the parts are named)
+├── SummaryError      a summary that was asked for could not be had, or was rejected
+├── FoldRefused       a fold breaks a promise: it does not shrink, crosses a group or covers what must stay
+├── MissingExtra      an optional dependency is not installed (says the one install line)
+└── ProviderError     what a provider answered instead of a reply
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foldline.failures import Failure
+
+__all__ = [
+    "DoesNotFit",
+    "FoldRefused",
+    "FoldlineError",
+    "InvalidInput",
+    "MissingExtra",
+    "Part",
+    "ProviderError",
+    "SummaryError",
+]
+
+
+class FoldlineError(Exception):
+    """Base of all errors of this package."""
+
+
+class InvalidInput(FoldlineError, ValueError):  # noqa: N818 - a fixed public name
+    """Input is not what it must be; `place` names where (file, line, message index or field)."""
+
+    def __init__(self, reason: str, *, place: str | None = None) -> None:
+        super().__init__(f"{place}: {reason}" if place else reason)
+        self.reason = reason
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the floor: a name ("system", "tools", "newest user message", ...) and its size."""
+
+    name: str
+    tokens: int
+    seq: int | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.seq is None else f" (message {self.seq})"
+        return f"{self.name}{where}: {self.tokens:,} tokens"
+
+
+class DoesNotFit(FoldlineError):  # noqa: N818 - a fixed public name
+    """What may not be reduced needs `floor_tokens`, and the limit is `limit` tokens.
+
+    Fitting with a limit of exactly `floor_tokens` works. `parts` are what the floor is made of, largest first.
+    `unit` is "tokens", or "bytes" when the byte budget of the request is what cannot be met.
+    """
+
+    def __init__(
+        self, floor_tokens: int, limit: int, parts: tuple[Part, ...], *, reason: str | None = None, unit: str = "tokens"
+    ) -> None:
+        named = "; ".join(map(str, parts)) or "nothing that could be named"
+        text = f"does not fit: what must stay needs {floor_tokens:,} {unit}, the limit is {limit:,} ({named})"
+        super().__init__(f"{text}; {reason}" if reason else text)
+        self.floor_tokens = floor_tokens
+        self.limit = limit
+        self.parts = parts
+        self.reason = reason
+        self.unit = unit
+
+
+class SummaryError(FoldlineError):
+    """A summary was not made; the view is as it was. `tokens` is the size of the rejected text, if there was one."""
+
+    def __init__(self, reason: str, *, tokens: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.tokens = tokens
+
+
+class FoldRefused(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
+    """A fold was not committed; the view is as it was."""
+
+    def __init__(self, reason: str, *, start: int, stop: int) -> None:
+        super().__init__(f"fold [{start}, {stop}) refused: {reason}")
+        self.reason = reason
+        self.start = start
+        self.stop = stop
+
+
+class MissingExtra(FoldlineError, ImportError):  # noqa: N818 - names what is missing
+    """An optional dependency is missing; the message is the install line."""
+
+    def __init__(self, extra: str, what: str) -> None:
+        super().__init__(f"{what} needs an extra: pip install 'foldline[{extra}]'")
+        self.extra = extra
+
+
+class ProviderError(FoldlineError):
+    """A provider refused or failed; `failure` says how it was classified."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.kind}: {failure.message}")
+        self.failure = failure

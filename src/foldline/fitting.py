@@ -1,0 +1,117 @@
+"""One-shot functions: `fit`, `check` and `count` for a history that lives somewhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from foldline.budget import Limits
+from foldline.codecs import codec as codec_for
+from foldline.codecs.base import Violation
+from foldline.codecs.rules import violations
+from foldline.context import Context, SummarizeWith, System, Tools
+from foldline.errors import InvalidInput
+from foldline.messages import Wire
+from foldline.policy import Policy
+from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens, tools_tokens
+from foldline.transcript import Fold, Repair
+
+__all__ = ["Fit", "check", "count", "fit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A history that fits: `tokens` with system text and tools, the folds made and the repairs in effect."""
+
+    messages: list[Wire]
+    system: System
+    tokens: int
+    folds: tuple[Fold, ...]
+    repairs: tuple[Repair, ...]
+
+
+def fit(
+    messages: Sequence[Wire],
+    *,
+    max_tokens: int,
+    dialect: str = "openai-chat",
+    policy: str | Policy = "balanced",
+    model: str | None = None,
+    system: System = None,
+    tools: Tools = None,
+    max_output_tokens: int = 0,
+    summarize: SummarizeWith | None = None,
+    max_request_bytes: int | None = None,
+    counter: Counter = ESTIMATE,
+) -> Fit:
+    """A valid request of at most `max_tokens - max_output_tokens` tokens; unchanged when it fits already.
+
+    The given list is never changed. Raises DoesNotFit (with the floor that would do) and InvalidInput. O(history).
+    """
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens <= 0:
+        raise InvalidInput(f"must be a positive number of tokens, not {max_tokens!r}", place="max_tokens")
+    if not 0 <= max_output_tokens < max_tokens:
+        raise InvalidInput(f"must be from 0 to below max_tokens, not {max_output_tokens}", place="max_output_tokens")
+    context = Context(
+        dialect=dialect,
+        model=model,
+        policy=policy,
+        window=max_tokens,
+        max_output_tokens=max_output_tokens,
+        system=system,
+        tools=tools,
+        max_request_bytes=max_request_bytes,
+        counter=counter,
+    )
+    context.judge_by_own_count(Limits(max_tokens, max_output_tokens, margin=0.0))
+    for index, message in enumerate(_listed(messages)):
+        try:
+            context.append(message)
+        except InvalidInput as error:
+            raise InvalidInput(str(error), place=f"message {index}") from None
+    request = context.prepare(summarize)
+    return Fit(
+        messages=request.messages,
+        system=request.system,
+        tokens=request.tokens,
+        folds=tuple(fold for fold in request.folds if isinstance(fold, Fold)),
+        repairs=request.repairs,
+    )
+
+
+def check(
+    messages: Sequence[Wire], *, dialect: str = "openai-chat", system: System = None, tools: Tools = None
+) -> list[Violation]:
+    """Why the provider would refuse the request; [] if it would take it. Strictest widely used server of the dialect."""
+    codec_for(dialect)
+    return violations(_listed(messages), dialect, system=system, tools=tools)
+
+
+def count(
+    messages: Sequence[Wire],
+    *,
+    dialect: str = "openai-chat",
+    model: str | None = None,
+    system: System = None,
+    tools: Tools = None,
+    counter: Counter = ESTIMATE,
+) -> int:
+    """Tokens of a request: messages, system text and tool schemas. Never raises on unknown parts. O(size).
+
+    `model` is taken for symmetry; exact counts come with `counter` (extra `exact`).
+    """
+    del model
+    codec = codec_for(dialect)
+    total = system_tokens(system, counter) + tools_tokens(tools, counter)
+    for index, wire in enumerate(_listed(messages)):
+        try:
+            total += message_tokens(codec.read(wire), counter)
+        except InvalidInput as error:
+            raise InvalidInput(str(error), place=f"message {index}") from None
+    return total
+
+
+def _listed(messages: Sequence[Wire]) -> Sequence[Wire]:
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise InvalidInput(f"must be a list of messages, not {type(messages).__name__}", place="messages")
+    return messages

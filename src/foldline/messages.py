@@ -1,0 +1,143 @@
+"""What a message is made of, in any dialect.
+
+A `Message` is a pure value: no identity, no place in a session. Each part keeps in `raw` the JSON block it was read
+from, and the message keeps in `wire` the whole JSON object, so that what nobody changed is sent as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+__all__ = [
+    "Document",
+    "Image",
+    "Json",
+    "Message",
+    "Opaque",
+    "Part",
+    "Reasoning",
+    "Role",
+    "Text",
+    "ToolCall",
+    "ToolResult",
+    "Wire",
+]
+
+Json: TypeAlias = Any
+Wire: TypeAlias = Mapping[str, Any]
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text that the model reads or wrote (a refusal too: its words are in `text`)."""
+
+    text: str
+    raw: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image; `size_bytes` is its encoded payload in the request (0 for a URL), width and height 0 when unknown."""
+
+    width: int = 0
+    height: int = 0
+    size_bytes: int = 0
+    detail: str = ""
+    raw: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file, PDF or audio clip; `text` holds its content where the dialect sends it as text."""
+
+    media_type: str = ""
+    size_bytes: int = 0
+    text: str = ""
+    raw: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Thinking of the model; `signed` when the provider verifies it, so that it is sent whole or not at all."""
+
+    text: str = ""
+    signed: bool = False
+    raw: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that waits for a result; `arguments` is JSON text, or free text when `custom`."""
+
+    id: str
+    name: str
+    arguments: str
+    custom: bool = False
+    raw: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of the call `call_id`."""
+
+    call_id: str
+    parts: tuple[Part, ...] = ()
+    is_error: bool = False
+    raw: Json = None
+
+    @property
+    def text(self) -> str:
+        """All text of the result, blocks joined by newlines. O(size)."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, Text | Document) and part.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A block this package does not interpret (server tools, citations, what is yet to come): passed on, counted by size."""
+
+    type: str
+    raw: Json = None
+
+
+Part: TypeAlias = Text | Image | Document | Reasoning | ToolCall | ToolResult | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a session.
+
+    `wire` is the JSON it came in as (or is sent as), never changed. `kind` tells apart what looks alike on the wire:
+    "tool_result", "tool_result_archived", "tool_summary", "summary", "digest", "notice", "" for an ordinary message.
+    A message with `agent_visible=False` is recorded, but neither sent nor counted.
+    """
+
+    role: Role
+    parts: tuple[Part, ...]
+    _: KW_ONLY
+    wire: Wire | None = None
+    pinned: bool = False
+    agent_visible: bool = True
+    user_visible: bool = True
+    kind: str = ""
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls in it, in order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The tool results in it, in order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolResult))
+
+    @property
+    def text(self) -> str:
+        """All plain text of the message outside tool results, joined by newlines. O(size)."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, Text) and part.text)
+
+    def with_kind(self, kind: str) -> Message:
+        """The same message, of another kind."""
+        return replace(self, kind=kind)

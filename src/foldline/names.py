@@ -1,0 +1,37 @@
+"""The names in a text: paths, identifiers, numbers, error names. They are what a later step needs to find again.
+
+Used to decide which lines of a long text stay when it is shortened: lines that bring names, most of all names that the
+user or the agent used themselves.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["ALARM", "names"]
+
+_NAME = re.compile(
+    r"(?:[\w.~@-]*/)+[\w.@-]+"  # paths and URLs without their scheme
+    r"|[A-Za-z_]\w*(?:\.\w+)+"  # dotted names, file.ext
+    r"|[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)+"  # snake_case, kebab-case, ticket ids
+    r"|[a-z]+(?:[A-Z][a-z0-9]*)+|(?:[A-Z][a-z0-9]+){2,}"  # camelCase, ErrorNames
+    r"|\b[0-9a-f]{7,40}\b|\b\d{4,}\b|\b[A-Z0-9]{6}\b"  # hashes, numbers, codes
+    r"|[\u3040-\u30ff\u3400-\u9fff]{2,6}"  # words of scripts without blanks, roughly
+)
+_MOST = 20_000
+"""Characters looked at in one text: a line longer than this is data, not names."""
+
+ALARM = re.compile(
+    r"\b(?:error|errors|exception|traceback|failed|failure|fatal|panic|denied|not found|undefined|cannot|assert\w*|warning)\b",
+    re.IGNORECASE,
+)
+"""Words of lines that say what went wrong."""
+
+
+def names(text: str) -> set[str]:
+    """The names in a text, without edge punctuation, of five characters or more (two for CJK). O(size)."""
+    return {
+        name
+        for found in _NAME.findall(text[:_MOST])
+        if len(name := found.strip(".-/")) >= 5 or (name and name[0] > "\u3000")
+    }

@@ -1,0 +1,192 @@
+"""Policies: a row of settings and reducers each. One engine runs them all.
+
+A policy acts when its trigger is reached: its reducers run in order until the request has landed. What must fit and does
+not is then the business of `RUNGS`, which need no model and always work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from foldline.budget import Reserve, Trigger
+from foldline.errors import InvalidInput
+from foldline.reducers.archive_results import DIGEST_PREFIX, ArchiveResults
+from foldline.reducers.base import Reducer
+from foldline.reducers.dedupe import Dedupe
+from foldline.reducers.digest import Digest
+from foldline.reducers.drop_groups import DropGroups
+from foldline.reducers.floor import Minimum
+from foldline.reducers.images import OldImages
+from foldline.reducers.mask import IMPORTANT_FILES, Mask, ShortenOld, viewed
+from foldline.reducers.render_budget import HistoryBudget
+from foldline.reducers.spill import Spill
+from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize
+from foldline.reducers.truncate import FileViewLimit, OutputLimits, ResultLimit, ResultShare, ShortenNew, TurnShare
+from foldline.reducers.window import Window
+
+__all__ = ["FOR_BYTES", "MILD_RUNGS", "OVERFLOW", "POLICIES", "RUNGS", "Policy", "autopilot", "policy"]
+
+RUNGS: tuple[Reducer, ...] = (
+    OldImages(),
+    Dedupe(),
+    ShortenOld(),
+    Digest(),
+    ResultShare(),
+    OldImages(keep=0),
+    Digest(keep=0.1, share=0.3, least_tokens=96),
+    DropGroups(),
+    Minimum(),
+)
+"""What makes a request fit without a model, mildest first; the last one ends at the floor."""
+
+MILD_RUNGS = 4
+"""So many first rungs aim at the landing; those after them stop as soon as the request fits."""
+
+OVERFLOW: tuple[Reducer, ...] = (
+    ShortenOld(keep=0.2, share=0.15),
+    Digest(keep=0.1),
+    ResultShare(),
+    Window(),
+    DropGroups(keep_groups=0),
+    Minimum(),
+)
+"""The ladder after a refusal of the provider: digest, cut what is large, window (design section 6)."""
+
+FOR_BYTES: tuple[Reducer, ...] = (OldImages(bytes_only=True), OldImages(keep=0, bytes_only=True), Minimum())
+"""What brings a request under its byte budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a session is kept in its window.
+
+    `guard` runs on what has just come in; `always` before every request; `reducers` when `trigger` is reached, until
+    the view is down to `landing` of the input limit (None: all they propose). `consent_at` (share of the window) only
+    reports that it is time to compact. `compactor` serves `compact`. `economical` folds when keeping has cost as much
+    as folding would.
+    """
+
+    name: str
+    trigger: Trigger = field(default_factory=lambda: Trigger(fraction=0.85))
+    landing: float | None = 0.60
+    guard: tuple[Reducer, ...] = ()
+    always: tuple[Reducer, ...] = ()
+    reducers: tuple[Reducer, ...] = ()
+    compactor: Summarize = field(default_factory=lambda: Summarize(keep=0.0, least_tokens=64))
+    after_compact: tuple[Reducer, ...] = ()
+    consent_at: float | None = None
+    economical: bool = False
+    about: str = ""
+
+
+def _autopilot(keep_recent: int, context_bytes: int) -> tuple[Trigger, tuple[Reducer, ...]]:
+    """The autopilot system: over a number of bytes, results older than the last few show their first line only."""
+    mask = Mask(keep_first=0, keep_last=keep_recent, placeholder=viewed, important=IMPORTANT_FILES)
+    return Trigger(bytes=context_bytes), (mask,)
+
+
+_CHECKPOINT = Summarize(keep_tokens=20_000, reserve=Reserve())
+_TOOL_DIGEST = ArchiveResults(prefix=DIGEST_PREFIX, strategy="heuristic")
+
+
+def _presets() -> dict[str, Policy]:
+    trigger, reducers = _autopilot(6, 50_000)
+    rows = [
+        Policy(
+            name="autopilot",
+            about="results older than the last 6 become their first line once the context passes 50,000 bytes",
+            trigger=trigger,
+            landing=None,
+            guard=(FileViewLimit(),),
+            reducers=reducers,
+        ),
+        Policy(
+            name="sliding",
+            about="the oldest stretch is summarised first; when there is none, the window slides",
+            trigger=Trigger(fraction=0.85),
+            reducers=(Summarize(first_only=True), Digest(), Window()),
+        ),
+        Policy(
+            name="checkpoint",
+            about="tool outputs limited and archived; old messages become a structured checkpoint",
+            trigger=Trigger(reserve=Reserve()),
+            guard=(Spill(), OutputLimits()),
+            always=(ArchiveResults(), ArchiveResults(strategy="heuristic")),
+            reducers=(_CHECKPOINT, _TOOL_DIGEST, Digest(keep=0.5)),
+            compactor=_CHECKPOINT,
+            after_compact=(_TOOL_DIGEST,),
+        ),
+        Policy(
+            name="layered",
+            about="results cut on arrival, the middle ones masked, history on a budget, oldest tool groups dropped last",
+            trigger=Trigger(fraction=1.0),
+            landing=0.9,
+            guard=(ResultLimit(),),
+            always=(HistoryBudget(), Mask()),
+            reducers=(DropGroups(loop_only=True),),
+        ),
+        Policy(
+            name="confirm",
+            about="nothing is folded unasked until a request would not fit; says at 90 % that it is time to compact",
+            trigger=Trigger(),
+            guard=(TurnShare(),),
+            compactor=Summarize(keep=0.0, least_tokens=64, acknowledge=ACKNOWLEDGEMENT),
+            consent_at=0.9,
+        ),
+        Policy(
+            name="balanced",
+            about="large results shortened on arrival; folds in batches that land well below the trigger (default)",
+            guard=(ShortenNew(),),
+            reducers=(OldImages(), Dedupe(), ShortenOld(), Summarize(), Digest()),
+        ),
+        Policy(
+            name="cost",
+            about="smaller requests: results shortened harder, folds land lower",
+            trigger=Trigger(fraction=0.70),
+            landing=0.40,
+            guard=(ShortenNew(share=1 / 40),),
+            reducers=(OldImages(), Dedupe(), ShortenOld(keep=0.3, share=0.2), Summarize(keep=0.3), Digest(keep=0.3)),
+        ),
+        Policy(
+            name="quality",
+            about="as much as fits stays whole: results shortened late, folds land high",
+            trigger=Trigger(fraction=0.95),
+            landing=0.80,
+            guard=(ShortenNew(share=1 / 8, most_tokens=20_000),),
+            reducers=(
+                OldImages(keep=2),
+                Dedupe(),
+                ShortenOld(keep=0.6, share=0.4),
+                Summarize(keep=0.6),
+                Digest(keep=0.6),
+            ),
+        ),
+        Policy(
+            name="economical",
+            about="folds when keeping has cost as much as folding would, at the provider's cache prices",
+            guard=(ShortenNew(),),
+            reducers=(OldImages(), Dedupe(), ShortenOld(), Summarize(), Digest()),
+            economical=True,
+        ),
+    ]
+    return {row.name: row for row in rows}
+
+
+POLICIES: Mapping[str, Policy] = MappingProxyType(_presets())
+
+
+def policy(chosen: str | Policy) -> Policy:
+    """The policy of that name, or the policy itself. Raises InvalidInput that lists the known names."""
+    if isinstance(chosen, Policy):
+        return chosen
+    if chosen not in POLICIES:
+        raise InvalidInput(f"unknown policy {chosen!r}; known: {', '.join(POLICIES)}", place="policy")
+    return POLICIES[chosen]
+
+
+def autopilot(keep_recent: int = 6, max_context_bytes: int = 50_000) -> Policy:
+    """The autopilot policy with other numbers; its presets are cost (4, 30,000), balanced (6, 50,000), quality (10, 80,000)."""
+    trigger, reducers = _autopilot(keep_recent, max_context_bytes)
+    return replace(POLICIES["autopilot"], trigger=trigger, reducers=reducers)

@@ -1,0 +1,1 @@
+"""Reducers: each proposes folds for a view and a need, and does nothing else."""

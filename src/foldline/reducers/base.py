@@ -1,0 +1,93 @@
+"""What a reducer is, and how a proposal is made so that it shrinks and keeps what must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from foldline.budget import Need
+from foldline.messages import Message, Part, Text, ToolResult
+from foldline.tiles import Unit
+from foldline.transcript import Entry, Fold, Seq
+from foldline.view import View
+
+__all__ = ["Ask", "Move", "Reducer", "form_fold", "result_entries", "result_text", "span_fold", "with_results"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A wish for model output about entries [start, stop).
+
+    The driver pays and hands the text to `finish`, which makes the fold, asks again (the next piece of a long input), or
+    raises SummaryError: then the view stays as it is. `prompt` holds plain {"role", "content"} system and user texts.
+    """
+
+    prompt: tuple[Mapping[str, str], ...]
+    max_output_tokens: int
+    finish: Callable[[str], Fold | Ask]
+    reducer: str
+    start: Seq
+    stop: Seq
+
+
+Move = Fold | Ask
+
+
+class Reducer(Protocol):
+    """Reads a view, proposes moves, in the order in which they should be made. No I/O, clock, randomness or mutation."""
+
+    @property
+    def name(self) -> str: ...
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold | Ask]: ...
+
+
+def span_fold(view: View, start: Seq, stop: Seq, shown: Sequence[Message], *, reducer: str, reason: str) -> Fold | None:
+    """A fold of whole units; the newest user's words stay behind `shown`. None when it would not shrink. O(shown)."""
+    messages = (*shown, *view.residue(start, stop))
+    tokens = sum(map(view.count, messages))
+    if tokens >= view.between(view.index(start), view.index(stop - 1) + 1):
+        return None
+    return Fold(start=start, stop=stop, shown=messages, tokens=tokens, reducer=reducer, reason=reason)
+
+
+def form_fold(
+    view: View, unit: Unit, entry: Entry, parts: Sequence[Part], *, reducer: str, reason: str, kind: str = ""
+) -> Fold | None:
+    """A fold that shows one entry with other parts (same calls and results). None when it would not shrink."""
+    message = view.codec.revise(unit.form(entry), parts)
+    if kind:
+        message = replace(message, kind=kind)
+    tokens = view.count(message)
+    if tokens >= unit.form_tokens(entry):
+        return None
+    return Fold(start=entry.seq, stop=entry.seq + 1, shown=(message,), tokens=tokens, reducer=reducer, reason=reason)
+
+
+def result_entries(view: View, first: int = 0, last: int | None = None) -> list[tuple[int, Unit, Entry]]:
+    """Every shown entry with tool results in units [first, last), oldest first, with its unit. O(units)."""
+    return [
+        (index, unit, entry)
+        for index, unit in enumerate(view.units[first:last], first)
+        if unit.fold is None and not unit.pinned
+        for entry in unit.entries
+        if entry.message.results and entry.message.agent_visible
+    ]
+
+
+def result_text(message: Message) -> str:
+    """All result text of a message."""
+    return "\n".join(result.text for result in message.results)
+
+
+def with_results(message: Message, change: Callable[[ToolResult], str | None]) -> list[Part]:
+    """The parts of a message with the text of its results replaced; None from `change` keeps a result as it is.
+
+    Images and other blocks of a replaced result leave with it.
+    """
+    parts: list[Part] = []
+    for part in message.parts:
+        text = change(part) if isinstance(part, ToolResult) else None
+        parts.append(replace(part, parts=(Text(text),)) if isinstance(part, ToolResult) and text is not None else part)
+    return parts

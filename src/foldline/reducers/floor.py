@@ -1,0 +1,104 @@
+"""The floor: what must stay, in its smallest form. It is computed before any model is called.
+
+Everything that may be folded is a notice, every result that may be cut is cut to its marker; what is left is the size
+below which no request of this session exists. The folds that lead there are the very last rung.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from foldline.budget import Need
+from foldline.errors import Part
+from foldline.messages import Image, Text, ToolCall, ToolResult
+from foldline.messages import Part as MessagePart
+from foldline.reducers.base import form_fold
+from foldline.reducers.drop_groups import drop_fold
+from foldline.reducers.truncate import shorten_arguments
+from foldline.tiles import Unit
+from foldline.transcript import Fold
+from foldline.view import View
+
+__all__ = ["Floor", "Minimum", "floor_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Size of the smallest request, what it is made of (largest first), and the folds that lead there."""
+
+    tokens: int
+    parts: tuple[Part, ...]
+    folds: tuple[Fold, ...]
+
+
+def floor_of(view: View) -> Floor:
+    """The floor of a view. O(shown)."""
+    folds: list[Fold] = []
+    parts: list[Part] = []
+    if view.base_tokens:
+        parts.append(Part("system and tools", view.base_tokens))
+    spans = {span.first: span for span in view.spans()}
+    index, total, leads = 0, view.base_tokens, None
+    while index < len(view.units):
+        span = spans.get(index)
+        fold = None if span is None else drop_fold(view, span, reducer="floor", reason="the least that can be shown")
+        if span is not None and fold is not None:
+            folds.append(fold)
+            total += fold.tokens
+            leads = leads or fold.shown[0].role
+            parts.append(Part("notice of omitted messages", fold.tokens, span.start))
+            index = span.last
+            continue
+        unit = view.units[index]
+        size = unit.tokens
+        for form in _least_forms(view, unit, index):
+            folds.append(form)
+            entry = view.entries[form.start]
+            size -= unit.form_tokens(entry) - form.tokens
+        total += size
+        if unit.messages:
+            leads = leads or unit.messages[0].role
+            parts.append(Part(view.protected(index) or "message that nothing may cut", size, unit.start))
+        index += 1
+    if view.codec.user_first and leads not in (None, "user"):
+        total += view.lead_tokens
+    return Floor(total, tuple(sorted(parts, key=lambda part: -part.tokens)), tuple(folds))
+
+
+def _least_forms(view: View, unit: Unit, index: int) -> Iterable[Fold]:
+    """The smallest form of each entry of a block that stays."""
+    if unit.fold is not None or unit.pinned or unit.system:
+        return
+    waits = unit.waiting and index == len(view.units) - 1
+    for entry in unit.entries:
+        form = unit.form(entry)
+        least = [_least(view, part, calls=not waits, own=entry.seq == view.newest_user) for part in form.parts]
+        if any(a is not b for a, b in zip(least, form.parts, strict=True)):
+            fold = form_fold(view, unit, entry, least, reducer="floor", reason="the least that can be shown")
+            if fold is not None:
+                yield fold
+
+
+def _least(view: View, part: MessagePart, *, calls: bool, own: bool) -> MessagePart:
+    if isinstance(part, ToolResult):
+        marker = f"[~{sum(view.counter.text(p.text) for p in part.parts if isinstance(p, Text))} tokens cut]"
+        return replace(part, parts=(Text(marker),))
+    if isinstance(part, ToolCall) and calls:
+        short = shorten_arguments(part, 1, view.counter)
+        return part if short == part.arguments else replace(part, arguments=short)
+    if isinstance(part, Image) and not own:
+        return Text("[image removed]")
+    return part
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """The last rung: goes to the floor fold by fold, oldest first, and stops as soon as the request fits."""
+
+    name: str = "floor"
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """The folds that lead to the floor."""
+        del need
+        return floor_of(view).folds

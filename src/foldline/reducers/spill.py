@@ -1,0 +1,47 @@
+"""An output too large to cut: the whole goes to the archive, its beginning and the way to read on stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from foldline.archive import key_of
+from foldline.budget import Need
+from foldline.cutting import clip_bytes
+from foldline.reducers.truncate import each_fresh
+from foldline.transcript import Fold
+from foldline.view import View
+
+__all__ = ["Spill", "spill_notice"]
+
+
+def spill_notice(text: str, where: str, *, head_bytes: int = 2_000) -> str:
+    """The first lines of a spilled output, where the whole is, and its SHA-256."""
+    data = text.encode("utf-8", "surrogatepass")
+    head = clip_bytes(text, head_bytes)
+    return (
+        f"{head}\n[output of {len(text):,} characters saved to {where}, SHA-256 {key_of(data)}; "
+        f"shown are the first {len(head):,} characters. Read the rest in parts from there.]"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """Spills each fresh result over `threshold_chars` (200 Ki in the checkpoint system).
+
+    `view.where` says where the archive keeps an object, from its key.
+    """
+
+    threshold_chars: int = 200 * 1024
+    name: str = "spill"
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """One fold per fresh result over the threshold."""
+
+        def cut(text: str, tool: str) -> str:
+            del tool
+            if len(text) <= self.threshold_chars:
+                return text
+            return spill_notice(text, view.where(key_of(text.encode("utf-8", "surrogatepass"))))
+
+        return each_fresh(view, need, self.name, cut)

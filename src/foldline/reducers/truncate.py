@@ -1,0 +1,370 @@
+"""One oversized result or argument: cut, with a line that says what is missing.
+
+The texts of the notices and their numbers are those of the documented systems (docs/policies.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal
+
+from foldline.budget import Need
+from foldline.cutting import Mode, clip_bytes, clip_tokens, extract, head_and_tail
+from foldline.errors import InvalidInput
+from foldline.messages import Json, Message, Part, ToolCall, ToolResult
+from foldline.reducers.base import form_fold, result_entries, with_results
+from foldline.tokens import Counter
+from foldline.transcript import Fold, Seq
+from foldline.view import View
+
+__all__ = [
+    "FileViewLimit",
+    "OutputLimits",
+    "ResultLimit",
+    "ResultShare",
+    "ShortenNew",
+    "TurnShare",
+    "cut_file_view",
+    "cut_output",
+    "cut_result",
+    "cut_share",
+    "each_fresh",
+    "shorten",
+    "shorten_arguments",
+    "tool_names",
+]
+
+
+def cut_file_view(text: str, limit_bytes: int = 4_000) -> str:
+    """A file view cut at `limit_bytes` on a character boundary, with the notice of the autopilot system."""
+    total = len(text.encode("utf-8", "surrogatepass"))
+    if total <= limit_bytes:
+        return text
+    head = clip_bytes(text, limit_bytes)
+    return f"{head}...\n[truncated, showing first {len(head.encode('utf-8', 'surrogatepass'))} bytes of {total} total]"
+
+
+def cut_result(text: str, limit_tokens: int, mode: Mode, counter: Counter) -> str:
+    """A result cut to `limit_tokens`, with the indicator of the three-layer system for head, tail or both."""
+    total = counter.text(text)
+    if total <= limit_tokens:
+        return text
+    head, tail = clip_tokens(text, limit_tokens, counter, mode)
+    kept = {"head": "first", "tail": "last", "both": "first+last"}[mode]
+    notice = f"[truncated: kept {kept} ~{limit_tokens} of ~{total} tokens ({mode})]"
+    return "\n".join(piece for piece in (head, notice, tail) if piece)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimits:
+    """Limits of one tool output, and the reducer that applies them to what has just come in.
+
+    Defaults of the checkpoint system: 2,000 lines, 50 KiB, 200 Ki characters; `mode` "head" or "head_tail".
+    """
+
+    max_lines: int = 2_000
+    max_bytes: int = 50 * 1024
+    max_chars: int = 200 * 1024
+    mode: Literal["head", "head_tail"] = "head_tail"
+    name: str = "truncate"
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """One fold per fresh result over a limit."""
+        return each_fresh(view, need, self.name, lambda text, _: cut_output(text, self))
+
+
+def cut_output(text: str, limits: OutputLimits) -> str:
+    """An output cut by lines, then characters, then bytes; a notice with the figures follows."""
+    lines = text.splitlines()
+    before = (len(lines), len(text), len(text.encode("utf-8", "surrogatepass")))
+    out = text
+    if len(lines) > limits.max_lines:
+        if (
+            limits.mode == "head_tail" and limits.max_lines >= 4
+        ):  # below 4 there is no room for both ends and the marker
+            head = (limits.max_lines + 1) // 2
+            tail = limits.max_lines - head
+            marker = f"... [{len(lines) - limits.max_lines} lines omitted] ..."
+            out = "\n".join([*lines[:head], marker, *lines[len(lines) - tail :]])
+        else:
+            out = "\n".join(lines[: limits.max_lines])
+    out = _cut_ends(out, limits.max_chars, limits.mode, "characters", head_and_tail)
+    out = _cut_ends(out, limits.max_bytes, limits.mode, "bytes", _byte_ends)
+    if out == text:
+        return text
+    after = (len(out.splitlines()), len(out), len(out.encode("utf-8", "surrogatepass")))
+    figures = ", ".join(
+        f"{a} of {b} {unit}" for a, b, unit in zip(after, before, ("lines", "characters", "bytes"), strict=True)
+    )
+    return f"{out}\n[output truncated: {figures}]"
+
+
+def _cut_ends(text: str, limit: int, mode: str, unit: str, ends: Callable[[str, int, int], tuple[str, str]]) -> str:
+    size = len(text) if unit == "characters" else len(text.encode("utf-8", "surrogatepass"))
+    if size <= limit:
+        return text
+    if mode == "head":
+        return ends(text, limit, 0)[0]
+    head, tail = ends(text, limit - limit // 2, limit // 2)
+    return f"{head}\n... [{size - limit} {unit} omitted] ...\n{tail}"
+
+
+def _byte_ends(text: str, head: int, tail: int) -> tuple[str, str]:
+    return clip_bytes(text, head), clip_bytes(text, tail, end=True) if tail else ""
+
+
+def cut_share(text: str, budget_tokens: int, counter: Counter, *, head: int = 500, tail: int = 500) -> str:
+    """A result over its share of the window: first and last characters with an explanation between."""
+    total = counter.text(text)
+    if total <= budget_tokens:
+        return text
+    first, last = head_and_tail(text, head, tail)
+    note = (
+        f"[result too large: ~{total:,} tokens, the budget for it is ~{max(0, budget_tokens):,}. Shown are the first "
+        f"{len(first)} and the last {len(last)} of {len(text):,} characters. Ask for a smaller part to see more.]"
+    )
+    return f"{first}\n{note}\n{last}"
+
+
+def each_fresh(view: View, need: Need, name: str, cut: Callable[[str, str], str]) -> Iterable[Fold]:
+    """One fold for every fresh result that `cut(text, tool name)` changes."""
+    for _, unit, entry in result_entries(view, view.index(need.fresh) if need.fresh else 0):
+        if entry.seq < need.fresh or entry.seq in unit.forms:
+            continue
+        tools = tool_names(view, unit.start, entry.seq)
+
+        def change(result: ToolResult, tools: Mapping[str, str] = tools) -> str | None:
+            text = result.text
+            new = cut(text, tools.get(result.call_id, ""))
+            return None if new == text else new
+
+        parts = with_results(entry.message, change)
+        if any(a is not b for a, b in zip(parts, entry.message.parts, strict=True)):
+            reason = f"a result of {entry.tokens:,} tokens is over its limit"
+            fold = form_fold(view, unit, entry, parts, reducer=name, reason=reason)
+            if fold is not None:
+                yield fold
+
+
+def tool_names(view: View, start: Seq, stop: Seq) -> dict[str, str]:
+    """Call id -> tool name for the calls of entries in [start, stop]."""
+    unit = view.units[view.index(start)]
+    return {call.id: call.name for entry in unit.entries if start <= entry.seq <= stop for call in entry.message.calls}
+
+
+@dataclass(frozen=True, slots=True)
+class FileViewLimit:
+    """Cuts each fresh result at 4,000 bytes (the autopilot system cuts file views when they are fetched)."""
+
+    limit_bytes: int = 4_000
+    name: str = "truncate"
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """One fold per fresh result over the limit."""
+        return each_fresh(view, need, self.name, lambda text, _: cut_file_view(text, self.limit_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLimit:
+    """Cuts each fresh result to `limit_tokens`; `per_tool` gives other limits by tool name.
+
+    Raises InvalidInput when a limit is not positive: a limit of 0 would show no result at all.
+    """
+
+    limit_tokens: int = 8_000
+    mode: Mode = "head"
+    per_tool: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    name: str = "truncate"
+
+    def __post_init__(self) -> None:
+        for place, limit in (("max_tool_result_tokens", self.limit_tokens), *self.per_tool.items()):
+            if limit <= 0:
+                raise InvalidInput(f"must be greater than 0, not {limit}", place=place)
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """One fold per fresh result over its limit."""
+
+        def cut(text: str, tool: str) -> str:
+            return cut_result(text, self.per_tool.get(tool, self.limit_tokens), self.mode, view.counter)
+
+        return each_fresh(view, need, self.name, cut)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnShare:
+    """Guards the window against fresh results: one may take min(`of_window` of the window, `of_rest` of what is left).
+
+    The budget is cumulative: each result of one model turn leaves less to the next. Results of `exempt` tools (those of
+    sub-agents) pass.
+    """
+
+    of_window: float = 0.25
+    of_rest: float = 0.50
+    exempt: frozenset[str] = frozenset({"spawn_agent"})
+    name: str = "truncate"
+
+    def budget_tokens(self, window_tokens: int, used_tokens: int) -> int:
+        """Budget of one result."""
+        return int(min(self.of_window * window_tokens, self.of_rest * max(0, window_tokens - used_tokens)))
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """One fold per fresh result over what is left of the budget."""
+        first = view.index(need.fresh) if need.fresh else 0
+        before = view.estimated_tokens - sum(e.tokens for _, _, e in result_entries(view, first) if e.seq >= need.fresh)
+        left = self.budget_tokens(need.window_tokens, before)
+
+        def cut(text: str, tool: str) -> str:
+            nonlocal left
+            if tool in self.exempt:
+                return text
+            out = cut_share(text, left, view.counter)
+            left = max(0, left - view.counter.text(out))
+            return out
+
+        return each_fresh(view, need, self.name, cut)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortenNew:
+    """Shortens fresh results over a share of the input limit to their beginning, end and the lines that bring names.
+
+    Shortening on arrival is the cheapest reduction there is: the text has not been sent yet, so no cached prefix breaks.
+    The whole result stays readable in the archive. `share` of the limit, at least `least_tokens`.
+    """
+
+    share: float = 1 / 24
+    least_tokens: int = 256
+    most_tokens: int = 8_000
+    exempt: frozenset[str] = frozenset({"spawn_agent", "recall"})
+    name: str = "truncate"
+
+    def limit_tokens(self, need: Need) -> int:
+        """Size up to which a result stays whole."""
+        return min(self.most_tokens, max(self.least_tokens, int(self.share * need.limit_tokens)))
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """One fold per fresh result over the limit."""
+        limit = self.limit_tokens(need)
+
+        def cut(text: str, tool: str) -> str:
+            return text if tool in self.exempt else shorten(text, limit, view)
+
+        return each_fresh(view, need, self.name, cut)
+
+
+def shorten(text: str, limit_tokens: int, view: View, *, edge: float = 0.5) -> str:
+    """`text` in about `limit_tokens`, with a notice that gives the figures."""
+    total = view.counter.text(text)
+    if total <= limit_tokens:
+        return text
+    body = extract(text, max(8, limit_tokens - 16), view.counter, view.spoken, edge=edge)
+    return f"{body}\n[shortened: ~{view.counter.text(body)} of ~{total} tokens]"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultShare:
+    """Shortens the largest results and call arguments, largest first, until the need is met (a rung without a model).
+
+    Protected by nothing but pins: the newest results too, since one alone may exceed the window (strands#4341).
+    """
+
+    floor_tokens: int = 64
+    name: str = "truncate"
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """Folds of single entries, largest first; together they free what is needed, or all that can be freed."""
+        found = [
+            (unit.form_tokens(entry), unit, entry)
+            for unit in view.units
+            if unit.fold is None and not unit.pinned and not unit.system
+            for entry in unit.entries
+            if (entry.message.results or entry.message.calls) and entry.message.agent_visible
+        ]
+        sizes = sorted((size for size, _, _ in found), reverse=True)
+        level = _water_level(sizes, need.excess_tokens, self.floor_tokens)
+        for size, unit, entry in sorted(found, key=lambda item: (-item[0], item[2].seq)):
+            if size <= level:
+                break
+            parts = [_lessen(part, level, size, view) for part in unit.form(entry).parts]
+            reason = f"{size:,} tokens in one message; {need.excess_tokens:,} tokens too many in all"
+            fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
+            if fold is not None:
+                yield fold
+
+
+def _water_level(sizes: list[int], excess: int, floor: int) -> int:
+    """The size to which all larger ones must be cut so that together they lose `excess`; not under `floor`."""
+    freed_width = 0
+    for width, size in enumerate(sizes, 1):
+        lower = max(floor, sizes[width] if width < len(sizes) else floor)
+        step = width * (max(size, floor) - lower)
+        if freed_width + step >= excess:
+            return max(floor, max(size, floor) - -(-(excess - freed_width) // width))
+        freed_width += step
+    return floor
+
+
+def _lessen(part: Part, level: int, size: int, view: View) -> Part:
+    share = level / size
+    if isinstance(part, ToolResult):
+        text = part.text
+        limit = max(12, int(view.counter.text(text) * share) - 8)
+        head, tail = clip_tokens(text, limit, view.counter, "both")
+        if not tail:
+            return part
+        total = view.counter.text(text)
+        from_parts = with_results(
+            Message("tool", (part,)), lambda _: f"{head}\n[… ~{total - limit} of ~{total} tokens cut …]\n{tail}"
+        )
+        return from_parts[0]
+    if isinstance(part, ToolCall):
+        limit = int(view.counter.text(part.arguments) * share)
+        return replace(part, arguments=shorten_arguments(part, max(12, limit), view.counter))
+    return part
+
+
+def shorten_arguments(call: ToolCall, limit_tokens: int, counter: Counter) -> str:
+    """The arguments of a call with their long strings shortened, largest first; they stay valid JSON of the same shape.
+
+    Short strings, numbers and keys stay as they are (hermes#13574: arguments cut as text are invalid JSON for ever).
+    """
+    if counter.text(call.arguments) <= limit_tokens:
+        return call.arguments
+    if call.custom:
+        head, tail = clip_tokens(call.arguments, limit_tokens, counter, "both")
+        return f"{head}\n[… cut …]\n{tail}"
+    try:
+        value = json.loads(call.arguments)
+    except ValueError:
+        return call.arguments
+    leaves: list[int] = []
+    _measure(value, leaves)
+    for most in (2000, 800, 320, 120, 48, 24):
+        if leaves and most >= max(leaves):
+            continue
+        text = json.dumps(_lessened(value, most), ensure_ascii=False)
+        if counter.text(text) <= limit_tokens:
+            return text
+    return json.dumps(_lessened(value, 24), ensure_ascii=False)
+
+
+def _measure(value: Json, leaves: list[int]) -> None:
+    if isinstance(value, str):
+        leaves.append(len(value))
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _measure(inner, leaves)
+
+
+def _lessened(value: Json, most_chars: int) -> Json:
+    if isinstance(value, str) and len(value) > most_chars + 24:
+        head, tail = head_and_tail(value, most_chars - most_chars // 3, most_chars // 3)
+        return f"{head}[… {len(value) - len(head) - len(tail)} characters cut …]{tail}"
+    if isinstance(value, dict):
+        return {key: _lessened(inner, most_chars) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_lessened(inner, most_chars) for inner in value]
+    return value

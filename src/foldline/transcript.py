@@ -1,0 +1,99 @@
+"""What the log holds: one frozen value per event, in the order in which things happened.
+
+The log only grows. Everything else (view, budget state, reports) is computed from it, so replaying the events gives the
+live state again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from foldline.messages import Message, Wire
+
+__all__ = ["Branch", "Entry", "Event", "Fold", "Pin", "Repair", "Seq", "Unfold", "Usage"]
+
+Seq: TypeAlias = int
+"""Place of an entry in the log: 0-based, dense, never used twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message as recorded, counted once.
+
+    `recorded` is the JSON that came in; `message` is what stands for it in a request (the same JSON unless it had to be
+    repaired, then `faults` says why). `group` is the seq of the first entry of its group: an assistant message and all
+    results of its calls go together.
+    """
+
+    seq: Seq
+    group: Seq
+    message: Message
+    tokens: int
+    recorded: Wire
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """A recorded decision: entries [start, stop) are shown as `shown` from here on.
+
+    `tokens` is the size of `shown`, `before_tokens` the size of what it replaced. `archive` is the key under which the
+    original can be read. `id` is given when the fold is committed; a proposal has -1.
+    """
+
+    start: Seq
+    stop: Seq
+    shown: tuple[Message, ...]
+    tokens: int
+    reducer: str
+    reason: str
+    before_tokens: int = 0
+    archive: str | None = None
+    id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Unfold:
+    """The fold `fold` is taken back: what it covered is shown again."""
+
+    fold: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a provider reported for one request: `input_tokens` with cached ones included, `request` its running number."""
+
+    input_tokens: int
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    written_tokens: int = 0
+    request: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """The group of entry `seq` stays whole (or may be folded again, with `pinned=False`)."""
+
+    seq: Seq
+    pinned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The session went on from `start`: entries [start, stop) were left and are no longer sent."""
+
+    start: Seq
+    stop: Seq
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Something that came in broken and is sent repaired; the log keeps it as it came."""
+
+    seq: Seq
+    rule: str
+    detail: str
+
+
+Event: TypeAlias = Entry | Fold | Unfold | Usage | Pin | Branch

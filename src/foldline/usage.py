@@ -1,0 +1,78 @@
+"""Usage as providers report it, in one form: the whole input with cached tokens counted once.
+
+OpenAI and its compatibles report cached tokens inside the input count; Anthropic beside it ("Prompt caching": total input
+= input_tokens + cache_read_input_tokens + cache_creation_input_tokens); Gemini inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from foldline.errors import InvalidInput
+from foldline.transcript import Usage
+
+__all__ = ["usage_of"]
+
+_INPUT = ("prompt_tokens", "input_tokens", "promptTokenCount", "prompt_eval_count")
+_OUTPUT = ("completion_tokens", "output_tokens", "candidatesTokenCount", "eval_count")
+_CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
+_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+
+
+def usage_of(reported: object, request: int = 0) -> Usage:
+    """The usage in a provider's report: a mapping, or an SDK object with the same names. Raises InvalidInput."""
+    if isinstance(reported, Usage):
+        return reported
+    fields = _mapping(reported)
+    found = _first(fields, _INPUT)
+    if found is None:
+        raise InvalidInput(f"no input token count in {sorted(fields)[:8]}", place="usage")
+    read, written = _number(fields, "cache_read_input_tokens"), _number(fields, "cache_creation_input_tokens")
+    if read is not None or written is not None:
+        cached, wrote = read or 0, written or 0
+        return Usage(
+            input_tokens=found + cached + wrote,
+            output_tokens=_first(fields, _OUTPUT) or 0,
+            cached_tokens=cached,
+            written_tokens=wrote,
+            request=request,
+        )
+    cached_inside = _first(fields, _CACHED)
+    for name in _DETAILS:
+        details = fields.get(name)
+        if cached_inside is None and details is not None:
+            cached_inside = _first(_mapping(details), _CACHED)
+    return Usage(
+        input_tokens=found,
+        output_tokens=_first(fields, _OUTPUT) or 0,
+        cached_tokens=cached_inside or 0,
+        request=request,
+    )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        dumped = dump()
+        if isinstance(dumped, Mapping):
+            return dumped
+    try:
+        return vars(value)
+    except TypeError:
+        raise InvalidInput(f"not a usage report: {type(value).__name__}", place="usage") from None
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise InvalidInput(f"must be a count of tokens, not {value!r}", place=f"usage.{name}")
+    return int(value)
+
+
+def _first(fields: Mapping[str, Any], wanted: tuple[str, ...]) -> int | None:
+    return next((number for name in wanted if (number := _number(fields, name)) is not None), None)
