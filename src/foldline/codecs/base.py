@@ -40,7 +40,8 @@ class Codec(Protocol):
     """Reads and writes one dialect. Pure; every cost is O(size of the message)."""
 
     @property
-    def dialect(self) -> str: ...
+    def dialect(self) -> str:
+        """Its name, as the user gives it: "openai-chat", "openai-responses" or "anthropic"."""
 
     @property
     def user_first(self) -> bool:
@@ -56,7 +57,7 @@ class Codec(Protocol):
 
     @property
     def unique_calls(self) -> bool:
-        """Whether a call id may be used only once in a whole request (Anthropic)."""
+        """Whether a call id may be used only once in a whole request (Anthropic; Responses: a call has one output)."""
 
     def read(self, wire: Wire) -> Message:
         """The message that this JSON object stands for; `message.wire is wire`. Raises InvalidInput."""

@@ -1,0 +1,297 @@
+"""Anthropic Messages: blocks in messages, the results of a turn at the start of one user message.
+
+Sources of the shapes: Anthropic API reference, Messages; Anthropic docs, "Implement tool use" and "Extended thinking".
+A server tool (`server_tool_use`, `web_search_tool_result`, `mcp_tool_use` ...) lives inside one assistant message and
+waits for nobody: its blocks are `Opaque`. A message with results has the role "user" here as on the wire.
+
+System text stands outside the messages. A message with the role "system" or "developer" is read as such, so that the
+session can move it there; `sanitize` by itself can only send it as the user's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from foldline.codecs.base import Sanitized
+from foldline.codecs.blocks import (
+    carry,
+    mend_content,
+    read_block,
+    read_content,
+    role_of,
+    same_items,
+    settle_block,
+    settle_content,
+)
+from foldline.codecs.encoding import EMPTY, UNNAMED, call_id_of, clean, fresh_id, json_text, mend_encoding, object_of
+from foldline.errors import InvalidInput
+from foldline.messages import Json, Message, Part, Role, Text, ToolCall, ToolResult, Wire
+
+__all__ = ["CALL_ID", "Anthropic", "is_blank", "is_empty"]
+
+ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+
+CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
+"""What the API takes as the id of a call, whole (its own message: "String should match pattern")."""
+
+_NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_ONLY_ASSISTANT = frozenset({"tool_use", "thinking", "redacted_thinking"})
+
+
+def is_blank(block: Mapping[str, Any]) -> bool:
+    """Whether this is a text block without visible text, which the API refuses."""
+    return block.get("type") == "text" and not block["text"].strip()
+
+
+def is_empty(content: Json) -> bool:
+    """Whether a `content` says nothing at all."""
+    if isinstance(content, str):
+        return not content.strip()
+    return content is None or content == []
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def _read_call(block: Mapping[str, Any]) -> ToolCall:
+    given = block.get("input")
+    arguments = given if isinstance(given, str) else "{}" if given is None else json_text(given)
+    name = block.get("name")
+    return ToolCall(call_id_of(block.get("id")), name if isinstance(name, str) else "", arguments, raw=block)
+
+
+def _read_block(block: Json) -> Part:
+    kind = block.get("type") if isinstance(block, Mapping) else None
+    if kind == "tool_use":
+        return _read_call(block)
+    if kind == "tool_result":
+        parts = read_content(block.get("content"))
+        return ToolResult(call_id_of(block.get("tool_use_id")), parts, block.get("is_error") is True, raw=block)
+    return read_block(block)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def _settle_call(call: ToolCall) -> ToolCall:
+    raw = call.raw if isinstance(call.raw, Mapping) else {}
+    original = _read_call(raw)
+    if raw.get("type") == "tool_use" and original == call:
+        return call
+    same = raw and original.arguments == call.arguments
+    block = {**raw, "type": "tool_use", "id": call.id, "name": call.name}
+    return replace(call, raw={**block, "input": raw.get("input") if same else object_of(call.arguments)})
+
+
+def _inner(part: Part) -> Part:
+    return settle_block(part, "text")
+
+
+def _settle_result(result: ToolResult) -> ToolResult:
+    raw = result.raw if isinstance(result.raw, Mapping) and result.raw.get("type") == "tool_result" else {}
+    if raw and result == _read_block(raw):
+        return result
+    # Blank text is refused inside a result as well, if it comes as a block.
+    listed = isinstance(raw.get("content"), list)
+    parts = [part for part in result.parts if not (listed and isinstance(part, Text) and not part.text.strip())]
+    content, settled = settle_content(raw.get("content"), parts, _inner)
+    if result.is_error and is_empty(content):
+        content = EMPTY
+    fields: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
+    if content or "content" in raw or not raw:
+        fields["content"] = content or ""
+    if result.is_error or "is_error" in raw:
+        fields["is_error"] = result.is_error
+    return replace(result, parts=settled, raw={**raw, **fields})
+
+
+def _settle(part: Part) -> Part:
+    if isinstance(part, ToolCall):
+        return _settle_call(part)
+    return _settle_result(part) if isinstance(part, ToolResult) else settle_block(part, "text")
+
+
+def _revised(base: Wire, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
+    kept = [part for part in parts if not (isinstance(part, Text) and not part.text.strip())]
+    content, settled = settle_content(base.get("content"), kept, _settle)
+    return {**base, "content": EMPTY if is_empty(content) else content}, settled
+
+
+# --- mending --------------------------------------------------------------------------------------------------------
+
+
+def _mend_id(value: Json, what: str, faults: list[str]) -> str:
+    """The same id for the same value, so that a result still finds its call."""
+    if isinstance(value, str) and CALL_ID.fullmatch(value):
+        return value
+    fixed = _NOT_IN_ID.sub("_", call_id_of(value)) or UNNAMED
+    faults.append(f"the id of a {what} may only hold letters, digits, _ and -; sent as {fixed!r}")
+    return fixed
+
+
+def _mend_use(block: Mapping[str, Any], taken: set[str], faults: list[str]) -> Mapping[str, Any]:
+    fixed: dict[str, Any] = {}
+    call_id = _mend_id(block.get("id"), "call", faults)
+    call_id = fresh_id(call_id, taken, faults)
+    if call_id != block.get("id"):
+        fixed["id"] = call_id
+    if not isinstance(block.get("name"), str) or not block["name"]:
+        fixed["name"] = "unknown_tool"
+        faults.append("a call named no tool")
+    if not isinstance(block.get("input"), Mapping):
+        fixed["input"] = object_of(_read_call(block).arguments)
+        faults.append(f"the input of call {call_id!r} was not an object")
+    return {**block, **fixed} if fixed else block
+
+
+def _mend_result(block: Mapping[str, Any], taken: set[str], faults: list[str]) -> Mapping[str, Any] | None:
+    call_id = _mend_id(block.get("tool_use_id"), "result", faults)
+    if call_id in taken:
+        faults.append(f"a second result for call {call_id!r} was left out")
+        return None
+    taken.add(call_id)
+    content = mend_content(block.get("content"), "text", faults)
+    if block.get("is_error") is True and is_empty(content):
+        content = EMPTY
+        faults.append("a failed result said nothing; it was given a text")
+    if call_id == block.get("tool_use_id") and content is block.get("content"):
+        return block
+    return {**block, "tool_use_id": call_id, "content": content}
+
+
+def _mend_assistant(block: Mapping[str, Any], taken: set[str], faults: list[str]) -> Mapping[str, Any] | None:
+    kind = block["type"]
+    if kind == "tool_use":
+        return _mend_use(block, taken, faults)
+    if kind == "thinking" and not block.get("signature"):
+        faults.append("thinking without its signature was left out")
+        return None
+    if kind == "tool_result":
+        faults.append("a result in an assistant message was left out")
+        return None
+    return block
+
+
+def _mend_user(block: Mapping[str, Any], taken: set[str], faults: list[str]) -> Mapping[str, Any] | None:
+    kind = block["type"]
+    if kind == "tool_result":
+        return _mend_result(block, taken, faults)
+    if kind in _ONLY_ASSISTANT:
+        faults.append(f"a {kind} block in a user message was left out")
+        return None
+    return block
+
+
+_MENDERS: Final[dict[bool, Callable[[Mapping[str, Any], set[str], list[str]], Mapping[str, Any] | None]]] = {
+    True: _mend_assistant,
+    False: _mend_user,
+}
+
+
+def _mend_blocks(
+    blocks: Sequence[Mapping[str, Any]], assistant: bool, faults: list[str]
+) -> Sequence[Mapping[str, Any]]:
+    mend, taken = _MENDERS[assistant], set[str]()
+    kept: list[Mapping[str, Any]] = []
+    for block in blocks:
+        if is_blank(block):
+            faults.append("a blank text block was left out")
+        elif (mended := mend(block, taken, faults)) is not None:
+            kept.append(mended)
+    if not assistant:
+        ordered = sorted(kept, key=lambda block: block["type"] != "tool_result")
+        if not same_items(ordered, kept):
+            faults.append("results were put before the other blocks")
+            kept = ordered
+    return blocks if same_items(kept, blocks) else kept
+
+
+def _mend(wire: Wire, faults: list[str]) -> Wire | None:
+    wire = mend_encoding(wire, faults)
+    role = wire["role"]
+    if role not in {"user", "assistant"}:
+        why = "has no place among the messages" if ROLES.get(role) == "system" else "is unknown"
+        faults.append(f"the role {role!r} {why}; sent as user")
+        role = "user"
+        wire = {**wire, "role": role}
+    content = mend_content(wire.get("content"), "text", faults)
+    if isinstance(content, list | tuple):
+        content = _mend_blocks(content, role == "assistant", faults)
+    if is_empty(content):
+        faults.append(f"{'an assistant' if role == 'assistant' else 'a user'} message that says nothing was left out")
+        return None
+    return wire if content is wire.get("content") else {**wire, "content": content}
+
+
+class Anthropic:
+    """The codec of "anthropic": the user speaks first, system text stands outside."""
+
+    dialect: Final = "anthropic"
+    user_first: Final = True
+    system_inside: Final = False
+    itemised: Final = False
+    unique_calls: Final = True
+
+    def read(self, wire: Wire) -> Message:
+        """The message that a JSON object stands for, an unknown role read as "user". Without one: InvalidInput."""
+        role = role_of(wire)
+        return Message(ROLES.get(role, "user"), read_content(wire.get("content"), _read_block), wire=wire)
+
+    def write(self, message: Message) -> Wire:
+        """The JSON object of a message. Raises InvalidInput for parts this dialect cannot hold."""
+        if message.wire is not None:
+            return message.wire
+        role = "user" if message.role == "tool" else message.role
+        return _revised({"role": role}, message.parts)[0]
+
+    def revise(self, message: Message, parts: Sequence[Part]) -> Message:
+        """The message with other parts; all else stays. Blank text is left out: the API refuses it."""
+        if message.wire is not None and same_items(message.parts, parts):
+            return message
+        base = message.wire
+        if base is None:
+            base = {"role": "user" if message.role == "tool" else message.role}
+        wire, settled = _revised(base, parts)
+        return replace(message, parts=settled, wire=wire)
+
+    def sanitize(self, message: Message) -> Sanitized:
+        """What the API takes of the message, seen alone. An assistant message that says nothing goes, even a last one."""
+        wire = self.write(message)
+        faults: list[str] = []
+        mended = _mend(wire, faults)
+        if mended is None:
+            return Sanitized(None, tuple(faults))
+        return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
+
+    def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
+        """A message of our own, from the user unless the assistant is asked for."""
+        text = clean(text)
+        wire = {"role": "assistant" if role == "assistant" else "user", "content": text if text.strip() else EMPTY}
+        return replace(self.read(wire), kind=kind)
+
+    def answer(self, call: ToolCall, text: str) -> Message:
+        """A user message with a result of ours for a call that has none."""
+        block = {"type": "tool_result", "tool_use_id": call.id, "content": clean(text)}
+        return replace(self.read({"role": "user", "content": [block]}), kind="notice")
+
+    def merge(self, messages: Sequence[Message]) -> Message | None:
+        """One user message out of several: results first, then what else they say, both in order; None for none."""
+        if len(messages) < 2:
+            return messages[0] if messages else None
+        if any(message.role == "assistant" for message in messages):
+            raise InvalidInput("an assistant message cannot be merged with results")
+        parts = [part for message in messages for part in self.revise(message, message.parts).parts]
+        parts.sort(key=lambda part: not isinstance(part, ToolResult))
+        first = messages[0]
+        kinds = {message.kind for message in messages}
+        wire, settled = _revised({**self.write(first), "content": []}, parts)
+        return replace(
+            first,
+            parts=settled,
+            wire=wire,
+            pinned=any(message.pinned for message in messages),
+            kind=kinds.pop() if len(kinds) == 1 else "",
+        )

@@ -1,0 +1,275 @@
+"""What the dialects have in common: content blocks, and where images and files are kept.
+
+The block types of the three dialects do not collide, so one reader serves all of them. A block it does not know becomes
+`Opaque` and is passed on as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import is_
+from typing import Any
+
+from foldline.codecs.encoding import json_text
+from foldline.errors import InvalidInput
+from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, Wire
+from foldline.tokens import image_size_of_base64
+
+__all__ = [
+    "TEXT_TYPES",
+    "Source",
+    "block_fault",
+    "carry",
+    "mend_content",
+    "read_block",
+    "read_content",
+    "role_of",
+    "same_items",
+    "settle_block",
+    "settle_content",
+    "source_of",
+]
+
+TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def role_of(wire: Wire) -> str:
+    """The role of a message. Raises InvalidInput when this is no object, or has no role."""
+    if not isinstance(wire, Mapping):
+        raise InvalidInput(f"a message must be a JSON object, not {type(wire).__name__}")
+    role = wire.get("role")
+    if not isinstance(role, str) or not role:
+        raise InvalidInput("a message must have a role, as text", place="role")
+    return role
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an image or a file is: base64 `data` in the request, a `url`, or a `file_id` of its provider."""
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+    file_id: str = ""
+    name: str = ""
+    text: str = ""
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _mapping(value: Json) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _from_url(url: Json, name: str = "", file_id: Json = None) -> Source:
+    """Takes a data URL apart; other URLs stay whole."""
+    url = _text(url)
+    if not url.startswith("data:"):
+        return Source(url=url, name=name, file_id=_text(file_id))
+    header, _, payload = url.partition(",")
+    return Source(header[5:].partition(";")[0], payload, name=name)
+
+
+def _from_anthropic(source: Mapping[str, Any], name: str) -> Source:
+    kind = source.get("type")
+    media_type = _text(source.get("media_type"))
+    if kind == "base64":
+        return Source(media_type, _text(source.get("data")), name=name)
+    if kind == "text":
+        return Source(media_type or "text/plain", text=_text(source.get("data")), name=name)
+    if kind == "content":
+        parts = read_content(source.get("content"))
+        return Source("text/plain", text="\n".join(part.text for part in parts if isinstance(part, Text)), name=name)
+    return Source(media_type, url=_text(source.get("url")), file_id=_text(source.get("file_id")), name=name)
+
+
+def source_of(block: Json) -> Source:
+    """Where the payload of an image, document, file or audio block of any dialect is."""
+    block = _mapping(block)
+    kind = _text(block.get("type"))
+    if kind == "image_url":
+        inner = block.get("image_url")
+        return _from_url(inner.get("url") if isinstance(inner, Mapping) else inner)
+    if kind in {"input_image", "computer_screenshot"}:
+        return _from_url(block.get("image_url"), file_id=block.get("file_id"))
+    if kind in {"image", "document"}:
+        return _from_anthropic(_mapping(block.get("source")), _text(block.get("title")))
+    if kind == "input_audio":
+        inner = _mapping(block.get("input_audio"))
+        return Source(f"audio/{_text(inner.get('format')) or 'wav'}", _text(inner.get("data")))
+    inner = _mapping(block.get("file")) if kind == "file" else block
+    name = _text(inner.get("filename"))
+    data = _text(inner.get("file_data"))
+    if data and not data.startswith("data:"):
+        return Source(data=data, name=name)
+    return _from_url(data or inner.get("file_url"), name, inner.get("file_id"))
+
+
+def _read_image(block: Mapping[str, Any]) -> Image:
+    source = source_of(block)
+    width, height = image_size_of_base64(source.data) if source.data else (0, 0)
+    detail = block.get("detail") or _mapping(block.get("image_url")).get("detail")
+    return Image(width, height, len(source.data), _text(detail), raw=block)
+
+
+def _read_document(block: Mapping[str, Any]) -> Document:
+    source = source_of(block)
+    return Document(source.media_type, len(source.data), source.text, raw=block)
+
+
+def _read_text(block: Mapping[str, Any]) -> Text:
+    return Text(_text(block.get("text")), raw=block)
+
+
+def _read_thinking(block: Mapping[str, Any]) -> Reasoning:
+    thought = block.get("thinking")
+    if isinstance(thought, list):  # Mistral sends its thinking as a list of text blocks
+        thought = "\n".join(part.text for part in read_content(thought) if isinstance(part, Text))
+    return Reasoning(_text(thought), bool(block.get("signature")), raw=block)
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Part]] = {
+    **dict.fromkeys(TEXT_TYPES, _read_text),
+    **dict.fromkeys(("summary_text", "reasoning_text"), _read_text),
+    "refusal": lambda block: Text(_text(block.get("refusal")), raw=block),
+    **dict.fromkeys(("image_url", "input_image", "image", "computer_screenshot"), _read_image),
+    **dict.fromkeys(("file", "input_file", "document", "input_audio"), _read_document),
+    "thinking": _read_thinking,
+    "redacted_thinking": lambda block: Reasoning("", True, raw=block),
+}
+
+
+def read_block(block: Json) -> Part:
+    """One content block of any dialect, without calls and results."""
+    if isinstance(block, str):
+        return Text(block, raw=block)
+    kind = _text(_mapping(block).get("type"))
+    reader = _READERS.get(kind)
+    return reader(block) if reader else Opaque(kind or "unknown", raw=block)
+
+
+def read_content(content: Json, block: Callable[[Json], Part] = read_block) -> tuple[Part, ...]:
+    """The parts of a `content` or `output` field: text, a list of blocks, or nothing. Text as such has no `raw`."""
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    if content is None:
+        return ()
+    if isinstance(content, list | tuple):
+        return tuple(map(block, content))
+    return (block(content),) if isinstance(content, Mapping) else (Text(json_text(content)),)
+
+
+def carry(message: Message, fresh: Message) -> Message:
+    """`fresh`, with what only the session knows of `message`: kind, pinned and who sees it."""
+    return replace(
+        fresh,
+        pinned=message.pinned,
+        agent_visible=message.agent_visible,
+        user_visible=message.user_visible,
+        kind=message.kind,
+    )
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def same_items(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether both hold the same objects in the same order."""
+    return len(one) == len(other) and all(map(is_, one, other))
+
+
+def settle_block(part: Part, text_type: str) -> Part:
+    """The part with `raw` as it is sent: what agrees with its `raw` is the same object, other fields of `raw` stay.
+
+    Raises InvalidInput for a part that has no JSON in this dialect.
+    """
+    raw = part.raw
+    if isinstance(part, Text):
+        return _settle_text(part, text_type)
+    if isinstance(part, Document) and part.text:
+        if raw is None:
+            return Text(part.text, raw=_text_block(part.text, text_type))
+        if source_of(raw).text != part.text:
+            return replace(part, raw={**raw, "source": {"type": "text", "media_type": "text/plain", "data": part.text}})
+    if isinstance(part, Reasoning) and raw is not None and part != read_block(raw):
+        if part.signed:
+            raise InvalidInput("signed reasoning is sent as it came or not at all")
+        return replace(part, raw={**raw, "thinking": part.text})
+    if raw is None:
+        raise InvalidInput(f"{type(part).__name__} without its JSON cannot be written here")
+    return part
+
+
+def _text_block(text: str, text_type: str) -> dict[str, Any]:
+    # The reference of the Responses API lists `annotations` of output_text as required.
+    return {"type": text_type, "text": text, **({"annotations": []} if text_type == "output_text" else {})}
+
+
+def _settle_text(part: Text, text_type: str) -> Text:
+    raw = part.raw
+    if not isinstance(raw, Mapping):
+        return part if raw is not None and raw == part.text else replace(part, raw=_text_block(part.text, text_type))
+    field = "text" if "text" in raw or "refusal" not in raw else "refusal"
+    return part if raw.get(field) == part.text else replace(part, raw={**raw, field: part.text})
+
+
+def settle_content(base: Json, parts: Sequence[Part], settle: Callable[[Part], Part]) -> tuple[Json, tuple[Part, ...]]:
+    """A `content` made of parts, and the parts with `raw` as sent.
+
+    Text stays text while it was text (or nothing was there) and all parts are text of that kind; else a list of blocks.
+    """
+    plain = not isinstance(base, list | tuple | Mapping)
+    if plain and all(isinstance(part, Text) and part.raw is None for part in parts):
+        return "\n".join(part.text for part in parts if isinstance(part, Text)), tuple(parts)
+    settled = tuple(map(settle, parts))
+    return [part.raw for part in settled], settled
+
+
+# --- mending --------------------------------------------------------------------------------------------------------
+
+
+def block_fault(block: Json) -> str | None:
+    """What is wrong with a content block in every dialect; None for nothing."""
+    if not isinstance(block, Mapping):
+        return "a content block is not an object"
+    kind = block.get("type")
+    if not isinstance(kind, str) or not kind:
+        return "a content block has no type"
+    if kind in TEXT_TYPES and not isinstance(block.get("text"), str):
+        return "a text block has no text"
+    return None
+
+
+def _mend_block(block: Json, text_type: str) -> Json:
+    if isinstance(block, str):
+        return {"type": text_type, "text": block}
+    if not isinstance(block, Mapping):
+        return {"type": text_type, "text": "" if block is None else json_text(block)}
+    text = block.get("text")
+    if isinstance(text, str):
+        return {**block, "type": text_type}
+    if block.get("type") in TEXT_TYPES:
+        return {**block, "text": "" if text is None else json_text(text)}
+    return {"type": text_type, "text": json_text(block)}
+
+
+def mend_content(content: Json, text_type: str, faults: list[str]) -> Json:
+    """A `content` with blocks as every provider wants them; the same object when there is nothing to mend."""
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, list | tuple):
+        found = [fault for fault in map(block_fault, content) if fault]
+        if not found:
+            return content
+        faults.extend(f"{fault}; it was made one" for fault in dict.fromkeys(found))
+        return [_mend_block(block, text_type) if block_fault(block) else block for block in content]
+    faults.append("content is neither text nor a list of blocks; it was made one")
+    if isinstance(content, Mapping):
+        return [_mend_block(content, text_type) if block_fault(content) else content]
+    return json_text(content)

@@ -1,0 +1,157 @@
+"""JSON that can be sent: as UTF-8, with call arguments that are JSON, with ids that are text."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from foldline.messages import Json, Wire
+
+__all__ = [
+    "EMPTY",
+    "UNNAMED",
+    "call_id_of",
+    "clean",
+    "fresh_id",
+    "is_json",
+    "json_text",
+    "mend_arguments",
+    "mend_encoding",
+    "object_of",
+    "sendable",
+]
+
+EMPTY: Final = "(empty)"
+"""Stands where a provider refuses a message, or a failed result, that says nothing."""
+
+UNNAMED: Final = "call_without_id"
+"""The id of a call that came without one. Its result came without one too, so that they still find each other."""
+
+_DEPTH_LIMIT: Final = 200
+"""Levels of nesting that are sent. The JSON reader of Python gives up at about 1,000; real messages have under 20."""
+
+_PLAIN: Final = frozenset({bool, int, type(None)})
+
+
+def _sendable_text(text: str) -> bool:
+    if text.isascii():  # known to the string object: O(1)
+        return True
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def sendable(value: Json, depth: int = 0) -> bool:
+    """Whether the value can travel as UTF-8 JSON. O(size).
+
+    Not so: a lone surrogate, NaN and infinity, a key that is no text, what is not JSON, nesting below 200 levels.
+    """
+    if isinstance(value, str):
+        return _sendable_text(value)
+    if type(value) in _PLAIN:
+        return True
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if depth > _DEPTH_LIMIT:
+        return False
+    deeper = depth + 1
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str) or not _sendable_text(key) or not sendable(inner, deeper):
+                return False
+        return True
+    return isinstance(value, list | tuple) and all(sendable(inner, deeper) for inner in value)
+
+
+def _clean_text(text: str) -> str:
+    if _sendable_text(text):
+        return text
+    # Two halves of a pair that were escaped one by one are one character: join them before what is alone is replaced.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def clean(value: Json, depth: int = 0) -> Json:
+    """The value as it can be sent: U+FFFD for a lone surrogate, null for NaN and infinity, text for what is not JSON.
+
+    What can be sent is returned as the same object. O(size).
+    """
+    if sendable(value, depth):
+        return value
+    if isinstance(value, str):
+        return _clean_text(value)
+    if isinstance(value, float):
+        return None
+    if depth > _DEPTH_LIMIT:
+        return "(nested too deeply)"
+    if isinstance(value, Mapping):
+        return {_clean_text(str(key)): clean(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(inner, depth + 1) for inner in value]
+    return _clean_text(str(value))
+
+
+def mend_encoding(wire: Wire, faults: list[str]) -> Wire:
+    """The message as it can be sent; a sentence goes to `faults` if that is not the very one given."""
+    cleaned: Wire = clean(wire)
+    if cleaned is not wire:
+        faults.append("what cannot be sent as UTF-8 JSON (a lone surrogate, NaN) was replaced")
+    return cleaned
+
+
+def json_text(value: Json) -> str:
+    """JSON text of a value; what is not JSON goes in as text. Never raises."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return json.dumps(clean(value), ensure_ascii=False)
+
+
+def is_json(text: Json) -> bool:
+    """Whether call arguments are JSON text; none at all ("" or null) stands for {}."""
+    if text is None or text == "":
+        return True
+    if not isinstance(text, str):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def mend_arguments(given: Json) -> str:
+    """Call arguments as JSON text: an object is written out, what is no JSON is kept under one key."""
+    if isinstance(given, Mapping):
+        return json_text(given)
+    return json_text({"_invalid_arguments": given if isinstance(given, str) else json_text(given)})
+
+
+def object_of(arguments: str) -> dict[str, Any]:
+    """Call arguments as an object, for dialects that want one; what is none is kept under one key."""
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"_invalid_arguments": arguments}
+
+
+def call_id_of(value: Json) -> str:
+    """A call id as text; "" when there is none."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def fresh_id(call_id: str, taken: set[str], faults: list[str]) -> str:
+    """The id, or a new one where it is in `taken` already; adds it there."""
+    fresh, number = call_id, 2
+    while fresh in taken:
+        fresh, number = f"{call_id}-{number}", number + 1
+    if fresh != call_id:
+        faults.append(f"two calls had the id {call_id!r}; the later one is sent as {fresh!r}")
+    taken.add(fresh)
+    return fresh

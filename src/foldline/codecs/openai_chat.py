@@ -1,0 +1,325 @@
+"""OpenAI Chat Completions: the dialect of most servers.
+
+Source of the shapes: OpenAI API reference, Chat Completions, request body `messages`. Fields of other servers that say
+something are read too: `reasoning_content` (DeepSeek, vLLM), `reasoning` and `reasoning_details` (OpenRouter),
+`thinking_blocks` (LiteLLM). They, `refusal`, `audio` and `function_call` are fields of the message, not blocks: the
+`raw` of such a part is the field with its value, for example {"refusal": "No."}.
+
+The retired role "function" is no longer taken by all servers of the dialect: such a message is read as one from the
+user. A retired `function_call` waits for no result and passes as `Opaque`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from foldline.codecs.base import Sanitized
+from foldline.codecs.blocks import carry, mend_content, read_content, role_of, same_items, settle_block, settle_content
+from foldline.codecs.encoding import (
+    EMPTY,
+    UNNAMED,
+    call_id_of,
+    clean,
+    fresh_id,
+    is_json,
+    json_text,
+    mend_arguments,
+    mend_encoding,
+)
+from foldline.errors import InvalidInput
+from foldline.messages import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
+
+__all__ = ["ROLES", "OpenAIChat", "says_nothing"]
+
+ROLES: Final[dict[str, Role]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+"""The roles on the wire. "developer" is the system role of newer OpenAI models."""
+
+_THOUGHT_FIELDS = {"reasoning_content": False, "reasoning": False, "reasoning_details": True, "thinking_blocks": True}
+"""Fields with reasoning; True where it may hold signatures, which the provider behind the server verifies."""
+
+_OTHER_FIELDS = ("audio", "function_call")
+_PART_FIELDS = frozenset({"refusal", *_OTHER_FIELDS, *_THOUGHT_FIELDS})
+_OWN_FIELDS = frozenset({"content", "tool_calls", *_PART_FIELDS})
+
+_NAMELESS = "unknown_tool"
+
+
+def says_nothing(wire: Wire) -> bool:
+    """Whether an assistant message has neither text nor calls nor anything that stands for them."""
+    if wire.get("content") not in (None, "", []):
+        return False
+    return not any(wire.get(field) for field in ("tool_calls", "refusal", *_OTHER_FIELDS))
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def _read_thought(field: str, value: Json) -> Reasoning:
+    text = value if isinstance(value, str) else ""
+    if isinstance(value, list):
+        blocks = [block for block in value if isinstance(block, Mapping)]
+        found = (block.get("thinking") or block.get("text") or block.get("summary") for block in blocks)
+        text = "\n".join(thought for thought in found if isinstance(thought, str))
+    return Reasoning(text, _THOUGHT_FIELDS[field], raw={field: value})
+
+
+def _read_call(call: Json) -> Part:
+    if not isinstance(call, Mapping):
+        return Opaque("tool_call", raw=call)
+    kind = call.get("type")
+    custom = kind == "custom"
+    body = call.get("custom" if custom else "function")
+    body = body if isinstance(body, Mapping) else {}
+    name = body.get("name")
+    arguments = body.get("input" if custom else "arguments")
+    if not isinstance(arguments, str):
+        arguments = "" if arguments is None else json_text(arguments)
+    return ToolCall(call_id_of(call.get("id")), name if isinstance(name, str) else "", arguments, custom, raw=call)
+
+
+def _assistant_parts(wire: Wire) -> tuple[Part, ...]:
+    parts: list[Part] = [_read_thought(field, wire[field]) for field in _THOUGHT_FIELDS if wire.get(field)]
+    parts += read_content(wire.get("content"))
+    refusal = wire.get("refusal")
+    if isinstance(refusal, str) and refusal:
+        parts.append(Text(refusal, raw={"refusal": refusal}))
+    parts += [Opaque(field, raw={field: wire[field]}) for field in _OTHER_FIELDS if wire.get(field)]
+    calls = wire.get("tool_calls")
+    if isinstance(calls, list | tuple):
+        parts += map(_read_call, calls)
+    return tuple(parts)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def _field_of(part: Part) -> str | None:
+    """The message field that a part stands for, None for a content block or a call."""
+    raw = part.raw
+    if isinstance(raw, Mapping) and "type" not in raw:
+        return next((field for field in raw if field in _PART_FIELDS), None)
+    return "reasoning_content" if isinstance(part, Reasoning) and raw is None else None
+
+
+def _settle_call(call: ToolCall) -> ToolCall:
+    raw = call.raw if isinstance(call.raw, Mapping) else {}
+    if raw and _read_call(raw) == call:
+        return call
+    kind, field = ("custom", "input") if call.custom else ("function", "arguments")
+    body = raw.get(kind)
+    body = {**(body if isinstance(body, Mapping) else {}), "name": call.name, field: call.arguments}
+    return replace(call, raw={**raw, "id": call.id, "type": kind, kind: body})
+
+
+def _settle_field(part: Part, field: str) -> Part:
+    if not isinstance(part.raw, Mapping):
+        return replace(part, raw={field: part.text}) if isinstance(part, Reasoning) else part
+    value = part.raw[field]
+    if isinstance(part, Text) and value != part.text:
+        return replace(part, raw={field: part.text})
+    if isinstance(part, Reasoning) and part.text != _read_thought(field, value).text:
+        if part.signed or not isinstance(value, str):
+            raise InvalidInput("signed reasoning is sent as it came or not at all")
+        return replace(part, raw={field: part.text})
+    return part
+
+
+def _settle(part: Part) -> Part:
+    field = _field_of(part)
+    if field is not None:
+        return _settle_field(part, field)
+    return _settle_call(part) if isinstance(part, ToolCall) else settle_block(part, "text")
+
+
+def _is_call(part: Part) -> bool:
+    return isinstance(part, ToolCall) or (isinstance(part, Opaque) and part.type == "tool_call")
+
+
+def _rebuilt(base: Wire, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with other values in the fields that parts stand for: order and unknown fields stay, nulls too."""
+    out = {
+        key: fields.get(key) if key in _OWN_FIELDS else value
+        for key, value in base.items()
+        if key not in _OWN_FIELDS or key in fields or value is None
+    }
+    out.update((key, value) for key, value in fields.items() if key not in out)
+    return out
+
+
+def _revise_plain(base: Wire, parts: Sequence[Part], assistant: bool) -> tuple[Wire, tuple[Part, ...]]:
+    if any(isinstance(part, ToolResult) for part in parts):
+        raise InvalidInput("a tool result is a message of its own in this dialect")
+    inner = [part for part in parts if _field_of(part) is None and not _is_call(part)]
+    content, settled = settle_content(base.get("content"), inner, _settle)
+    blocks = iter(settled)
+    out = tuple(next(blocks) if _field_of(part) is None and not _is_call(part) else _settle(part) for part in parts)
+    fields: dict[str, Any] = {}
+    for part in out:
+        field = _field_of(part)
+        if field is not None and isinstance(part.raw, Mapping):
+            fields[field] = part.raw[field]
+    calls = [part.raw for part in out if _is_call(part)]
+    if calls:
+        fields["tool_calls"] = calls
+    if inner:
+        fields["content"] = content
+    elif not assistant:
+        fields["content"] = ""
+    elif says_nothing(fields):
+        fields["content"] = EMPTY
+    else:
+        fields["content"] = base["content"] if base.get("content") in ("", []) else None
+    return _rebuilt(base, fields), out
+
+
+def _revise_result(base: Wire, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    if len(results) > 1 or (results and len(parts) > 1):
+        raise InvalidInput("a tool message holds one result and nothing else")
+    call_id = results[0].call_id if results else call_id_of(base.get("tool_call_id"))
+    inner = results[0].parts if results else tuple(parts)
+    content, settled = settle_content(base.get("content"), inner, _settle)
+    fields = {"role": "tool", "tool_call_id": call_id, "content": content or ""}
+    wire = {**base, **fields}
+    return wire, (ToolResult(call_id, settled, results[0].is_error if results else False, raw=wire),)
+
+
+# --- mending --------------------------------------------------------------------------------------------------------
+
+
+def _mend_call(call: Mapping[str, Any], taken: set[str], faults: list[str]) -> Mapping[str, Any]:
+    fixed: dict[str, Any] = {}
+    call_id = call.get("id")
+    if not isinstance(call_id, str) or not call_id:
+        call_id = call_id_of(call_id) or UNNAMED
+        faults.append("a call had no id, as text; it was given one")
+    call_id = fresh_id(call_id, taken, faults)
+    if call_id != call.get("id"):
+        fixed["id"] = call_id
+    kind = call.get("type", "function")
+    if kind not in ("function", "custom"):
+        kind = fixed["type"] = "function"
+        faults.append("a call was of an unknown type; it was made a function call")
+    body = call.get(kind)
+    if not isinstance(body, Mapping) or not isinstance(body.get("name"), str) or not body["name"]:
+        name = {"name": _NAMELESS}
+        body = fixed[kind] = {**body, **name} if isinstance(body, Mapping) else name
+        faults.append("a call named no tool")
+    if kind == "function" and not is_json(body.get("arguments")):
+        fixed[kind] = {**body, "arguments": mend_arguments(body["arguments"])}
+        faults.append(f"the arguments of call {call_id!r} were not JSON text")
+    if kind == "custom" and not isinstance(body.get("input"), str):
+        fixed[kind] = {**body, "input": "" if body.get("input") is None else json_text(body["input"])}
+        faults.append(f"the input of call {call_id!r} was not text")
+    return {**call, **fixed} if fixed else call
+
+
+def _mend_calls(wire: Wire, faults: list[str]) -> Wire:
+    given = wire["tool_calls"]
+    calls = [call for call in given if isinstance(call, Mapping)] if isinstance(given, list | tuple) else []
+    if not isinstance(given, list | tuple) or len(calls) < len(given):
+        faults.append("what was no call was taken out of tool_calls")
+    elif not calls:
+        faults.append("an empty list of calls was taken out")
+    taken: set[str] = set()
+    mended = [_mend_call(call, taken, faults) for call in calls]
+    if not mended:
+        return {key: value for key, value in wire.items() if key != "tool_calls"}
+    return wire if same_items(mended, given) else {**wire, "tool_calls": mended}
+
+
+def _mend(wire: Wire, faults: list[str]) -> Wire | None:
+    wire = mend_encoding(wire, faults)
+    role = wire["role"]
+    if role not in ROLES:
+        faults.append(f"the role {role!r} is unknown; sent as user")
+        role = "user"
+        wire = {**wire, "role": role}
+    if role == "assistant" and wire.get("tool_calls") is not None:
+        wire = _mend_calls(wire, faults)
+    if role == "tool":
+        call_id = wire.get("tool_call_id")
+        if not isinstance(call_id, str) or not call_id:
+            faults.append("a result named no call, as text; it was given an id")
+            wire = {**wire, "tool_call_id": call_id_of(call_id) or UNNAMED}
+    content = mend_content(wire.get("content"), "text", faults)
+    if role == "assistant":
+        if content is not wire.get("content"):
+            wire = {**wire, "content": content}
+        if says_nothing(wire):
+            faults.append("an assistant message that says nothing was left out")
+            return None
+        return wire
+    if content is None or (role != "tool" and content == []):
+        faults.append(f"a {role} message had no content; it was given an empty text")
+        content = ""
+    return wire if content is wire.get("content") else {**wire, "content": content}
+
+
+class OpenAIChat:
+    """The codec of "openai-chat": one result per message, system text among the messages."""
+
+    dialect: Final = "openai-chat"
+    user_first: Final = False
+    system_inside: Final = True
+    itemised: Final = False
+    unique_calls: Final = False
+
+    def read(self, wire: Wire) -> Message:
+        """The message that a JSON object stands for, an unknown role read as "user". Without one: InvalidInput."""
+        role = role_of(wire)
+        if role == "assistant":
+            return Message("assistant", _assistant_parts(wire), wire=wire)
+        content = read_content(wire.get("content"))
+        if role == "tool":
+            return Message("tool", (ToolResult(call_id_of(wire.get("tool_call_id")), content, raw=wire),), wire=wire)
+        return Message(ROLES.get(role, "user"), content, wire=wire)
+
+    def write(self, message: Message) -> Wire:
+        """The JSON object of a message. Raises InvalidInput for parts this dialect cannot hold."""
+        if message.wire is not None:
+            return message.wire
+        return self._revised({"role": message.role}, message, message.parts)[0]
+
+    def revise(self, message: Message, parts: Sequence[Part]) -> Message:
+        """The message with other parts; all else stays. Text parts given for a tool message become its result."""
+        if message.wire is not None and same_items(message.parts, parts):
+            return message
+        base = message.wire if message.wire is not None else {"role": message.role}
+        wire, settled = self._revised(base, message, parts)
+        return replace(message, parts=settled, wire=wire)
+
+    def _revised(self, base: Wire, message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
+        if message.role == "tool":
+            return _revise_result(base, parts)
+        return _revise_plain(base, parts, message.role == "assistant")
+
+    def sanitize(self, message: Message) -> Sanitized:
+        """What servers of this dialect take of the message, seen alone."""
+        wire = self.write(message)
+        faults: list[str] = []
+        mended = _mend(wire, faults)
+        if mended is None:
+            return Sanitized(None, tuple(faults))
+        return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
+
+    def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
+        """A message of our own."""
+        wire = {"role": role if role in ROLES else "user", "content": clean(text) or EMPTY}
+        return replace(self.read(wire), kind=kind)
+
+    def answer(self, call: ToolCall, text: str) -> Message:
+        """A result of ours for a call that has none."""
+        return replace(self.read({"role": "tool", "tool_call_id": call.id, "content": clean(text)}), kind="notice")
+
+    def merge(self, messages: Sequence[Message]) -> Message | None:
+        """None: each result is a message of its own."""
+        return None

@@ -1,0 +1,282 @@
+"""OpenAI Responses: a model turn arrives as several items, each an object of its own.
+
+Source of the shapes: OpenAI API reference, Responses, request body `input`. A call that the client answers is a
+`ToolCall` and its output a `ToolResult`; what the server runs itself (web search, file search, code interpreter, MCP
+...), references and compactions are `Opaque` and the assistant's. Reasoning counts as signed, with encrypted content
+or without: the server looks for it next to the item it led to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from foldline.codecs.base import Sanitized
+from foldline.codecs.blocks import carry, mend_content, read_content, same_items, settle_block, settle_content
+from foldline.codecs.encoding import (
+    EMPTY,
+    UNNAMED,
+    call_id_of,
+    clean,
+    is_json,
+    json_text,
+    mend_arguments,
+    mend_encoding,
+    object_of,
+)
+from foldline.codecs.outputs import OUTPUT, empty_output, is_output, read_output, settle_output
+from foldline.errors import InvalidInput
+from foldline.messages import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
+
+__all__ = ["CALL_FIELDS", "ROLES", "OpenAIResponses", "call_id_in", "item_type"]
+
+ROLES: Final[dict[str, Role]] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+CALL_FIELDS: Final = {
+    "function_call": "arguments",
+    "custom_tool_call": "input",
+    "computer_call": "action",
+    "local_shell_call": "action",
+    "shell_call": "action",
+    "apply_patch_call": "operation",
+}
+"""Calls that wait for an output of the client, and the field that says what is asked for."""
+
+_TEXT_FIELDS = frozenset({"arguments", "input"})
+_FROM_USER = frozenset({"mcp_approval_response"})
+
+
+def item_type(item: Wire) -> str:
+    """The type of an item; one without is a message when it has a role. Raises InvalidInput when it has neither."""
+    if not isinstance(item, Mapping):
+        raise InvalidInput(f"an item must be a JSON object, not {type(item).__name__}")
+    kind = item.get("type")
+    if kind is None and isinstance(item.get("role"), str) and item["role"]:
+        return "message"
+    if not isinstance(kind, str) or not kind:
+        raise InvalidInput("an item must have a type, or a role, as text", place="type")
+    if kind == "message" and not (isinstance(item.get("role"), str) and item["role"]):
+        raise InvalidInput("a message must have a role, as text", place="role")
+    return kind
+
+
+def call_id_in(item: Wire, kind: str) -> str:
+    """The id that pairs a call and its output; the output of a local shell call names it `id`."""
+    found = call_id_of(item.get("call_id"))
+    return found or (call_id_of(item.get("id")) if kind == "local_shell_call_output" else "")
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def _read_call(item: Wire, kind: str) -> ToolCall:
+    given = item.get(CALL_FIELDS[kind])
+    arguments = given if isinstance(given, str) else "" if given is None else json_text(given)
+    name = item.get("name")
+    if not isinstance(name, str) or not name:
+        name = kind.removesuffix("_call") if kind not in {"function_call", "custom_tool_call"} else ""
+    return ToolCall(call_id_in(item, kind), name, arguments, kind == "custom_tool_call", raw=item)
+
+
+def _read_reasoning(item: Wire) -> Reasoning:
+    parts = (*read_content(item.get("summary")), *read_content(item.get("content")))
+    return Reasoning("\n".join(part.text for part in parts if isinstance(part, Text)), True, raw=item)
+
+
+def _read(item: Wire, kind: str) -> tuple[Role, tuple[Part, ...]]:
+    if kind == "message":
+        return ROLES.get(item["role"], "user"), read_content(item.get("content"))
+    if kind in CALL_FIELDS:
+        return "assistant", (_read_call(item, kind),)
+    if is_output(kind):
+        return "tool", (ToolResult(call_id_in(item, kind), read_output(item, kind), raw=item),)
+    if kind == "reasoning":
+        return "assistant", (_read_reasoning(item),)
+    return "user" if kind in _FROM_USER else "assistant", (Opaque(kind, raw=item),)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def _text_type(role: str) -> str:
+    return "output_text" if role == "assistant" else "input_text"
+
+
+def _call_wire(call: ToolCall) -> Wire:
+    raw = call.raw if isinstance(call.raw, Mapping) else {}
+    kind = raw.get("type")
+    if kind not in CALL_FIELDS:
+        kind, raw = "custom_tool_call" if call.custom else "function_call", {}
+    field = CALL_FIELDS[kind]
+    original = _read_call(raw, kind)
+    if raw and original == call:
+        return raw
+    out = {**raw, "type": kind, "call_id": call.id}
+    if field in _TEXT_FIELDS:
+        out["name"] = call.name
+    if not raw or call.arguments != original.arguments:
+        out[field] = call.arguments if field in _TEXT_FIELDS else object_of(call.arguments)
+    return out
+
+
+def _result_wire(base: Wire, result: ToolResult) -> tuple[Wire, ToolResult]:
+    kind = base.get("type")
+    if not isinstance(kind, str) or not is_output(kind):
+        base, kind = {"type": "function_call_output"}, "function_call_output"
+    output, parts = settle_output(base.get(OUTPUT), result.parts, kind)
+    wire = {**base, "call_id": result.call_id, OUTPUT: output}
+    if "call_id" not in base and "id" in base and result.call_id == call_id_in(base, kind):
+        del wire["call_id"]
+    return wire, replace(result, parts=parts, raw=wire)
+
+
+def _message_wire(base: Wire, role: str, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
+    if any(isinstance(part, ToolCall | ToolResult) or _is_item(part) for part in parts):
+        raise InvalidInput("a call, a result and reasoning are items of their own in this dialect")
+    text_type = _text_type(role)
+    content, settled = settle_content(base.get("content"), parts, lambda part: settle_block(part, text_type))
+    if role == "assistant" and not parts:
+        content = EMPTY
+    return {**base, "content": content}, settled
+
+
+def _is_item(part: Part) -> bool:
+    """Whether the part is a whole item, so that it makes no block of a message."""
+    raw = part.raw
+    return isinstance(part, Reasoning) or (
+        isinstance(part, Opaque) and isinstance(raw, Mapping) and raw.get("type") == "item_reference"
+    )
+
+
+def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
+    base = message.wire if message.wire is not None else {"role": message.role}
+    if message.role == "tool":
+        results = [part for part in parts if isinstance(part, ToolResult)]
+        if len(results) > 1 or (results and len(parts) > 1):
+            raise InvalidInput("an output item holds one result and nothing else")
+        if message.wire is None and results and isinstance(results[0].raw, Mapping):
+            base = results[0].raw
+        kind = base.get("type", "function_call_output")
+        wire, result = _result_wire(base, results[0] if results else ToolResult(call_id_in(base, kind), tuple(parts)))
+        return wire, (result,)
+    if len(parts) == 1:
+        part = parts[0]
+        if isinstance(part, ToolCall):
+            wire = _call_wire(part)
+            return wire, (part if wire is part.raw else replace(part, raw=wire),)
+        if isinstance(part, Reasoning | Opaque) and (message.wire is None or part.raw is message.wire):
+            if not isinstance(part.raw, Mapping):
+                raise InvalidInput(f"{type(part).__name__} without its JSON cannot be written here")
+            return part.raw, (part,)
+    if base.get("role") is None:  # what was a call, reasoning or a server item becomes a message
+        base = {"type": "message", "role": message.role}
+    return _message_wire(base, message.role, parts)
+
+
+# --- mending --------------------------------------------------------------------------------------------------------
+
+
+def _mend_call(item: Wire, kind: str, faults: list[str]) -> Wire:
+    fixed: dict[str, Any] = {}
+    field = CALL_FIELDS[kind]
+    given = item.get(field)
+    if kind in {"function_call", "custom_tool_call"} and (not isinstance(item.get("name"), str) or not item["name"]):
+        fixed["name"] = "unknown_tool"
+        faults.append("a call named no tool")
+    if kind == "function_call" and not is_json(given):
+        fixed[field] = mend_arguments(given)
+        faults.append("the arguments of a call were not JSON text")
+    if kind == "custom_tool_call" and not isinstance(given, str):
+        fixed[field] = "" if given is None else json_text(given)
+        faults.append("the input of a call was not text")
+    return {**item, **fixed} if fixed else item
+
+
+def _mend_id(item: Wire, kind: str, faults: list[str]) -> Wire:
+    call_id = item.get("call_id")
+    if isinstance(call_id, str) and call_id:
+        return item
+    if call_id is None and kind == "local_shell_call_output" and isinstance(item.get("id"), str) and item["id"]:
+        return item
+    faults.append("a call or its output named no call, as text; it was given an id")
+    return {**item, "call_id": call_id_in(item, kind) or UNNAMED}
+
+
+def _mend_message(item: Wire, faults: list[str]) -> Wire:
+    role = item["role"]
+    if role not in ROLES:
+        faults.append(f"the role {role!r} is unknown; sent as user")
+        role = "user"
+        item = {**item, "role": role}
+    content: Json = mend_content(item.get("content"), _text_type(role), faults)
+    if content is None:
+        faults.append("a message had no content; it was given an empty text")
+        content = ""
+    return item if content is item.get("content") else {**item, "content": content}
+
+
+def _mend(item: Wire, faults: list[str]) -> Wire:
+    item = mend_encoding(item, faults)
+    kind = item_type(item)
+    if kind == "message":
+        return _mend_message(item, faults)
+    if kind in CALL_FIELDS:
+        return _mend_id(_mend_call(item, kind, faults), kind, faults)
+    if is_output(kind):
+        item = _mend_id(item, kind, faults)
+        if item.get(OUTPUT) is None and kind != "apply_patch_call_output":
+            faults.append("an output item had no output; it was given an empty one")
+            return {**item, OUTPUT: empty_output(kind)}
+    return item
+
+
+class OpenAIResponses:
+    """The codec of "openai-responses": one item, one message; an output may stand anywhere after its call."""
+
+    dialect: Final = "openai-responses"
+    user_first: Final = False
+    system_inside: Final = True
+    itemised: Final = True
+    unique_calls: Final = True
+
+    def read(self, wire: Wire) -> Message:
+        """The message that an item stands for, an unknown role read as "user". No type and no role: InvalidInput."""
+        role, parts = _read(wire, item_type(wire))
+        return Message(role, parts, wire=wire)
+
+    def write(self, message: Message) -> Wire:
+        """The item of a message. Raises InvalidInput for parts that one item cannot hold."""
+        return message.wire if message.wire is not None else _revise(message, message.parts)[0]
+
+    def revise(self, message: Message, parts: Sequence[Part]) -> Message:
+        """The item with other parts; all else stays. A call or reasoning that becomes text becomes a message."""
+        if message.wire is not None and same_items(message.parts, parts):
+            return message
+        wire, settled = _revise(message, parts)
+        return replace(message, parts=settled, wire=wire)
+
+    def sanitize(self, message: Message) -> Sanitized:
+        """What the API takes of the item, seen alone."""
+        wire = self.write(message)
+        faults: list[str] = []
+        mended = _mend(wire, faults)
+        return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
+
+    def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
+        """A message of our own."""
+        wire = {"role": role if role in ROLES else "user", "content": clean(text) or EMPTY}
+        return replace(self.read(wire), kind=kind)
+
+    def answer(self, call: ToolCall, text: str) -> Message:
+        """An output item of ours for a call that has none, of the type that the call wants."""
+        asked = call.raw.get("type") if isinstance(call.raw, Mapping) else None
+        kind = asked if asked in CALL_FIELDS else "custom_tool_call" if call.custom else "function_call"
+        wire = {"type": f"{kind}_output", "call_id": call.id, OUTPUT: empty_output(f"{kind}_output", clean(text))}
+        if kind == "apply_patch_call":
+            wire["status"] = "failed"
+        return replace(self.read(wire), kind="notice")
+
+    def merge(self, messages: Sequence[Message]) -> Message | None:
+        """None: each output is an item of its own."""
+        return None

@@ -1,0 +1,131 @@
+"""The validity rules of each dialect as a table: what must hold, and which document says so.
+
+`check` is the strictest widely used server of a dialect: where OpenAI takes what vLLM, Mistral or Moonshot refuse,
+their rule stands here. Only what providers document or answer with an error is a rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from foldline.codecs.base import Violation
+
+__all__ = ["RULES", "Findings", "Rule"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: its id, the sentence that must hold, the document it comes from.
+
+    `alone` is true for a rule that one message keeps or breaks by itself, whatever stands around it.
+    """
+
+    id: str
+    sentence: str
+    source: str
+    alone: bool = False
+
+
+_JSON = "RFC 8259, section 8.1: JSON between systems is UTF-8"
+_CHAT = "OpenAI API reference, Chat Completions"
+_CHAT_CALLS = "OpenAI docs, Function calling: every call is answered by a tool message with its tool_call_id"
+_RESPONSES = "OpenAI API reference, Responses: input"
+_RESPONSES_CALLS = "OpenAI docs, Function calling: every call is answered by an output with its call_id"
+_REASONING = "OpenAI docs, Reasoning models: keep reasoning items with the items they led to"
+_MESSAGES = "Anthropic API reference, Messages"
+_TOOL_USE = "Anthropic docs, Implement tool use"
+_THINKING = "Anthropic docs, Extended thinking"
+_NON_EMPTY = 'Anthropic API, error "text content blocks must be non-empty"'
+_ID_PATTERN = 'Anthropic API, error "String should match pattern" for tool_use.id'
+_EMPTY_ERROR = 'Anthropic API, error "content cannot be empty if `is_error` is true"'
+_ONLY_IN = 'Anthropic API, errors "blocks can only be in `assistant` messages" and "... in `user` messages"'
+
+
+def _shared(source: str) -> tuple[Rule, ...]:
+    return (
+        Rule("empty-request", "A request has at least one message.", source),
+        Rule("object", "A message is a JSON object with a role or a type.", source, alone=True),
+        Rule("encoding", "A request travels as UTF-8 JSON: no lone surrogates, no NaN.", _JSON, alone=True),
+        Rule("role", "A role is one of those that the API names.", source, alone=True),
+        Rule("content", "Content is text or a list of blocks, each an object with a type.", source, alone=True),
+        Rule("call-shape", "A call has an id and names a tool; a result names its call.", source, alone=True),
+    )
+
+
+_CHAT_RULES = (
+    *_shared(_CHAT),
+    Rule("result-without-call", "A tool message answers a call of the assistant message before it.", _CHAT_CALLS),
+    Rule("call-without-result", "A call is answered before any other message.", _CHAT_CALLS),
+    Rule("result-content", "A tool message has content; an empty text will do.", f"{_CHAT}: tool message", alone=True),
+    Rule(
+        "empty-calls", "tool_calls, where it stands, is a list with a call in it.", f"{_CHAT}: tool_calls", alone=True
+    ),
+    Rule("call-ids", "The calls of a message have different ids.", _CHAT_CALLS, alone=True),
+    Rule(
+        "arguments",
+        "Call arguments are JSON text.",
+        "vLLM documentation, Tool calling: chat templates parse the arguments of earlier calls",
+        alone=True,
+    ),
+    Rule(
+        "says-nothing",
+        "An assistant message has text or calls.",
+        "Mistral AI API, chat completions: an assistant message has either content or tool_calls",
+        alone=True,
+    ),
+)
+
+_RESPONSES_RULES = (
+    *_shared(_RESPONSES),
+    Rule("result-without-call", "An output stands after its call.", _RESPONSES_CALLS),
+    Rule("second-result", "A call has one output.", _RESPONSES_CALLS),
+    Rule("call-without-result", "A call that the client answers has an output.", _RESPONSES_CALLS),
+    Rule("result-content", "An output item has an output; an empty text will do.", _RESPONSES, alone=True),
+    Rule("item-ids", "An item id stands once.", 'OpenAI API, error "Duplicate item found with id"'),
+    Rule("arguments", "Call arguments are JSON text.", f"{_RESPONSES}: function_call, arguments", alone=True),
+    Rule("reasoning-alone", "Reasoning is followed by what it led to.", _REASONING),
+)
+
+_ANTHROPIC_RULES = (
+    *_shared(_MESSAGES),
+    Rule("user-first", "The first message is from the user.", _MESSAGES),
+    Rule("empty-content", "Only a last assistant message may be empty.", f"{_MESSAGES}: non-empty content"),
+    Rule("blank-text", "A text block has visible text.", _NON_EMPTY, alone=True),
+    Rule("result-without-call", "A result answers a call of the message before.", _TOOL_USE),
+    Rule("call-without-result", "All calls are answered in the next user message.", _TOOL_USE),
+    Rule("second-result", "A message has one result for a call.", _TOOL_USE, alone=True),
+    Rule("results-first", "Results stand before the other blocks.", _TOOL_USE, alone=True),
+    Rule("empty-error", "A failed result says something.", _EMPTY_ERROR, alone=True),
+    Rule("block-place", "Calls and thinking are the assistant's, results are the user's.", _ONLY_IN, alone=True),
+    Rule("call-ids", "A call id stands once in a request.", 'Anthropic API, error "`tool_use` ids must be unique"'),
+    Rule("id-pattern", "A call id holds only letters, digits, _ and -.", _ID_PATTERN, alone=True),
+    Rule("input-object", "The input of a call is an object.", f"{_MESSAGES}: tool_use, input", alone=True),
+    Rule("signature", "A thinking block has its signature.", _THINKING, alone=True),
+    Rule("thinking-loop", "A tool loop with thinking begins with thinking.", _THINKING),
+    Rule("system-text", "A system text block has visible text.", _NON_EMPTY),
+    Rule("tool-names", "Tools have different names.", 'Anthropic API, error "Tool names must be unique"'),
+)
+
+RULES: Final[dict[str, dict[str, Rule]]] = {
+    dialect: {rule.id: rule for rule in rules}
+    for dialect, rules in (
+        ("openai-chat", _CHAT_RULES),
+        ("openai-responses", _RESPONSES_RULES),
+        ("anthropic", _ANTHROPIC_RULES),
+    )
+}
+"""The rules by dialect and id."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """Collects the violations of one request."""
+
+    dialect: str
+    found: list[Violation] = field(default_factory=list)
+
+    def add(self, index: int | None, rule: str, detail: str = "") -> None:
+        """Note that message `index` breaks `rule`; without a detail the sentence of the rule is given."""
+        broken = RULES[self.dialect][rule]
+        self.found.append(Violation(index, rule, detail or broken.sentence, broken.source))
