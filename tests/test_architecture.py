@@ -23,10 +23,10 @@ SRC = ROOT / "src"
 # A name stands for the module, or for the package and all that is in it. The drawing in CONTRIBUTING.md is this table.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "messages"),
-    ("tokens", "catalog", "codecs", "failures", "failure_table"),
-    ("transcript", "pairing", "tiles", "view", "render", "names", "cutting", "budget", "archive"),
+    ("tokens", "catalog", "codecs", "failures", "names"),
+    ("transcript", "pairing", "tiles", "view", "cutting", "budget", "usage", "meter", "archive"),
     ("reducers",),
-    ("policy", "presets", "context", "recovery", "fitting", "engine"),
+    ("policy", "events", "engine", "context", "recovery", "fitting"),
     ("store", "sessions", "providers"),
     ("agent", "replay"),
     ("bench", "report"),
@@ -42,8 +42,8 @@ IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"
 CLOCK_CALLS = frozenset({"now", "utcnow", "today"})
 PACKAGED_DATA = frozenset({"importlib"})  # catalog/ reads its own tables with importlib.resources
 
-# Where code of other people runs, any error may come out of it; nowhere else is one caught unnamed.
-FOREIGN_CODE: dict[str, str] = {}
+# Where code of other people runs, any error may come out of it; nowhere else is one caught unnamed and kept.
+FOREIGN_CODE = {"foldline.context": "calls the summariser that a user handed in"}
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
@@ -189,7 +189,10 @@ def test_errors_are_caught_by_name(module: Module) -> None:
         if not isinstance(node, ast.ExceptHandler):
             continue
         caught = [node.type] if not isinstance(node.type, ast.Tuple) else node.type.elts
-        if any(e is None or (isinstance(e, ast.Name) and e.id in {"Exception", "BaseException"}) for e in caught):
+        again = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None  # cleans up and raises it again
+        if not again and any(
+            e is None or (isinstance(e, ast.Name) and e.id in {"Exception", "BaseException"}) for e in caught
+        ):
             blind.append(node.lineno)
     assert blind == [] or module.name in FOREIGN_CODE
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from foldline import POLICIES, Policy, Reducer
+from foldline.budget import Trigger
+from foldline.policy import RUNGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -40,3 +45,39 @@ def test_the_examples_of_a_page_run_in_order(
 def test_links_lead_somewhere(page: Path) -> None:
     broken = [link for link in LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()]
     assert broken == []
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/policies.md"])
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+def test_every_policy_is_in_the_manual_in_its_own_words(policy: Policy, page: str) -> None:
+    assert f"| `{policy.name}` | {policy.about} |" in text_of(page)
+
+
+def trigger_words(trigger: Trigger) -> str:
+    if trigger.reserve is not None:
+        return f"window − {trigger.reserve.reserve_tokens:,} tokens"
+    if trigger.fraction is not None:
+        return f"{trigger.fraction:.0%}"
+    if trigger.bytes is not None:
+        return f"{trigger.bytes:,} bytes"
+    return "when it would not fit"
+
+
+def reducer_words(reducers: Sequence[Reducer]) -> str:
+    return ", ".join(f"`{type(reducer).__name__}`" for reducer in reducers)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+def test_the_figures_of_a_policy_in_the_manual_are_those_of_the_code(policy: Policy) -> None:
+    landing = "all they propose" if policy.landing is None else f"{policy.landing:.0%}"
+    columns = [f"`{policy.name}`", trigger_words(policy.trigger), landing]
+    columns += [reducer_words(part) for part in (policy.guard, policy.always, policy.reducers)]
+    assert f"| {' | '.join(columns)} |".replace("|  |", "| |").replace("|  |", "| |") in text_of("docs/policies.md")
+
+
+def test_every_rung_is_in_the_manual() -> None:
+    assert [r for r in RUNGS if f"| `{type(r).__name__}` |" not in text_of("docs/policies.md")] == []
