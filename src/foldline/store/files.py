@@ -1,0 +1,148 @@
+"""An archive in a folder: one file per object, named by the SHA-256 of its content."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from foldline.archive import key_of
+from foldline.errors import InvalidInput
+
+__all__ = ["FileArchive", "make_private_folder"]
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on Windows, where the check before opening must do
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+def make_private_folder(path: Path) -> None:
+    """Makes a folder and the missing ones above it, for their owner only; one that exists is left as it is."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        with suppress(FileExistsError):  # another process was faster
+            folder.mkdir(mode=0o700)
+
+
+class FileArchive:
+    """Originals under a folder, as `root/ab/abcdef…`; an `Archive`.
+
+    Nothing is touched before the first `put`. Files are 0600 and folders 0700: originals hold whatever the session held.
+    A file appears whole or not at all (a temporary file, then a rename), so several processes may share a folder.
+    With `fsync` each object is on the disk before `put` returns; without it, one written just before a power cut may
+    be missing or damaged, which `get` notices. Inside the folder links are refused; the folder itself may be one.
+    """
+
+    def __init__(self, root: Path | str, *, fsync: bool = False) -> None:
+        self._root = Path(os.path.abspath(root))  # so that `where` stays true when the working directory changes
+        self._fsync = fsync
+
+    @property
+    def root(self) -> Path:
+        """The folder."""
+        return self._root
+
+    def put(self, data: bytes, /) -> str:
+        """Keeps the bytes and returns their key. Idempotent; O(size).
+
+        Raises InvalidInput when something else stands in the object's place, and OSError (a full disk).
+        """
+        key = key_of(data)
+        path = self._path(key)
+        self._refuse_links(path.parent)
+        if self._size(path) == len(data):
+            return key
+        make_private_folder(path.parent)
+        draft = path.with_name(f".{key}.{secrets.token_hex(8)}.part")
+        try:
+            self._write(draft, data)
+            os.replace(draft, path)
+        except BaseException:
+            with suppress(OSError):  # the reason why it could not be written matters more
+                draft.unlink()
+            raise
+        if self._fsync:
+            _sync_folder(path.parent)
+        return key
+
+    def get(self, key: str, /) -> bytes:
+        """The bytes under a key, checked against it; O(size).
+
+        Raises KeyError when the key is malformed or nothing is there, InvalidInput when the file is damaged, a link, or
+        no regular file.
+        """
+        path = self._path(key)
+        self._refuse_links(path.parent)
+        if self._size(path) is None:
+            raise KeyError(key)
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY | _NO_FOLLOW | _BINARY), "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            raise KeyError(key) from None
+        if key_of(data) != key:
+            raise InvalidInput("the content does not match its key: the file is damaged", place=str(path))
+        return data
+
+    def where(self, key: str, /) -> str:
+        """The path of an object, whether it is there or not. Raises KeyError when the key is malformed."""
+        return str(self._path(key))
+
+    def __contains__(self, key: object, /) -> bool:
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            return False
+        path = self._path(key)
+        return all(_is_kind(place, kind) for place, kind in ((path.parent, stat.S_IFDIR), (path, stat.S_IFREG)))
+
+    def _path(self, key: object) -> Path:
+        # 64 hexadecimal digits and nothing else: no key leads out of the folder.
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise KeyError(key)
+        return self._root / key[:2] / key
+
+    def _refuse_links(self, folder: Path) -> None:
+        try:
+            mode = folder.lstat().st_mode
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(mode):
+            raise InvalidInput("not a folder of this archive (a link, or a file)", place=str(folder))
+
+    def _size(self, path: Path) -> int | None:
+        """The size of an object; None when it is not there."""
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInput("not an object of this archive (a link, or no regular file)", place=str(path))
+        return status.st_size
+
+    def _write(self, path: Path, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.write(data)
+            if self._fsync:
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def _is_kind(path: Path, kind: int) -> bool:
+    try:
+        return stat.S_IFMT(path.lstat().st_mode) == kind
+    except OSError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the rename itself last; there is no such thing on Windows."""
+    if os.name == "nt":
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
