@@ -258,7 +258,7 @@ class Anthropic:
         return replace(message, parts=settled, wire=wire)
 
     def sanitize(self, message: Message) -> Sanitized:
-        """What the API takes of the message, seen alone. An assistant message that says nothing goes, even a last one."""
+        """What the API takes of the message, seen alone. An assistant message without content goes, a last one too."""
         wire = self.write(message)
         faults: list[str] = []
         mended = _mend(wire, faults)
