@@ -30,6 +30,12 @@ SIZES: dict[str, tuple[int | None, str | None, int | None, int | None, int | Non
     "requested about 138956 tokens (7884 of text input, 131072 in the output)": (None, None, 138_956, 7884, 131_072),
     "You requested a total of 9001 tokens: 8000 tokens from the input messages and 1001 tokens for the completion": (
         None, None, 9001, 8000, 1001),
+    "prompt_tokens (57535) must be less than max_seq_len (32768)": (32_768, "window", 57_535, 57_535, None),
+    "max_total_tokens (33802) must be less than or equal to max_seq_len (32768)": (32_768, "window", 33_802, None, None),
+    "total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354": (
+        2048, "window", 6354, None, None),
+    "integer above maximum value, expected a value <= 4096, but got 8192 instead": (4096, "output", None, None, 8192),
+    "max_tokens for `llama-3.1-8b-instant` must be less than or equal to 8000": (8000, "output", None, None, None),
     "Range of input length should be [1, 30720]": (30_720, "window", None, None, None),
     "exceeded model token limit: 131072 (requested: 140000)": (131_072, "window", 140_000, None, None),
     "`inputs` must have less than 4096 tokens. Given: 5000": (4096, "window", 5000, 5000, None),

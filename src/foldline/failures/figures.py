@@ -25,7 +25,8 @@ _SIZES: tuple[tuple[LimitOf, str], ...] = (
     ("output", r"range of max_(?:completion_|output_)?tokens (?:should be|is) \[\d+, ?«limit»\]"),
     ("output", r"maxOutputTokens value of «output» .{0,80}? to «below» \(exclusive\)"),
     ("output", r"maximum tokens you requested exceeds? the model limit of «limit»"),
-    ("output", r"max_(?:completion_)?tokens\W? must be less than or equal to \W?«limit»"),
+    ("output", r"max_(?:completion_)?tokens\W?(?: for \S{1,80})? must be less than or equal to \W?«limit»"),
+    ("output", r"integer above maximum value.{0,4} expected a value <= «limit», but got «output»"),
     ("window", r"too large: «output»\..{0,60}?context length is «limit» tokens and your request has «input» input"),
     ("window", r"«input» \+ «output» > «limit»"),
     ("window", (
@@ -51,6 +52,9 @@ _SIZES: tuple[tuple[LimitOf, str], ...] = (
     ("window", r"(?:model|allowed input) length of «limit»"),
     ("window", r"must (?:be <=|have less than) «limit»"),
     ("window", r"range of input length (?:should be|is) \[\d+, ?«limit»\]"),
+    ("window", r"\bprompt_tokens \(«input»\) must be less than (?:or equal to )?max_seq_len \(«limit»\)"),
+    ("window", r"\bmax_total_tokens \(«requested»\) must be less than (?:or equal to )?max_seq_len \(«limit»\)"),
+    ("window", r"total number of tokens .{0,40}?cannot exceed «limit» - received «requested»"),
     ("window", r"current length is «input» while limit is «limit»"),
     ("window", r"cannot truncate to «limit», required «requested»"),
     ("window", r"model with «limit» maximum context"),
@@ -78,18 +82,17 @@ _RATES = (
     r"rate limit (?:for your organization )?(?:\([^)]{0,80}\) )?of «limit» (?:input |output )?tokens per",
     r"\brequested:? «requested»\b",
 )
-_COUNTS_TOKENS = re.compile(r"\btokens? per\b|\bTP[MDH]\b|input_token", re.IGNORECASE)
+_COUNTS_TOKENS = r"\btokens? per\b|\bTP[MDH]\b|input_token"
 
 _UNIT_SECONDS = {"ms": 0.001, "millis": 0.001, "m": 60.0, "s": 1.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = (
     r"(\d{1,9}(?:\.\d{1,9})?) ?"
     r"(milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)(?![a-z])"
 )
-_WAIT = re.compile(
+_WAIT = (
     r"(?:(?:try|retry) again (?:in|after)|retry (?:in|after)|retry-after['\"]?:?|retry_?(?:delay|after)['\"]?:|"
     r"wait(?: for)?(?: at least| another)?) ?['\"]?"
-    r"((?:\d{1,9}(?:\.\d{1,9})? ?(?:[a-z]{1,12})?,? ?(?:and )?){1,4})",
-    re.IGNORECASE,
+    r"((?:\d{1,9}(?:\.\d{1,9})? ?(?:[a-z]{1,12})?,? ?(?:and )?){1,4})"
 )
 
 
@@ -156,7 +159,7 @@ def size_figures(text: str, fields: Mapping[str, int]) -> Figures:
 
 def rate_figures(text: str) -> Figures:
     """Reads "Limit 30000, Requested 45000" where tokens are what is counted; a limit on requests is none on tokens."""
-    if not _COUNTS_TOKENS.search(text):
+    if not re.search(_COUNTS_TOKENS, text, re.IGNORECASE):
         return Figures()
     known: dict[str, int | None] = {}
     for pattern in _RATES:
@@ -172,7 +175,7 @@ def _unit_seconds(unit: str) -> float:
 
 def retry_after_seconds(text: str) -> float | None:
     """Reads "try again in 1m30.5s", "retry after 30 seconds", "retryDelay: 34s"; None where nothing is said."""
-    match = _WAIT.search(text)
+    match = re.search(_WAIT, text, re.IGNORECASE)
     if match is None:
         return None
     parts = re.findall(_DURATION, match[1], re.IGNORECASE)

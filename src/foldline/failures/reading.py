@@ -40,11 +40,10 @@ _CODE_RANKS = {"code": 0, "errorcode": 0, "statuscode": 0, "type": 1, "errortype
 _FIGURES = frozenset(("n_prompt_tokens", "n_ctx", "n_tokens"))  # llama-server: integers beside the message
 _STRUCTURAL = frozenset(("error", "errors", "response.failed", "response.error", "none", "null"))  # types, not codes
 
-_STATUS_IN_TEXT = re.compile(
-    r"(?:\berror code|\bstatus(?: code)?|\bhttp(?:/[\d.]{1,3})?)[:=]? ?([1-5]\d\d)\b|^([45]\d\d)\b", re.IGNORECASE
-)
-_CODE_IN_TEXT = re.compile(r"""['"](?:code|type|status|__type)['"] ?: ?['"]?([\w.\-]{1,64})""", re.IGNORECASE)
-_FIGURE_IN_TEXT = re.compile(r"""['"](n_prompt_tokens|n_ctx|n_tokens)['"] ?: ?(\d{1,12})\b""")
+# Patterns are compiled when they are first needed: importing this package is not the time to do it.
+_STATUS_IN_TEXT = r"(?i)(?:\berror code|\bstatus(?: code)?|\bhttp(?:/[\d.]{1,3})?)[:=]? ?([1-5]\d\d)\b|^([45]\d\d)\b"
+_CODE_IN_TEXT = r"""(?i)['"](?:code|type|status|__type)['"] ?: ?['"]?([\w.\-]{1,64})"""
+_FIGURE_IN_TEXT = r"""['"](n_prompt_tokens|n_ctx|n_tokens)['"] ?: ?(\d{1,12})\b"""
 
 # Whatever an attribute of a stranger's object may do when it is read (httpx: the body of a stream that was not read
 # is a RuntimeError). Not to be able to read a part of a failure is no failure of its own.
@@ -52,18 +51,16 @@ _UNREADABLE = (
     ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
 
-_URL = re.compile(r"https?://\S{1,300}")  # a link to a page about rate limits says nothing about this failure
+_URL = r"https?://\S{1,300}"  # a link to a page about rate limits says nothing about this failure
 
-_SECRETS = re.compile(
-    r"""(?x)
+_SECRETS = r"""(?x)
     \b(?:sk|pk|rk|gsk|xai|hf|r8|fw|pplx|nvapi)[-_][\w\-.*]{4,}          # keys by prefix
     | \bAIza[\w\-]{10,} | \bAKIA[A-Z0-9]{12,} | \beyJ[\w\-]{8,}(?:\.[\w\-]*){1,2}
     | (?i:\b(?:bearer|basic)\ +[\w.~+/=\-]{8,})
     | (?i:(?<=[?&]key=)[^\s&'"]+)
     | (?<=://)[^\s/@:]{1,64}:[^\s/@]{1,64}(?=@)
     """
-)
-_NAMED_SECRETS = re.compile(
+_NAMED_SECRETS = (
     r"""(?i)((?:api[-_ ]?key(?: provided)?|access[-_ ]?token|secret|password|authorization)['"]?\s?[:=]\s?['"]?)"""
     r"""(?!\[redacted)[^\s'",}&]{4,}"""
 )
@@ -87,7 +84,7 @@ class Evidence:
 
 def redact(text: str) -> str:
     """The text with keys, tokens and passwords replaced by `[redacted]`."""
-    return _NAMED_SECRETS.sub(r"\1[redacted]", _SECRETS.sub("[redacted]", text))
+    return re.sub(_NAMED_SECRETS, r"\1[redacted]", re.sub(_SECRETS, "[redacted]", text))
 
 
 def read_body(body: object) -> Evidence:
@@ -150,8 +147,8 @@ class _Reader:
             if not any(text in other for other in shown):
                 shown.append(text)
         message = "; ".join(shown)
-        text = _URL.sub("", _clip(" ".join([message, *self._hints[:_MAX_TEXTS]]))).strip()
-        if not self._statuses and (found := _STATUS_IN_TEXT.search(text)):
+        text = re.sub(_URL, "", _clip(" ".join([message, *self._hints[:_MAX_TEXTS]]))).strip()
+        if not self._statuses and (found := re.search(_STATUS_IN_TEXT, text)):
             self._statuses.append(int(found[1] or found[2]))
         code = min(self._codes, key=lambda entry: entry[0], default=(9, ""))
         return Evidence(
@@ -237,9 +234,9 @@ class _Reader:
                 return
         else:
             clipped = _clip(text)
-            for found in _CODE_IN_TEXT.finditer(clipped):
+            for found in re.finditer(_CODE_IN_TEXT, clipped):
                 self.label("code", found[1])
-            for name, digits in _FIGURE_IN_TEXT.findall(clipped):
+            for name, digits in re.findall(_FIGURE_IN_TEXT, clipped):
                 self._figures.setdefault(name, int(digits))
             self._texts.append(" ".join(clipped.split()))
 

@@ -30,10 +30,10 @@ def make_private_folder(path: Path) -> None:
 class FileArchive:
     """Originals under a folder, as `root/ab/abcdef…`; an `Archive`.
 
-    Nothing is touched before the first `put`. Files are 0600 and folders 0700: originals hold whatever the session held.
-    A file appears whole or not at all (a temporary file, then a rename), so several processes may share a folder.
-    With `fsync` each object is on the disk before `put` returns; without it, one written just before a power cut may
-    be missing or damaged, which `get` notices. Inside the folder links are refused; the folder itself may be one.
+    Nothing is touched before the first `put`. Files are 0600 and folders 0700: originals hold what the session held.
+    A file appears whole or not at all (a temporary file, then a rename), so several processes may share a folder. With
+    `fsync` each object is on the disk before `put` returns; without it, one written just before a power cut may be
+    missing or damaged, which `get` notices. Inside the folder links are refused; the folder itself may be one.
     """
 
     def __init__(self, root: Path | str, *, fsync: bool = False) -> None:
