@@ -31,7 +31,7 @@ SIZES: dict[str, tuple[int | None, str | None, int | None, int | None, int | Non
     "You requested a total of 9001 tokens: 8000 tokens from the input messages and 1001 tokens for the completion": (
         None, None, 9001, 8000, 1001),
     "prompt_tokens (57535) must be less than max_seq_len (32768)": (32_768, "window", 57_535, 57_535, None),
-    "max_total_tokens (33802) must be less than or equal to max_seq_len (32768)": (32_768, "window", 33_802, None, None),
+    "max_total_tokens (33802) must be less than or equal to max_seq_len (9)": (9, "window", 33_802, None, None),
     "total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354": (
         2048, "window", 6354, None, None),
     "integer above maximum value, expected a value <= 4096, but got 8192 instead": (4096, "output", None, None, 8192),
