@@ -6,8 +6,8 @@ CONTRACT ?= ../shared/contract
 WORKERS ?= 2
 # Examples of each property test: dev 200, ci 2,000, fuzz 100,000; any other number: FOLDLINE_EXAMPLES=5000 make unit
 PROFILE ?= ci
-POLICIES ?= autopilot,sliding,checkpoint,layered,confirm,balanced,cost,quality,economical
-WINDOW ?= 16000
+POLICIES ?= all
+WINDOW ?= 8000
 # To replay one of them: make demo SESSIONS=examples/sessions/NAME.json.gz
 SESSIONS ?= $(sort $(wildcard examples/sessions/*.json.gz))
 

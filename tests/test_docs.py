@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
+import click
 import pytest
 
-from foldline import POLICIES, Policy, Reducer
+from foldline import POLICIES, Context, FoldlineError, Policy, Reducer
 from foldline.budget import Trigger
+from foldline.interfaces.cli import cli
 from foldline.policy import RUNGS
 
 ROOT = Path(__file__).parents[1]
@@ -34,9 +39,10 @@ def test_the_examples_of_a_page_run_in_order(
 ) -> None:
     """In one namespace, from the top of a checkout. It prints what its `# -> ` comments say."""
     monkeypatch.chdir(ROOT)
-    namespace: dict[str, object] = {"__name__": "example"}
+    module = ModuleType("example")
+    monkeypatch.setitem(sys.modules, "example", module)  # a dataclass looks its module up
     for line, code in examples(page):
-        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+        exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), module.__dict__)
         promised = re.findall(r"# -> (.*)$", code, re.MULTILINE)
         assert capsys.readouterr().out.splitlines() == promised, f"{page.name}, block in line {line + 1}"
 
@@ -81,3 +87,23 @@ def test_the_figures_of_a_policy_in_the_manual_are_those_of_the_code(policy: Pol
 
 def test_every_rung_is_in_the_manual() -> None:
     assert [r for r in RUNGS if f"| `{type(r).__name__}` |" not in text_of("docs/policies.md")] == []
+
+
+@pytest.mark.parametrize("name", cli.commands)
+def test_every_command_and_option_is_in_the_manual(name: str) -> None:
+    _, _, rest = text_of("docs/commands.md").partition(f"## `foldline {name}")
+    section = rest.partition("\n## ")[0]
+    options = [option for p in cli.commands[name].params if isinstance(p, click.Option) for option in p.opts]
+    assert section
+    assert [option for option in options if f"`{option}`" not in section] == []
+    assert f"foldline {name}" in text_of("README.md")
+
+
+@pytest.mark.parametrize("error", FoldlineError.__subclasses__())
+def test_every_error_is_in_the_manual(error: type[FoldlineError]) -> None:
+    assert f"| `{error.__name__}` |" in text_of("README.md")
+
+
+def test_every_setting_of_a_context_is_in_the_manual() -> None:
+    settings = text_of("README.md").partition("## Settings of a context")[2].partition("\n## ")[0]
+    assert [name for name in inspect.signature(Context).parameters if f"`{name}`" not in settings] == []
