@@ -254,7 +254,7 @@ def _mend_block(block: Json, text_type: str) -> Json:
     text = block.get("text")
     if isinstance(text, str):
         return {**block, "type": text_type}
-    if block.get("type") in TEXT_TYPES:
+    if _text(block.get("type")) in TEXT_TYPES:
         return {**block, "text": "" if text is None else json_text(text)}
     return {"type": text_type, "text": json_text(block)}
 

@@ -103,11 +103,17 @@ def _text_type(role: str) -> str:
     return "output_text" if role == "assistant" else "input_text"
 
 
+def _kind_of(call: ToolCall) -> str:
+    """The type of the item that a call came as, or, for one from elsewhere, the type it is sent as."""
+    kind = call.raw.get("type") if isinstance(call.raw, Mapping) else None
+    if isinstance(kind, str) and kind in CALL_FIELDS:
+        return kind
+    return "custom_tool_call" if call.custom else "function_call"
+
+
 def _call_wire(call: ToolCall) -> Wire:
-    raw = call.raw if isinstance(call.raw, Mapping) else {}
-    kind = raw.get("type")
-    if kind not in CALL_FIELDS:
-        kind, raw = "custom_tool_call" if call.custom else "function_call", {}
+    kind = _kind_of(call)
+    raw = call.raw if isinstance(call.raw, Mapping) and call.raw.get("type") == kind else {}
     field = CALL_FIELDS[kind]
     original = _read_call(raw, kind)
     if raw and original == call:
@@ -270,8 +276,7 @@ class OpenAIResponses:
 
     def answer(self, call: ToolCall, text: str) -> Message:
         """An output item of ours for a call that has none, of the type that the call wants."""
-        asked = call.raw.get("type") if isinstance(call.raw, Mapping) else None
-        kind = asked if asked in CALL_FIELDS else "custom_tool_call" if call.custom else "function_call"
+        kind = _kind_of(call)
         wire = {"type": f"{kind}_output", "call_id": call.id, OUTPUT: empty_output(f"{kind}_output", clean(text))}
         if kind == "apply_patch_call":
             wire["status"] = "failed"

@@ -163,7 +163,7 @@ def _check_tool_call(found: Findings, index: int, call: Json) -> str | None:
 def _blocks(wire: Json) -> list[Mapping[str, Any]]:
     content = wire.get("content") if isinstance(wire, Mapping) else None
     if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
+        return [{"type": "text", "text": content}]
     return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list | tuple) else []
 
 
