@@ -289,7 +289,7 @@ def test_an_older_codex_file_of_bare_items_is_read() -> None:
         (b'[{"role": "user", "content": true}]', 's.json: message 0: "content" is true or false, not text or a list'),
         (b'{"messages": [{"role": "user"}], "system": 1}', 's.json: "system" is a number, not text or a list'),
         (b'{"messages": [{"role": "user"}], "tools": {}}', 's.json: "tools" is not a list of objects'),
-        (b'{"messages": [{"role": "user"}], "dialect": "x"}', "s.json: unknown dialect 'x'; known: openai-chat, "),
+        (b'{"messages": [{"role": "user"}], "dialect": "x"}', "s.json: unknown dialect 'x'; known are openai-chat, "),
         (b'{"type": "session_meta", "payload": {}}', "s.json: holds no messages of a conversation"),
         (b'{"type": "session_meta", "payload": {}}\n7', "s.json: line 2: not a record: a number"),
         (b'{"type": "response_item", "payload": 7}', 's.json: "payload" is not an object'),
@@ -303,7 +303,7 @@ def test_bad_input_is_refused_with_file_and_place(data: bytes, said: str) -> Non
 
 def test_an_unknown_dialect_is_refused_with_the_known_ones() -> None:
     assert refusal(b"[]", dialect="cohere") == (
-        "dialect: unknown dialect 'cohere'; known: openai-chat, openai-responses, anthropic"
+        "dialect: unknown dialect 'cohere'; known are openai-chat, openai-responses, anthropic"
     )
 
 

@@ -21,12 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from foldline.codecs import DIALECTS
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
 
-__all__ = ["DIALECTS", "Session", "detect_dialect", "parse_session", "read_session"]
-
-DIALECTS = ("openai-chat", "openai-responses", "anthropic")
+__all__ = ["Session", "detect_dialect", "parse_session", "read_session"]
 
 _ENDINGS = (".gz", ".jsonl", ".ndjson", ".json")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -59,7 +58,7 @@ class Session:
     """One recorded session: `messages` are wire messages of `dialect`, in order, as they were recorded.
 
     `system` and `tools` stand beside the messages where the dialect has them there. `source` and `licence` are where
-    it comes from, "" when unknown.
+    it comes from, "" when unknown. `body` is the object that held the messages, None when there was none.
     """
 
     name: str
@@ -70,6 +69,7 @@ class Session:
     model: str | None = None
     source: str = ""
     licence: str = ""
+    body: Wire | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def _hints(message: Json) -> Iterator[str]:
 
 def _known_dialect(value: Json, place: str) -> str:
     if value not in DIALECTS:
-        raise InvalidInput(f"unknown dialect {value!r}; known: {', '.join(DIALECTS)}", place=place)
+        raise InvalidInput(f"unknown dialect {value!r}; known are {', '.join(DIALECTS)}", place=place)
     return str(value)
 
 
@@ -258,6 +258,7 @@ def _from_object(name: str, value: Mapping[str, Json], dialect: str | None, plac
         system=system,
         tools=None if tools is None else tuple(tools),
         model=value["model"] if isinstance(value.get("model"), str) else None,
+        body=value,
         **texts,
     )
 

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foldline.catalog.models import CACHE_RULES
+from foldline.codecs import DIALECTS
+from foldline.errors import InvalidInput
+from foldline.policy import POLICIES
+from foldline.replay import NONE, Recording, Replay, Turn, policy_named, replay
+from foldline.sessions import Session, read_session
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))
+ANTHROPIC = CACHE_RULES["anthropic"]
+FILLER = "The build went on without a word about it. " * 40
+
+
+def chat(rounds: int, *, size: int = 1) -> Session:
+    """A tool loop: system, task, then calls with one result each, of about 400 tokens by size."""
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "You are a coding agent."},
+        {"role": "user", "content": "Mend src/app.py."},
+    ]
+    for turn in range(rounds):
+        function = {"name": "read_file", "arguments": f'{{"path": "src/module_{turn}.py"}}'}
+        call = {"id": f"c{turn}", "type": "function", "function": function}
+        messages += [
+            {"role": "assistant", "content": f"Step {turn}.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{turn}", "content": f"src/module_{turn}.py\n{FILLER * size}"},
+        ]
+    return Session(name="loop", dialect="openai-chat", messages=tuple(messages))
+
+
+def run(session: Session | Recording, policy: str, window: int = 8_000, **options: Any) -> Replay:
+    return replay(session, policy, window=window, rule=ANTHROPIC, **options)
+
+
+def test_there_is_one_request_for_every_recorded_reply() -> None:
+    done = run(chat(5), NONE)
+    assert [turn.messages for turn in done.turns] == [2, 4, 6, 8, 10]
+    assert [turn.index for turn in done.turns] == [0, 1, 2, 3, 4]
+
+
+def test_what_a_session_begins_with_is_no_reply() -> None:
+    greeting: tuple[dict[str, Any], ...] = (
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "What can I do?"},
+    )
+    done = run(Session(name="s", dialect="openai-chat", messages=greeting), NONE)
+    assert [turn.messages for turn in done.turns] == [2]
+
+
+def test_a_run_of_items_is_one_reply() -> None:
+    items: tuple[dict[str, Any], ...] = (
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+        {"type": "reasoning", "summary": [], "encrypted_content": "R" * 40},
+        {"type": "function_call", "call_id": "a", "name": "ls", "arguments": "{}"},
+        {"type": "function_call", "call_id": "b", "name": "ls", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": "x"},
+        {"type": "function_call_output", "call_id": "b", "output": "y"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]},
+    )
+    done = run(Session(name="s", dialect="openai-responses", messages=items), NONE)
+    assert [turn.messages for turn in done.turns] == [1, 6]
+
+
+def test_no_management_sends_all_and_keeps_all() -> None:
+    session = chat(30)
+    done = run(session, NONE)
+    assert done.tokens == sum(turn.recorded_tokens for turn in done.turns)
+    assert done.prefix_breaks == done.folds == done.invalid == done.refused == 0
+    assert done.over_budget == sum(turn.tokens > 8_000 for turn in done.turns) > 0
+    assert done.recall.all.kept == done.recall.all.total > 0
+    last = done.turns[-1]
+    assert last.cached_tokens == done.turns[-2].tokens
+    cost = last.cached_tokens * ANTHROPIC.read_ratio + (last.tokens - last.cached_tokens) * ANTHROPIC.write_ratio
+    assert last.cost_tokens == pytest.approx(cost)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_keeps_a_loop_valid_and_inside_its_budget(policy: str) -> None:
+    done = run(chat(60), policy, max_output_tokens=500)
+    assert done.requests == 60
+    assert done.limit_tokens == 7_500
+    assert done.invalid == done.over_budget == done.refused == 0
+    assert done.peak_tokens <= 7_500
+    assert done.tokens < run(chat(60), NONE).tokens
+
+
+def test_the_prefix_breaks_only_where_folds_are() -> None:
+    done = run(chat(60), "balanced")
+    assert 0 < done.prefix_breaks <= sum(bool(turn.folds) for turn in done.turns)
+    assert all(turn.folds for turn in done.turns if turn.prefix_broken)
+
+
+def test_folds_are_marked_with_what_they_saved_and_why() -> None:
+    done = run(chat(60), "balanced")
+    marks = [mark for turn in done.turns for mark in turn.folds]
+    assert marks
+    for mark in marks:
+        assert 0 <= mark.tokens < mark.before_tokens
+        assert mark.reducer
+        assert mark.reason
+        assert mark.start < mark.stop
+
+
+def test_what_does_not_fit_is_counted_and_the_session_goes_on() -> None:
+    session = chat(3)
+    huge = {"role": "system", "content": "You must know all of this. " * 2_000}
+    session = changed(session, messages=(huge, *session.messages[1:]))
+    done = run(session, "balanced", window=2_000)
+    assert done.refused == done.requests == 3
+    assert done.tokens == 0
+    assert done.cost_tokens == 0
+    assert any(part.name.startswith("system") for part in done.turns[0].refused)
+    assert done.recall.all.kept == 0 < done.recall.all.total
+
+
+def test_an_invalid_request_says_which_rule_it_breaks() -> None:
+    orphan = {"role": "tool", "tool_call_id": "gone", "content": "42"}
+    messages = ({"role": "user", "content": "hi"}, orphan, {"role": "assistant", "content": "ok"})
+    session = Session(name="s", dialect="openai-chat", messages=messages)
+    assert run(session, NONE).invalid == 1
+    managed = run(session, "balanced")
+    assert managed.invalid == 0
+    assert managed.turns[0].repairs > 0
+    assert "gone" in " ".join(run(session, NONE).turns[0].violations)
+
+
+def test_system_text_and_tools_count_and_are_part_of_the_prefix() -> None:
+    plain = chat(4)
+    tool = {"type": "function", "function": {"name": "read_file", "description": "Reads. " * 50, "parameters": {}}}
+    dressed = changed(plain, system="Be brief. " * 50, tools=(tool,))
+    bare, full = run(plain, NONE), run(dressed, NONE)
+    head = full.turns[0].tokens - bare.turns[0].tokens
+    assert head > 100
+    assert full.recorded_tokens == bare.recorded_tokens + head
+    assert [turn.tokens - head for turn in full.turns] == [turn.tokens for turn in bare.turns]
+    assert full.turns[1].cached_tokens == bare.turns[1].cached_tokens + head
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_plain_talk_replays_in_every_dialect(dialect: str) -> None:
+    talk = tuple({"role": role, "content": f"{role} {n}"} for n in range(4) for role in ("user", "assistant"))
+    for policy in (NONE, "balanced"):
+        done = run(Session(name="s", dialect=dialect, messages=talk), policy)
+        assert (done.requests, done.invalid, done.dialect) == (4, 0, dialect)
+
+
+class Words:
+    """Counts words."""
+
+    name = "words"
+
+    def text(self, text: str, /) -> int:
+        return len(text.split())
+
+
+def test_a_counter_of_ones_own_sizes_everything() -> None:
+    done = run(chat(3), NONE, counter=Words())
+    assert done.counter == "words"
+    assert done.recorded_tokens < run(chat(3), NONE).recorded_tokens
+
+
+def test_a_recording_serves_several_policies() -> None:
+    recording = Recording(chat(40))
+    for policy in (NONE, "balanced", "sliding"):
+        shared, alone = run(recording, policy), run(recording.session, policy)
+        assert [(t.tokens, t.cached_tokens, t.recall, t.folds) for t in shared.turns] == [
+            (t.tokens, t.cached_tokens, t.recall, t.folds) for t in alone.turns
+        ]
+
+
+def test_each_turn_is_reported_as_it_is_done() -> None:
+    heard: list[Turn] = []
+    done = run(chat(4), "balanced", on_turn=heard.append)
+    assert tuple(heard) == done.turns
+
+
+@pytest.mark.parametrize(("window", "output"), [(0, 0), (-5, 0), (100, 100), (100, -1)])
+def test_a_window_without_room_is_refused(window: int, output: int) -> None:
+    with pytest.raises(InvalidInput, match="leave no room"):
+        run(chat(1), "balanced", window=window, max_output_tokens=output)
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidInput, match=r"unknown policy 'best'; known are none, .*balanced"):
+        policy_named("best")
+    with pytest.raises(InvalidInput, match="unknown policy 'best'"):
+        run(chat(1), "best")
+
+
+def test_a_policy_object_goes_by_its_own_name() -> None:
+    own = changed(POLICIES["balanced"], name="mine")
+    assert replay(chat(2), own, window=8_000, rule=ANTHROPIC).policy == "mine"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_replay_without_a_fault(path: Path) -> None:
+    recording = Recording(read_session(path))
+    for policy in ("balanced", "economical"):
+        for window in (2_000, 16_000):
+            done = run(recording, policy, window=window)
+            assert done.invalid == done.over_budget == 0
+            assert all(turn.refused for turn in done.turns if not turn.tokens)
+    assert run(recording, NONE).invalid == 0
