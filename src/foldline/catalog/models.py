@@ -1,0 +1,258 @@
+"""Windows, limits, prices and cache rules of models, looked up by the name a request carries.
+
+The figures stand in the TOML tables beside this module, each with its source and the day it was read. They are the last
+resort: what the user sets, an error taught or the server says goes before them.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+from foldline.errors import InvalidInput
+
+__all__ = ["CACHE_RULES", "CacheRule", "Model", "default_window", "lookup", "models"]
+
+# For a server on one's own machine that does not say its window.
+_LOCAL_WINDOW: Final = 8_192
+_NOT_VENDORS: Final = frozenset({"cache_rules.toml", "families.toml"})
+_SMALLEST_WINDOW: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRule:
+    """What a provider's prompt cache charges, as shares of the input price, and from which size on it works.
+
+    A prefix of fewer than `minimum_tokens` is not cached; a longer one in steps of `block_tokens`. It stays for
+    `lifetime_seconds` when unused.
+    """
+
+    read_ratio: float
+    write_ratio: float
+    minimum_tokens: int
+    block_tokens: int
+    lifetime_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model. Prices are None where unknown; limits are None where only the window binds.
+
+    `known` is False when the window is a guess from the family name or a default. `summaries` is "off" for models too
+    small to be trusted with a summary, else "on". `read_on` is the day `source` was read.
+    """
+
+    name: str
+    vendor: str
+    window_tokens: int
+    max_input_tokens: int | None
+    max_output_tokens: int | None
+    input_usd_per_million: float | None
+    output_usd_per_million: float | None
+    cache: CacheRule
+    known: bool
+    source: str
+    read_on: date
+    summaries: str = "on"
+
+    @property
+    def warning(self) -> str | None:
+        """One line for the user when the window is a guess; None for a known model."""
+        if self.known:
+            return None
+        which = f"model {self.name!r} is not in the catalogue" if self.name else "no model is named"
+        return f"{which}: its window is taken to be {self.window_tokens:,} tokens ({self.source}); better set it"
+
+
+def lookup(name: str | None, *, local: bool = False) -> Model:
+    """The model that a request's `model` field names; a guess with `known=False` when the catalogue has none.
+
+    Tried in this order: the name as it is; without provider prefix ("openrouter/anthropic/…", "us.anthropic.…");
+    without date, version or "-latest"; the longest id it begins with; then the family's window, or 128,000 tokens.
+    With `local` (a server on one's own machine) an unknown model gets 8,192 tokens. O(models) at most.
+    """
+    table = _by_name()
+    plain = _plain(name or "")
+    # OpenRouter writes Claude's versions with a dot, Anthropic with a dash.
+    plain = plain.replace(".", "-") if "claude" in plain else plain
+    for candidate in (_canonical(name or ""), plain, _UNDATED.sub("", plain), f"{plain}-latest"):
+        if candidate in table:
+            return table[candidate]
+    begun = [known for known in _prefixes() if plain.startswith(f"{known}-")]
+    return table[max(begun, key=len)] if begun else _guess(name or "", plain, local)
+
+
+def default_window(name: str) -> int:
+    """The window of a model by its family, as the layered system's document has it; 128,000 for any other name."""
+    return _family(name)[1]
+
+
+@cache
+def models() -> tuple[Model, ...]:
+    """All models of the catalogue, vendor by vendor. Reads the tables at the first call."""
+    return tuple(model for model, _ in _entries())
+
+
+class _CacheRules(Mapping[str, CacheRule]):
+    """Cache rules by provider, read at the first look."""
+
+    def __getitem__(self, provider: str) -> CacheRule:
+        return _provider_rules()[provider]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_provider_rules())
+
+    def __len__(self) -> int:
+        return len(_provider_rules())
+
+
+CACHE_RULES: Final[Mapping[str, CacheRule]] = _CacheRules()
+"""Cache rules by provider: "anthropic", "openai", "deepseek", "gemini", and "none" or "nocache"."""
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+_LABELS: Final = re.compile(r"^(?:[a-z-]+\.)+")  # "us.anthropic." of Bedrock; a version's dot follows a digit
+_UNDATED: Final = re.compile(r"(?:-latest|-preview|-\d{4}-\d{2}-\d{2}|-\d{8}|-\d{4})?(?:-v\d+(?:-\d+)?)?$")
+
+
+def _canonical(name: str) -> str:
+    """Lower case; the separators of tags and versions (Ollama's ":", Vertex's "@") as dashes."""
+    return name.strip().lower().replace(":", "-").replace("@", "-")
+
+
+def _plain(name: str) -> str:
+    return _LABELS.sub("", _canonical(name.strip().removeprefix("ft:").rsplit("/", 1)[-1]))
+
+
+def _guess(name: str, plain: str, local: bool) -> Model:
+    rules, families = _provider_rules(), _table("families.toml")
+    family, window = _family(name)
+    if local:
+        window, source = _LOCAL_WINDOW, "default of a local server"
+    else:
+        source = f"the family {family!r}" if family else "default of a hosted model"
+    vendor = _VENDOR_OF_FAMILY.get(re.split(r"[-\d]", family)[0], "")
+    return Model(
+        name=name or plain,
+        vendor="local" if local else vendor,
+        window_tokens=window,
+        max_input_tokens=None,
+        max_output_tokens=None,
+        input_usd_per_million=None,
+        output_usd_per_million=None,
+        cache=rules["none"] if local else rules.get(vendor, rules["openai"]),
+        known=False,
+        source=source,
+        read_on=families["read"],
+    )
+
+
+_VENDOR_OF_FAMILY: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gemini", "deepseek": "deepseek"}
+
+
+def _family(name: str) -> tuple[str, int]:
+    table = _table("families.toml")
+    lower = name.lower()
+    for part, window in table["windows"]:
+        if part in lower:
+            return part, window
+    return "", table["default_tokens"]
+
+
+# --- Tables -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _table(file: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files(__package__) / file).read_text(encoding="utf-8"))
+
+
+@cache
+def _by_name() -> dict[str, Model]:
+    return {_canonical(model.name): model for model, _ in _entries()}
+
+
+@cache
+def _prefixes() -> tuple[str, ...]:
+    return tuple(_canonical(model.name) for model, exact in _entries() if not exact)
+
+
+@cache
+def _provider_rules() -> dict[str, CacheRule]:
+    return {
+        provider: _rule({key: value for key, value in entry.items() if key not in {"read", "source"}}, provider)
+        for provider, entry in _table("cache_rules.toml").items()
+    }
+
+
+@cache
+def _entries() -> tuple[tuple[Model, bool], ...]:
+    """Every model, and whether it stands for its exact name only."""
+    files = sorted(entry.name for entry in resources.files(__package__).iterdir() if entry.name.endswith(".toml"))
+    return tuple(read for file in files if file not in _NOT_VENDORS for read in _vendor(_table(file), file))
+
+
+def _vendor(table: Mapping[str, Any], file: str) -> Iterator[tuple[Model, bool]]:
+    seen: set[str] = set()
+    for entry in table["models"]:
+        place = f"{file}: {entry.get('name')}"
+        # Date and source of the file hold for each entry that has none of its own.
+        fields = {"read": table.get("read"), "source": table.get("source"), **entry}
+        if entry.get("name") in seen:
+            raise InvalidInput("is listed twice", place=place)
+        seen.add(entry["name"])
+        rule = {**table["cache"], **entry.get("cache", {})}
+        yield _model(fields, table["vendor"], rule, place), bool(entry.get("exact"))
+
+
+_FIELDS: Final = frozenset(
+    {
+        "name", "exact", "window_tokens", "max_input_tokens", "max_output_tokens", "input_usd_per_million",
+        "output_usd_per_million", "cache", "summaries", "read", "source",
+    }
+)  # fmt: skip
+
+
+def _model(entry: Mapping[str, Any], vendor: str, rule: Mapping[str, Any], place: str) -> Model:
+    """A model from its table entry; raises InvalidInput for a figure that cannot be."""
+    if unknown := entry.keys() - _FIELDS:
+        raise InvalidInput(f"has unknown fields {sorted(unknown)}", place=place)
+    if not isinstance(entry["read"], date) or not entry["source"]:
+        raise InvalidInput("needs the day it was read and its source", place=place)
+    window = entry["window_tokens"]
+    caps = [entry[field] for field in ("max_input_tokens", "max_output_tokens") if field in entry]
+    if window < _SMALLEST_WINDOW or any(not 0 < cap <= window for cap in caps):
+        raise InvalidInput("has a window under 1,024 tokens, or a limit outside it", place=place)
+    prices = [entry[field] for field in ("input_usd_per_million", "output_usd_per_million") if field in entry]
+    if any(not 0 < price < 1_000 for price in prices):
+        raise InvalidInput("has a price that is not between 0 and 1,000 dollars a million", place=place)
+    if entry.get("summaries", "on") not in {"on", "off"}:
+        raise InvalidInput('"summaries" must be "on" or "off"', place=place)
+    return Model(
+        name=entry["name"],
+        vendor=vendor,
+        window_tokens=window,
+        max_input_tokens=entry.get("max_input_tokens"),
+        max_output_tokens=entry.get("max_output_tokens"),
+        input_usd_per_million=entry.get("input_usd_per_million"),
+        output_usd_per_million=entry.get("output_usd_per_million"),
+        cache=_rule(rule, place),
+        known=True,
+        source=entry["source"],
+        read_on=entry["read"],
+        summaries=entry.get("summaries", "on"),
+    )
+
+
+def _rule(entry: Mapping[str, Any], place: str) -> CacheRule:
+    rule = CacheRule(**entry)
+    if not 0 < rule.read_ratio <= 1 <= rule.write_ratio <= 3 or rule.minimum_tokens < 1 or rule.block_tokens < 1:
+        raise InvalidInput("has a cache rule outside 0 < read <= 1 <= write <= 3, or without sizes", place=place)
+    return rule

@@ -1,0 +1,22 @@
+"""How many tokens a text, a message or a tool schema takes, and how many bytes.
+
+The estimate (`ESTIMATE`) needs no vocabulary; an exact counter follows the same protocol (`Counter`).
+"""
+
+from __future__ import annotations
+
+from foldline.tokens.estimate import ESTIMATE, Counter
+from foldline.tokens.pictures import image_size, image_size_of_base64
+from foldline.tokens.sizes import json_tokens, message_tokens, system_tokens, tools_tokens, wire_bytes
+
+__all__ = [
+    "ESTIMATE",
+    "Counter",
+    "image_size",
+    "image_size_of_base64",
+    "json_tokens",
+    "message_tokens",
+    "system_tokens",
+    "tools_tokens",
+    "wire_bytes",
+]

@@ -1,0 +1,142 @@
+"""Tokens of plain text without a vocabulary.
+
+The estimate reads what a byte-pair tokenizer cuts at (blanks, signs, case changes, digits, scripts) with operations
+that run at C speed, and errs slightly high.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+__all__ = ["ESTIMATE", "Counter"]
+
+
+class Counter(Protocol):
+    """Counts the tokens of plain text; `name` says whose tokens they are."""
+
+    @property
+    def name(self) -> str:
+        """Whose tokens they are: a vocabulary's name, or "estimate"."""
+
+    def text(self, text: str, /) -> int:
+        """Tokens of `text`: 0 for "", never negative. Never raises, whatever characters are in it."""
+
+
+# Each character adds what its class and the class before it say: a letter after a letter next to nothing, a capital
+# after a small letter most of a token. Hundredths of a token; rows are the character, columns the one before it.
+# Classes, in the order of both: all outside ASCII (and the start of the text), small letter, capital, digit, blank,
+# line end, quote, bracket, one of ,.;: one of -=*#~ underscore, any other sign.
+#
+# Fitted by tools/calibrate_tokens.py over 94 recorded agent sessions with 4.0 million tokens, and, for what these
+# lack, short texts in 19 languages and random runs (base64, hex, letters, blanks). The target is the larger of the
+# cl100k_base and o200k_base counts. Estimate / target as measured:
+#     94 sessions: lowest 0.962, p5 1.054, median 1.083, p95 1.107, highest 1.120
+#     messages of 50 tokens or more: p5 0.997, median 1.082, p95 1.172
+# Outside ASCII the two vocabularies differ (Chinese 1.6-fold, Greek or Hindi 2.5 to 3-fold, Georgian 6-fold), so that
+# the estimate is high for the newer one there. Usage reported by the provider corrects that.
+_PAIR_COSTS: Final = """
+  0   0   0   0   0   0   0   0   0   0   0   0
+ 24   5  84 113  91 137 177 165  91 164 115 120
+  5  42  24 110  25 156 141 135  74 233  77  41
+  8 119 128  36 232 178 137 248 196 144 236 168
+ 38   2   0  14   1 105  54   0  60  65 248   0
+ 81  90  80   8  53   6   0   0   1   0   0  68
+148   0  33  43  74  72   0  18  51  28   0   1
+ 55   0 142   3  86 154   0   0   0  60   0  14
+248  37  86  37 210  14   1   0   0  63  34   4
+101   3   0   0  39  55  44 243   0   1 248  44
+  0   1   0  12 248   0   0 185   3 248 164 179
+  0   0 147  13  84 113 103 137  77 220 124  65
+"""
+# Tokens of one character outside ASCII by its script, in hundredths: what a first byte of UTF-8 tells.
+_SCRIPT_COSTS: Final = {
+    "Latin": (0xC2, 0xCD, 248),
+    "Greek": (0xCD, 0xD0, 101),
+    "Cyrillic": (0xD0, 0xD4, 54),
+    "Armenian, Hebrew, Arabic": (0xD4, 0xE0, 105),
+    "Indic, Thai": (0xE0, 0xE1, 122),
+    "Georgian, Khmer, Vietnamese": (0xE1, 0xE2, 152),
+    "symbols": (0xE2, 0xE3, 74),
+    "kana, CJK signs": (0xE3, 0xE4, 135),
+    "Han": (0xE4, 0xEA, 121),
+    "Hangul": (0xEA, 0xEE, 119),
+    "wide forms": (0xEE, 0xF0, 233),
+    "emoji, rare": (0xF0, 0xF5, 248),
+}
+_TEXT_COST: Final = 48  # of any text, however short
+_ENDLESS_COST: Final = 1157  # of each 24 letters without a break: no word, so letters cost more than in words
+_ENDLESS: Final = b"a" * 24
+
+
+def _table(entries: Iterable[tuple[Iterable[int], int]], rest: int = 0) -> bytes:
+    table = bytearray([rest]) * 256
+    for places, value in entries:
+        for place in places:
+            table[place] = value
+    return bytes(table)
+
+
+# A class is a number below 16, so that two neighbours fit in one byte: 16 * the class before + the class now.
+_O, _L, _U, _D, _S, _N, _Q, _B, _C, _R, _UNDERSCORE, _P = range(12)
+_CLASS_OF: Final = _table(
+    (
+        (range(0x80, 0x100), _O),
+        (range(97, 123), _L),
+        (range(65, 91), _U),
+        (range(48, 58), _D),
+        (b" \t\f\v", _S),
+        (b"\r\n", _N),
+        (b"\"'`", _Q),
+        (b"()[]{}<>", _B),
+        (b",.;:", _C),
+        (b"-=*#~", _R),
+        (b"_", _UNDERSCORE),
+    ),
+    rest=_P,
+)
+_COST_OF_PAIR: Final = _table(
+    ([16 * before + now], int(cost))
+    for now, row in enumerate(_PAIR_COSTS.strip().split("\n"))
+    for before, cost in enumerate(row.split())
+)
+_COST_OF_SCRIPT: Final = _table((range(start, stop), cost) for start, stop, cost in _SCRIPT_COSTS.values())
+_CONTINUATION: Final = bytes(range(0x80, 0xC0))
+_WITHOUT_SCRIPT: Final = bytes(range(0xC0))
+_INSIDE_WORDS: Final = bytes(
+    16 * before + now for before in range(16) for now in range(16) if now in {_S, _N} or before not in {_S, _N}
+)
+_LETTERS: Final = _table((([_L, _U], ord("a")),))
+
+
+class _Estimate:
+    """Tokens guessed from the classes of neighbouring characters."""
+
+    name = "estimate"
+
+    def text(self, text: str, /) -> int:
+        """Tokens of `text`, never fewer than it has words: no tokenizer joins what a blank separates.
+
+        O(size), about 8 ns per character.
+        """
+        if not text:
+            return 0
+        data = text.encode("utf-8", "surrogatepass")
+        # Of a character outside ASCII only its first byte stays, which tells the script.
+        classes = data.translate(_CLASS_OF) if text.isascii() else data.translate(_CLASS_OF, _CONTINUATION)
+        pairs = _pairs(classes)
+        cost = _TEXT_COST + sum(pairs.translate(_COST_OF_PAIR))
+        cost += _ENDLESS_COST * classes.translate(_LETTERS).count(_ENDLESS)
+        if not text.isascii():
+            cost += sum(data.translate(_COST_OF_SCRIPT, _WITHOUT_SCRIPT))
+        words = len(pairs.translate(None, _INSIDE_WORDS)) + (classes[0] not in {_S, _N})
+        return max(1, (cost + 50) // 100, words)
+
+
+def _pairs(classes: bytes) -> bytes:
+    """Each class together with the one before it, by one shift of the whole text as a number."""
+    number = int.from_bytes(classes, "little")
+    return (number | number << 12).to_bytes(len(classes) + 2, "little")[: len(classes)]
+
+
+ESTIMATE: Final[Counter] = _Estimate()

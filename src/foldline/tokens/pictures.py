@@ -1,0 +1,110 @@
+"""Tokens of an image by its size, and its size by its header."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Mapping
+from typing import Final
+
+from foldline.messages import Image
+
+__all__ = ["image_size", "image_size_of_base64", "image_tokens"]
+
+# With a known size: Anthropic, "Vision": width * height / 750, after scaling to a longest side of 1,568 pixels and to
+# about 1,600 tokens. OpenAI, "Images and vision": scaled to 2,048 pixels, then to a shortest side of 768; 85, and 170
+# for each tile of 512; 85 at detail "low". Without: 1,200, as
+# the system behind the checkpoint preset reckons.
+_UNKNOWN_IMAGE: Final = 1_200
+_LOW_DETAIL: Final = 85
+
+
+def image_tokens(image: Image) -> int:
+    """Tokens of an image: by its provider's formula where size and provider are known, the larger where not. O(1)."""
+    if image.detail == "low":
+        return _LOW_DETAIL
+    if image.width <= 0 or image.height <= 0:
+        return _UNKNOWN_IMAGE
+    kind = image.raw.get("type") if isinstance(image.raw, Mapping) else None
+    area, tiles = _tokens_by_area(image.width, image.height), _tokens_by_tiles(image.width, image.height)
+    if kind == "image":  # Anthropic's block; OpenAI's are image_url and input_image
+        return area
+    return max(area, tiles) if kind is None else tiles
+
+
+def _tokens_by_area(width: int, height: int) -> int:
+    longest = max(width, height, 1_568)
+    return max(1, min(1_600, width * height * 1_568 * 1_568 // (longest * longest * 750)))
+
+
+def _tokens_by_tiles(width: int, height: int) -> int:
+    scale = min(1.0, 2_048 / max(width, height))
+    scale *= min(1.0, 768 / (min(width, height) * scale))
+    across, down = (max(1, -int(-side * scale // 512)) for side in (width, height))
+    return 85 + 170 * across * down
+
+
+_JPEG_START: Final = b"\xff\xd8"
+# Markers of a JPEG frame header: SOF0 to SOF15 without DHT, JPG and DAC (ITU T.81, table B.1).
+_JPEG_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_BARE: Final = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a length
+# Enough of a JPEG to pass its EXIF block, which is 64 kB at most, and a colour profile.
+_HEADER_CHARACTERS: Final = 400_000
+
+
+def image_size(data: bytes) -> tuple[int, int]:
+    """Width and height in pixels, from the header of a PNG, JPEG, GIF or WebP; (0, 0) when there is none. Never raises.
+
+    O(1) for all but JPEG, where the segments before the frame header are skipped.
+    """
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) >= 24:
+        return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    if data[:6] in {b"GIF87a", b"GIF89a"} and len(data) >= 10:
+        return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP" and len(data) >= 30:
+        return _webp_size(data)
+    return _jpeg_size(data) if data[:2] == _JPEG_START else (0, 0)
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    """The three forms of RFC 9649: extended (sizes less one in 24 bits), lossless (in 14 bits), lossy (14 bits)."""
+    form = data[12:16]
+    if form == b"VP8X":
+        return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
+    if form == b"VP8L":
+        packed = int.from_bytes(data[21:25], "little")
+        return (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1
+    if form == b"VP8 ":
+        return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
+    return 0, 0
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    at = 2
+    while at + 9 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker in _JPEG_FRAMES:
+            return int.from_bytes(data[at + 7 : at + 9]), int.from_bytes(data[at + 5 : at + 7])
+        if marker == 0xFF:  # fill byte
+            at += 1
+        else:
+            at += 2 if marker in _JPEG_BARE else 2 + int.from_bytes(data[at + 2 : at + 4])
+    return 0, 0
+
+
+def image_size_of_base64(text: str) -> tuple[int, int]:
+    """Width and height of an image in base64 (a data URL too), decoding only its beginning; (0, 0) if unknown.
+
+    O(1): 48 bytes, and of a JPEG up to 300 kB. Never raises.
+    """
+    start = text.find(",") + 1 if text.startswith("data:") else 0
+    head = _decoded(text[start : start + 64])
+    return image_size(_decoded(text[start : start + _HEADER_CHARACTERS]) if head[:2] == _JPEG_START else head)
+
+
+def _decoded(text: str) -> bytes:
+    plain = "".join(text.split()).replace("-", "+").replace("_", "/").rstrip("=")
+    whole = plain[: len(plain) // 4 * 4]
+    try:
+        return binascii.a2b_base64(whole.encode("ascii", "replace"))
+    except binascii.Error:
+        return b""

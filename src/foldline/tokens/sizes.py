@@ -1,0 +1,179 @@
+"""Tokens of messages, tool schemas and system text as the sum of their parts; bytes of what goes over the wire."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, Wire
+from foldline.tokens.estimate import ESTIMATE, Counter
+from foldline.tokens.pictures import image_tokens
+
+__all__ = ["json_tokens", "message_tokens", "system_tokens", "tools_tokens", "wire_bytes"]
+
+# A message is wrapped in three special tokens and its role (OpenAI cookbook, "How to count tokens with tiktoken": 3 per
+# message, and the role; the harmony format of gpt-oss is the same). A call adds channel, recipient and format
+# (harmony: `<|channel|>commentary to=functions.NAME <|constrain|>json`), a result its author and recipient.
+_MESSAGE_OVERHEAD: Final = 4
+_CALL_OVERHEAD: Final = 8
+_RESULT_OVERHEAD: Final = 4
+
+
+def message_tokens(message: Message, counter: Counter = ESTIMATE) -> int:
+    """Tokens of one message: an overhead plus the sum of its parts; call ids are not counted. O(size); never raises.
+
+    Says what the message takes if it is sent; whether it is sent (`agent_visible`) is the caller's matter. Thinking of
+    earlier turns counts too, although Anthropic strips it there (docs, "Extended thinking"): the figure errs high.
+    """
+    total = _MESSAGE_OVERHEAD
+    waiting: list[Part] = list(message.parts)
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ToolResult):
+            total += _RESULT_OVERHEAD
+            waiting.extend(part.parts)
+        else:
+            total += _part_tokens(part, counter)
+    return total
+
+
+def _part_tokens(part: Part, counter: Counter) -> int:
+    match part:
+        case Text(text=text):
+            return _text_tokens(text, counter)
+        case ToolCall(name=name, arguments=arguments):
+            return _CALL_OVERHEAD + _text_tokens(name, counter) + _text_tokens(arguments, counter)
+        case Reasoning():
+            return max(_text_tokens(part.text, counter), _sealed_tokens(_payload_length(part.raw)))
+        case Image():
+            return image_tokens(part)
+        case Document():
+            return _document_tokens(part, counter)
+        case Opaque(raw=raw):
+            return json_tokens(raw, counter)
+        case _:
+            return json_tokens(part, counter)
+
+
+def _text_tokens(text: Json, counter: Counter) -> int:
+    return counter.text(text) if isinstance(text, str) else json_tokens(text, counter)
+
+
+# --- Payloads ---------------------------------------------------------------------------------------------------------
+
+_SEALED_KEYS: Final = ("signature", "data", "encrypted_content", "thought_signature", "thoughtSignature")
+
+
+def _payload_length(raw: Json) -> int:
+    blocks = raw if isinstance(raw, list) else [raw]  # OpenRouter sends a list of reasoning details
+    return sum(
+        len(block[key])
+        for block in blocks
+        if isinstance(block, Mapping)
+        for key in _SEALED_KEYS
+        if isinstance(block.get(key), str)
+    )
+
+
+def _sealed_tokens(length: int) -> int:
+    """Tokens of the text inside `length` characters of encrypted base64.
+
+    openai/codex reckons with 3/4 of the length less 650 bytes of envelope, and 4 bytes per token. A thinking signature
+    of Anthropic holds the whole thinking, of which the visible text may be a summary.
+    """
+    return max(0, length * 3 // 4 - 650) // 4
+
+
+# Without their text, by size. PDF: 20 bytes per token (a page of text is about 60 kB and 3,000 tokens with its image:
+# Anthropic, "PDF support"), at most 25,800 (Gemini CLI's figure for any PDF: 100 pages of 258). Audio: Gemini's 32
+# tokens a second, at 16 kB a second (128 kbit/s). Nothing known (a file id): 2,048, LlamaIndex's figure for a document.
+_DOCUMENT_CAP: Final = 25_800
+_UNKNOWN_DOCUMENT: Final = 2_048
+_AUDIO_BYTES_PER_TOKEN: Final = 500
+_PDF_BYTES_PER_TOKEN: Final = 20
+
+
+def _document_tokens(document: Document, counter: Counter) -> int:
+    raw = document.raw if isinstance(document.raw, Mapping) else {}
+    captions = sum(counter.text(text) for key in ("title", "context") if isinstance(text := raw.get(key), str))
+    if document.text:
+        return captions + _text_tokens(document.text, counter)
+    if document.size_bytes <= 0:
+        return captions + _UNKNOWN_DOCUMENT
+    decoded = document.size_bytes * 3 // 4
+    if document.media_type.startswith(("text/", "application/json")):
+        return captions + decoded // 4
+    rate = _AUDIO_BYTES_PER_TOKEN if document.media_type.startswith("audio/") else _PDF_BYTES_PER_TOKEN
+    return captions + min(_DOCUMENT_CAP, decoded // rate)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+_BASE64: Final = "A-Za-z0-9+/=_-"
+_SEALED: Final = re.compile(rf'"(?:encrypted_content|signature|thought_signature|thoughtSignature)":"([{_BASE64}]*)"')
+# The look-behind and the possessive repeat keep the search linear: a run is tried once, from its start.
+_BLOB: Final = re.compile(rf"(?<![{_BASE64}])[{_BASE64}]{{1000,}}+")
+_BLOB_CAP: Final = 1_600  # a blob is at most what the largest image takes
+
+
+def json_tokens(value: Json, counter: Counter = ESTIMATE) -> int:
+    """Tokens of a JSON value by its compact text; payloads (base64 of 1,000 characters or more) count little.
+
+    O(size). Values that are not JSON are counted by what `str` makes of them; never raises.
+    """
+    if value is None:
+        return 0
+    text = _compact(value)
+    sealed = sum(_sealed_tokens(len(found)) for found in _SEALED.findall(text))
+    text = _SEALED.sub('""', text)
+    blobs = sum(min(_BLOB_CAP, len(found) // 4) for found in _BLOB.findall(text))
+    return counter.text(_BLOB.sub("", text) if blobs else text) + blobs + sealed
+
+
+def tools_tokens(tools: Sequence[Mapping[str, Json]] | None, counter: Counter = ESTIMATE) -> int:
+    """Tokens of the tool schemas of a request, as JSON (an upper bound: providers render them shorter). O(size)."""
+    return sum(json_tokens(tool, counter) for tool in tools or ())
+
+
+def system_tokens(system: str | Sequence[Mapping[str, Json]] | None, counter: Counter = ESTIMATE) -> int:
+    """Tokens of system text that stands beside the messages: a string or a list of blocks. O(size); never raises."""
+    if not system:
+        return 0
+    blocks: Iterable[Json] = [system] if isinstance(system, str | Mapping) else system
+    return _MESSAGE_OVERHEAD + sum(_text_tokens(_block_text(block), counter) for block in blocks)
+
+
+def _block_text(block: Json) -> Json:
+    text = block.get("text") if isinstance(block, Mapping) else None
+    return text if isinstance(text, str) else block
+
+
+def wire_bytes(wire: Wire) -> int:
+    """Bytes of a message as compact UTF-8 JSON, for limits on the request's size. O(size); never raises."""
+    text = _compact(wire)
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _compact(value: Json) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str, skipkeys=True)
+    except (RecursionError, ValueError):  # nested beyond the interpreter's depth, or a value that contains itself
+        return _flat(value)
+
+
+def _flat(value: Json) -> str:
+    """The keys and scalars of a value that JSON cannot write, each container once."""
+    pieces: list[str] = []
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping | list | tuple):
+            if id(one) not in seen:
+                seen.add(id(one))
+                waiting.extend([*one, *one.values()] if isinstance(one, Mapping) else one)
+        else:
+            pieces.append(f'"{one}"')
+    return ",".join(pieces)
