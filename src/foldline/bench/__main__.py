@@ -1,0 +1,65 @@
+"""Print the time of a turn in long sessions and the time of the import: `python -m foldline.bench [--json]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from foldline.bench.speed import SIZES, import_time, run, speed
+from foldline.policy import POLICIES
+
+__all__ = ["main"]
+
+WINDOWS: Final = {"never full": 100_000_000, "16,000 tokens": 16_000}
+"""One in which nothing is ever folded, so that all messages are sent; one in which folds come all the time."""
+
+
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m foldline.bench", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--messages", type=int, default=max(SIZES), help="length of the session (default: %(default)s)")
+    parser.add_argument("--policy", default="balanced,economical", help="policies, or all (default: %(default)s)")
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Measure and print. Takes about a second for each policy and window."""
+    asked = _arguments(given)
+    policies = list(POLICIES) if asked.policy == "all" else asked.policy.split(",")
+    sizes = [size for size in SIZES if size <= asked.messages] or [asked.messages]
+    start = import_time()
+    measured = []
+    for policy in policies:
+        for name, window in WINDOWS.items():
+            found, growth = speed(run(policy, asked.messages, window), sizes)
+            measured.append({"policy": policy, "window": name, "growth": growth, "sizes": [asdict(s) for s in found]})
+    report = {"import_seconds": start.seconds, "import_loads": start.foreign_modules, "turns": measured}
+    sys.stdout.write(f"{json.dumps(report, indent=2)}\n" if asked.json else _table(report))
+
+
+def _table(report: dict[str, Any]) -> str:
+    loads = ", ".join(report["import_loads"]) or "no third-party module"
+    lines = [
+        f"import foldline: {report['import_seconds'] * 1e3:.0f} ms, loads {loads}",
+        "",
+        "CPU milliseconds of one turn (append a call and its result, prepare a request)",
+        f"{'policy':<12}{'window':<16}{'messages':>9}{'median':>9}{'p95':>9}{'folding':>9}{'p95':>9}",
+    ]
+    for one in report["turns"]:
+        for size in one["sizes"]:
+            median, p95 = size["p50_seconds"] * 1e3, size["p95_seconds"] * 1e3
+            folding = f"{size['folding_p95_seconds'] * 1e3:>9.3f}" if size["folding_turns"] else f"{'–':>9}"
+            lines.append(
+                f"{one['policy']:<12}{one['window']:<16}{size['messages']:>9,}{median:>9.3f}{p95:>9.3f}"
+                f"{size['folding_turns']:>9,}{folding}"
+            )
+        lines.append(f"{'':<12}{'growth':<16}{'':>9}{one['growth']:>9.2f}  (exponent of time over messages)")
+    return "\n".join((*lines, ""))
+
+
+if __name__ == "__main__":
+    main()

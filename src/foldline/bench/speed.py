@@ -1,0 +1,123 @@
+"""CPU time of one turn in a long session, and of `import foldline`.
+
+The price of a turn must follow what is new, not what there is. One session is run to its end and its turns are looked
+at where it has reached certain lengths. Turns that fold are set apart: they look at all that they fold.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from time import process_time
+from typing import Any, Final
+
+from foldline.context import Context
+from foldline.replay.turns import percentile
+
+__all__ = ["SIZES", "Speed", "Start", "import_time", "run", "session", "speed"]
+
+SIZES: Final = (250, 1_000, 4_000, 8_000)
+"""Lengths at which turns are looked at: those at which other trimmers have been measured (docs/concepts.md)."""
+
+_SAMPLE: Final = 100
+"""Turns looked at before each length."""
+
+_WARM: Final = 30
+"""Turns left out of the growth: the first ones pay for caches that fill."""
+
+_WORDS: Final = (
+    "the build failed since module alpha could not find symbol beta in file gamma while delta passed".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Turns that end at `messages` messages: CPU seconds without a fold, and with one."""
+
+    messages: int
+    turns: int
+    p50_seconds: float
+    p95_seconds: float
+    folding_turns: int
+    folding_p95_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """`import foldline` in a fresh interpreter: the best of some runs, and what it loads of other packages."""
+
+    seconds: float
+    foreign_modules: tuple[str, ...]
+
+
+def session(messages: int) -> Iterator[tuple[dict[str, Any], ...]]:
+    """A session in the Chat Completions dialect: its head, then one call and one result (about 120 tokens) per turn."""
+    yield {"role": "system", "content": "You are a coding agent."}, {"role": "user", "content": "Mend the build."}
+    for turn in range((messages - 2) // 2):
+        words = " ".join(_WORDS[(turn * 7 + place * place) % len(_WORDS)] for place in range(100))
+        function = {"name": "read_file", "arguments": f'{{"path": "src/module_{turn}.py"}}'}
+        call = {"id": f"call_{turn}", "type": "function", "function": function}
+        yield (
+            {"role": "assistant", "content": f"Step {turn}.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{turn}", "content": f"File src/module_{turn}.py\n{words}"},
+        )
+
+
+def run(policy: str, messages: int, window: int) -> list[tuple[int, float, bool]]:
+    """Each turn of such a session: messages so far, CPU seconds of `append` and `prepare`, and whether it folded."""
+    context = Context(policy=policy, window=window, max_output_tokens=0)
+    turns = []
+    so_far = 0
+    for new in session(messages):
+        so_far += len(new)
+        start = process_time()
+        for message in new:
+            context.append(message)
+        request = context.prepare()
+        turns.append((so_far, process_time() - start, bool(request.folds)))
+    return turns
+
+
+def speed(turns: Sequence[tuple[int, float, bool]], sizes: Sequence[int] = SIZES) -> tuple[list[Speed], float]:
+    """The turns before each length, and the exponent k of time ~ messages^k over all turns without a fold."""
+    out = []
+    for size in sizes:
+        sample = [turn for turn in turns if turn[0] <= size][-_SAMPLE:]
+        plain = [seconds for _, seconds, folded in sample if not folded]
+        folding = [seconds for _, seconds, folded in sample if folded]
+        figures = (percentile(plain, 0.5), percentile(plain, 0.95), len(folding), percentile(folding, 0.95))
+        out.append(Speed(size, len(sample), *figures))
+    return out, _growth([(so_far, seconds) for so_far, seconds, folded in turns[_WARM:] if not folded])
+
+
+def _growth(points: Sequence[tuple[int, float]]) -> float:
+    """Slope of log time over log messages (least squares); 0 when there are too few points to tell."""
+    logs = [(math.log(size), math.log(seconds)) for size, seconds in points if seconds > 0]
+    if len({size for size, _ in logs}) < 2:
+        return 0.0
+    middle, height = mean(x for x, _ in logs), mean(y for _, y in logs)
+    return sum((x - middle) * (y - height) for x, y in logs) / sum((x - middle) ** 2 for x, _ in logs)
+
+
+_IMPORT: Final = """
+import sys, time
+before = set(sys.modules)
+start = time.perf_counter()
+import foldline
+print(time.perf_counter() - start)
+print(*sorted({name.split(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names - {"foldline"}))
+"""
+
+
+def import_time(runs: int = 5) -> Start:
+    """Import the package in fresh interpreters. Raises CalledProcessError when that fails."""
+    found = []
+    for _ in range(runs):
+        done = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True)
+        seconds, _, modules = done.stdout.partition("\n")
+        found.append(Start(float(seconds), tuple(modules.split())))
+    return min(found, key=lambda each: each.seconds)

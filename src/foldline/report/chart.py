@@ -1,0 +1,163 @@
+"""Context size over the requests of a session, as inline SVG: one small chart per policy, all at one scale.
+
+Drawn with three marks that differ in form as well as in colour: a thin line for what was recorded, a thick one for what
+was sent, triangles for folds; a dashed line is the limit. The colours (style.py) are told apart with any colour vision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from typing import Final
+
+from foldline.replay import Mark, Replay, Turn
+from foldline.report.words import compact, escaped, plural
+
+__all__ = ["chart", "fold_text"]
+
+_WIDTH: Final = 360
+_HEIGHT: Final = 172
+_LEFT: Final = 40
+_RIGHT: Final = 352
+_TOP: Final = 14
+_BOTTOM: Final = 150
+
+_HEADROOM: Final = 1.35
+"""The scale ends so much above the limit: what grows beyond leaves the chart, else the limit would be at its foot."""
+
+_NAMED_FOLDS: Final = 4
+
+
+def chart(replay: Replay, *, identifier: str) -> str:
+    """The chart of one replay. `identifier` is unique in the page. O(turns)."""
+    plot = _Plot(replay)
+    label = f"{identifier}-title {identifier}-desc"
+    return "\n".join(
+        (
+            f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-labelledby="{label}">',
+            f'<title id="{identifier}-title">Context size under {escaped(replay.policy)}</title>',
+            f'<desc id="{identifier}-desc">{_described(replay)}</desc>',
+            *plot.axes(),
+            *plot.recorded(),
+            *plot.sent(),
+            *plot.folds(),
+            *plot.refused(),
+            "</svg>",
+        )
+    )
+
+
+def _described(replay: Replay) -> str:
+    sent = [turn.tokens for turn in replay.turns if not turn.refused]
+    ends = f"from {sent[0]:,} to {sent[-1]:,} tokens, at most {max(sent):,}" if sent else "nothing was sent"
+    return (
+        f"{plural(replay.requests, 'request')}: {ends}; limit {replay.limit_tokens:,}. "
+        f"{plural(replay.folds, 'fold')}, {plural(replay.prefix_breaks, 'prefix break')}, "
+        f"{replay.over_budget:,} over the limit, {replay.refused:,} refused."
+    )
+
+
+def fold_text(mark: Mark) -> str:
+    """One fold in a line of plain text."""
+    span = f"message {mark.start}" if mark.stop - mark.start == 1 else f"messages {mark.start} to {mark.stop - 1}"
+    return f"{mark.reducer}, {span}: {mark.before_tokens:,} → {mark.tokens:,} tokens ({mark.reason})"
+
+
+class _Plot:
+    """The elements of one chart, at the scale of its session."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        recorded = max((turn.recorded_tokens for turn in replay.turns), default=1)
+        largest = max(recorded, replay.peak_tokens, 1)
+        # Sessions that never come near the limit are shown at their own size, else they were a line at the foot.
+        self._top_tokens = min(replay.limit_tokens * _HEADROOM, largest * 1.1)
+        self._steps = max(replay.requests - 1, 1)
+
+    def _x(self, index: int) -> float:
+        return _LEFT + (_RIGHT - _LEFT) * index / self._steps
+
+    def _y(self, tokens: float) -> float:
+        return _BOTTOM - (_BOTTOM - _TOP) * tokens / self._top_tokens
+
+    def axes(self) -> Iterable[str]:
+        """Foot line, limit, and the few figures that give the scale."""
+        limit, requests = self._replay.limit_tokens, self._replay.requests
+        yield f'<line class="axis" x1="{_LEFT}" y1="{_BOTTOM}" x2="{_RIGHT}" y2="{_BOTTOM}"/>'
+        yield _text(_LEFT - 4, _BOTTOM + 4, "0", "end")
+        yield _text(_LEFT, _BOTTOM + 16, "1", "start")
+        yield _text(_RIGHT, _BOTTOM + 16, plural(requests, "request"), "end")
+        if limit <= self._top_tokens:
+            y = self._y(limit)
+            yield f'<line class="limit" x1="{_LEFT}" y1="{y:.1f}" x2="{_RIGHT}" y2="{y:.1f}"/>'
+            yield _text(_LEFT - 4, y + 4, compact(limit), "end")
+        else:
+            yield _text(_LEFT - 4, self._y(self._top_tokens / 1.1) + 4, compact(self._top_tokens / 1.1), "end")
+            yield _text(_RIGHT, _TOP - 4, f"limit {compact(limit)}, above", "end")
+
+    def recorded(self) -> Iterable[str]:
+        """What no management would send, cut off where it leaves the chart; its last size stands there."""
+        turns = self._replay.turns
+        points = [(self._x(turn.index), turn.recorded_tokens) for turn in turns]
+        inside = list(takewhile(lambda point: point[1] <= self._top_tokens, points))
+        if len(inside) < len(points):
+            x, size = points[len(inside)]
+            before = inside[-1] if inside else (float(_LEFT), 0)
+            part = (self._top_tokens - before[1]) / max(size - before[1], 1)
+            inside.append((before[0] + (x - before[0]) * part, int(self._top_tokens)))
+            room = inside[-1][0] < _RIGHT - 90
+            anchor, shift = ("start", 4) if room else ("end", -4)
+            grows = f"recorded, to {compact(points[-1][1])}"
+            yield _text(inside[-1][0] + shift, _TOP + 2, grows, anchor)
+        yield self._line("recorded", inside)
+
+    def sent(self) -> Iterable[str]:
+        """The size of each request that was made; a break in the line is a refused one."""
+        run: list[tuple[float, float]] = []
+        for turn in self._replay.turns:
+            if turn.refused:
+                yield from [self._line("sent", run)] if run else []
+                run = []
+            else:
+                run.append((self._x(turn.index), min(turn.tokens, self._top_tokens)))
+        if run:
+            yield self._line("sent", run)
+
+    def folds(self) -> Iterable[str]:
+        """A triangle at each request that folds came before; what they were is said when it is pointed at."""
+        for turn in self._replay.turns:
+            if turn.folds:
+                x, y = self._x(turn.index), self._y(min(turn.tokens, self._top_tokens))
+                yield (
+                    f'<g class="fold"><title>{escaped(_fold_title(turn))}</title>'
+                    f'<circle cx="{x:.1f}" cy="{y - 5:.1f}" r="8"/>'
+                    f'<path d="M{x:.1f} {y - 1.5:.1f}l-3.2 -6h6.4z"/></g>'
+                )
+
+    def refused(self) -> Iterable[str]:
+        """A cross at each request that was not made, with the parts that were too large."""
+        for turn in self._replay.turns:
+            if turn.refused:
+                x, parts = self._x(turn.index), "; ".join(map(str, turn.refused))
+                title = escaped(f"Request {turn.index + 1} does not fit: {parts}")
+                yield f'<g class="refused"><title>{title}</title>{_cross(x, self._y(0) - 5)}</g>'
+
+    def _line(self, kind: str, points: Sequence[tuple[float, float]]) -> str:
+        if len(points) == 1:
+            return f'<circle class="{kind} point" cx="{points[0][0]:.1f}" cy="{self._y(points[0][1]):.1f}" r="2"/>'
+        return f'<polyline class="{kind}" points="{" ".join(f"{x:.1f},{self._y(size):.1f}" for x, size in points)}"/>'
+
+
+def _fold_title(turn: Turn) -> str:
+    named = [fold_text(mark) for mark in turn.folds[:_NAMED_FOLDS]]
+    more = len(turn.folds) - len(named)
+    head = f"Before request {turn.index + 1}, {plural(len(turn.folds), 'fold')}:"
+    return "\n".join((head, *named, *([f"and {more:,} more"] if more else [])))
+
+
+def _cross(x: float, y: float) -> str:
+    return f'<path d="M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"/>'
+
+
+def _text(x: float, y: float, words: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{words}</text>'

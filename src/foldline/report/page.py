@@ -1,0 +1,222 @@
+"""One HTML page over replayed sessions: figures first, then the size of each request.
+
+It needs nothing beside itself: no script, no font, no picture from elsewhere, and it says so to the browser, since
+what it shows of a session was written by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from foldline.bench.rows import ENOUGH, Row, rows
+from foldline.replay import NONE, Replay
+from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
+from foldline.report.chart import chart, fold_text
+from foldline.report.style import STYLE
+from foldline.report.words import DASH, compact, escaped, milliseconds, plural, share
+
+__all__ = ["page"]
+
+_LISTED_FOLDS: Final = 40
+"""Folds listed below a chart; a policy that folds at every request would else fill the page."""
+
+_COST: Final = (
+    "Input price against no management, with the provider's prompt cache: the median of the sessions. "
+    "What begins as the request before did is read from the cache. Refused requests cost nothing: read it beside them."
+)
+_FAR: Final = (
+    f"Far recall: of what the recorded replies name and what last stood at least {FAR_TOKENS:,} tokens and "
+    f"{FAR_MESSAGES} messages back, the share still in the request. "
+    f"Mean of the sessions with {ENOUGH} or more such references."
+)
+_COLUMNS: Final[tuple[tuple[str, str, Callable[[Row], str]], ...]] = (
+    ("cost", _COST, lambda row: _price(row.cost_ratio)),
+    (
+        "cost, all",
+        "The same, for the sums over all sessions: the longest one weighs most.",
+        lambda row: _price(row.pooled_cost_ratio),
+    ),
+    ("far", _FAR, lambda row: _ratio(row.far)),
+    ("line", "The same, for the whole line in which it last stood.", lambda row: _ratio(row.line)),
+    (
+        "far tool",
+        "The same as far, for what never stood outside of tool results.",
+        lambda row: _ratio(row.far_tool),
+    ),
+    (
+        "invalid",
+        "Requests that the provider would refuse for their form.",
+        lambda row: _count(row.invalid),
+    ),
+    (
+        "over limit",
+        "Requests larger than the window without what is kept free for the answer.",
+        lambda row: _count(row.over_budget),
+    ),
+    (
+        "refused",
+        "Requests not made: what may not be folded is larger than the limit by itself.",
+        lambda row: _count(row.refused),
+    ),
+    (
+        "breaks",
+        "Requests that did not begin with the whole request before: the cache is lost from there on.",
+        lambda row: f"<td>{row.prefix_breaks:,}</td>",
+    ),
+    ("folds", "Folds made.", lambda row: f"<td>{row.folds:,}</td>"),
+    (
+        "requests",
+        "Requests that were due: one for every recorded reply.",
+        lambda row: f"<td>{row.requests:,}</td>",
+    ),
+    (
+        "tokens sent",
+        "Input tokens, summed over all requests.",
+        lambda row: f"<td>{compact(row.tokens)}</td>",
+    ),
+    (
+        "ms, median",
+        "CPU time of append and prepare per request, in milliseconds.",
+        lambda row: f"<td>{milliseconds(row.cpu_p50_seconds)}</td>",
+    ),
+    (
+        "ms, p95",
+        "The same; 95 % of the requests stay within it.",
+        lambda row: f"<td>{milliseconds(row.cpu_p95_seconds)}</td>",
+    ),
+)
+
+
+def page(replays: Sequence[Replay], *, prices: str = "") -> str:
+    """The whole page as text, to be saved as UTF-8; `prices` names the provider of the cache prices. O(turns)."""
+    sessions: dict[str, list[Replay]] = {}
+    for replay in replays:
+        sessions.setdefault(replay.session, []).append(replay)
+    body = [
+        "<main>",
+        "<h1>Foldline replay</h1>",
+        f'<p class="faint">{_setting(replays, len(sessions), prices)}</p>',
+        _table(rows(replays), f"All sessions ({len(sessions):,})"),
+        _legend(),
+        *(_session(number, name, own) for number, (name, own) in enumerate(sessions.items())),
+        "</main>",
+    ]
+    return "\n".join((_HEAD, *body, "</body>", "</html>", ""))
+
+
+_HEAD: Final = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>Foldline replay</title>
+<style>{STYLE}</style>
+</head>
+<body>"""
+
+
+def _setting(replays: Sequence[Replay], sessions: int, prices: str) -> str:
+    if not replays:
+        return "Nothing was replayed."
+    one = replays[0]
+    words = [
+        plural(sessions, "recorded session"),
+        f"window {one.window:,} tokens, {one.limit_tokens:,} of them for input",
+        f"sizes by {escaped(one.counter)}",
+    ]
+    if prices:
+        words.append(f"cache prices of {escaped(prices)}")
+    return "; ".join(words) + "."
+
+
+def _legend() -> str:
+    sample = '<svg viewBox="0 0 28 12" aria-hidden="true">{}</svg>'
+    key = (
+        ('<polyline class="sent" points="0,6 28,6"/>', "sent"),
+        ('<polyline class="recorded" points="0,6 28,6"/>', "recorded: what no management would send"),
+        ('<line class="limit" x1="0" y1="6" x2="28" y2="6"/>', "limit"),
+        ('<g class="fold"><path d="M14 11l-4 -8h8z"/></g>', "folds (point at one to read why)"),
+        ('<g class="refused"><path d="M11 3l6 6m0 -6l-6 6"/></g>', "does not fit, not sent"),
+    )
+    items = "".join(f"<li>{sample.format(drawing)}{words}</li>" for drawing, words in key)
+    terms = "".join(f"<dt>{name}</dt><dd>{meaning}</dd>" for name, meaning, _ in _COLUMNS)
+    return (
+        f"<details><summary>What the columns mean</summary><dl>{terms}</dl></details>\n"
+        f'<ul class="key" aria-label="Key to the charts">{items}</ul>'
+    )
+
+
+def _session(number: int, name: str, replays: Sequence[Replay]) -> str:
+    one = replays[0]
+    managed = [replay for replay in replays if replay.policy != NONE]
+    drawn = [replay for replay in managed if replay.folds or replay.refused] if managed else [one]
+    alike = ", ".join(escaped(replay.policy) for replay in managed if not (replay.folds or replay.refused))
+    rest = f'<p class="faint">Nothing to fold under {alike if drawn else "any policy"}.</p>' if alike else ""
+    size = f"{plural(one.requests, 'request')}, {one.recorded_tokens:,} tokens recorded, {escaped(one.dialect)}"
+    return "\n".join(
+        (
+            f'<section aria-labelledby="s{number}">',
+            f'<h2 id="s{number}"><bdi>{escaped(name)}</bdi></h2>',
+            f'<p class="faint">{size}</p>',
+            _table(rows(replays), "This session"),
+            '<div class="charts">',
+            *(_figure(replay, f"s{number}p{place}") for place, replay in enumerate(drawn)),
+            "</div>",
+            rest,
+            "</section>",
+        )
+    )
+
+
+def _figure(replay: Replay, identifier: str) -> str:
+    figures = f"{plural(replay.folds, 'fold')}, {plural(replay.prefix_breaks, 'break')}, at most "
+    caption = f"<h3>{escaped(replay.policy)}</h3><span>{figures}{compact(replay.peak_tokens)} tokens</span>"
+    drawn = chart(replay, identifier=identifier)
+    return f"<figure><figcaption>{caption}</figcaption>\n{drawn}\n{_fold_list(replay)}</figure>"
+
+
+def _fold_list(replay: Replay) -> str:
+    texts = [(turn.index + 1, fold_text(mark)) for turn in replay.turns for mark in turn.folds]
+    if not texts:
+        return ""
+    listed = "".join(
+        f'<tr><td>{request}</td><td class="text">{escaped(words)}</td></tr>' for request, words in texts[:_LISTED_FOLDS]
+    )
+    more = len(texts) - _LISTED_FOLDS
+    rest = f"<p class=faint>and {plural(more, 'more fold')}</p>" if more > 0 else ""
+    head = '<thead><tr><th scope="col">before request</th><th scope="col">fold</th></tr></thead>'
+    label = f"Folds of {escaped(replay.policy)}"
+    return (
+        f"<details><summary>{label} ({len(texts):,})</summary>"
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">'
+        f"<table>{head}<tbody>{listed}</tbody></table></div>{rest}</details>"
+    )
+
+
+def _table(policies: Iterable[Row], caption: str) -> str:
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("policy", *(name for name, _, _ in _COLUMNS)))
+    body = "\n".join(
+        f'<tr><th scope="row">{escaped(row.policy)}</th>{"".join(cell(row) for _, _, cell in _COLUMNS)}</tr>'
+        for row in policies
+    )
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}">\n<table><caption>{caption}</caption>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _count(faults: int) -> str:
+    return f'<td class="bad">{faults:,}</td>' if faults else "<td>0</td>"
+
+
+def _price(ratio: float | None) -> str:
+    """A price in the colour of faults where it is above that of no management."""
+    return f'<td class="bad">{share(ratio)}</td>' if ratio and ratio >= 1.005 else f"<td>{share(ratio)}</td>"
+
+
+def _ratio(value: float | None) -> str:
+    if value is None:
+        return f"<td>{DASH}</td>"
+    return f'<td class="bar" style="--share:{min(value, 1.0):.3f}">{share(value)}</td>'

@@ -1,0 +1,44 @@
+"""Figures and foreign text as they are shown to people."""
+
+from __future__ import annotations
+
+import html
+from typing import Final
+
+__all__ = ["DASH", "compact", "escaped", "milliseconds", "plural", "share"]
+
+DASH: Final = "–"
+"""Stands where there is nothing to measure."""
+
+_UNSEEN: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "\ufffd")
+
+
+def escaped(text: str) -> str:
+    """Text of a session, safe in HTML: markup escaped, what no page may hold (controls, lone surrogates) replaced."""
+    return html.escape(text.encode("utf-8", "replace").decode().translate(_UNSEEN))
+
+
+def compact(tokens: float) -> str:
+    """A count in at most five characters: 950, 16k, 12.3k, 145k, 3.98M."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        scaled = tokens / size
+        if scaled >= 0.9995:
+            digits = 2 if scaled < 9.995 and unit == "M" else 1 if scaled < 99.95 else 0
+            return f"{scaled:.{digits}f}".removesuffix(".0") + unit
+    return f"{tokens:.0f}"
+
+
+def share(value: float | None) -> str:
+    """A ratio with two decimals, or a dash."""
+    return DASH if value is None else f"{value:.2f}"
+
+
+def milliseconds(seconds: float) -> str:
+    """A time in milliseconds, with the digits that matter."""
+    value = seconds * 1e3
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: 1 fold, 2,000 folds."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

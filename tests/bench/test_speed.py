@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from foldline import check
+from foldline.bench.__main__ import main
+from foldline.bench.speed import import_time, run, session, speed
+
+
+def test_the_benchmark_session_is_one_that_a_provider_would_take() -> None:
+    messages = [message for turn in session(250) for message in turn]
+    assert len(messages) == 250
+    assert check(messages) == []
+
+
+def test_every_turn_of_it_is_timed() -> None:
+    turns = run("balanced", 120, 4_000)
+    assert [so_far for so_far, _, _ in turns] == list(range(2, 121, 2))
+    assert all(seconds >= 0 for _, seconds, _ in turns)
+    assert any(folded for _, _, folded in turns)
+
+
+def test_turns_are_looked_at_before_each_length_and_folds_set_apart() -> None:
+    turns = [(2 * n, 0.001 if n % 10 else 0.5, n % 10 == 0) for n in range(1, 401)]
+    [short, long], growth = speed(turns, sizes=(100, 800))
+    assert (short.messages, short.turns, short.folding_turns) == (100, 50, 5)
+    assert (long.messages, long.turns, long.folding_turns) == (800, 100, 10)
+    assert (long.p50_seconds, long.p95_seconds, long.folding_p95_seconds) == (0.001, 0.001, 0.5)
+    assert growth == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_growth_is_the_exponent_of_time_over_messages(power: float) -> None:
+    turns = [(n, 1e-6 * n**power, False) for n in range(1, 500)]
+    assert speed(turns, sizes=(100,))[1] == pytest.approx(power)
+
+
+def test_too_few_turns_tell_no_growth() -> None:
+    assert speed([(2, 0.1, False)], sizes=(2,))[1] == 0.0
+
+
+def test_the_import_is_timed_in_a_fresh_interpreter() -> None:
+    start = import_time(runs=1)
+    assert start.seconds > 0
+    assert start.foreign_modules == ()
+
+
+def test_the_benchmark_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--messages", "60", "--policy", "balanced"])
+    out = capsys.readouterr().out
+    assert "import foldline" in out
+    assert "no third-party module" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_the_benchmark_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--json", "--messages", "60", "--policy", "balanced,sliding"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["import_seconds"] > 0
+    assert [(one["policy"], one["sizes"][0]["messages"]) for one in report["turns"]] == [
+        ("balanced", 60),
+        ("balanced", 60),
+        ("sliding", 60),
+        ("sliding", 60),
+    ]
