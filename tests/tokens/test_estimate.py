@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldline.providers.exact import exact_counter
+from foldline.tokens import ESTIMATE
+
+ANY_TEXT = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=400)  # lone surrogates too
+# At the seam of two texts one pair of neighbours changes (at most 2.55 tokens), and two runs of letters may join to
+# one that is charged as endless (at most 12).
+SEAM = 15
+
+PROSE = (
+    "The window of a model is what it can see at once. When a session grows past it, something has to give: the oldest "
+    "turns, the longest results, or the whole middle, replaced by a summary that somebody has to pay for.\n"
+) * 4
+CODE = (
+    "def longest_prefix(names: list[str], *, lower: bool = False) -> str:\n"
+    '    """The beginning that all names share."""\n'
+    "    if not names:\n"
+    '        return ""\n'
+    "    for index, letters in enumerate(zip(*names)):\n"
+    "        if len(set(letters)) > 1:\n"
+    "            return names[0][:index]\n"
+    "    return min(names, key=len)\n"
+) * 3
+JSON = (
+    '{"id": 4211, "state": "open", "title": "Crash on empty input", "labels": ["bug", "p1"], "user": {"login": "ada", '
+    '"html_url": "https://example.com/ada"}, "created_at": "2026-03-04T10:22:41Z", "comments": 17}, '
+) * 5
+LOG = "2026-03-04 10:22:41,118 INFO [worker-3] app.jobs: finished job 8812 in 0.413 s (retries=0)\n" * 8
+CHINESE = "上下文窗口管理很重要。当对话超过窗口时，必须删除最早的内容，或者用摘要代替。" * 8
+RUSSIAN = "Все люди рождаются свободными и равными в своем достоинстве и правах. Они наделены разумом и совестью. " * 4
+
+
+@given(ANY_TEXT)
+def test_any_text_has_a_count(text: str) -> None:
+    assert ESTIMATE.text(text) >= (1 if text else 0)
+
+
+def test_no_text_takes_no_tokens() -> None:
+    assert ESTIMATE.text("") == 0
+
+
+@given(ANY_TEXT, ANY_TEXT)
+def test_a_longer_text_takes_no_fewer_tokens(text: str, more: str) -> None:
+    assert ESTIMATE.text(text + more) >= max(ESTIMATE.text(text), ESTIMATE.text(more)) - SEAM
+
+
+@given(ANY_TEXT, ANY_TEXT)
+def test_two_texts_take_together_what_they_take_apart(text: str, more: str) -> None:
+    assert abs(ESTIMATE.text(text + more) - ESTIMATE.text(text) - ESTIMATE.text(more)) <= SEAM + _uneven(text, more)
+
+
+def _uneven(*texts: str) -> int:
+    """By how much the lower bound of one token per word may raise one text and not the other."""
+    return sum(len(text.split()) for text in texts)
+
+
+@given(st.lists(st.from_regex(r"[a-z]{1,12}", fullmatch=True), max_size=200))
+def test_words_are_never_undercounted(words: list[str]) -> None:
+    assert ESTIMATE.text(" ".join(words)) >= len(words)
+
+
+@given(st.text(alphabet=" \t\n\rab.Z7é漢", max_size=200))
+def test_each_run_between_blanks_takes_a_token(text: str) -> None:
+    assert ESTIMATE.text(text) >= len(text.split())
+
+
+@pytest.mark.parametrize("text", [PROSE, CODE, JSON, LOG, CHINESE, RUSSIAN], ids="prose code json log zh ru".split())
+def test_the_estimate_is_near_the_larger_vocabulary(text: str) -> None:
+    real = max(exact_counter(model).text(text) for model in ("gpt-4", "gpt-4o"))
+    assert 0.85 <= ESTIMATE.text(text) / real <= 1.3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4//8/w38GIAXDIBKE0DHxgljNBAAO9TXL0Y4OHw" * 20,
+        "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" * 20,
+        "acgtacgatcgatcgtacgtagctagctacgatcgatgcatgcatcgatcga" * 20,
+    ],
+    ids=["base64", "hex", "letters"],
+)
+def test_unbroken_runs_are_not_words(text: str) -> None:
+    assert 0.7 <= ESTIMATE.text(text) / exact_counter("gpt-4").text(text) <= 1.5
+
+
+def test_chinese_is_no_quarter_of_a_token() -> None:
+    assert 4_500 <= ESTIMATE.text("上下文窗口管理很重要" * 1_000) <= 13_000
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\n"])
+def test_long_blanks_cost_little(blank: str) -> None:
+    assert 1 <= ESTIMATE.text(blank * 10_000) <= 1_000
