@@ -149,6 +149,8 @@ def test_a_model_keeps_its_own_cache_prices() -> None:
     assert lookup("claude-opus-4-5").cache == CacheRule(0.10, 1.25, 4_096, 1, 300)
     assert lookup("gpt-4o").cache.read_ratio == 0.5
     assert lookup("claude-unheard-of").cache == CACHE_RULES["anthropic"]
+    assert (lookup("gemini-9").vendor, lookup("gemini-9").cache) == ("google", CACHE_RULES["gemini"])
+    assert lookup("my-own-model", local=True).cache == CACHE_RULES["none"]
 
 
 GOOD: dict[str, Any] = {"name": "a", "window_tokens": 8_192}

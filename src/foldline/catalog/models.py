@@ -138,7 +138,7 @@ def _guess(name: str, plain: str, local: bool) -> Model:
         window, source = _LOCAL_WINDOW, "default of a local server"
     else:
         source = f"the family {family!r}" if family else "default of a hosted model"
-    vendor = _VENDOR_OF_FAMILY.get(re.split(r"[-\d]", family)[0], "")
+    vendor, provider = _MAKERS.get(re.split(r"[-\d]", family)[0], ("", "openai"))
     return Model(
         name=name or plain,
         vendor="local" if local else vendor,
@@ -147,14 +147,20 @@ def _guess(name: str, plain: str, local: bool) -> Model:
         max_output_tokens=None,
         input_usd_per_million=None,
         output_usd_per_million=None,
-        cache=rules["none"] if local else rules.get(vendor, rules["openai"]),
+        cache=rules["none" if local else provider],
         known=False,
         source=source,
         read_on=families["read"],
     )
 
 
-_VENDOR_OF_FAMILY: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gemini", "deepseek": "deepseek"}
+# Who makes a family, and whose cache rule is taken for it.
+_MAKERS: Final = {
+    "claude": ("anthropic", "anthropic"),
+    "gpt": ("openai", "openai"),
+    "gemini": ("google", "gemini"),
+    "deepseek": ("deepseek", "deepseek"),
+}
 
 
 def _family(name: str) -> tuple[str, int]:
