@@ -1,0 +1,122 @@
+"""The command `foldline`: one group, one error line, and what the exit codes mean.
+
+0    done
+1    the request would be refused, or does not fit
+2    bad usage or bad input: one line on stderr says where, and nothing was written
+130  stopped with Ctrl-C
+141  whoever read the output stopped reading
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import click
+
+from foldline.errors import FoldlineError, InvalidInput, MissingExtra
+from foldline.interfaces.cli_models import models
+from foldline.interfaces.cli_replay import replay
+from foldline.interfaces.cli_requests import check, count, fit
+
+__all__ = ["cli", "main"]
+
+_BAD_INPUT = 2
+_STOPPED = 130  # 128 + SIGINT, as a shell reports it
+_PIPE_CLOSED = 141  # 128 + SIGPIPE
+
+
+class _ReaderGoneError(Exception):
+    """Whoever read the output stopped reading (click would take a BrokenPipeError for itself and exit with 1)."""
+
+
+class _Commands(click.Group):
+    """A group whose errors are one line each, with the exit codes above; other exceptions are bugs and stay visible."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command. Ends the process with its exit code, unless `standalone_mode` is False."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            code = super().main(args, prog_name or "foldline", complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
+        except (BrokenPipeError, _ReaderGoneError):
+            _drop_output()
+            sys.exit(_PIPE_CLOSED)
+        except click.Abort:
+            sys.exit(_STOPPED)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.ClickException as error:
+            _say(_usage(error))
+            sys.exit(_BAD_INPUT)
+        except (InvalidInput, MissingExtra) as error:
+            _say(f"foldline: {error}")
+            sys.exit(_BAD_INPUT)
+        except FoldlineError as error:
+            _say(f"foldline: {error}")
+            sys.exit(1)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
+
+
+def _usage(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "foldline"
+    words = error.format_message()
+    return f"{path}: {words[:1].lower()}{words[1:].rstrip('.')} (see '{path} --help')"
+
+
+def _say(line: str) -> None:
+    click.echo(" ".join(line.split()), err=True)
+
+
+def _drop_output() -> None:
+    """Point stdout at nothing, so that Python does not complain when it flushes what nobody reads."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+
+
+@click.group("foldline", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("foldline"), prog_name="foldline")
+def cli() -> None:
+    """Keeps LLM agents inside their context window.
+
+    Histories are JSON: a list of messages, or an object with "messages" and, beside them, "system" and "tools". They
+    are read from a file (.gz too) or from "-", standard input. Results go to standard output, all else to standard
+    error. Exit codes: 0 done; 1 would be refused or does not fit; 2 bad usage or input.
+    """
+
+
+for _command in (fit, check, count, replay, models):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """Entry point of the command `foldline`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a dash gets "?", not a traceback
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

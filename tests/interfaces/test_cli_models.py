@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner, Result
+
+from foldline.catalog.models import lookup, models
+from foldline.interfaces.cli import cli
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["models", *arguments])
+
+
+def test_all_models_are_listed_with_the_day_they_were_read() -> None:
+    result = invoke()
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    for model in models():
+        if len(model.name) <= 20:  # longer ones may take two lines
+            [line] = [line for line in lines if line.split()[:1] == [model.name]]
+            assert line.rstrip().endswith(model.read_on.isoformat())
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_name_filters_by_what_it_contains() -> None:
+    report = json.loads(invoke("SONNET", "--json").stdout)
+    assert report
+    assert {model["name"] for model in report} == {model.name for model in models() if "sonnet" in model.name}
+    assert report[0]["cache"]["read_ratio"] < 1
+    assert isinstance(report[0]["read_on"], str)
+
+
+def test_what_would_be_taken_for_an_unknown_name_is_said() -> None:
+    result = invoke("claude-of-tomorrow", "--json")
+    assert result.exit_code == 0
+    [model] = json.loads(result.stdout)
+    assert (model["known"], model["window_tokens"]) == (False, lookup("claude-of-tomorrow").window_tokens)
+    assert "is not in the catalogue" in result.stderr
+
+
+def test_a_name_with_a_prefix_finds_its_model() -> None:
+    known = models()[0].name
+    result = invoke(f"openrouter/vendor/{known}", "--json")
+    assert json.loads(result.stdout)[0]["name"] == known
+    assert "stands for" in result.stderr
