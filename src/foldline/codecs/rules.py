@@ -14,7 +14,7 @@ from foldline.codecs.blocks import mend_content
 from foldline.codecs.encoding import is_json, sendable
 from foldline.codecs.openai_chat import ROLES as CHAT_ROLES
 from foldline.codecs.openai_chat import says_nothing
-from foldline.codecs.openai_responses import CALL_FIELDS, call_id_in
+from foldline.codecs.openai_responses import CALL_FIELDS
 from foldline.codecs.openai_responses import ROLES as RESPONSES_ROLES
 from foldline.codecs.outputs import OUTPUT, is_output
 from foldline.codecs.rulebook import RULES, Findings, Rule
@@ -342,7 +342,7 @@ def _check_output_item(found: Findings, index: int, item: Wire, calls: Mapping[s
     kind = item["type"]
     call_id = item.get("call_id")
     if call_id is None and kind == "local_shell_call_output":
-        call_id = call_id_in(item, kind)
+        call_id = item.get("id")
     if not isinstance(call_id, str) or not call_id:
         found.add(index, "call-shape", "an output without call_id")
         return
