@@ -48,8 +48,8 @@ contract: .venv ## the black-box contract, where there is one, on the built whee
 fuzz: .venv ## the property tests with 100,000 examples each
 	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz -m hypothesis
 
-bench: .venv ## milliseconds per turn on long sessions
-	$(BIN)/python tools/bench_turns.py
+bench: .venv ## milliseconds per turn on long sessions, and the time of the import
+	$(BIN)/python -m foldline.bench --policy $(POLICIES)
 
 format: .venv ## put the code into the house form
 	$(BIN)/ruff check --fix .
