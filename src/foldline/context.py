@@ -266,7 +266,7 @@ class Context:
         """The originals behind a fold, as the JSON they came in as, from the archive. Raises KeyError."""
         if fold.archive is None:
             raise KeyError("this fold has no archive key")
-        if self._engine.view.is_form(fold):
+        if fold.form:
             return (self._engine.archive.get(fold.archive),)
         return tuple(unbundle(self._engine.archive, fold.archive))
 

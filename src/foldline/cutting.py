@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from foldline.names import ALARM, names
@@ -85,6 +86,9 @@ class _Line:
     score: float = 0.0
 
 
+WANTED, MOST = 3, 9
+"""A name used once by the user or the agent is worth this much more than another, each further use as much, up to MOST."""
+
 _WIDE = 400
 """Longer lines are looked at in pieces of this size: one line of JSON may hold a whole result."""
 
@@ -106,11 +110,20 @@ def _lines(text: str) -> list[str]:
     return out
 
 
-def extract(text: str, limit: int, counter: Counter, wanted: Collection[str] = (), *, edge: float = 0.5) -> str:
+def extract(
+    text: str,
+    limit: int,
+    counter: Counter,
+    wanted: Mapping[str, int] = MappingProxyType({}),
+    *,
+    edge: float = 0.5,
+    seen: Collection[str] = (),
+) -> str:
     """Lines of a text worth about `limit` tokens: its beginning and end, and the lines between that bring most names.
 
-    `edge` is the share for beginning and end. Lines keep their order; "…" stands for each gap. A name in `wanted` (used
-    by the user or the agent) counts four times; a line that says what went wrong counts as such a name. O(size).
+    `edge` is the share for beginning and end. Lines keep their order; "…" stands for each gap. A name counts
+    more the more often the user or the agent used it (`wanted`); a line that says what went wrong counts as such a name. Names in `seen`
+    are shown elsewhere already. O(size).
     """
     if counter.text(text) <= limit:
         return text
@@ -121,23 +134,30 @@ def extract(text: str, limit: int, counter: Counter, wanted: Collection[str] = (
     picked = _edges(lines, room * edge)
     spent = sum(line.tokens for line in picked.values())
     middle = [line for line in lines if line.number not in picked and line.text.strip()]
-    seen: set[str] = set()
+    shown = set(seen)
     for line in picked.values():
-        seen |= names(line.text)
+        shown |= names(line.text)
     for line in middle:
-        line.names = names(line.text)
-        worth = sum(4 if name in wanted else 1 for name in line.names) + (4 if ALARM.search(line.text) else 0)
+        line.names = names(line.text).difference(seen)
+        worth = sum(1 + min(WANTED * wanted.get(name, 0), MOST) for name in line.names) + (
+            4 if ALARM.search(line.text) else 0
+        )
         line.score = worth / (line.tokens + 2)
+    again: list[_Line] = []
     for line in sorted(middle, key=lambda x: (-x.score, x.number)):
         if spent + line.tokens + 2 > room or line.score <= 0:
             continue
-        if line.names and line.names <= seen:
+        if line.names <= shown:
+            again.append(line)
             continue
-        seen |= line.names
+        shown |= line.names
         picked[line.number] = line
         spent += line.tokens + (0 if line.number - 1 in picked else 2)
+    for line in again:
+        if spent + line.tokens + 2 <= room:
+            picked[line.number] = line
+            spent += line.tokens + (0 if line.number - 1 in picked else 2)
     order = sorted(picked)
-
     text_now = _joined([picked[number] for number in order], len(lines))
     if counter.text(text_now) <= limit:
         return text_now

@@ -97,19 +97,22 @@ class Engine:
         return entry
 
     def fork(self, keep: int) -> None:
-        """Leave the branch after its first `keep` messages; folds across the divergence are taken back. O(log)."""
+        """Leave the branch after its first `keep` messages; folds that do not hold on what is left are taken back. O(log)."""
         left = self.path_seqs[keep]
-        for fold in sorted(self.folds.values(), key=lambda fold: -fold.id):
-            if fold.stop > left:
-                self.log.append(Unfold(fold.id))
-                self.news.append(Unfold(fold.id))
-                del self.folds[fold.id]
-        self.batches = [kept for batch in self.batches if (kept := [fold for fold in batch if fold in self.folds])]
-        self.log.append(Branch(left, self.next_seq))
-        self._rebuild(self.path_seqs[:keep], left)
+        kept = sorted((fold for fold in self.folds.values() if fold.stop <= left), key=lambda fold: fold.id)
+        held = self._rebuild(self.path_seqs[:keep], kept)
+        lost = [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in held]
+        for event in lost:
+            del self.folds[event.fold]
+        self.batches = [rest for batch in self.batches if (rest := [fold for fold in batch if fold in self.folds])]
+        self.log += [*lost, Branch(left, self.next_seq)]
+        self.news += lost
+        self.view.leave(left, self.next_seq)
         self.fresh = min(self.fresh, left)
+        self.meter.folded()
 
-    def _rebuild(self, seqs: Sequence[Seq], left: Seq) -> None:
+    def _rebuild(self, seqs: Sequence[Seq], folds: Sequence[Fold]) -> set[int]:
+        """The view anew from the first messages of the path and the folds that hold there; returns the ids of these."""
         old, view = self.view, self.view.empty()
         self.view, self.pairing = view, Pairing(self.codec)
         del self.path[len(seqs) :]
@@ -117,19 +120,26 @@ class Engine:
         for seq in seqs:
             entry = old.entries[seq]
             clean = self.codec.sanitize(self.codec.read(entry.recorded)).message
-            placed = self.pairing.take(
-                seq, entry.message if clean is None or not entry.message.agent_visible else _flags(clean, entry)
-            )
-            view.append(replace(entry, message=placed.message, group=placed.group), placed.joins, self.pairing.waits)
+            visible = clean is not None and entry.message.agent_visible
+            placed = self.pairing.take(seq, _flags(clean, entry) if clean and visible else entry.message)
+            again = replace(entry, message=placed.message, group=placed.group)
+            view.append(again, placed.joins, self.pairing.waits)
         for event in self.log:
             if isinstance(event, Pin) and event.seq in view.entries:
                 view.pin(event.seq, event.pinned)
-        for fold in sorted(self.folds.values(), key=lambda fold: fold.id):
-            view.commit(fold)
+        held: set[int] = set()
+        for fold in folds:
+            try:
+                view.commit(fold)
+            except (
+                FoldRefused
+            ) as refused:  # it folded what is now the newest user message, or needed a fold that is gone
+                self.tell(FoldFailed(fold.reducer, f"left with its branch: {refused.reason}", fold.start, fold.stop))
+                continue
+            held.add(fold.id)
             self._close(fold)
         view.entries |= {seq: entry for seq, entry in old.entries.items() if seq not in view.entries}
-        view.leave(left, self.next_seq)
-        self.meter.folded()
+        return held
 
     # --- folding -----------------------------------------------------------------------------------------------------
 
@@ -329,7 +339,7 @@ class Engine:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _close(self, fold: Fold) -> None:
-        if not self.view.is_form(fold):
+        if not fold.form:
             self.pairing.close(fold.start, fold.stop)
 
     def _archived(self, fold: Fold, form: bool) -> str:

@@ -138,15 +138,17 @@ def _presets() -> dict[str, Policy]:
         Policy(
             name="balanced",
             about="large results shortened on arrival; folds in batches that land well below the trigger (default)",
-            guard=(ShortenNew(),),
-            reducers=(OldImages(), Dedupe(), ShortenOld(), Summarize(), Digest()),
+            trigger=Trigger(fraction=0.95),
+            landing=0.65,
+            guard=(ShortenNew(share=0.12, least_tokens=200),),
+            reducers=(OldImages(), Dedupe(), ShortenOld(keep=0.2), Summarize(keep=0.3), Digest(keep=0.3, share=0.7)),
         ),
         Policy(
             name="cost",
             about="smaller requests: results shortened harder, folds land lower",
             trigger=Trigger(fraction=0.70),
             landing=0.40,
-            guard=(ShortenNew(share=1 / 40),),
+            guard=(ShortenNew(share=0.08, fill=0.7, least_tokens=160),),
             reducers=(OldImages(), Dedupe(), ShortenOld(keep=0.3, share=0.2), Summarize(keep=0.3), Digest(keep=0.3)),
         ),
         Policy(
@@ -154,7 +156,7 @@ def _presets() -> dict[str, Policy]:
             about="as much as fits stays whole: results shortened late, folds land high",
             trigger=Trigger(fraction=0.95),
             landing=0.80,
-            guard=(ShortenNew(share=1 / 8, most_tokens=20_000),),
+            guard=(ShortenNew(share=0.25, most_tokens=20_000),),
             reducers=(
                 OldImages(keep=2),
                 Dedupe(),
@@ -166,8 +168,10 @@ def _presets() -> dict[str, Policy]:
         Policy(
             name="economical",
             about="folds when keeping has cost as much as folding would, at the provider's cache prices",
-            guard=(ShortenNew(),),
-            reducers=(OldImages(), Dedupe(), ShortenOld(), Summarize(), Digest()),
+            trigger=Trigger(fraction=0.95),
+            landing=0.50,
+            guard=(ShortenNew(share=0.12, least_tokens=200),),
+            reducers=(OldImages(), Dedupe(), ShortenOld(keep=0.2), Summarize(keep=0.3), Digest(keep=0.3, share=0.7)),
             economical=True,
         ),
     ]

@@ -39,7 +39,8 @@ class Fold:
     """A recorded decision: entries [start, stop) are shown as `shown` from here on.
 
     `tokens` is the size of `shown`, `before_tokens` the size of what it replaced. `archive` is the key under which the
-    original can be read. `id` is given when the fold is committed; a proposal has -1.
+    original can be read. When it is committed it gets its `id` (a proposal has -1) and `form`: whether it shows one entry
+    in another form of the same message, inside its group, and does not stand for whole groups.
     """
 
     start: Seq
@@ -51,6 +52,7 @@ class Fold:
     before_tokens: int = 0
     archive: str | None = None
     id: int = -1
+    form: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ of the same objects.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter as Counts
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from foldline.errors import FoldRefused
 from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
 from foldline.names import names
-from foldline.pairing import arrange
+from foldline.pairing import arrange, is_reasoning
 from foldline.tiles import Span, Unit, entries_of, own_words, reasons, speaks
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
@@ -54,14 +55,16 @@ class View:
         self.weighed = weighed
         self.where = where
         """Where the archive keeps an object, from its key."""
-        self.spoken: set[str] = set()
-        """Names that the user or the agent used: what is asked for again is most often among them."""
+        self.spoken: Counts[str] = Counts()
+        """How often the user or the agent used a name: what is asked for again is most often among them."""
         self.units: list[Unit] = []
         self.entries: dict[Seq, Entry] = {}
         self.newest_user: Seq | None = None
         self.asked = False
         """Set while a compaction that was asked for runs: it may fold a newest user message that is answered."""
         self._folded_users: set[Seq | None] = set()
+        self._prior: dict[int, Fold] = {}
+        """The form of an entry that a later form stands over, by the id of the later one."""
         self.inner_tokens = 0
         self.size_bytes = 0
         """Bytes of the messages as JSON; 0 unless the view is `weighed`."""
@@ -288,13 +291,13 @@ class View:
             self._replace(at, at, [block])
         block.entries.append(entry)
         block.stop = entry.seq + 1
-        block.waiting = waits(block.start)
+        block.waiting = waits(block.start) or (self.codec.itemised and is_reasoning(entry.message))
         if speaks(entry.message):
             self.newest_user = entry.seq
         if entry.message.role != "tool":
-            self.spoken |= names(entry.message.text)
+            self.spoken.update(names(entry.message.text))
             for call in entry.message.calls:
-                self.spoken |= names(call.arguments)
+                self.spoken.update(names(call.arguments))
         self._refresh(at)
 
     def leave(self, start: Seq, stop: Seq) -> None:
@@ -361,6 +364,8 @@ class View:
                 self._refresh(at)
         elif (form := unit.forms.get(fold.start)) is not None and form.id == fold.id:
             del unit.forms[fold.start]
+            if fold.id in self._prior:
+                unit.forms[fold.start] = self._prior.pop(fold.id)
             self._refresh(index)
         else:
             raise FoldRefused("another fold stands over it", start=fold.start, stop=fold.stop)
@@ -415,7 +420,9 @@ class View:
             refused = "newest user message"
         if refused:
             raise FoldRefused(f"it covers what must stay ({refused})", start=fold.start, stop=fold.stop)
-        fold = self._shrinking(fold, unit.form_tokens(entry))
+        fold = replace(self._shrinking(fold, unit.form_tokens(entry)), form=True)
+        if entry.seq in unit.forms:
+            self._prior[fold.id] = unit.forms[entry.seq]
         unit.forms[entry.seq] = fold
         self._refresh(index)
         return fold

@@ -229,30 +229,42 @@ class TurnShare:
 
 @dataclass(frozen=True, slots=True)
 class ShortenNew:
-    """Shortens fresh results over a share of the input limit to their beginning, end and the lines that bring names.
+    """Shortens large fresh results to their beginning, end and the lines that bring names.
 
     Shortening on arrival is the cheapest reduction there is: the text has not been sent yet, so no cached prefix breaks.
-    The whole result stays readable in the archive. `share` of the limit, at least `least_tokens`.
+    The whole result stays readable in the archive. A result may take `share` of the room that is left below `fill` of
+    the input limit, so that an empty window takes more than a full one; at least `least_tokens`, at most `most_tokens`.
     """
 
-    share: float = 1 / 24
+    share: float = 0.08
+    fill: float = 0.85
     least_tokens: int = 256
     most_tokens: int = 8_000
     exempt: frozenset[str] = frozenset({"spawn_agent", "recall"})
     name: str = "truncate"
 
-    def limit_tokens(self, need: Need) -> int:
-        """Size up to which a result stays whole."""
-        return min(self.most_tokens, max(self.least_tokens, int(self.share * need.limit_tokens)))
+    def limit_tokens(self, need: Need, used_tokens: int) -> int:
+        """Size up to which a result stays whole when the view holds `used_tokens` without it."""
+        room = self.fill * need.limit_tokens - used_tokens
+        return min(self.most_tokens, max(self.least_tokens, int(self.share * room)))
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per fresh result over the limit."""
-        limit = self.limit_tokens(need)
+        """One fold per fresh result over its limit; each result leaves less room to the next."""
+        used = view.estimated_tokens - fresh_tokens(view, need)
 
         def cut(text: str, tool: str) -> str:
-            return text if tool in self.exempt else shorten(text, limit, view)
+            nonlocal used
+            out = text if tool in self.exempt else shorten(text, self.limit_tokens(need, used), view)
+            used += view.counter.text(out)
+            return out
 
         return each_fresh(view, need, self.name, cut)
+
+
+def fresh_tokens(view: View, need: Need) -> int:
+    """Size of the results that have just come in."""
+    first = view.index(need.fresh) if need.fresh else 0
+    return sum(entry.tokens for _, _, entry in result_entries(view, first) if entry.seq >= need.fresh)
 
 
 def shorten(text: str, limit_tokens: int, view: View, *, edge: float = 0.5) -> str:
