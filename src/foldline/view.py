@@ -8,13 +8,13 @@ of the same objects.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter as Counts
 from collections.abc import Callable
 from dataclasses import replace
 
 from foldline.codecs.base import Codec
 from foldline.errors import FoldRefused
+from foldline.ledger import Ledger
 from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
 from foldline.names import names
@@ -65,16 +65,7 @@ class View:
         self._folded_users: set[Seq | None] = set()
         self._prior: dict[int, Fold] = {}
         """The form of an entry that a later form stands over, by the id of the later one."""
-        self.inner_tokens = 0
-        self.size_bytes = 0
-        """Bytes of the messages as JSON; 0 unless the view is `weighed`."""
-        self.message_count = 0
-        self._starts: list[Seq] = []
-        self._sums: list[int] = [0]
-        self._offsets: list[int] = [0]
-        self._wires: list[Wire] = []
-        self._repaired: dict[Seq, tuple[Repair, ...]] = {}
-        self._dirty = 0
+        self._ledger = Ledger(codec.write)
         self._lead = codec.note(LEAD)
         self.lead_tokens = message_tokens(self._lead, counter)
 
@@ -88,7 +79,7 @@ class View:
     @property
     def estimated_tokens(self) -> int:
         """Size of the whole request by our own count: the sum of its parts. O(1)."""
-        return self.base_tokens + self.inner_tokens + (self.lead_tokens if self.leads else 0)
+        return self.base_tokens + self._ledger.tokens + (self.lead_tokens if self.leads else 0)
 
     @property
     def leads(self) -> bool:
@@ -111,31 +102,27 @@ class View:
     @property
     def repairs(self) -> tuple[Repair, ...]:
         """Every repair in effect, in order of the log. O(repairs)."""
-        found = [repair for start in sorted(self._repaired) for repair in self._repaired[start]]
+        found = self._ledger.repairs()
         if self.leads and not any(unit.fold for unit in self.units[:1]):
             found.insert(0, Repair(0, "user-first", "a first user message was supplied"))
         return tuple(found)
 
     def wires(self) -> tuple[list[Wire], int]:
         """The JSON messages to send, and how many leading ones are as at the last call. O(what changed) + one copy."""
-        if self._dirty >= len(self.units) and len(self._offsets) == len(self.units) + 1:
-            stable = len(self._wires)
-        else:
-            keep = self._offsets[self._dirty]
-            fresh: list[Wire] = []
-            self._sync_sums()
-            for unit in self.units[self._dirty :]:
-                fresh += [self.codec.write(message) for message in unit.messages]
-                self._offsets.append(keep + len(fresh))
-            same = 0
-            for old, new in zip(self._wires[keep:], fresh, strict=False):
-                if old is not new and old != new:
-                    break
-                same += 1
-            self._wires[keep:] = fresh
-            stable = keep + same
-            self._dirty = len(self.units)
-        return ([self.codec.write(self._lead), *self._wires], stable + 1) if self.leads else (list(self._wires), stable)
+        wires, stable = self._ledger.wires(self.units)
+        if self.leads:
+            return [self.codec.write(self._lead), *wires], stable + 1
+        return list(wires), stable
+
+    @property
+    def message_count(self) -> int:
+        """Messages that are sent. O(1)."""
+        return self._ledger.messages
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the messages as JSON; 0 unless the view is `weighed`. O(1)."""
+        return self._ledger.size_bytes
 
     @property
     def turn_count(self) -> int:
@@ -149,7 +136,7 @@ class View:
 
     def index(self, seq: Seq) -> int:
         """Number of the unit that covers entry `seq`. O(log units)."""
-        return bisect_right(self._starts, seq) - 1
+        return self._ledger.index(seq)
 
     def count(self, message: Message) -> int:
         """Tokens of a message as this view counts them."""
@@ -157,21 +144,11 @@ class View:
 
     def between(self, first: int, last: int) -> int:
         """Tokens of units [first, last). O(log units) between folds."""
-        self._sync_sums()
-        return self._sums[last] - self._sums[first]
+        return self._ledger.between(self.units, first, last)
 
     def tail(self, tokens: int) -> int:
         """First unit of the longest tail that holds at most `tokens`. O(log units) between folds."""
-        self._sync_sums()
-        floor = self._sums[-1] - tokens
-        low, high = 0, len(self.units)
-        while low < high:
-            middle = (low + high) // 2
-            if self._sums[middle] < floor:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return self._ledger.tail(self.units, tokens)
 
     # --- legality ----------------------------------------------------------------------------------------------------
 
@@ -436,26 +413,16 @@ class View:
 
     def _replace(self, first: int, last: int, units: list[Unit]) -> None:
         for unit in self.units[first:last]:
-            self._account(unit, -1)
+            self._ledger.account(unit, -1)
         for unit in units:
-            self._account(unit, 1)
+            self._ledger.account(unit, 1)
         self.units[first:last] = units
-        self._starts[first:last] = [unit.start for unit in units]
-        self._touch(first)
-
-    def _touch(self, index: int) -> None:
-        self._dirty = min(self._dirty, index)
-        del self._sums[index + 1 :]
-        del self._offsets[index + 1 :]
-
-    def _sync_sums(self) -> None:
-        for unit in self.units[len(self._sums) - 1 :]:
-            self._sums.append(self._sums[-1] + unit.tokens)
+        self._ledger.replace(first, last, units)
 
     def _refresh(self, index: int) -> None:
         """Render one unit again."""
         unit = self.units[index]
-        self._account(unit, -1)
+        self._ledger.account(unit, -1)
         if unit.fold is not None:
             unit.messages, unit.repairs = unit.fold.shown, ()
             unit.weights = tuple(map(self.count, unit.messages)) if len(unit.messages) > 1 else (unit.fold.tokens,)
@@ -468,15 +435,5 @@ class View:
             unit.weights = tuple(known.get(id(m)) or self.count(m) for m in unit.messages)
         unit.tokens = sum(unit.weights)
         unit.size_bytes = sum(wire_bytes(self.codec.write(m)) for m in unit.messages) if self.weighed else 0
-        self._account(unit, 1)
-        self._touch(index)
-
-    def _account(self, unit: Unit, sign: int) -> None:
-        """Add a unit to the running figures, or take it away."""
-        self.inner_tokens += sign * unit.tokens
-        self.size_bytes += sign * unit.size_bytes
-        self.message_count += sign * len(unit.messages)
-        if unit.repairs and sign > 0:
-            self._repaired[unit.start] = unit.repairs
-        else:
-            self._repaired.pop(unit.start, None)
+        self._ledger.account(unit, 1)
+        self._ledger.touch(index)

@@ -1,0 +1,90 @@
+"""The running figures of a view, and the rendered messages that stay as they are between folds."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+
+from foldline.messages import Message, Wire
+from foldline.tiles import Unit
+from foldline.transcript import Repair, Seq
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Sums over the units of a view. Changing a unit costs O(1); what follows it is summed again when it is asked for."""
+
+    def __init__(self, write: Callable[[Message], Wire]) -> None:
+        self.tokens = 0
+        self.size_bytes = 0
+        self.messages = 0
+        self._write = write
+        self._repaired: dict[Seq, tuple[Repair, ...]] = {}
+        self._starts: list[Seq] = []
+        self._sums: list[int] = [0]
+        self._offsets: list[int] = [0]
+        self._wires: list[Wire] = []
+        self._dirty = 0
+        """The first unit whose messages may differ from `_wires`."""
+
+    def account(self, unit: Unit, sign: int) -> None:
+        """Add a unit to the figures (1), or take it away (-1)."""
+        self.tokens += sign * unit.tokens
+        self.size_bytes += sign * unit.size_bytes
+        self.messages += sign * len(unit.messages)
+        if unit.repairs and sign > 0:
+            self._repaired[unit.start] = unit.repairs
+        else:
+            self._repaired.pop(unit.start, None)
+
+    def replace(self, first: int, last: int, units: Sequence[Unit]) -> None:
+        """Note that `units` stand where units [first, last) stood."""
+        self._starts[first:last] = [unit.start for unit in units]
+        self.touch(first)
+
+    def touch(self, index: int) -> None:
+        """Note that a unit has changed."""
+        self._dirty = min(self._dirty, index)
+        del self._sums[index + 1 :]
+        del self._offsets[index + 1 :]
+
+    def index(self, seq: Seq) -> int:
+        """Number of the unit that covers an entry; -1 before the first. O(log units)."""
+        return bisect_right(self._starts, seq) - 1
+
+    def repairs(self) -> list[Repair]:
+        """Every repair in effect, in order of the log. O(repairs)."""
+        return [repair for start in sorted(self._repaired) for repair in self._repaired[start]]
+
+    def between(self, units: Sequence[Unit], first: int, last: int) -> int:
+        """Tokens of units [first, last). O(1) between folds."""
+        self._sum(units)
+        return self._sums[last] - self._sums[first]
+
+    def tail(self, units: Sequence[Unit], tokens: int) -> int:
+        """First unit of the longest tail that holds at most `tokens`. O(log units) between folds."""
+        self._sum(units)
+        return bisect_left(self._sums, self._sums[-1] - tokens)
+
+    def wires(self, units: Sequence[Unit]) -> tuple[list[Wire], int]:
+        """The JSON of all messages (not to be changed), and how many leading ones are as at the last call. O(changed)."""
+        if self._dirty >= len(units) and len(self._offsets) == len(units) + 1:
+            return self._wires, len(self._wires)
+        keep = self._offsets[self._dirty]
+        fresh: list[Wire] = []
+        for unit in units[self._dirty :]:
+            fresh += map(self._write, unit.messages)
+            self._offsets.append(keep + len(fresh))
+        same = 0
+        for old, new in zip(self._wires[keep:], fresh, strict=False):
+            if old is not new and old != new:
+                break
+            same += 1
+        self._wires[keep:] = fresh
+        self._dirty = len(units)
+        return self._wires, keep + same
+
+    def _sum(self, units: Sequence[Unit]) -> None:
+        for unit in units[len(self._sums) - 1 :]:
+            self._sums.append(self._sums[-1] + unit.tokens)
