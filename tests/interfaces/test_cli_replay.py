@@ -144,3 +144,10 @@ def test_a_codex_session_is_replayed(tmp_path: Path) -> None:
     [session] = report["sessions"]
     assert (session["dialect"], session["requests"]) == ("openai-responses", 30)
     assert [(row["invalid"], row["over_budget"] > 0) for row in report["policies"]] == [(0, True), (0, False)]
+
+
+def test_exact_counts_size_the_requests() -> None:
+    pytest.importorskip("toktok")
+    report = json.loads(invoke(SHORT, "--json", "--exact", "--window", "3000").stdout)
+    assert report["counter"] != "estimate"
+    assert [(row["over_budget"] > 0, row["invalid"]) for row in report["policies"]] == [(True, 0), (False, 0)]

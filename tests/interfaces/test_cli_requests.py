@@ -169,3 +169,11 @@ def test_a_session_of_claude_code_can_be_fitted(tmp_path: Path) -> None:
     record = {"type": "user", "uuid": "1", "message": {"role": "user", "content": "hi"}}
     fitted = json.loads(invoke("fit", saved(tmp_path, record, "s.jsonl"), "--max-tokens", "4000").stdout)
     assert fitted == [{"role": "user", "content": "hi"}]
+
+
+def test_exact_counts_come_from_a_vocabulary(tmp_path: Path) -> None:
+    pytest.importorskip("toktok")
+    report = json.loads(invoke("count", "--json", "--exact", "--model", "gpt-4o", saved(tmp_path, loop(5))).stdout)
+    assert report["counter"] != "estimate"
+    fitted = invoke("fit", "--exact", "--json", saved(tmp_path, loop(40)), "--max-tokens", "4000")
+    assert json.loads(fitted.stdout)["tokens"] <= 4_000

@@ -177,7 +177,7 @@ def _progress(
         total = sum(len(recording.replies) for recording in recordings) * len(policies)
         task = bar.add_task("replaying", total=total)
         yield (
-            lambda number: bar.update(task, description=f"{number + 1}/{len(recordings)}"),
+            lambda number: bar.update(task, description=f"session {number + 1}/{len(recordings)}"),
             lambda _turn: bar.advance(task),
         )
 

@@ -38,7 +38,7 @@ def counter_for(exact: bool, model: str | None) -> Counter:
     """The counter that was asked for. Raises MissingExtra, which is the install line."""
     if not exact:
         return ESTIMATE
-    from foldline.exact import exact_counter
+    from foldline.providers.exact import exact_counter
 
     return exact_counter(model)
 

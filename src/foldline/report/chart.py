@@ -1,7 +1,8 @@
 """Context size over the requests of a session, as inline SVG: one small chart per policy, all at one scale.
 
 Drawn with three marks that differ in form as well as in colour: a thin line for what was recorded, a thick one for what
-was sent, triangles for folds; a dashed line is the limit. The colours (style.py) are told apart with any colour vision.
+was sent, triangles or ticks for folds; a dashed line is the limit. The colours (style.py) are told apart with any
+colour vision.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _HEADROOM: Final = 1.35
 """The scale ends so much above the limit: what grows beyond leaves the chart, else the limit would be at its foot."""
 
 _NAMED_FOLDS: Final = 4
+
+_CROWDED: Final = 60
+"""Requests with folds from which on triangles would hide the line."""
 
 
 def chart(replay: Replay, *, identifier: str) -> str:
@@ -124,15 +128,20 @@ class _Plot:
             yield self._line("sent", run)
 
     def folds(self) -> Iterable[str]:
-        """A triangle at each request that folds came before; what they were is said when it is pointed at."""
-        for turn in self._replay.turns:
-            if turn.folds:
-                x, y = self._x(turn.index), self._y(min(turn.tokens, self._top_tokens))
-                yield (
-                    f'<g class="fold"><title>{escaped(_fold_title(turn))}</title>'
-                    f'<circle cx="{x:.1f}" cy="{y - 5:.1f}" r="8"/>'
-                    f'<path d="M{x:.1f} {y - 1.5:.1f}l-3.2 -6h6.4z"/></g>'
-                )
+        """A triangle at each request that folds came before, or a tick at the foot where they stand too close.
+
+        What they were is said when it is pointed at.
+        """
+        folding = [turn for turn in self._replay.turns if turn.folds]
+        crowded = len(folding) > _CROWDED
+        for turn in folding:
+            x, y = self._x(turn.index), self._y(min(turn.tokens, self._top_tokens))
+            mark = (
+                f'<path d="M{x - 0.75:.1f} {_BOTTOM}v-7h1.5v7z"/>'
+                if crowded
+                else f'<circle cx="{x:.1f}" cy="{y - 5:.1f}" r="8"/><path d="M{x:.1f} {y - 1.5:.1f}l-3.2 -6h6.4z"/>'
+            )
+            yield f'<g class="fold"><title>{escaped(_fold_title(turn))}</title>{mark}</g>'
 
     def refused(self) -> Iterable[str]:
         """A cross at each request that was not made, with the parts that were too large."""

@@ -137,7 +137,10 @@ def _legend() -> str:
         ('<polyline class="sent" points="0,6 28,6"/>', "sent"),
         ('<polyline class="recorded" points="0,6 28,6"/>', "recorded: what no management would send"),
         ('<line class="limit" x1="0" y1="6" x2="28" y2="6"/>', "limit"),
-        ('<g class="fold"><path d="M14 11l-4 -8h8z"/></g>', "folds (point at one to read why)"),
+        (
+            '<g class="fold"><path d="M14 11l-4 -8h8z"/></g>',
+            "folds, or a tick at the foot where they crowd (point at one to read why)",
+        ),
         ('<g class="refused"><path d="M11 3l6 6m0 -6l-6 6"/></g>', "does not fit, not sent"),
     )
     items = "".join(f"<li>{sample.format(drawing)}{words}</li>" for drawing, words in key)
@@ -185,8 +188,8 @@ def _fold_list(replay: Replay) -> str:
         f'<tr><td>{request}</td><td class="text">{escaped(words)}</td></tr>' for request, words in texts[:_LISTED_FOLDS]
     )
     more = len(texts) - _LISTED_FOLDS
-    rest = f"<p class=faint>and {plural(more, 'more fold')}</p>" if more > 0 else ""
-    head = '<thead><tr><th scope="col">before request</th><th scope="col">fold</th></tr></thead>'
+    rest = f'<p class="faint">and {plural(more, "more fold")}</p>' if more > 0 else ""
+    head = '<thead><tr><th scope="col">before request</th><th scope="col" class="text">fold</th></tr></thead>'
     label = f"Folds of {escaped(replay.policy)}"
     return (
         f"<details><summary>{label} ({len(texts):,})</summary>"

@@ -25,7 +25,7 @@ table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tab
 caption { text-align: start; padding-bottom: .25rem; }
 th, td { padding: .25rem .55rem; text-align: end; white-space: nowrap; border-bottom: 1px solid var(--rule); }
 thead th { vertical-align: bottom; font-weight: 600; white-space: normal; line-height: 1.2; }
-th:first-child, td.text { text-align: start; }
+th:first-child, th.text, td.text { text-align: start; }
 td.text { white-space: normal; min-width: 12rem; overflow-wrap: anywhere; }
 tbody th { font-weight: 600; position: sticky; inset-inline-start: 0; background: var(--paper); }
 td.bar { background: linear-gradient(var(--bar), var(--bar)) no-repeat 0 50% / calc(var(--share) * 100%) 70%; }
@@ -49,6 +49,8 @@ circle.sent { fill: var(--sent); }
 .key { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; list-style: none; padding: 0; margin: .5rem 0 1rem;
   font-size: .875rem; }
 .key svg { display: inline-block; width: 1.75rem; height: .75rem; margin-inline-end: .4rem; vertical-align: baseline; }
+details .scroll { max-height: 20rem; overflow-y: auto; }
+details td { vertical-align: top; }
 details { font-size: .875rem; margin: .25rem 0; }
 summary { cursor: pointer; color: var(--faint); }
 dt { font-weight: 600; } dd { margin: 0 0 .4rem; max-width: 45rem; }
