@@ -73,6 +73,11 @@ def bundle(children: Sequence[tuple[str, bool]]) -> bytes:
 def unbundle(archive: Archive, key: str) -> list[bytes]:
     """The originals in the bundle under a key, in order, bundles within bundles opened. Raises KeyError."""
     out: list[bytes] = []
-    for child, inner in json.loads(archive.get(key)):
-        out += unbundle(archive, child) if inner else [archive.get(child)]
+    waiting = [(key, True)]
+    while waiting:  # not recursive: bundles may be nested as deep as a session is long
+        child, inner = waiting.pop()
+        if inner:
+            waiting += [(below, bool(flag)) for below, flag in reversed(json.loads(archive.get(child)))]
+        else:
+            out.append(archive.get(child))
     return out

@@ -292,8 +292,8 @@ class Context:
             engine.commit(event)
             engine.view.asked = False
         elif isinstance(event, Unfold):
-            engine.view.unfold(engine.folds.pop(event.fold))
-            engine.log.append(event)
+            if event.fold in engine.folds:  # a fork takes its folds back by itself
+                engine.take_back([event.fold])
         elif isinstance(event, Pin):
             self.pin(event.seq, pinned=event.pinned)
         elif isinstance(event, Branch):

@@ -59,6 +59,8 @@ class Engine:
     news: list[Fold | Unfold] = field(default_factory=list)
     moved_system: list[Message] = field(default_factory=list)
     fresh: Seq = 0
+    settled: Seq = -1
+    """Entries up to here have been looked at: preparing twice is the same need, and folds nothing more."""
     next_seq: Seq = 0
     next_fold: int = 0
     taken_tokens: int = 0
@@ -99,47 +101,67 @@ class Engine:
     def fork(self, keep: int) -> None:
         """Leave the branch after its first `keep` messages; folds that do not hold on what is left are taken back. O(log)."""
         left = self.path_seqs[keep]
-        kept = sorted((fold for fold in self.folds.values() if fold.stop <= left), key=lambda fold: fold.id)
-        held = self._rebuild(self.path_seqs[:keep], kept)
+        del self.path[keep:]
+        del self.path_seqs[keep:]
+        held = self._rebuild({fold.id for fold in self.folds.values() if fold.stop <= left})
+        while (hiding := self.view.hides_newest()) is not None:
+            held = self._rebuild(held - {hiding})
         lost = [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in held]
+        self._forget(lost)
+        self.log += [*lost, Branch(left, self.next_seq)]
+        self.news += lost
+        self.fresh = min(self.fresh, left)
+
+    def take_back(self, batch: Sequence[int]) -> tuple[Unfold, ...]:
+        """Undo folds, last first. O(log): what came in since may belong to groups that are shown again."""
+        lost = [Unfold(number) for number in reversed(batch)]
+        if lost:
+            self._rebuild(set(self.folds) - set(batch))
+            self._forget(lost)
+            self.log += lost
+            self.news += lost
+        return tuple(lost)
+
+    def _forget(self, lost: Sequence[Unfold]) -> None:
         for event in lost:
             del self.folds[event.fold]
         self.batches = [rest for batch in self.batches if (rest := [fold for fold in batch if fold in self.folds])]
-        self.log += [*lost, Branch(left, self.next_seq)]
-        self.news += lost
-        self.view.leave(left, self.next_seq)
-        self.fresh = min(self.fresh, left)
-        self.meter.folded()
 
-    def _rebuild(self, seqs: Sequence[Seq], folds: Sequence[Fold]) -> set[int]:
-        """The view anew from the first messages of the path and the folds that hold there; returns the ids of these."""
+    def _rebuild(self, folds: set[int]) -> set[int]:
+        """The view anew from the log: the messages of the path, and of the folds only those given. Those that held."""
         old, view = self.view, self.view.empty()
         self.view, self.pairing = view, Pairing(self.codec)
-        del self.path[len(seqs) :]
-        del self.path_seqs[len(seqs) :]
-        for seq in seqs:
-            entry = old.entries[seq]
-            clean = self.codec.sanitize(self.codec.read(entry.recorded)).message
-            visible = clean is not None and entry.message.agent_visible
-            placed = self.pairing.take(seq, _flags(clean, entry) if clean and visible else entry.message)
-            again = replace(entry, message=placed.message, group=placed.group)
-            view.append(again, placed.joins, self.pairing.waits)
+        path, held, at = set(self.path_seqs), set[int](), 0
         for event in self.log:
-            if isinstance(event, Pin) and event.seq in view.entries:
+            if isinstance(event, Entry) and event.seq in path:
+                if event.seq > at:
+                    view.leave(at, event.seq)
+                self._show_again(event)
+                at = event.seq + 1
+            elif isinstance(event, Pin) and event.seq in path:
                 view.pin(event.seq, event.pinned)
-        held: set[int] = set()
-        for fold in folds:
-            try:
-                view.commit(fold)
-            except (
-                FoldRefused
-            ) as refused:  # it folded what is now the newest user message, or needed a fold that is gone
-                self.tell(FoldFailed(fold.reducer, f"left with its branch: {refused.reason}", fold.start, fold.stop))
-                continue
-            held.add(fold.id)
-            self._close(fold)
+            elif isinstance(event, Fold) and event.id in folds:
+                view.asked = True
+                try:
+                    view.commit(event)
+                except FoldRefused as refused:
+                    self.tell(FoldFailed(event.reducer, f"no longer holds: {refused.reason}", event.start, event.stop))
+                else:
+                    held.add(event.id)
+                    self._close(event)
+                view.asked = False
+        if at < self.next_seq:
+            view.leave(at, self.next_seq)
         view.entries |= {seq: entry for seq, entry in old.entries.items() if seq not in view.entries}
+        self.meter.folded()
         return held
+
+    def _show_again(self, entry: Entry) -> None:
+        clean = self.codec.sanitize(self.codec.read(entry.recorded)).message
+        visible = clean is not None and entry.message.agent_visible
+        placed = self.pairing.take(entry.seq, _flags(clean, entry) if clean and visible else entry.message)
+        again = replace(entry, message=placed.message, group=placed.group)
+        self.view.append(again, placed.joins, self.pairing.waits)
 
     # --- folding -----------------------------------------------------------------------------------------------------
 
@@ -184,8 +206,9 @@ class Engine:
             if not self.fits():
                 raise self.no_fit(reason="folding is switched off (auto=False)")
             return
-        if self.trigger_at_limit and self.fits():
+        if self.fits() and (self.trigger_at_limit or self.settled == self.next_seq):
             return
+        self.settled = self.next_seq
         limit = self.limits.input_tokens
         yield from self.run(policy.guard, Pressure.SOFT, 0, False)
         self.fresh = self.next_seq
@@ -295,17 +318,6 @@ class Engine:
         self._close(made)
         self.meter.folded()
         return made
-
-    def take_back(self, batch: Sequence[int]) -> tuple[Unfold, ...]:
-        """Undo folds, last first."""
-        out: list[Unfold] = []
-        for number in reversed(batch):
-            self.view.unfold(self.folds.pop(number))
-            out.append(Unfold(number))
-        self.log += out
-        self.news += out
-        self.meter.folded()
-        return tuple(out)
 
     # --- limits ------------------------------------------------------------------------------------------------------
 

@@ -10,12 +10,14 @@ import re
 
 __all__ = ["ALARM", "names"]
 
+# Each kind begins only where a run of its characters begins, so that a run is looked at once: without that a line of
+# data (base64, minified code) costs the square of its length.
 _NAME = re.compile(
-    r"(?:[\w.~@-]*/)+[\w.@-]+"  # paths and URLs without their scheme
-    r"|[A-Za-z_]\w*(?:\.\w+)+"  # dotted names, file.ext
-    r"|[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)+"  # snake_case, kebab-case, ticket ids
-    r"|[a-z]+(?:[A-Z][a-z0-9]*)+|(?:[A-Z][a-z0-9]+){2,}"  # camelCase, ErrorNames
+    r"(?<![\w.~@/-])(?:[\w.~@-]*+/)+[\w.@-]+"  # paths and URLs without their scheme
+    r"|(?<!\w)[A-Za-z_]\w*+(?:\.\w++)+"  # dotted names, file.ext
+    r"|(?<![A-Za-z0-9])[A-Za-z0-9]++(?:[_-][A-Za-z0-9]++)+"  # snake_case, kebab-case, ticket ids
     r"|\b[0-9a-f]{7,40}\b|\b\d{4,}\b|\b[A-Z0-9]{6}\b"  # hashes, numbers, codes
+    r"|(?<![a-z])[a-z]++(?:[A-Z][a-z0-9]*+)+|(?:[A-Z][a-z0-9]++){2,}"  # camelCase, ErrorNames
     r"|[\u3040-\u30ff\u3400-\u9fff]{2,6}"  # words of scripts without blanks, roughly
 )
 _MOST = 20_000

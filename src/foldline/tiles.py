@@ -69,7 +69,15 @@ def speaks(message: Message) -> bool:
 def entries_of(unit: Unit) -> list[Entry]:
     if unit.fold is None:
         return unit.entries
-    return [entry for inner in unit.under for entry in entries_of(inner)]
+    out: list[Entry] = []
+    waiting = [*reversed(unit.under)]
+    while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
+        inner = waiting.pop()
+        if inner.fold is None:
+            out += inner.entries
+        else:
+            waiting += reversed(inner.under)
+    return out
 
 
 def reasons(message: Message) -> bool:

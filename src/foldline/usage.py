@@ -1,11 +1,13 @@
 """Usage as providers report it, in one form: the whole input with cached tokens counted once.
 
 OpenAI and its compatibles report cached tokens inside the input count; Anthropic beside it ("Prompt caching": total input
-= input_tokens + cache_read_input_tokens + cache_creation_input_tokens); Gemini inside.
+= input_tokens + cache_read_input_tokens + cache_creation_input_tokens); Gemini inside. A gateway may put Anthropic's cache
+fields into OpenAI's form (LiteLLM): `prompt_tokens` holds them already.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,9 +16,9 @@ from foldline.transcript import Usage
 
 __all__ = ["usage_of"]
 
-_INPUT = ("prompt_tokens", "input_tokens", "promptTokenCount", "prompt_eval_count")
-_OUTPUT = ("completion_tokens", "output_tokens", "candidatesTokenCount", "eval_count")
-_CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
+_INPUT = ("prompt_tokens", "input_tokens", "promptTokenCount", "prompt_token_count", "prompt_eval_count")
+_OUTPUT = ("completion_tokens", "output_tokens", "candidatesTokenCount", "candidates_token_count", "eval_count")
+_CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount", "cached_content_token_count")
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 
@@ -31,8 +33,9 @@ def usage_of(reported: object, request: int = 0) -> Usage:
     read, written = _number(fields, "cache_read_input_tokens"), _number(fields, "cache_creation_input_tokens")
     if read is not None or written is not None:
         cached, wrote = read or 0, written or 0
+        beside = 0 if fields.get("prompt_tokens") is not None else cached + wrote
         return Usage(
-            input_tokens=found + cached + wrote,
+            input_tokens=found + beside,
             output_tokens=_first(fields, _OUTPUT) or 0,
             cached_tokens=cached,
             written_tokens=wrote,
@@ -69,7 +72,7 @@ def _number(fields: Mapping[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise InvalidInput(f"must be a count of tokens, not {value!r}", place=f"usage.{name}")
     return int(value)
 

@@ -63,8 +63,6 @@ class View:
         self.asked = False
         """Set while a compaction that was asked for runs: it may fold a newest user message that is answered."""
         self._folded_users: set[Seq | None] = set()
-        self._prior: dict[int, Fold] = {}
-        """The form of an entry that a later form stands over, by the id of the later one."""
         self._ledger = Ledger(codec.write)
         self._lead = codec.note(LEAD)
         self.lead_tokens = message_tokens(self._lead, counter)
@@ -330,22 +328,12 @@ class View:
         new.meter = self.meter
         return new
 
-    def unfold(self, fold: Fold) -> None:
-        """Take a fold back; raises FoldRefused when a later fold stands over it. O(what it covered)."""
-        index = self.index(fold.start)
-        unit = self.units[index]
-        if unit.fold is not None and unit.fold.id == fold.id:
-            self._folded_users -= {entry.seq for inner in unit.under if inner.fold is None for entry in inner.entries}
-            self._replace(index, index + 1, unit.under)
-            for at in range(index, index + len(unit.under)):
-                self._refresh(at)
-        elif (form := unit.forms.get(fold.start)) is not None and form.id == fold.id:
-            del unit.forms[fold.start]
-            if fold.id in self._prior:
-                unit.forms[fold.start] = self._prior.pop(fold.id)
-            self._refresh(index)
-        else:
-            raise FoldRefused("another fold stands over it", start=fold.start, stop=fold.stop)
+    def hides_newest(self) -> int | None:
+        """The id of a fold over the newest user message that no compaction was asked for; None if it is shown."""
+        if self.newest_user is None or self.newest_user in self._folded_users:
+            return None
+        fold = self.units[self.index(self.newest_user)].fold
+        return None if fold is None or any(m in fold.shown for m in self.residue(fold.start, fold.stop)) else fold.id
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -398,8 +386,6 @@ class View:
         if refused:
             raise FoldRefused(f"it covers what must stay ({refused})", start=fold.start, stop=fold.stop)
         fold = replace(self._shrinking(fold, unit.form_tokens(entry)), form=True)
-        if entry.seq in unit.forms:
-            self._prior[fold.id] = unit.forms[entry.seq]
         unit.forms[entry.seq] = fold
         self._refresh(index)
         return fold
@@ -419,21 +405,37 @@ class View:
         self.units[first:last] = units
         self._ledger.replace(first, last, units)
 
+    def measure(self, unit: Unit, forms: dict[Seq, Fold]) -> int:
+        """Tokens of a block if these forms of its entries were shown besides those that are. O(block)."""
+        return sum(self._rendered(unit, unit.forms | forms)[1])
+
     def _refresh(self, index: int) -> None:
         """Render one unit again."""
         unit = self.units[index]
         self._ledger.account(unit, -1)
         if unit.fold is not None:
             unit.messages, unit.repairs = unit.fold.shown, ()
-            unit.weights = tuple(map(self.count, unit.messages)) if len(unit.messages) > 1 else (unit.fold.tokens,)
+            unit.weights = tuple(map(self.count, unit.messages))
         else:
-            block = [(entry.seq, form) for entry in unit.entries if (form := unit.form(entry)).agent_visible]
-            unit.messages, found = arrange(self.codec, block)
-            faults = [Repair(entry.seq, "message", fault) for entry in unit.entries for fault in entry.faults]
+            unit.messages, unit.weights, found = self._rendered(unit, unit.forms)
+            faults = (Repair(entry.seq, "message", fault) for entry in unit.entries for fault in entry.faults)
             unit.repairs = (*faults, *found)
-            known = {id(unit.form(entry)): unit.form_tokens(entry) for entry in unit.entries}
-            unit.weights = tuple(known.get(id(m)) or self.count(m) for m in unit.messages)
         unit.tokens = sum(unit.weights)
         unit.size_bytes = sum(wire_bytes(self.codec.write(m)) for m in unit.messages) if self.weighed else 0
         self._ledger.account(unit, 1)
         self._ledger.touch(index)
+
+    def _rendered(
+        self, unit: Unit, forms: dict[Seq, Fold]
+    ) -> tuple[tuple[Message, ...], tuple[int, ...], tuple[Repair, ...]]:
+        """The messages of a block in these forms, their sizes, and what was repaired."""
+        known: dict[int, int] = {}
+        block: list[tuple[Seq, Message]] = []
+        for entry in unit.entries:
+            fold = forms.get(entry.seq)
+            form, tokens = (entry.message, entry.tokens) if fold is None else (fold.shown[0], fold.tokens)
+            known[id(form)] = tokens
+            if form.agent_visible:
+                block.append((entry.seq, form))
+        messages, repairs = arrange(self.codec, block)
+        return messages, tuple(known.get(id(m)) or self.count(m) for m in messages), repairs

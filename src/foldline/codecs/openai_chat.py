@@ -50,6 +50,7 @@ _PART_FIELDS = frozenset({"refusal", *_OTHER_FIELDS, *_THOUGHT_FIELDS})
 _OWN_FIELDS = frozenset({"content", "tool_calls", *_PART_FIELDS})
 
 _NAMELESS = "unknown_tool"
+_MISSING: Final[object] = object()  # a null passes for no arguments, a missing field does not
 
 
 def says_nothing(wire: Wire) -> bool:
@@ -213,8 +214,8 @@ def _mend_call(call: Mapping[str, Any], taken: set[str], faults: list[str]) -> M
         name = {"name": _NAMELESS}
         body = fixed[kind] = {**body, **name} if isinstance(body, Mapping) else name
         faults.append("a call named no tool")
-    if kind == "function" and not is_json(body.get("arguments")):
-        fixed[kind] = {**body, "arguments": mend_arguments(body["arguments"])}
+    if kind == "function" and not is_json(body.get("arguments", _MISSING)):
+        fixed[kind] = {**body, "arguments": mend_arguments(body.get("arguments", {}))}
         faults.append(f"the arguments of call {call_id!r} were not JSON text")
     if kind == "custom" and not isinstance(body.get("input"), str):
         fixed[kind] = {**body, "input": "" if body.get("input") is None else json_text(body["input"])}

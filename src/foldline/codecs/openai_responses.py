@@ -29,7 +29,7 @@ from foldline.codecs.outputs import OUTPUT, empty_output, is_output, read_output
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
 
-__all__ = ["CALL_FIELDS", "ROLES", "OpenAIResponses", "call_id_in", "item_type"]
+__all__ = ["CALL_FIELDS", "FROM_USER", "ROLES", "OpenAIResponses", "call_id_in", "item_type"]
 
 ROLES: Final[dict[str, Role]] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
@@ -44,7 +44,8 @@ CALL_FIELDS: Final = {
 """Calls that wait for an output of the client, and the field that says what is asked for."""
 
 _TEXT_FIELDS = frozenset({"arguments", "input"})
-_FROM_USER = frozenset({"mcp_approval_response"})
+FROM_USER: Final = frozenset({"mcp_approval_response"})
+"""Items without a role that the client writes for the user."""
 
 
 def item_type(item: Wire) -> str:
@@ -93,7 +94,7 @@ def _read(item: Wire, kind: str) -> tuple[Role, tuple[Part, ...]]:
         return "tool", (ToolResult(call_id_in(item, kind), read_output(item, kind), raw=item),)
     if kind == "reasoning":
         return "assistant", (_read_reasoning(item),)
-    return "user" if kind in _FROM_USER else "assistant", (Opaque(kind, raw=item),)
+    return "user" if kind in FROM_USER else "assistant", (Opaque(kind, raw=item),)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -132,6 +133,8 @@ def _result_wire(base: Wire, result: ToolResult) -> tuple[Wire, ToolResult]:
         base, kind = {"type": "function_call_output"}, "function_call_output"
     output, parts = settle_output(base.get(OUTPUT), result.parts, kind)
     wire = {**base, "call_id": result.call_id, OUTPUT: output}
+    if OUTPUT not in base and not result.parts and kind == "apply_patch_call_output":
+        del wire[OUTPUT]
     if "call_id" not in base and "id" in base and result.call_id == call_id_in(base, kind):
         del wire["call_id"]
     return wire, replace(result, parts=parts, raw=wire)

@@ -82,6 +82,7 @@ _RESPONSES_RULES = (
     Rule("second-result", "A call has one output.", _RESPONSES_CALLS),
     Rule("call-without-result", "A call that the client answers has an output.", _RESPONSES_CALLS),
     Rule("result-content", "An output item has an output; an empty text will do.", _RESPONSES, alone=True),
+    Rule("call-ids", "A call id stands for one call.", f"{_RESPONSES}: call_id, the unique id of the call"),
     Rule("item-ids", "An item id stands once.", 'OpenAI API, error "Duplicate item found with id"'),
     Rule("arguments", "Call arguments are JSON text.", f"{_RESPONSES}: function_call, arguments", alone=True),
     Rule("reasoning-alone", "Reasoning is followed by what it led to.", _REASONING),

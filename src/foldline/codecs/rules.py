@@ -14,7 +14,7 @@ from foldline.codecs.blocks import mend_content
 from foldline.codecs.encoding import is_json, sendable
 from foldline.codecs.openai_chat import ROLES as CHAT_ROLES
 from foldline.codecs.openai_chat import says_nothing
-from foldline.codecs.openai_responses import CALL_FIELDS
+from foldline.codecs.openai_responses import CALL_FIELDS, FROM_USER
 from foldline.codecs.openai_responses import ROLES as RESPONSES_ROLES
 from foldline.codecs.outputs import OUTPUT, is_output
 from foldline.codecs.rulebook import RULES, Findings, Rule
@@ -23,7 +23,8 @@ from foldline.messages import Json, Wire
 
 __all__ = ["RULES", "Rule", "violations"]
 
-_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+_MISSING: Final[object] = object()  # a null passes for no arguments, a missing field does not
+_THOUGHTS: Final = ("thinking", "redacted_thinking")  # compared, not hashed: a type may be anything here
 
 
 def violations(wires: Sequence[Wire], dialect: str, *, system: Json = None, tools: Json = None) -> list[Violation]:
@@ -150,7 +151,7 @@ def _check_tool_call(found: Findings, index: int, call: Json) -> str | None:
     body = call.get(kind) if kind in ("function", "custom") else None
     if not isinstance(body, Mapping) or not isinstance(body.get("name"), str) or not body["name"]:
         found.add(index, "call-shape", f"call {call_id!r} names no tool")
-    elif kind == "function" and not is_json(body.get("arguments")):
+    elif kind == "function" and not is_json(body.get("arguments", _MISSING)):
         found.add(index, "arguments", f"the arguments of call {call_id!r} are not JSON text")
     elif kind == "custom" and not isinstance(body.get("input"), str):
         found.add(index, "call-shape", f"the input of call {call_id!r} is not text")
@@ -178,7 +179,8 @@ def _check_anthropic(found: Findings, wires: Sequence[Json]) -> None:
             continue
         _check_content(found, index, wire.get("content"))
         blocks = _blocks(wire)
-        if is_empty(wire.get("content")) and not (role == "assistant" and index == len(wires) - 1 and not blocks):
+        last_assistant = role == "assistant" and index == len(wires) - 1
+        if is_empty(wire.get("content")) and not (last_assistant and wire.get("content") == []):
             found.add(index, "empty-content")
         if any(map(_is_blank, blocks)):
             found.add(index, "blank-text")
@@ -218,7 +220,7 @@ def _check_results(found: Findings, index: int, results: Sequence[Mapping[str, A
 
 def _check_user_blocks(found: Findings, index: int, blocks: Sequence[Mapping[str, Any]]) -> None:
     kinds = [block.get("type") for block in blocks]
-    for kind in ("tool_use", *sorted(_THOUGHTS)):
+    for kind in ("tool_use", *_THOUGHTS):
         if kind in kinds:
             found.add(index, "block-place", f"a {kind} block in a user message")
     flags = [kind != "tool_result" for kind in kinds]
@@ -257,10 +259,15 @@ def _pattern_id(found: Findings, index: int, value: Json, what: str) -> str | No
 
 
 def _running_loop(wires: Sequence[Json]) -> Iterator[tuple[int, list[Any]]]:
-    """The assistant messages since the user last said something, newest first, with the types of their blocks."""
+    """The steps of the tool loop whose results come last, newest first: their places and the types of their blocks.
+
+    A step is an assistant message with calls; what the user says, or an answer without calls, ends a loop.
+    """
     for index in range(len(wires) - 1, -1, -1):
-        wire, kinds = wires[index], [block.get("type") for block in _blocks(wires[index])]
-        if isinstance(wire, Mapping) and wire.get("role") == "assistant":
+        kinds = [block.get("type") for block in _blocks(wires[index])]
+        if isinstance(wires[index], Mapping) and wires[index].get("role") == "assistant":
+            if index == len(wires) - 1 or "tool_use" not in kinds:
+                return
             yield index, kinds
         elif any(kind != "tool_result" for kind in kinds):
             return
@@ -269,9 +276,9 @@ def _running_loop(wires: Sequence[Json]) -> Iterator[tuple[int, list[Any]]]:
 def _check_loop(found: Findings, wires: Sequence[Json]) -> None:
     later, first, kinds = False, None, list[Any]()
     for index, found_kinds in _running_loop(wires):
-        later = later or any(kind in ("thinking", "redacted_thinking") for kind in kinds)
+        later = later or any(thought in kinds for thought in _THOUGHTS)
         first, kinds = index, found_kinds
-    if later and (not kinds or kinds[0] not in ("thinking", "redacted_thinking")):
+    if later and kinds[0] not in _THOUGHTS:
         found.add(first, "thinking-loop", "the tool loop begins without thinking, and a later step of it has thinking")
 
 
@@ -306,13 +313,17 @@ def _check_responses(found: Findings, items: Sequence[Wire]) -> None:
             _check_item_message(found, index, item)
         elif kind in CALL_FIELDS:
             call_id = _check_call_item(found, index, item, kind)
+            if call_id is None:
+                continue
+            if call_id in calls:
+                found.add(index, "call-ids", f"the call id {call_id!r} was used before")
             calls.setdefault(call_id, index)
         elif is_output(kind):
             _check_output_item(found, index, item, calls, answered)
         elif kind == "reasoning" and not _leads_on(items[index + 1] if index + 1 < len(items) else None):
             found.add(index, "reasoning-alone")
     for call_id, index in calls.items():
-        if call_id and call_id not in answered:
+        if call_id not in answered:
             found.add(index, "call-without-result", f"call {call_id!r} has no output")
 
 
@@ -323,12 +334,12 @@ def _check_item_message(found: Findings, index: int, item: Wire) -> None:
         found.add(index, "content", "a message without content")
 
 
-def _check_call_item(found: Findings, index: int, item: Wire, kind: str) -> str:
+def _check_call_item(found: Findings, index: int, item: Wire, kind: str) -> str | None:
     call_id = item.get("call_id")
     given = item.get(CALL_FIELDS[kind])
     if not isinstance(call_id, str) or not call_id:
         found.add(index, "call-shape", "a call without call_id")
-        call_id = ""
+        call_id = None
     if kind in ("function_call", "custom_tool_call") and (not isinstance(item.get("name"), str) or not item["name"]):
         found.add(index, "call-shape", f"call {call_id!r} names no tool")
     if kind == "function_call" and not is_json(given):
@@ -358,7 +369,7 @@ def _check_output_item(found: Findings, index: int, item: Wire, calls: Mapping[s
 def _leads_on(item: Json) -> bool:
     """Whether this item is one that reasoning may have led to: the model's, or one that the server ran."""
     kind = _kind(item)
-    if kind is None or is_output(kind):
+    if kind is None or is_output(kind) or kind in FROM_USER:
         return False
     return kind != "message" or item.get("role") == "assistant"
 

@@ -51,11 +51,9 @@ def floor_of(view: View) -> Floor:
             index = span.last
             continue
         unit = view.units[index]
-        size = unit.tokens
-        for form in _least_forms(view, unit, index):
-            folds.append(form)
-            entry = view.entries[form.start]
-            size -= unit.form_tokens(entry) - form.tokens
+        forms = list(_least_forms(view, unit, index)) if unit.messages else []
+        folds += forms
+        size = view.measure(unit, {form.start: form for form in forms}) if forms else unit.tokens
         total += size
         if unit.messages:
             leads = leads or unit.messages[0].role
