@@ -1,0 +1,52 @@
+"""The names in a text: what a later step needs to find again."""
+
+from __future__ import annotations
+
+import pytest
+
+from foldline.names import ALARM, names
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("see src/foldline/view.py, please", "src/foldline/view.py"),
+        ("at ./build/out.log.", "build/out.log"),
+        ("raised foldline.errors.DoesNotFit here", "foldline.errors.DoesNotFit"),
+        ("the parse_config function", "parse_config"),
+        ("ticket OPS-4471 is open", "OPS-4471"),
+        ("commit deadbeef42 broke it", "deadbeef42"),
+        ("a ValueError came", "ValueError"),
+        ("call getUserName", "getUserName"),
+        ("port 54321 is taken", "54321"),
+        ("booking K7Q2ZD", "K7Q2ZD"),
+        ("他在管理上下文", "他在管理上下"),
+    ],
+)
+def test_finds_what_can_be_looked_up_again(text: str, name: str) -> None:
+    assert name in names(text)
+
+
+@pytest.mark.parametrize("text", ["", "the quick brown fox", "a.b", "it is 7 or 42", "… — !"])
+def test_ordinary_words_are_no_names(text: str) -> None:
+    assert names(text) == set()
+
+
+def test_edge_punctuation_is_no_part_of_a_name() -> None:
+    assert names("(src/app.py).") == {"src/app.py"}
+
+
+def test_only_the_beginning_of_endless_data_is_looked_at() -> None:
+    assert names("x" * 30_000 + " src/late.py") == set()
+
+
+@pytest.mark.parametrize(
+    "line", ["Error: no such file", "tests FAILED", "Traceback (most recent call last)", "access denied"]
+)
+def test_says_which_lines_are_about_something_gone_wrong(line: str) -> None:
+    assert ALARM.search(line)
+
+
+@pytest.mark.parametrize("line", ["all is well", "terrors of the night", "no problem"])
+def test_does_not_take_other_lines_for_alarms(line: str) -> None:
+    assert not ALARM.search(line)
