@@ -25,9 +25,9 @@ SRC = ROOT / "src"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "messages"),
     ("tokens", "catalog", "codecs", "failures", "names"),
-    ("transcript", "pairing", "tiles", "view", "cutting", "budget", "usage", "meter", "archive"),
+    ("transcript", "pairing", "tiles", "ledger", "view", "cutting", "budget", "usage", "meter", "archive"),
     ("reducers",),
-    ("policy", "events", "engine", "context", "recovery", "fitting"),
+    ("policy", "events", "engine", "drive", "context", "recovery", "fitting"),
     ("store", "sessions", "providers"),
     ("agent", "replay"),
     ("bench", "report"),
@@ -44,7 +44,7 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today"})
 PACKAGED_DATA = frozenset({"importlib"})  # catalog/ reads its own tables with importlib.resources
 
 # Where code of other people runs, any error may come out of it; nowhere else is one caught unnamed and kept.
-FOREIGN_CODE = {"foldline.context": "calls the summariser that a user handed in"}
+FOREIGN_CODE = {"foldline.drive": "calls the summariser that a user handed in"}
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from foldline.archive import Archive, MemoryArchive, unbundle
 from foldline.budget import Limits, Pressure, Rent, output_tokens
 from foldline.catalog.models import CACHE_RULES, CacheRule, lookup
 from foldline.codecs import codec as codec_for
+from foldline.drive import AsyncSummarize, Completion, SummarizeWith, drive, drive_async
 from foldline.engine import Engine, Steps
 from foldline.errors import InvalidInput, SummaryError
 from foldline.events import (
@@ -25,9 +25,9 @@ from foldline.events import (
 )
 from foldline.failures import Failure, silent_truncation
 from foldline.messages import Text, Wire
-from foldline.policy import Policy, policy as policy_of
+from foldline.policy import Policy
+from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
-from foldline.reducers.base import Ask
 from foldline.tokens import ESTIMATE, Counter, system_tokens, tools_tokens, wire_bytes
 from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold, Usage
 from foldline.usage import usage_of
@@ -35,21 +35,8 @@ from foldline.view import View
 
 __all__ = ["AsyncSummarize", "Completion", "Context", "Request", "SummarizeWith"]
 
-T = TypeVar("T")
 System: TypeAlias = str | Sequence[Mapping[str, Any]] | None
 Tools: TypeAlias = Sequence[Mapping[str, Any]] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """What a summariser may return instead of plain text: with `finish_reason` a cut-off or refused text is known."""
-
-    text: str
-    finish_reason: str = "stop"
-
-
-SummarizeWith: TypeAlias = Callable[[list[dict[str, str]], int], str | Completion]
-AsyncSummarize: TypeAlias = Callable[[list[dict[str, str]], int], Awaitable[str | Completion] | str | Completion]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,19 +163,19 @@ class Context:
 
         `summarize(messages, max_output_tokens)` returns text; without it no model is asked.
         """
-        return _drive(self._prepare(summarize is not None), summarize)
+        return drive(self._prepare(summarize is not None), summarize)
 
     async def prepare_async(self, summarize: AsyncSummarize | None = None) -> Request:
         """`prepare` with an async summariser. Messages may be appended meanwhile; a cancellation leaves a valid session."""
-        return await _drive_async(self._prepare(summarize is not None), summarize)
+        return await drive_async(self._prepare(summarize is not None), summarize)
 
     def compact(self, instructions: str | None = None, *, summarize: SummarizeWith) -> tuple[Fold, ...]:
         """Summarise everything but system text and what must stay, now. Raises SummaryError: then nothing has changed."""
-        return _drive(self._compact(instructions), summarize)
+        return drive(self._compact(instructions), summarize)
 
     async def compact_async(self, instructions: str | None = None, *, summarize: AsyncSummarize) -> tuple[Fold, ...]:
         """`compact` with an async summariser."""
-        return await _drive_async(self._compact(instructions), summarize)
+        return await drive_async(self._compact(instructions), summarize)
 
     def observe(self, usage: object) -> Usage:
         """Take the usage that a provider reported for the last request. Raises InvalidInput."""
@@ -401,68 +388,3 @@ def _limits(window: int, model: str | None, max_output_tokens: int | None) -> Li
 def _cache_rule(model: str | None, dialect: str) -> CacheRule:
     known = lookup(model)
     return known.cache if known.known else CACHE_RULES["anthropic" if dialect == "anthropic" else "openai"]
-
-
-def _text_of(answer: object) -> str:
-    """The text of a summariser's answer. Raises SummaryError for one that was cut off, refused, or is no text."""
-    if isinstance(answer, str):
-        return answer
-    text, reason = getattr(answer, "text", None), getattr(answer, "finish_reason", "stop")
-    if not isinstance(text, str):
-        raise SummaryError(f"the summariser returned {type(answer).__name__}, not text")
-    if reason in ("length", "max_tokens"):
-        raise SummaryError("the summary was cut off")
-    if reason in ("refusal", "content_filter"):
-        raise SummaryError("the model refused to summarise")
-    return text
-
-
-def _drive(steps: Steps[T], summarize: SummarizeWith | None) -> T:
-    """Run steps to their end, paying for each ask."""
-    try:
-        ask = next(steps)
-        while True:
-            try:
-                answer = _text_of(summarize(_prompt(ask), ask.max_output_tokens)) if summarize else ""
-            except SummaryError as error:
-                ask = steps.throw(error)
-            except Exception as error:  # noqa: BLE001 - a user's summariser may raise anything; prepare goes on without it
-                ask = steps.throw(_failed(error))
-            else:
-                ask = steps.send(answer)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    finally:
-        steps.close()
-
-
-async def _drive_async(steps: Steps[T], summarize: AsyncSummarize | None) -> T:
-    """Run steps to their end, awaiting each ask. The async twin of `_drive`."""
-    try:
-        ask = next(steps)
-        while True:
-            try:
-                reply = summarize(_prompt(ask), ask.max_output_tokens) if summarize else ""
-                answer = _text_of(await reply if inspect.isawaitable(reply) else reply)
-            except SummaryError as error:
-                ask = steps.throw(error)
-            except Exception as error:  # noqa: BLE001 - as above; a cancellation is no Exception and propagates
-                ask = steps.throw(_failed(error))
-            else:
-                ask = steps.send(answer)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    finally:
-        steps.close()
-
-
-def _prompt(ask: Ask) -> list[dict[str, str]]:
-    return [dict(message) for message in ask.prompt]
-
-
-def _failed(error: Exception) -> SummaryError:
-    wrapped = SummaryError(f"the summariser failed: {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
