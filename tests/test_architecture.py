@@ -25,7 +25,7 @@ SRC = ROOT / "src"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "messages"),
     ("tokens", "catalog", "codecs", "failures", "names"),
-    ("transcript", "pairing", "tiles", "ledger", "view", "cutting", "budget", "usage", "meter", "archive"),
+    ("transcript", "pairing", "tiles", "ledger", "cover", "view", "cutting", "budget", "usage", "meter", "archive"),
     ("reducers",),
     ("policy", "events", "engine", "drive", "context", "recovery", "fitting"),
     ("store", "sessions", "providers"),

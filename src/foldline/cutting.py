@@ -132,46 +132,48 @@ def extract(
     scale = total / max(1, sum(line.tokens for line in lines))
     room = limit / max(scale, 0.1)
     picked = _edges(lines, room * edge)
-    spent = sum(line.tokens for line in picked.values())
     middle = [line for line in lines if line.number not in picked and line.text.strip()]
-    shown = set(seen)
-    for line in picked.values():
-        shown |= names(line.text)
+    shown = set(seen).union(*(names(line.text) for line in picked.values()))
     for line in middle:
         line.names = names(line.text).difference(seen)
-        worth = sum(1 + min(WANTED * wanted.get(name, 0), MOST) for name in line.names) + (
-            4 if ALARM.search(line.text) else 0
-        )
-        line.score = worth / (line.tokens + 2)
+        worth = sum(1 + min(WANTED * wanted.get(name, 0), MOST) for name in line.names)
+        line.score = (worth + (4 if ALARM.search(line.text) else 0)) / (line.tokens + 2)
+    _pick(middle, picked, shown, room - sum(line.tokens for line in picked.values()))
+    return _within(picked, len(lines), limit, counter) or "".join(clip_tokens(text, limit, counter))
+
+
+def _pick(middle: list[_Line], picked: dict[int, _Line], shown: set[str], room: float) -> None:
+    """Add lines to those picked, the best first; lines whose names are all shown already come last."""
     again: list[_Line] = []
     for line in sorted(middle, key=lambda x: (-x.score, x.number)):
-        if spent + line.tokens + 2 > room or line.score <= 0:
+        cost = line.tokens + (0 if line.number - 1 in picked else 2)
+        if line.score <= 0 or cost > room:
             continue
         if line.names <= shown:
             again.append(line)
             continue
         shown |= line.names
         picked[line.number] = line
-        spent += line.tokens + (0 if line.number - 1 in picked else 2)
+        room -= cost
     for line in again:
-        if spent + line.tokens + 2 <= room:
+        if line.tokens + 2 <= room:
             picked[line.number] = line
-            spent += line.tokens + (0 if line.number - 1 in picked else 2)
-    order = sorted(picked)
-    text_now = _joined([picked[number] for number in order], len(lines))
-    if counter.text(text_now) <= limit:
-        return text_now
-    ranked = sorted(order, key=lambda number: (-picked[number].score, number))
+            room -= line.tokens + 2
 
-    def fits(most: int) -> bool:
-        return counter.text(_joined([picked[n] for n in sorted(ranked[:most])], len(lines))) <= limit
 
-    best = largest(0, len(ranked), fits, guess=int(len(ranked) * limit / max(1, counter.text(text_now))))
-    return (
-        _joined([picked[n] for n in sorted(ranked[:best])], len(lines))
-        if best
-        else "".join(clip_tokens(text, limit, counter))
-    )
+def _within(picked: dict[int, _Line], total: int, limit: int, counter: Counter) -> str:
+    """The picked lines, or as many of the best as `limit` tokens hold; "" if not even one."""
+    ranked = sorted(picked, key=lambda number: (-picked[number].score, number))
+
+    def best(most: int) -> str:
+        return _joined([picked[number] for number in sorted(ranked[:most])], total)
+
+    size = counter.text(best(len(ranked)))
+    if size <= limit:
+        return best(len(ranked))
+    guess = len(ranked) * limit // max(1, size)
+    most = largest(0, len(ranked), lambda n: counter.text(best(n)) <= limit, guess=guess)
+    return best(most) if most else ""
 
 
 def _edges(lines: list[_Line], room: float) -> dict[int, _Line]:

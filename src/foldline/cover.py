@@ -1,0 +1,259 @@
+"""What a view covers and shows, and where it may be folded: the half of a view that changes nothing.
+
+Reducers read this. A view is a sequence of units that cover the log once, in order: *blocks* (runs of entries that no
+group leaves) and *folds* over whole blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections.abc import Callable
+
+from foldline.codecs.base import Codec
+from foldline.ledger import Ledger
+from foldline.messages import Message, ToolResult, Wire
+from foldline.meter import Meter
+from foldline.tiles import Span, Unit, entries_of, reasons, speaks
+from foldline.tokens import Counter, message_tokens
+from foldline.transcript import Entry, Fold, Repair, Seq
+
+__all__ = ["LEAD", "Cover"]
+
+FRAME_BYTES = 32
+"""Keys, quotes and role of a message as JSON: not content."""
+
+LEAD = "[The conversation begins here.]"
+"""Sent as the first user message where a provider wants one and the history has none (Anthropic Messages API)."""
+
+
+class Cover:
+    """Tiles that cover the log exactly once, kept current one event at a time.
+
+    `tokens` is the running size of the whole request (system text and tools in `base_tokens` included), corrected by
+    reported usage; every other figure is by our own count.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        counter: Counter,
+        *,
+        base_tokens: int = 0,
+        weighed: bool = False,
+        where: Callable[[str], str] = str,
+    ) -> None:
+        self.codec = codec
+        self.counter = counter
+        self.base_tokens = base_tokens
+        self.meter = Meter()
+        self.weighed = weighed
+        self.where = where
+        """Where the archive keeps an object, from its key."""
+        self.spoken: Counts[str] = Counts()
+        """How often the user or the agent used a name: what is asked for again is most often among them."""
+        self.units: list[Unit] = []
+        self.entries: dict[Seq, Entry] = {}
+        self.newest_user: Seq | None = None
+        self.asked = False
+        """Set while a compaction that was asked for runs: it may fold a newest user message that is answered."""
+        self._folded_users: set[Seq | None] = set()
+        self._ledger = Ledger(codec.write)
+        self._lead = codec.note(LEAD)
+        self.lead_tokens = message_tokens(self._lead, counter)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def tokens(self) -> int:
+        """Size of the whole request as the provider would count it, as far as is known. O(1)."""
+        return self.meter.used(self.estimated_tokens)
+
+    @property
+    def estimated_tokens(self) -> int:
+        """Size of the whole request by our own count: the sum of its parts. O(1)."""
+        return self.base_tokens + self._ledger.tokens + (self.lead_tokens if self.leads else 0)
+
+    @property
+    def leads(self) -> bool:
+        """Whether a first user message has to be supplied (one also stands when repair left nothing)."""
+        first = self.first_message()
+        return bool(self.units) if first is None else self.codec.user_first and first.role != "user"
+
+    def first_message(self) -> Message | None:
+        """The first message that is sent, the supplied one aside."""
+        return next((unit.messages[0] for unit in self.units if unit.messages), None)
+
+    @property
+    def tiles(self) -> tuple[Entry | Fold, ...]:
+        """What is shown at each place: an entry, or the fold that stands for it. O(shown)."""
+        out: list[Entry | Fold] = []
+        for unit in self.units:
+            out += [unit.fold] if unit.fold else [unit.forms.get(entry.seq, entry) for entry in unit.entries]
+        return tuple(out)
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """Every repair in effect, in order of the log. O(repairs)."""
+        found = self._ledger.repairs()
+        if self.leads and not any(unit.fold for unit in self.units[:1]):
+            found.insert(0, Repair(0, "user-first", "a first user message was supplied"))
+        return tuple(found)
+
+    def wires(self) -> tuple[list[Wire], int]:
+        """The JSON messages to send, and how many leading ones are as at the last call. O(what changed) + one copy."""
+        wires, stable = self._ledger.wires(self.units)
+        if self.leads:
+            return [self.codec.write(self._lead), *wires], stable + 1
+        return list(wires), stable
+
+    @property
+    def message_count(self) -> int:
+        """Messages that are sent. O(1)."""
+        return self._ledger.messages
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the messages as JSON; 0 unless the view is `weighed`. O(1)."""
+        return self._ledger.size_bytes
+
+    @property
+    def turn_count(self) -> int:
+        """User messages that are shown in their own words. O(units)."""
+        return sum(1 for unit in self.units if unit.fold is None for entry in unit.entries if speaks(entry.message))
+
+    @property
+    def content_bytes(self) -> int:
+        """Bytes of contents and tool calls (S0.03), about: the bytes of the messages as JSON less their frame. O(1)."""
+        return max(0, self.size_bytes - FRAME_BYTES * self.message_count)
+
+    def index(self, seq: Seq) -> int:
+        """Number of the unit that covers entry `seq`. O(log units)."""
+        return self._ledger.index(seq)
+
+    def count(self, message: Message) -> int:
+        """Tokens of a message as this view counts them."""
+        return message_tokens(message, self.counter)
+
+    def between(self, first: int, last: int) -> int:
+        """Tokens of units [first, last). O(log units) between folds."""
+        return self._ledger.between(self.units, first, last)
+
+    def tail(self, tokens: int) -> int:
+        """First unit of the longest tail that holds at most `tokens`. O(log units) between folds."""
+        return self._ledger.tail(self.units, tokens)
+
+    # --- legality ----------------------------------------------------------------------------------------------------
+
+    def protected(self, index: int) -> str | None:
+        """Why a unit may not be folded away; None if it may."""
+        unit = self.units[index]
+        if unit.fold is not None:
+            return None
+        if unit.system:
+            return "system text"
+        if unit.pinned:
+            return "pinned"
+        if unit.waiting and index == len(self.units) - 1:
+            return "call that waits for its result"
+        if self._holds_newest(unit) and not self._mixed(unit) and not self.released:
+            return "newest user message"
+        return None
+
+    @property
+    def released(self) -> bool:
+        """Whether the newest user message may be folded: it is answered, and a compaction was asked for (or did it)."""
+        return self.newest_user in self._folded_users or (self.asked and self.answered())
+
+    def answered(self) -> bool:
+        """Whether the session ends with a reply: an assistant message that calls nothing."""
+        last = next((unit for unit in reversed(self.units) if unit.messages), None)
+        return last is not None and last.messages[-1].role == "assistant" and not last.messages[-1].calls
+
+    def cut(self, index: int) -> bool:
+        """Whether a span may end before unit `index`.
+
+        Anthropic, "Extended thinking with tool use": a running tool loop that began with thinking must go on with an
+        assistant message that begins with thinking. Completed loops are free: earlier thinking is ignored there.
+        """
+        while index < len(self.units) and not self.units[index].messages:
+            index += 1
+        if index >= len(self.units):
+            return True
+        unit = self.units[index]
+        running = self.newest_user is None or unit.start > self.newest_user
+        if unit.fold is not None or not running or unit.messages[0].role != "assistant":
+            return True
+        return reasons(unit.messages[0]) or not self._loop_reasons()
+
+    def spans(self, last: int | None = None) -> list[Span]:
+        """The longest runs of units before unit `last` that may be folded, oldest first. O(units)."""
+        out: list[Span] = []
+        end = len(self.units) if last is None else last
+        first = 0
+        while first < end:
+            if self.protected(first) is not None:
+                first += 1
+                continue
+            stop = first
+            while stop < end and self.protected(stop) is None:
+                stop += 1
+            cut = stop
+            while cut > first and not self.cut(cut):
+                cut -= 1
+            if cut > first:
+                out.append(self.span(first, cut))
+            first = max(stop, first + 1)
+        return out
+
+    def span(self, first: int, last: int) -> Span:
+        """Units [first, last) as a span."""
+        return Span(first, last, self.units[first].start, self.units[last - 1].stop, self.between(first, last))
+
+    def cuts(self) -> tuple[Seq, ...]:
+        """Every place where a span may end. O(units)."""
+        return tuple(
+            self.units[i].start if i < len(self.units) else self._stop
+            for i in range(len(self.units) + 1)
+            if self.cut(i)
+        )
+
+    def residue(self, start: Seq, stop: Seq) -> tuple[Message, ...]:
+        """What must stay visible when [start, stop) is folded: the newest user's words beside results."""
+        seq = self.newest_user
+        if seq is None or not start <= seq < stop or self.released:
+            return ()
+        entry = self.entries[seq]
+        if not entry.message.results:
+            return (entry.message,)
+        return (self.codec.revise(entry.message, [p for p in entry.message.parts if not isinstance(p, ToolResult)]),)
+
+    def covered(self, start: Seq, stop: Seq) -> list[Entry]:
+        """The entries of the active branch in [start, stop), in order. O(covered)."""
+        out: list[Entry] = []
+        for unit in self.units[self.index(start) : self.index(stop - 1) + 1]:
+            out += [entry for entry in entries_of(unit) if start <= entry.seq < stop]
+        return out
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _stop(self) -> Seq:
+        return self.units[-1].stop if self.units else 0
+
+    def _holds_newest(self, unit: Unit) -> bool:
+        return self.newest_user is not None and unit.start <= self.newest_user < unit.stop
+
+    def _mixed(self, unit: Unit) -> bool:
+        """Whether the newest user text of this unit stands beside results, in one message that may be split."""
+        return bool(
+            self.newest_user is not None and self.entries[self.newest_user].message.results and not unit.waiting
+        )
+
+    def _loop_reasons(self) -> bool:
+        """Whether the running tool loop began with signed reasoning."""
+        after = 0 if self.newest_user is None else self.newest_user + 1
+        for unit in self.units[self.index(after) if self.units else 0 :]:
+            for entry in entries_of(unit):
+                if entry.seq >= after and entry.message.role == "assistant":
+                    return reasons(entry.message)
+        return False
