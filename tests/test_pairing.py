@@ -127,7 +127,8 @@ def test_waits_tells_whether_a_call_is_open() -> None:
     pairing = Pairing(CHAT)
     pairing.take(0, CHAT.read(calls("a", "b")))
     pairing.take(1, CHAT.read(result("a")))
-    assert pairing.waits(0) and not pairing.waits(1)
+    assert pairing.waits(0)
+    assert not pairing.waits(1)
     pairing.take(2, CHAT.read(result("b")))
     assert not pairing.waits(0)
 

@@ -148,5 +148,5 @@ def test_refuses_what_is_no_usage(reported: object) -> None:
 
 
 def test_the_field_at_fault_is_named() -> None:
-    with pytest.raises(InvalidInput, match="usage.prompt_tokens"):
+    with pytest.raises(InvalidInput, match=r"usage\.prompt_tokens"):
         usage_of({"prompt_tokens": -1})

@@ -24,7 +24,8 @@ _MOST = 20_000
 """Characters looked at in one text: a line longer than this is data, not names."""
 
 ALARM = re.compile(
-    r"\b(?:error|errors|exception|traceback|failed|failure|fatal|panic|denied|not found|undefined|cannot|assert\w*|warning)\b",
+    r"\b(?:error|errors|exception|traceback|failed|failure|fatal|panic|denied|not found|undefined|cannot|assert\w*"
+    r"|warning)\b",
     re.IGNORECASE,
 )
 """Words of lines that say what went wrong."""

@@ -1,8 +1,8 @@
 """Usage as providers report it, in one form: the whole input with cached tokens counted once.
 
-OpenAI and its compatibles report cached tokens inside the input count; Anthropic beside it ("Prompt caching": total input
-= input_tokens + cache_read_input_tokens + cache_creation_input_tokens); Gemini inside. A gateway may put Anthropic's cache
-fields into OpenAI's form (LiteLLM): `prompt_tokens` holds them already.
+OpenAI and its compatibles report cached tokens inside the input count; Anthropic beside it ("Prompt caching": total
+input = input_tokens + cache_read_input_tokens + cache_creation_input_tokens); Gemini inside. A gateway may put
+Anthropic's cache fields into OpenAI's form (LiteLLM): `prompt_tokens` holds them already.
 """
 
 from __future__ import annotations
