@@ -187,7 +187,14 @@ def test_what_no_server_takes_is_repaired(wire: dict[str, Any], expected: dict[s
             {"id": "a", "function": {"arguments": "{}"}},
             {"id": "a", "function": {"arguments": "{}", "name": "unknown_tool"}},
         ),
-        ({"id": "a", "type": "other"}, {"id": "a", "type": "function", "function": {"name": "unknown_tool"}}),
+        (
+            {"id": "a", "type": "other"},
+            {"id": "a", "type": "function", "function": {"name": "unknown_tool", "arguments": "{}"}},
+        ),
+        (
+            {"id": "a", "type": "function", "function": {"name": "f"}},
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+        ),
         (
             {"id": "a", "type": "custom", "custom": {"name": "n", "input": {"b": 1}}},
             {"id": "a", "type": "custom", "custom": {"name": "n", "input": '{"b": 1}'}},

@@ -127,6 +127,12 @@ def test_a_renamed_call_and_output_keep_the_rest() -> None:
     assert renamed.results[0].call_id == ITEMS.read(dict(ITEMS.write(renamed))).results[0].call_id == "a-2"
 
 
+def test_a_patch_that_said_nothing_goes_on_saying_nothing() -> None:
+    item = {"type": "apply_patch_call_output", "call_id": "a", "status": "completed"}
+    message = ITEMS.read(item)
+    assert ITEMS.revise(message, [replace(message.results[0], call_id="a-2")]).wire == {**item, "call_id": "a-2"}
+
+
 def test_a_changed_output_keeps_its_other_fields() -> None:
     item = {"type": "function_call_output", "id": "fco_1", "call_id": "a", "output": "long", "status": "completed"}
     message = ITEMS.read(item)

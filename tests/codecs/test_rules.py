@@ -87,6 +87,7 @@ BROKEN: dict[tuple[str, str], list[Any]] = {
     (RESPONSES, "second-result"): [USER, item_call("a"), item_output("a"), item_output("a")],
     (RESPONSES, "call-without-result"): [USER, item_call("a"), USER],
     (RESPONSES, "result-content"): [USER, item_call("a"), {"type": "function_call_output", "call_id": "a"}],
+    (RESPONSES, "call-ids"): [USER, item_call("a"), item_call("a", id="fc_2"), item_output("a")],
     (RESPONSES, "item-ids"): [USER, item_call("a"), item_output("a"), item_call("b", id="fc_a"), item_output("b")],
     (RESPONSES, "arguments"): [USER, item_call("a", arguments='{"a": '), item_output("a")],
     (RESPONSES, "reasoning-alone"): [USER, REASONING, USER],
@@ -144,6 +145,8 @@ LEGAL: dict[str, tuple[str, list[Wire]]] = {
     ),
     "a loop that stops thinking": (CLAUDE, [USER, use("a", thinking=True), results("a"), use("b"), results("b")]),
     "a loop that never thought": (CLAUDE, [USER, use("a"), results("a"), use("b"), results("b")]),
+    "a loop after an answer": (CLAUDE, [USER, says("x"), use("b", thinking=True), results("b")]),
+    "a loop that has ended": (CLAUDE, [USER, use("a"), results("a"), use("b", thinking=True), results("b"), says("x")]),
     "thinking in an earlier turn only": (
         CLAUDE,
         [USER, use("a"), results("a"), says("x"), USER, use("b", thinking=True), results("b")],

@@ -10,6 +10,7 @@ from typing import Any, Final
 from foldline.messages import Json, Wire
 
 __all__ = [
+    "ABSENT",
     "EMPTY",
     "UNNAMED",
     "call_id_of",
@@ -22,6 +23,9 @@ __all__ = [
     "object_of",
     "sendable",
 ]
+
+ABSENT: Final = object()
+"""A field that is not there: null passes for no arguments with Chat servers, a missing field does not."""
 
 EMPTY: Final = "(empty)"
 """Stands where a provider refuses a message, or a failed result, that says nothing."""

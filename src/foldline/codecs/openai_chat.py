@@ -18,6 +18,7 @@ from typing import Any, Final
 from foldline.codecs.base import Sanitized
 from foldline.codecs.blocks import carry, mend_content, read_content, role_of, same_items, settle_block, settle_content
 from foldline.codecs.encoding import (
+    ABSENT,
     EMPTY,
     UNNAMED,
     call_id_of,
@@ -50,7 +51,6 @@ _PART_FIELDS = frozenset({"refusal", *_OTHER_FIELDS, *_THOUGHT_FIELDS})
 _OWN_FIELDS = frozenset({"content", "tool_calls", *_PART_FIELDS})
 
 _NAMELESS = "unknown_tool"
-_MISSING: Final[object] = object()  # a null passes for no arguments, a missing field does not
 
 
 def says_nothing(wire: Wire) -> bool:
@@ -214,7 +214,7 @@ def _mend_call(call: Mapping[str, Any], taken: set[str], faults: list[str]) -> M
         name = {"name": _NAMELESS}
         body = fixed[kind] = {**body, **name} if isinstance(body, Mapping) else name
         faults.append("a call named no tool")
-    if kind == "function" and not is_json(body.get("arguments", _MISSING)):
+    if kind == "function" and not is_json(body.get("arguments", ABSENT)):
         fixed[kind] = {**body, "arguments": mend_arguments(body.get("arguments", {}))}
         faults.append(f"the arguments of call {call_id!r} were not JSON text")
     if kind == "custom" and not isinstance(body.get("input"), str):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from foldline.codecs.anthropic import CALL_ID, is_empty
 from foldline.codecs.base import Violation
 from foldline.codecs.blocks import mend_content
-from foldline.codecs.encoding import is_json, sendable
+from foldline.codecs.encoding import ABSENT, is_json, sendable
 from foldline.codecs.openai_chat import ROLES as CHAT_ROLES
 from foldline.codecs.openai_chat import says_nothing
 from foldline.codecs.openai_responses import CALL_FIELDS, FROM_USER
@@ -23,7 +23,6 @@ from foldline.messages import Json, Wire
 
 __all__ = ["RULES", "Rule", "violations"]
 
-_MISSING: Final[object] = object()  # a null passes for no arguments, a missing field does not
 _THOUGHTS: Final = ("thinking", "redacted_thinking")  # compared, not hashed: a type may be anything here
 
 
@@ -151,7 +150,7 @@ def _check_tool_call(found: Findings, index: int, call: Json) -> str | None:
     body = call.get(kind) if kind in ("function", "custom") else None
     if not isinstance(body, Mapping) or not isinstance(body.get("name"), str) or not body["name"]:
         found.add(index, "call-shape", f"call {call_id!r} names no tool")
-    elif kind == "function" and not is_json(body.get("arguments", _MISSING)):
+    elif kind == "function" and not is_json(body.get("arguments", ABSENT)):
         found.add(index, "arguments", f"the arguments of call {call_id!r} are not JSON text")
     elif kind == "custom" and not isinstance(body.get("input"), str):
         found.add(index, "call-shape", f"the input of call {call_id!r} is not text")
