@@ -5,13 +5,17 @@ The estimate (`ESTIMATE`) needs no vocabulary; an exact counter follows the same
 
 from __future__ import annotations
 
+from foldline.tokens.chars import CharsPerFour, MessageCounter
 from foldline.tokens.estimate import ESTIMATE, Counter
 from foldline.tokens.pictures import image_size, image_size_of_base64
-from foldline.tokens.sizes import json_tokens, message_tokens, system_tokens, tools_tokens, wire_bytes
+from foldline.tokens.sizes import content_bytes, json_tokens, message_tokens, system_tokens, tools_tokens, wire_bytes
 
 __all__ = [
     "ESTIMATE",
+    "CharsPerFour",
     "Counter",
+    "MessageCounter",
+    "content_bytes",
     "image_size",
     "image_size_of_base64",
     "json_tokens",

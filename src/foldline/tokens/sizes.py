@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, Wire
 from foldline.tokens.estimate import ESTIMATE, Counter
 from foldline.tokens.pictures import image_tokens
 
-__all__ = ["json_tokens", "message_tokens", "system_tokens", "tools_tokens", "wire_bytes"]
+__all__ = ["content_bytes", "json_tokens", "message_tokens", "system_tokens", "tools_tokens", "wire_bytes"]
 
 # A message is wrapped in three special tokens and its role (OpenAI cookbook, "How to count tokens with tiktoken": 3 per
 # message, and the role; the harmony format of gpt-oss is the same). A call adds channel, recipient and format
@@ -26,7 +26,11 @@ def message_tokens(message: Message, counter: Counter = ESTIMATE) -> int:
 
     Says what the message takes if it is sent; whether it is sent (`agent_visible`) is the caller's matter. Thinking of
     earlier turns counts too, although Anthropic strips it there (docs, "Extended thinking"): the figure errs high.
+    A counter with a rule for whole messages (`MessageCounter`) is asked instead.
     """
+    whole: Callable[[Message], int] | None = getattr(counter, "message", None)  # isinstance would cost more than this
+    if whole is not None:
+        return whole(message)
     total = _MESSAGE_OVERHEAD
     waiting: list[Part] = list(message.parts)
     while waiting:
@@ -153,6 +157,36 @@ def _block_text(block: Json) -> Json:
 def wire_bytes(wire: Wire) -> int:
     """Bytes of a message as compact UTF-8 JSON, for limits on the request's size. O(size); never raises."""
     text = _compact(wire)
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def content_bytes(message: Message) -> int:
+    """Bytes of what a message says: texts, thinking, results, payloads, and each call's name and arguments (S0.03).
+
+    UTF-8, without the JSON around them. O(size); never raises.
+    """
+    total = 0
+    waiting: list[Part] = list(message.parts)
+    while waiting:
+        match waiting.pop():
+            case ToolResult(parts=parts):
+                waiting.extend(parts)
+            case Text(text=text) | Reasoning(text=text):
+                total += _utf8(text)
+            case ToolCall(name=name, arguments=arguments):
+                total += _utf8(name) + _utf8(arguments)
+            case Document(text=text, size_bytes=size):
+                total += _utf8(text) or size
+            case Image(size_bytes=size):
+                total += size
+            case other:
+                total += _utf8(other.raw)
+    return total
+
+
+def _utf8(value: Json) -> int:
+    """Bytes of a text in UTF-8; what is no text is written as JSON first."""
+    text = value if isinstance(value, str) else "" if value is None else _compact(value)
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 

@@ -1,0 +1,55 @@
+"""Characters divided by four: the estimate of many agents, kept for those who want their figures (S2.09)."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from foldline.messages import Document, Image, Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from foldline.tokens.estimate import Counter
+
+__all__ = ["CharsPerFour", "MessageCounter"]
+
+
+class MessageCounter(Counter, Protocol):
+    """A counter with a rule of its own for whole messages: no overhead of ours is added to what it says."""
+
+    def message(self, message: Message, /) -> int:
+        """Tokens of one message. Never raises."""
+
+
+class CharsPerFour:
+    """ceil(characters / 4) of a message's text, thinking and tool-call arguments; an image is 1,200 tokens.
+
+    The checkpoint system's figures. Frames, roles and tool names are not counted: it errs low on short messages.
+    """
+
+    name: Final = "characters / 4"
+    CHARS_PER_TOKEN: Final = 4
+    IMAGE_TOKENS: Final = 1_200
+
+    def text(self, text: str, /) -> int:
+        """ceil(characters / 4). O(1)."""
+        return -(-len(text) // self.CHARS_PER_TOKEN)
+
+    def message(self, message: Message, /) -> int:
+        """ceil(characters of all parts / 4), rounded once for the whole message. O(parts)."""
+        return -(-sum(map(self._chars, message.parts)) // self.CHARS_PER_TOKEN)
+
+    def _chars(self, part: Part) -> int:
+        match part:
+            case Text(text=text) | Reasoning(text=text):
+                return _length(text)
+            case ToolCall(arguments=arguments):
+                return _length(arguments)
+            case Image():
+                return self.IMAGE_TOKENS * self.CHARS_PER_TOKEN
+            case ToolResult(parts=parts):
+                return sum(map(self._chars, parts))
+            case Document(text=text) if text:
+                return _length(text)
+            case _:
+                return _length(part.raw)
+
+
+def _length(value: Json) -> int:
+    return len(value) if isinstance(value, str) else 0 if value is None else len(str(value))
