@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from foldline.archive import Archive, MemoryArchive, unbundle
-from foldline.budget import Limits, Pressure, Rent, output_tokens
-from foldline.catalog.models import CACHE_RULES, CacheRule, lookup
+from foldline.budget import Limits, Pressure, Rent, cache_rule_of, limits_of
+from foldline.catalog.models import CacheRule, lookup
 from foldline.codecs import codec as codec_for
 from foldline.drive import AsyncSummarize, Completion, SummarizeWith, drive, drive_async
 from foldline.engine import Engine, Steps
@@ -21,10 +21,11 @@ from foldline.events import (
     FoldStarted,
     LimitLearned,
     SilentTruncation,
-    ThresholdReached,
 )
 from foldline.failures import Failure, silent_truncation
+from foldline.figures import Figures, figures_of
 from foldline.messages import Text, Wire
+from foldline.peek import grep, head
 from foldline.policy import Policy
 from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
@@ -94,12 +95,12 @@ class Context:
         self._on_event = on_event
         self._request: tuple[int, int] | None = None
         self._requests = 0
-        limits = _limits(self._window(window), model, max_output_tokens)
+        limits = limits_of(self._window(window), model, max_output_tokens)
         base_tokens = system_tokens(system, counter) + tools_tokens(tools, counter)
-        weighed = max_request_bytes is not None or chosen.trigger.bytes is not None
+        weighed = max_request_bytes is not None
         kept = MemoryArchive() if archive is None else archive
         view = View(codec, counter, base_tokens=base_tokens, weighed=weighed, where=kept.where)
-        rule = cache_rule or _cache_rule(model, dialect)
+        rule = cache_rule or cache_rule_of(model, dialect)
         self._engine = Engine(
             codec,
             counter,
@@ -182,6 +183,7 @@ class Context:
         found = usage_of(usage, self._requests)
         engine = self._engine
         engine.log.append(found)
+        engine.tell_threshold(found.input_tokens)
         if self._request is None:
             return found
         estimated, folds = self._request
@@ -240,6 +242,27 @@ class Context:
         """The policy in force."""
         return self._engine.policy
 
+    @property
+    def figures(self) -> Figures:
+        """How full the window is, by reported usage and as it stands now. O(events since the last checkpoint)."""
+        engine = self._engine
+        return figures_of(
+            engine.log,
+            checkpoint=engine.policy.compactor.name,
+            in_effect=engine.folds,
+            max_context_tokens=engine.limits.window_tokens,
+            current_context_tokens=engine.used_tokens,
+            ask_at_tokens=engine.ask_at_tokens,
+        )
+
+    def peek(self, seq: Seq, *, start_line: int = 1, lines: int = 50, call_id: str | None = None) -> str:
+        """Lines of an entry as it came in, whether it is shown or folded: see `peek.head`."""
+        return head(self._engine.codec, self._engine.view.entries, seq, start_line, lines, call_id)
+
+    def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
+        """(seq, line number, line) of the lines that match, over shown and folded entries alike: see `peek.grep`."""
+        return grep(self._engine.codec, self._engine.view.entries, pattern, seq)
+
     def explain(self, seq: Seq) -> tuple[Fold, ...]:
         """Every fold in effect that covers an entry, inner ones first. O(folds)."""
         return tuple(fold for fold in self._engine.folds.values() if fold.start <= seq < fold.stop)
@@ -293,11 +316,6 @@ class Context:
         if not engine.log:
             raise InvalidInput("no messages", place="messages")
         yield from engine.settle(asking)
-        if (
-            share := engine.policy.consent_at
-        ) is not None and engine.used_tokens >= share * engine.limits.window_tokens:
-            used, window = engine.used_tokens, engine.limits.window_tokens
-            self._tell(ThresholdReached(used, window, used / window))
         messages, stable = engine.view.wires()
         self._requests += 1
         self._request = (engine.view.estimated_tokens, engine.next_fold)
@@ -372,19 +390,3 @@ class Context:
 
 def _id(event: Fold | Unfold) -> int:
     return event.id if isinstance(event, Fold) else event.fold
-
-
-def _limits(window: int, model: str | None, max_output_tokens: int | None) -> Limits:
-    known = lookup(model)
-    if max_output_tokens is None:
-        max_output_tokens = output_tokens(known, window)
-    elif max_output_tokens < 0 or max_output_tokens >= window:
-        raise InvalidInput(
-            f"must be from 0 to below the window of {window:,}, not {max_output_tokens:,}", place="max_output_tokens"
-        )
-    return Limits(window, max_output_tokens, known.max_input_tokens if known.known else None)
-
-
-def _cache_rule(model: str | None, dialect: str) -> CacheRule:
-    known = lookup(model)
-    return known.cache if known.known else CACHE_RULES["anthropic" if dialect == "anthropic" else "openai"]

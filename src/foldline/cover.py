@@ -19,9 +19,6 @@ from foldline.transcript import Entry, Fold, Repair, Seq
 
 __all__ = ["LEAD", "Cover"]
 
-FRAME_BYTES = 32
-"""Keys, quotes and role of a message as JSON: not content."""
-
 LEAD = "[The conversation begins here.]"
 """Sent as the first user message where a provider wants one and the history has none (Anthropic Messages API)."""
 
@@ -123,8 +120,8 @@ class Cover:
 
     @property
     def content_bytes(self) -> int:
-        """Bytes of contents and tool calls (S0.03), about: the bytes of the messages as JSON less their frame. O(1)."""
-        return max(0, self.size_bytes - FRAME_BYTES * self.message_count)
+        """Bytes of contents and tool calls (S0.03): `tokens.content_bytes` over what is sent. O(1)."""
+        return self._ledger.content_bytes
 
     def index(self, seq: Seq) -> int:
         """Number of the unit that covers entry `seq`. O(log units)."""

@@ -18,6 +18,7 @@ class Ledger:
     def __init__(self, write: Callable[[Message], Wire]) -> None:
         self.tokens = 0
         self.size_bytes = 0
+        self.content_bytes = 0
         self.messages = 0
         self._write = write
         self._repaired: dict[Seq, tuple[Repair, ...]] = {}
@@ -32,6 +33,7 @@ class Ledger:
         """Add a unit to the figures (1), or take it away (-1)."""
         self.tokens += sign * unit.tokens
         self.size_bytes += sign * unit.size_bytes
+        self.content_bytes += sign * sum(unit.contents)
         self.messages += sign * len(unit.messages)
         if unit.repairs and sign > 0:
             self._repaired[unit.start] = unit.repairs

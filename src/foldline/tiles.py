@@ -23,6 +23,8 @@ class Unit:
     under: list[Unit] = field(default_factory=list)
     messages: tuple[Message, ...] = ()
     weights: tuple[int, ...] = ()
+    contents: tuple[int, ...] = ()
+    """Bytes of what each message says."""
     tokens: int = 0
     size_bytes: int = 0
     repairs: tuple[Repair, ...] = ()

@@ -17,7 +17,7 @@ from foldline.messages import Message
 from foldline.names import names
 from foldline.pairing import arrange, is_reasoning
 from foldline.tiles import Unit, own_words, speaks
-from foldline.tokens import wire_bytes
+from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
 __all__ = ["View"]
@@ -177,6 +177,7 @@ class View(Cover):
         """Render one unit again."""
         unit = self.units[index]
         self._ledger.account(unit, -1)
+        measured = {id(m): (size, m) for m, size in zip(unit.messages, unit.contents, strict=True)}
         if unit.fold is not None:
             unit.messages, unit.repairs = unit.fold.shown, ()
             unit.weights = tuple(map(self.count, unit.messages))
@@ -184,6 +185,7 @@ class View(Cover):
             unit.messages, unit.weights, found = self._rendered(unit, unit.forms)
             faults = (Repair(entry.seq, "message", fault) for entry in unit.entries for fault in entry.faults)
             unit.repairs = (*faults, *found)
+        unit.contents = tuple(measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in unit.messages)
         unit.tokens = sum(unit.weights)
         unit.size_bytes = sum(wire_bytes(self.codec.write(m)) for m in unit.messages) if self.weighed else 0
         self._ledger.account(unit, 1)
