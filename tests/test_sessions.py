@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from foldline.errors import InvalidInput
 from foldline.sessions import Session, detect_dialect, parse_session, read_session
@@ -318,3 +320,62 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
             read_session(path)
         assert str(caught.value) == f"{path}: {reason}"
         assert caught.value.place == str(path)
+
+
+# ------------------------------------------------------------------ anything at all
+
+WORDS = st.sampled_from(
+    "role type content messages message input payload user assistant tool_result tool_use text session_meta "
+    "response_item record_type state model uuid isSidechain output id call_id base_instructions".split()
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=5),
+    max_leaves=6,
+)
+
+
+def read_or_refuse(data: bytes) -> None:
+    """Reads it, or refuses it with InvalidInput; nothing else may come out."""
+    try:
+        session = parse_session(data, place="x.json")
+    except InvalidInput as error:
+        said = str(error)
+    else:
+        assert session.messages
+        assert all(isinstance(message, dict) for message in session.messages)
+        return
+    assert said.startswith("x.json")
+    assert "\n" not in said
+
+
+@given(st.binary())
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    read_or_refuse(data)
+    read_or_refuse(gzip.compress(data))
+
+
+@given(VALUES)
+def test_any_json_value_is_read_or_refused(value: Any) -> None:
+    read_or_refuse(json.dumps(value).encode())
+
+
+@given(st.lists(VALUES, min_size=1, max_size=3))
+def test_any_json_lines_are_read_or_refused(values: list[Any]) -> None:
+    read_or_refuse("\n".join(map(json.dumps, values)).encode())
+
+
+RECORDS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["user", "assistant", "session_meta", "response_item", "turn_context"])},
+    optional={
+        "message": st.dictionaries(WORDS, VALUES, max_size=3),
+        "payload": st.dictionaries(WORDS, VALUES, max_size=3) | VALUES,
+        "uuid": VALUES,
+        "isSidechain": VALUES,
+    },
+)
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=3))
+def test_any_records_of_agents_are_read_or_refused(values: list[Any]) -> None:
+    read_or_refuse("\n".join(map(json.dumps, values)).encode())

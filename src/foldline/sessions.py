@@ -48,8 +48,8 @@ _BLOCK_OF = {
 }
 """Block types that only one dialect has; "text", "refusal" and "file" tell nothing."""
 
-_CODEX_RECORDS = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
-_CODEX_PRIVATE_ITEMS = frozenset({"ghost_snapshot", "compaction", "context_compaction", "other"})
+_CODEX_RECORDS = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+_CODEX_PRIVATE_ITEMS = ("ghost_snapshot", "compaction", "context_compaction", "other")
 """Items of a rollout that are not conversation: its undo points and its own compactions."""
 
 
