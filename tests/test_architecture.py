@@ -24,10 +24,10 @@ SRC = ROOT / "src"
 # A name stands for the module, or for the package and all that is in it. The drawing in CONTRIBUTING.md is this table.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "messages"),
-    ("tokens", "catalog", "codecs", "failures", "names"),
+    ("tokens", "catalog", "codecs", "failures", "names", "patterns"),
     ("transcript", "pairing", "tiles", "ledger", "cover", "view", "cutting", "budget", "usage", "meter", "archive"),
     ("reducers",),
-    ("policy", "events", "engine", "drive", "context", "recovery", "fitting"),
+    ("figures", "settings", "policy", "events", "engine", "drive", "peek", "context", "recovery", "fitting", "display"),
     ("store", "sessions", "providers"),
     ("agent", "replay"),
     ("bench", "report"),

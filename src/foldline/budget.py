@@ -10,11 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from foldline.catalog.models import CacheRule, Model
+from foldline.catalog.models import CACHE_RULES, CacheRule, Model, lookup
+from foldline.errors import InvalidInput
 from foldline.transcript import Seq
 from foldline.view import View
 
-__all__ = ["MARGIN", "Limits", "Need", "Pressure", "Rent", "Reserve", "Trigger", "foldable", "output_tokens"]
+__all__ = [
+    "MARGIN",
+    "Bill",
+    "Limits",
+    "Need",
+    "Pressure",
+    "Rent",
+    "Reserve",
+    "Trigger",
+    "cache_rule_of",
+    "consent_tokens",
+    "foldable",
+    "limits_of",
+    "output_tokens",
+]
 
 MARGIN = 0.10
 
@@ -32,8 +47,9 @@ class Pressure(IntEnum):
 class Need:
     """What a reducer is asked for, in the tokens of the view.
 
-    `used_tokens` is the size of the view, `target_tokens` where it should land, `limit_tokens` what may be sent at most,
-    `window_tokens` the whole window for input. Entries from `fresh` on have not been sent yet.
+    `used_tokens` is the size of the view, `target_tokens` where it should land, `limit_tokens` what may be sent at
+    most, `window_tokens` the whole window for input, beside `max_output_tokens` for the reply. Entries from `fresh` on
+    have not been sent yet.
     """
 
     pressure: Pressure
@@ -42,6 +58,12 @@ class Need:
     limit_tokens: int = 0
     window_tokens: int = 0
     fresh: Seq = 0
+    max_output_tokens: int = 0
+
+    @property
+    def whole_window_tokens(self) -> int:
+        """The window for input and reply together: what documents call the context window."""
+        return self.window_tokens + self.max_output_tokens
 
     @property
     def excess_tokens(self) -> int:
@@ -96,6 +118,7 @@ class Trigger:
     """When a policy acts: as soon as any threshold that is set is reached. `fraction` is of the input limit.
 
     With a `reserve` the checkpoint system's order holds: its token limit if there is one, else its message count.
+    `keep_free` is a share of the window beside the requested output (the three-layer system's budget of a tool loop).
     """
 
     fraction: float | None = None
@@ -104,11 +127,14 @@ class Trigger:
     messages: int | None = None
     turns: int | None = None
     reserve: Reserve | None = None
+    keep_free: float | None = None
 
     def limit_tokens(self, limits: Limits) -> int:
         """The limit of which a policy's landing is a share."""
         effective = None if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
-        return limits.input_tokens if effective is None else min(effective, limits.input_tokens)
+        if self.keep_free is not None:
+            effective = limits.room_tokens - int(self.keep_free * (limits.room_tokens + limits.max_output_tokens))
+        return min(effective, limits.input_tokens) if effective and effective > 0 else limits.input_tokens
 
     def due(self, view: View, used_tokens: int, limits: Limits) -> bool:
         """Whether a threshold is reached. O(1), or O(units) where messages or turns are counted."""
@@ -119,6 +145,7 @@ class Trigger:
         return (
             (self.fraction is not None and used_tokens >= self.fraction * limits.input_tokens)
             or (tokens is not None and used_tokens >= tokens)
+            or (self.keep_free is not None and used_tokens > self.limit_tokens(limits))
             or (self.bytes is not None and view.content_bytes > self.bytes)
             or self.over_counts(view, messages)
         )
@@ -142,6 +169,43 @@ def output_tokens(model: Model, window_tokens: int) -> int:
     return cap
 
 
+def limits_of(window_tokens: int, model: str | None, max_output_tokens: int | None) -> Limits:
+    """What may be sent to a model with this window. Raises InvalidInput for an output that leaves no room."""
+    known = lookup(model)
+    if max_output_tokens is None:
+        max_output_tokens = output_tokens(known, window_tokens)
+    elif not 0 <= max_output_tokens < window_tokens:
+        raise InvalidInput(
+            f"must be from 0 to below the window of {window_tokens:,}, not {max_output_tokens:,}",
+            place="max_output_tokens",
+        )
+    return Limits(window_tokens, max_output_tokens, known.max_input_tokens if known.known else None)
+
+
+def cache_rule_of(model: str | None, dialect: str) -> CacheRule:
+    """The cache rule of a model; that of its dialect's maker when the catalogue does not know it."""
+    known = lookup(model)
+    return known.cache if known.known else CACHE_RULES["anthropic" if dialect == "anthropic" else "openai"]
+
+
+def consent_tokens(share: float, limits: Limits) -> int:
+    """Size at which to ask for consent: `share` of the window, or shortly before folding would be forced.
+
+    A twentieth of the input limit is kept for the turn in which the question is asked: a question that comes with the
+    forced fold comes too late.
+    """
+    return min(int(share * limits.window_tokens), int(0.95 * limits.input_tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a fold would bring: tokens that leave, tokens of the digest in their place, tokens after it (written again)."""
+
+    removable_tokens: int
+    digest_tokens: int
+    after_tokens: int
+
+
 @dataclass(slots=True)
 class Rent:
     """Rent or buy: fold once keeping has cost as much as folding would.
@@ -153,20 +217,28 @@ class Rent:
 
     rule: CacheRule
     paid: float = 0.0
+    keep: float = 0.3
+    """Share of the landing that stays whole at the end."""
+    digest: float = 0.5
+    """Size of a digest as a share of what it replaces."""
 
-    def due(self, foldable_tokens: int, after_tokens: int) -> bool:
-        """Count one more request; whether the fold pays by now. Prices are in full-price input tokens."""
+    def due(self, bill: Bill) -> bool:
+        """Count one more request; whether the fold pays by now. O(1)."""
         rule = self.rule
-        self.paid += rule.read_ratio * foldable_tokens
-        return foldable_tokens > 0 and self.paid >= (rule.write_ratio - rule.read_ratio) * after_tokens
+        self.paid += rule.read_ratio * bill.removable_tokens
+        price = (rule.write_ratio - rule.read_ratio) * bill.after_tokens + rule.write_ratio * bill.digest_tokens
+        return bill.removable_tokens > 0 and self.paid >= price
 
     def settle(self) -> None:
         """Begin anew after a fold."""
         self.paid = 0.0
 
 
-def foldable(view: View, keep_tokens: int) -> tuple[int, int]:
-    """Tokens that could be folded now, and tokens that would have to be written again. O(log units) between folds."""
+def foldable(view: View, since: Seq, keep_tokens: int, digest_share: float) -> Bill:
+    """What folding everything from `since` to the newest `keep_tokens` would bring. O(log units) between folds."""
     last = len(view.units)
-    first = view.tail(keep_tokens)
-    return view.between(0, first), view.between(first, last)
+    cut = view.tail(keep_tokens)
+    first = min(cut, view.index(since) if since else 0)
+    open_tokens = view.between(first, cut)
+    digest = int(digest_share * open_tokens)
+    return Bill(open_tokens - digest, digest, view.between(cut, last))

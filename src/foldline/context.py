@@ -183,7 +183,8 @@ class Context:
         found = usage_of(usage, self._requests)
         engine = self._engine
         engine.log.append(found)
-        engine.tell_threshold(found.input_tokens)
+        if (reached := engine.policy.threshold(found.input_tokens, engine.limits)) is not None:
+            self._tell(reached)
         if self._request is None:
             return found
         estimated, folds = self._request
@@ -252,7 +253,7 @@ class Context:
             in_effect=engine.folds,
             max_context_tokens=engine.limits.window_tokens,
             current_context_tokens=engine.used_tokens,
-            ask_at_tokens=engine.ask_at_tokens,
+            ask_at_tokens=engine.policy.ask_at_tokens(engine.limits),
         )
 
     def peek(self, seq: Seq, *, start_line: int = 1, lines: int = 50, call_id: str | None = None) -> str:

@@ -47,6 +47,8 @@ class Engine:
     auto: bool = True
     max_request_bytes: int | None = None
     base_bytes: int = 0
+    span_stop: Seq = 0
+    """Where the last fold over whole groups ends: what stands before it has been condensed."""
     trigger_at_limit: bool = False
     """Whether only the limit itself triggers (one-shot `fit`)."""
     pairing: Pairing = field(init=False)
@@ -132,6 +134,7 @@ class Engine:
         old, view = self.view, self.view.empty()
         self.view, self.pairing = view, Pairing(self.codec)
         path, held, at = set(self.path_seqs), set[int](), 0
+        self.span_stop = 0
         for event in self.log:
             if isinstance(event, Entry) and event.seq in path:
                 if event.seq > at:
@@ -188,6 +191,7 @@ class Engine:
             self.limits.input_tokens,
             self.limits.room_tokens,
             self.fresh,
+            self.limits.max_output_tokens,
         )
 
     def settle(self, asking: bool) -> Steps[None]:
@@ -213,13 +217,14 @@ class Engine:
         yield from self.run(policy.guard, Pressure.SOFT, 0, False)
         self.fresh = self.next_seq
         yield from self.run(policy.always, Pressure.SOFT, 0, asking)
-        if self._due():
+        if (reached := policy.threshold(self.used_tokens, self.limits)) is not None:
+            self.tell(reached)
+        target = self._due()
+        if target is not None:
             if not self.fits():
                 self.check_floor()
             self.tell(FoldStarted(f"policy {policy.name}", self.used_tokens, self.view.message_count))
             before = len(self.news)
-            base = limit if self.trigger_at_limit else policy.trigger.limit_tokens(self.limits)
-            target = 0.0 if policy.landing is None else policy.landing * base
             pressure = Pressure.SOFT if self.fits() else Pressure.HARD
             yield from self.run(policy.reducers, pressure, target, asking)
             yield from self._rungs(limit * (policy.landing or 0.60))
@@ -228,16 +233,22 @@ class Engine:
             made = tuple(fold for fold in self.news[before:] if isinstance(fold, Fold))
             self.tell(FoldFinished(made, self.used_tokens, self.view.message_count))
 
-    def _due(self) -> bool:
+    def _due(self) -> float | None:
+        """Where the request should land if it is time to fold; None if it is not."""
+        policy, limits = self.policy, self.limits
+        base = limits.input_tokens if self.trigger_at_limit else policy.trigger.limit_tokens(limits)
+        landing = 0.0 if policy.landing is None else policy.landing * base
         if not self.fits():
-            return True
+            return landing
         if self.trigger_at_limit:
-            return False
-        due = self.policy.trigger.due(self.view, self.used_tokens, self.limits)
-        if self.rent is not None and not due:
-            keep = int(0.4 * (self.policy.landing or 0.6) * self.limits.input_tokens)
-            due = self.rent.due(*foldable(self.view, keep))
-        return due
+            return None
+        if policy.trigger.due(self.view, self.used_tokens, limits):
+            return landing
+        if self.rent is not None:
+            bill = foldable(self.view, self.span_stop, int(self.rent.keep * landing), self.rent.digest)
+            if self.rent.due(bill):
+                return self.used_tokens - self.meter.ratio * bill.removable_tokens
+        return None
 
     def _rungs(self, landing_tokens: float) -> Steps[None]:
         """What needs no model, until the request fits."""
@@ -353,6 +364,7 @@ class Engine:
     def _close(self, fold: Fold) -> None:
         if not fold.form:
             self.pairing.close(fold.start, fold.stop)
+            self.span_stop = max(self.span_stop, fold.stop)
 
     def _archived(self, fold: Fold, form: bool) -> str:
         """Put the originals of a fold into the archive; the key under which they are read. O(what is new in it)."""

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from foldline.budget import Reserve, Trigger
+from foldline.budget import Limits, Reserve, Trigger, consent_tokens
 from foldline.errors import InvalidInput
+from foldline.events import ThresholdReached
 from foldline.reducers.archive_results import DIGEST_PREFIX, ArchiveResults
 from foldline.reducers.base import Reducer
 from foldline.reducers.dedupe import Dedupe
@@ -79,6 +80,16 @@ class Policy:
     consent_at: float | None = None
     economical: bool = False
     about: str = ""
+
+    def ask_at_tokens(self, limits: Limits) -> int:
+        """Size at which the user is to be asked; 0 for a policy that never asks."""
+        return 0 if self.consent_at is None else consent_tokens(self.consent_at, limits)
+
+    def threshold(self, used_tokens: int, limits: Limits) -> ThresholdReached | None:
+        """The event that says that it is time to ask, with the figures; None if it is not."""
+        if not 0 < self.ask_at_tokens(limits) <= used_tokens:
+            return None
+        return ThresholdReached(used_tokens, limits.window_tokens, used_tokens / limits.window_tokens)
 
 
 def _autopilot(keep_recent: int, context_bytes: int) -> tuple[Trigger, tuple[Reducer, ...]]:

@@ -1,0 +1,109 @@
+"""Looking into entries as they came in, whether the model still sees them or not: the head of one, a search in all.
+
+Answers are bounded, so that a look at what was hidden for its size does not bring the size back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from foldline.codecs.base import Codec
+from foldline.errors import InvalidInput
+from foldline.messages import Document, Message, Reasoning, Text
+from foldline.patterns import Pattern
+from foldline.transcript import Entry, Seq
+
+__all__ = ["grep", "head", "told"]
+
+MOST_LINES = 400
+"""Lines of one look, at most."""
+MOST_CHARS = 20_000
+"""Characters of one look, at most: about 5,000 tokens."""
+MOST_FOUND = 200
+"""Lines of one search, at most."""
+LINE_CHARS = 400
+"""Characters of one line that was found, at most; the part around what was found is shown."""
+
+
+def head(
+    codec: Codec, entries: Mapping[Seq, Entry], seq: Seq, start_line: int, lines: int, call_id: str | None
+) -> str:
+    """Lines `start_line` (from 1) and following of an entry; with `call_id` of that result or that call's arguments.
+
+    At most 400 lines and 20,000 characters; a last line says what there is beyond. Raises InvalidInput for an entry,
+    call or line that there is not. O(size of the entry).
+    """
+    for place, number in (("start_line", start_line), ("lines", lines)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise InvalidInput(f"must be a whole number from 1 on, not {number!r}", place=place)
+    found = told(_original(codec, _entry(entries, seq)), call_id)
+    if found is None:
+        raise InvalidInput(f"entry {seq} has neither a call nor a result {call_id!r}", place="call_id")
+    text = found.split("\n")
+    if start_line > len(text):
+        raise InvalidInput(f"entry {seq} has {len(text):,} lines", place="start_line")
+    shown: list[str] = []
+    chars = 0
+    for line in text[start_line - 1 : start_line - 1 + min(lines, MOST_LINES)]:
+        room = MOST_CHARS - chars
+        if len(line) > room:
+            shown.append(f"{line[:room]}… [{len(line) - room:,} more characters in this line]")
+            break
+        shown.append(line)
+        chars += len(line) + 1
+        if chars >= MOST_CHARS:
+            break
+    stop = start_line - 1 + len(shown)
+    if stop < len(text):
+        shown.append(f"[lines {start_line:,}-{stop:,} of {len(text):,}; go on with start_line={stop + 1}]")
+    return "\n".join(shown)
+
+
+def grep(codec: Codec, entries: Mapping[Seq, Entry], pattern: str, seq: Seq | None) -> list[tuple[Seq, int, str]]:
+    """(seq, line number from 1, line) of each line in which `pattern` is found, oldest first, 200 at most.
+
+    Line numbers are those of `head` without `call_id`. `pattern` is a regular expression that is matched in one pass
+    over the text (`patterns`), so that no pattern can hang a session. Raises InvalidInput for one that does not compile.
+    O(size of what is searched).
+    """
+    wanted = Pattern(pattern)
+    out: list[tuple[Seq, int, str]] = []
+    for entry in entries.values() if seq is None else [_entry(entries, seq)]:
+        for number, line in enumerate((told(_original(codec, entry)) or "").split("\n"), 1):
+            stop = wanted.search(line)
+            if stop is None:
+                continue
+            out.append((entry.seq, number, _around(line, stop)))
+            if len(out) == MOST_FOUND:
+                return out
+    return out
+
+
+def told(message: Message, call_id: str | None = None) -> str | None:
+    """All text of a message: what it says, the calls with their arguments, the results. None if there is no `call_id`."""
+    pieces: list[str] = []
+    if call_id is None:
+        pieces += [p.text for p in message.parts if isinstance(p, Text | Document | Reasoning) and p.text]
+    pieces += [f"{call.name} {call.arguments}" for call in message.calls if call_id in {None, call.id}]
+    pieces += [result.text for result in message.results if call_id in {None, result.call_id}]
+    return "\n".join(pieces) if pieces or call_id is None else None
+
+
+def _entry(entries: Mapping[Seq, Entry], seq: Seq) -> Entry:
+    if seq not in entries:
+        raise InvalidInput(f"no entry {seq}", place="seq")
+    return entries[seq]
+
+
+def _original(codec: Codec, entry: Entry) -> Message:
+    """The message as it came in, before any repair."""
+    return codec.read(entry.recorded)
+
+
+def _around(line: str, stop: int) -> str:
+    """A long line cut to the part that ends with what was found and goes on a little."""
+    if len(line) <= LINE_CHARS:
+        return line
+    start = max(0, min(stop - LINE_CHARS * 3 // 4, len(line) - LINE_CHARS))
+    end = start + LINE_CHARS
+    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
