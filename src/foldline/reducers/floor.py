@@ -13,9 +13,9 @@ from foldline.budget import Need
 from foldline.errors import Part
 from foldline.messages import Image, Text, ToolCall, ToolResult
 from foldline.messages import Part as MessagePart
+from foldline.reducers.arguments import shorten_arguments
 from foldline.reducers.base import form_fold
 from foldline.reducers.drop_groups import drop_fold
-from foldline.reducers.truncate import shorten_arguments
 from foldline.tiles import Unit
 from foldline.transcript import Fold
 from foldline.view import View
