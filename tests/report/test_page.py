@@ -38,6 +38,7 @@ def replayed(session: str = "s", policy: str = "balanced", *turns: dict[str, Any
 GROWING = ({"tokens": 40}, {"tokens": 80, "cost_tokens": 50.0}, {"tokens": 60, "folds": (FOLD,), "prefix_broken": True})
 WHOLE = ({"tokens": 40}, {"tokens": 80, "cost_tokens": 90.0}, {"tokens": 120, "over_budget": True})
 PAIR = (replayed("s", NONE, *WHOLE), replayed("s", "balanced", *GROWING))
+OTHER = (replayed("t", NONE, *WHOLE), replayed("t", "balanced", *GROWING))
 
 
 class Outline(HTMLParser):
@@ -85,17 +86,21 @@ def test_the_page_needs_nothing_beside_itself() -> None:
 
 
 def test_the_figures_come_before_the_charts() -> None:
-    text = page(PAIR)
+    text = page((*PAIR, *OTHER))
     assert text.index("<table") < text.index('role="img"')
     section = text[text.index("<section") :]
     assert section.index("<table") < section.index('role="img"')
 
 
+def test_the_figures_of_an_only_session_stand_there_once() -> None:
+    assert page(PAIR).count("<caption>") == 1
+    assert page((*PAIR, *OTHER)).count("<caption>") == 3
+
+
 def test_no_management_is_the_first_row() -> None:
-    outline = Outline(page(reversed_pair := (PAIR[1], PAIR[0])))
-    assert reversed_pair[0].policy == "balanced"
-    rows = [text for text in outline.text("th") if text in {NONE, "balanced"}]
-    assert rows == [NONE, "balanced"] * 2
+    assert PAIR[1].policy == "balanced"
+    outline = Outline(page((PAIR[1], PAIR[0])))
+    assert [text for text in outline.text("th") if text in {NONE, "balanced"}] == [NONE, "balanced"]
 
 
 def test_every_chart_has_a_title_and_a_description() -> None:

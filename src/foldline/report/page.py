@@ -99,7 +99,7 @@ def page(replays: Sequence[Replay], *, prices: str = "") -> str:
         f'<p class="faint">{_setting(replays, len(sessions), prices)}</p>',
         _table(rows(replays), f"All sessions ({len(sessions):,})"),
         _legend(),
-        *(_session(number, name, own) for number, (name, own) in enumerate(sessions.items())),
+        *(_session(number, name, own, len(sessions) > 1) for number, (name, own) in enumerate(sessions.items())),
         "</main>",
     ]
     return "\n".join((_HEAD, *body, "</body>", "</html>", ""))
@@ -151,7 +151,8 @@ def _legend() -> str:
     )
 
 
-def _session(number: int, name: str, replays: Sequence[Replay]) -> str:
+def _session(number: int, name: str, replays: Sequence[Replay], with_table: bool) -> str:
+    """The figures of one session (where they are not those of all) and its charts."""
     one = replays[0]
     managed = [replay for replay in replays if replay.policy != NONE]
     drawn = [replay for replay in managed if replay.folds or replay.refused] if managed else [one]
@@ -163,7 +164,7 @@ def _session(number: int, name: str, replays: Sequence[Replay]) -> str:
             f'<section aria-labelledby="s{number}">',
             f'<h2 id="s{number}"><bdi>{escaped(name)}</bdi></h2>',
             f'<p class="faint">{size}</p>',
-            _table(rows(replays), "This session"),
+            _table(rows(replays), "This session") if with_table else "",
             '<div class="charts">',
             *(_figure(replay, f"s{number}p{place}") for place, replay in enumerate(drawn)),
             "</div>",
