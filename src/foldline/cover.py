@@ -56,6 +56,8 @@ class Cover:
         self._folded_users: set[Seq | None] = set()
         self._ledger = Ledger(codec.write)
         self._lead = codec.note(LEAD)
+        self._led = False
+        """Whether the supplied first message stood in the request before."""
         self.lead_tokens = message_tokens(self._lead, counter)
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -99,9 +101,10 @@ class Cover:
     def wires(self) -> tuple[list[Wire], int]:
         """The JSON messages to send, and how many leading ones are as at the last call. O(what changed) + one copy."""
         wires, stable = self._ledger.wires(self.units)
-        if self.leads:
-            return [self.codec.write(self._lead), *wires], stable + 1
-        return list(wires), stable
+        led, self._led = self._led, self.leads
+        if self._led:
+            return [self.codec.write(self._lead), *wires], stable + 1 if led else 0
+        return list(wires), 0 if led else stable
 
     @property
     def message_count(self) -> int:

@@ -29,6 +29,10 @@ class Ledger:
         self._dirty = 0
         """The first unit whose messages may differ from `_wires`."""
 
+    def follow(self, before: Ledger) -> None:
+        """Compare the first rendering with the last one of the view that this one takes the place of."""
+        self._wires = before._wires
+
     def account(self, unit: Unit, sign: int) -> None:
         """Add a unit to the figures (1), or take it away (-1)."""
         self.tokens += sign * unit.tokens
@@ -71,7 +75,8 @@ class Ledger:
 
     def wires(self, units: Sequence[Unit]) -> tuple[list[Wire], int]:
         """The JSON of all messages (not to be changed), and how many leading ones are as at the last call. O(changed)."""
-        if self._dirty >= len(units) and len(self._offsets) == len(units) + 1:
+        rendered = len(self._offsets) == len(units) + 1 and self._offsets[-1] == len(self._wires)
+        if rendered and self._dirty >= len(units):
             return self._wires, len(self._wires)
         keep = self._offsets[self._dirty]
         fresh: list[Wire] = []

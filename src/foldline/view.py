@@ -112,6 +112,8 @@ class View(Cover):
         """A view of the same kind with nothing in it."""
         new = View(self.codec, self.counter, base_tokens=self.base_tokens, weighed=self.weighed, where=self.where)
         new.meter = self.meter
+        new._ledger.follow(self._ledger)
+        new._led = self._led
         return new
 
     def hides_newest(self) -> int | None:
