@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from foldline.budget import Need
+from foldline.codecs import codec as codec_for
 from foldline.cutting import first_line
-from foldline.messages import ToolResult
+from foldline.messages import Message, Part, Text, ToolCall, ToolResult, Wire
 from foldline.reducers.base import form_fold, result_entries, with_results
-from foldline.reducers.truncate import shorten, tool_names
+from foldline.reducers.truncate import cut_chars, shorten, tool_names
 from foldline.tiles import Unit
+from foldline.tokens import content_bytes
 from foldline.transcript import Entry, Fold
 from foldline.view import View
 
-__all__ = ["IMPORTANT_FILES", "Mask", "ShortenOld", "masked", "viewed"]
+__all__ = [
+    "IMPORTANT_FILES",
+    "Mask",
+    "ShortenOld",
+    "compact_old_context",
+    "estimate_context_size",
+    "masked",
+    "truncate_tool_results",
+    "viewed",
+]
 
 IMPORTANT_FILES = (
-    "*README*",
-    "*readme*",
+    "readme*",
+    "agents.md",
+    "claude.md",
+    "contributing*",
     "*.toml",
     "*.yaml",
     "*.yml",
     "*.ini",
     "*.cfg",
-    "*Makefile*",
-    "*package.json*",
-    "*.env*",
+    "*.conf",
+    "makefile*",
+    "dockerfile*",
+    "package.json",
+    "tsconfig*.json",
+    ".env*",
 )
-"""Files whose views stay longer: what a project says about itself is needed again and again."""
+"""Names of files whose views stay longer: what a project says about itself is needed again and again (S0.09)."""
+
+_FILE = re.compile(r"[\w.@~+-]+")
+"""What stands between the slashes of a path, wherever the path stands in the arguments of a call."""
+
+_LONGEST_LINE = 200
+"""Characters shown of a first line: a result of one line, as JSON often is, would else be its own placeholder."""
 
 
 def masked(text: str, tokens: int) -> str:
@@ -38,10 +61,13 @@ def masked(text: str, tokens: int) -> str:
     return f"[result masked — ~{tokens} tokens removed]"
 
 
-def viewed(text: str, tokens: int) -> str:
-    """Placeholder of the autopilot system: the first line of the result."""
+def viewed(text: str, tokens: int = 0) -> str:
+    """Placeholder of the autopilot system: the first line of the result with anything on it."""
     del tokens
-    return f"[Previously viewed: {first_line(text)}]"
+    line = first_line(text, _LONGEST_LINE + 1)
+    if len(line) > _LONGEST_LINE:
+        line = f"{line[: _LONGEST_LINE - 1]}…"
+    return f"[Previously viewed: {line}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +75,8 @@ class Mask:
     """Masks every result but the first `keep_first` and the last `keep_last`.
 
     With both 0 nothing is masked unless `keep_none`. Results of calls whose arguments name a file in `important` count
-    as recent for twice as long. A result that is masked already is not masked again, and a placeholder that would not be
-    shorter than the result is refused.
+    as recent for twice as long. With `over_bytes` nothing is masked while the contents hold no more bytes than that. A
+    result that is masked already is not masked again; where the placeholder would not be shorter, the result stays.
     """
 
     keep_first: int = 2
@@ -59,74 +85,79 @@ class Mask:
     important: tuple[str, ...] = ()
     protected_tools: frozenset[str] = frozenset()
     keep_none: bool = False
+    over_bytes: int | None = None
     name: str = "mask"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per result between the first and the last ones, oldest first."""
+        """One fold per message with results between the first and the last ones, oldest first."""
         del need
-        if not self.keep_first and not self.keep_last and not self.keep_none:
-            return
-        found = result_entries(view)
-        results = [(entry, result) for _, _, entry in found for result in entry.message.results]
-        last = len(results) - self.keep_last
-        hidden = {id(result) for _, result in results[self.keep_first : max(last, self.keep_first)]}
-        longer = (
-            {id(result) for _, result in results[max(0, len(results) - 2 * self.keep_last) :]}
-            if self.important
-            else set()
-        )
-        for _, unit, entry in found:
-            form = unit.forms.get(entry.seq)
-            if form is not None and form.reducer == self.name:
-                continue
-            fold = self._fold(view, unit, entry, hidden, longer)
+        for unit, entry, hidden in self.old(view):
+            fold = self._fold(view, unit, entry, hidden)
             if fold is not None:
                 yield fold
 
-    def _fold(self, view: View, unit: Unit, entry: Entry, hidden: set[int], longer: set[int]) -> Fold | None:
-        if not any(id(result) in hidden for result in entry.message.results):
-            return None
-        tools = tool_names(view, unit.start, entry.seq)
-        shown = {result.call_id: result.text for result in unit.form(entry).results}
-        keep = {
-            result.call_id
-            for result in entry.message.results
-            if id(result) not in hidden
-            or tools.get(result.call_id) in self.protected_tools
-            or (id(result) in longer and _important(unit, result.call_id, self.important))
-        }
+    def old(self, view: View) -> Iterable[tuple[Unit, Entry, frozenset[str]]]:
+        """Each message with results to be masked, and the ids of their calls, oldest first."""
+        if not self.keep_first and not self.keep_last and not self.keep_none:
+            return
+        if self.over_bytes is not None and view.content_bytes <= self.over_bytes:
+            return
+        found = result_entries(view)
+        count = sum(len(entry.message.results) for _, _, entry in found)
+        old, older = count - self.keep_last, count - 2 * self.keep_last
+        place = 0
+        for _, unit, entry in found:
+            tools = tool_names(view, unit.start, entry.seq) if self.protected_tools else {}
+            hidden: set[str] = set()
+            for result in entry.message.results:
+                recent = place >= old or (
+                    bool(self.important) and place >= older and _important(unit, result.call_id, self.important)
+                )
+                if self.keep_first <= place and not recent and tools.get(result.call_id) not in self.protected_tools:
+                    hidden.add(result.call_id)
+                place += 1
+            form = unit.forms.get(entry.seq)
+            if hidden and (form is None or form.reducer != self.name):
+                yield unit, entry, frozenset(hidden)
 
+    def _fold(self, view: View, unit: Unit, entry: Entry, hidden: frozenset[str]) -> Fold | None:
         def change(result: ToolResult) -> str | None:
-            if result.call_id in keep:
+            if result.call_id not in hidden:
                 return None
-            text = shown.get(result.call_id, result.text)
-            tokens = view.counter.text(text)
-            new = self.placeholder(text, tokens)
+            tokens = result_tokens(view, result)
+            new = self.placeholder(result.text, tokens)
             return new if view.counter.text(new) < tokens else None
 
-        parts = with_results(unit.form(entry), change)
-        if all(a is b for a, b in zip(parts, unit.form(entry).parts, strict=True)):
+        form = unit.form(entry)
+        parts = with_results(form, change)
+        if all(a is b for a, b in zip(parts, form.parts, strict=True)):
             return None
         reason = f"older than the last {self.keep_last} results"
         return form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
 
 
+def result_tokens(view: View, result: ToolResult) -> int:
+    """Tokens of what a result holds, images included."""
+    return view.count(Message("tool", result.parts)) - view.count(Message("tool", ()))
+
+
 def _important(unit: Unit, call_id: str, patterns: tuple[str, ...]) -> bool:
-    for entry in unit.entries:
-        for call in entry.message.calls:
-            if call.id == call_id:
-                return any(
-                    fnmatch.fnmatchcase(word.strip("\"'{},: "), p) for word in call.arguments.split() for p in patterns
-                )
-    return False
+    calls = (call for entry in unit.entries for call in entry.message.calls if call.id == call_id)
+    return any(names_important_file(call, patterns) for call in calls)
+
+
+def names_important_file(call: ToolCall, patterns: Sequence[str] = IMPORTANT_FILES) -> bool:
+    """Whether the arguments of a call name a file of that kind, in any folder. O(size of the arguments)."""
+    files = {name.lower() for name in _FILE.findall(call.arguments)}
+    return any(fnmatchcase(name, pattern) for name in files for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class ShortenOld:
     """Results outside the newest `keep` share of the target shrink to the lines that bring names, oldest first.
 
-    `share` of a result stays, at least `least_tokens`, at most `most_tokens`. What the user or the agent has named since
-    weighs four times, so what turned out to matter stays.
+    `share` of a result stays, at least `least_tokens`, at most `most_tokens`. What the user or the agent has named
+    since weighs four times, so what turned out to matter stays.
     """
 
     keep: float = 0.35
@@ -164,3 +195,59 @@ class ShortenOld:
             fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
             if fold is not None:
                 yield fold
+
+
+# --- on plain JSON messages, as the autopilot system has them ---------------------------------------------------------
+
+
+def estimate_context_size(messages: Sequence[Wire], *, dialect: str = "openai-chat") -> int:
+    """Bytes of the contents and of the tool calls (name and arguments) of messages. Raises InvalidInput. O(size)."""
+    codec = codec_for(dialect)
+    return sum(content_bytes(codec.read(wire)) for wire in messages)
+
+
+def compact_old_context(
+    messages: Sequence[Wire], keep_recent: int = 6, max_context_bytes: int = 50_000, *, dialect: str = "openai-chat"
+) -> list[Wire]:
+    """Over the threshold, the messages with every result older than the last `keep_recent` as its placeholder.
+
+    `Mask` is its reducer. What need not change is the same object; a result that is shorter than its placeholder stays.
+    Raises InvalidInput. O(size).
+    """
+    if estimate_context_size(messages, dialect=dialect) <= max_context_bytes:
+        return list(messages)
+    codec = codec_for(dialect)
+    left = sum(len(codec.read(wire).results) for wire in messages) - keep_recent
+
+    def change(result: ToolResult) -> str | None:
+        nonlocal left
+        left -= 1
+        new = viewed(result.text)
+        shorter = _bytes(Text(new)) < _bytes(*result.parts)
+        return new if left >= 0 and shorter else None
+
+    return [_changed(wire, change, dialect) for wire in messages]
+
+
+def _bytes(*parts: Part) -> int:
+    return content_bytes(Message("tool", parts))
+
+
+def truncate_tool_results(messages: Sequence[Wire], max_len: int, *, dialect: str = "openai-chat") -> list[Wire]:
+    """The messages with every tool result cut to `max_len` characters; what need not be cut is the same object.
+
+    `CharLimit` is its reducer. Raises InvalidInput. O(size).
+    """
+
+    def change(result: ToolResult) -> str | None:
+        return cut_chars(result.text, max_len) if len(result.text) > max_len else None
+
+    return [_changed(wire, change, dialect) for wire in messages]
+
+
+def _changed(wire: Wire, change: Callable[[ToolResult], str | None], dialect: str) -> Wire:
+    codec = codec_for(dialect)
+    message = codec.read(wire)
+    parts = with_results(message, change)
+    same = all(a is b for a, b in zip(parts, message.parts, strict=True))
+    return wire if same else codec.write(codec.revise(message, parts))

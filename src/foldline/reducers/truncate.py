@@ -21,12 +21,14 @@ from foldline.transcript import Fold, Seq
 from foldline.view import View
 
 __all__ = [
+    "CharLimit",
     "FileViewLimit",
     "OutputLimits",
     "ResultLimit",
     "ResultShare",
     "ShortenNew",
     "TurnShare",
+    "cut_chars",
     "cut_file_view",
     "cut_output",
     "cut_result",
@@ -39,11 +41,23 @@ __all__ = [
 
 def cut_file_view(text: str, limit_bytes: int = 4_000) -> str:
     """A file view cut at `limit_bytes` on a character boundary, with the notice of the autopilot system."""
-    total = len(text.encode("utf-8", "surrogatepass"))
+    total = _bytes(text)
     if total <= limit_bytes:
         return text
     head = clip_bytes(text, limit_bytes)
-    return f"{head}...\n[truncated, showing first {len(head.encode('utf-8', 'surrogatepass'))} bytes of {total} total]"
+    return f"{head}...\n[truncated, showing first {_bytes(head)} bytes of {total} total]"
+
+
+def cut_chars(text: str, max_len: int) -> str:
+    """A text of at most `max_len` characters, notice included where there is room for one."""
+    if len(text) <= max_len:
+        return text
+    kept = max_len - len(_chars_notice(max_len, len(text)))
+    return f"{text[:kept]}{_chars_notice(kept, len(text))}" if kept > 0 else text[: max(0, max_len)]
+
+
+def _chars_notice(kept: int, total: int) -> str:
+    return f"...\n[truncated, showing first {kept} characters of {total} total]"
 
 
 def cut_result(text: str, limit_tokens: int, mode: Mode, counter: Counter) -> str:
@@ -78,37 +92,47 @@ class OutputLimits:
 def cut_output(text: str, limits: OutputLimits) -> str:
     """An output cut by lines, then characters, then bytes; a notice with the figures follows."""
     lines = text.splitlines()
-    before = (len(lines), len(text), len(text.encode("utf-8", "surrogatepass")))
-    out = text
-    if len(lines) > limits.max_lines:
-        if (
-            limits.mode == "head_tail" and limits.max_lines >= 4
-        ):  # below 4 there is no room for both ends and the marker
-            head = (limits.max_lines + 1) // 2
-            tail = limits.max_lines - head
-            marker = f"... [{len(lines) - limits.max_lines} lines omitted] ..."
-            out = "\n".join([*lines[:head], marker, *lines[len(lines) - tail :]])
-        else:
-            out = "\n".join(lines[: limits.max_lines])
+    before = (len(lines), len(text), _bytes(text))
+    out = text if len(lines) <= limits.max_lines else "\n".join(_fewer_lines(lines, limits))
     out = _cut_ends(out, limits.max_chars, limits.mode, "characters", head_and_tail)
     out = _cut_ends(out, limits.max_bytes, limits.mode, "bytes", _byte_ends)
     if out == text:
         return text
-    after = (len(out.splitlines()), len(out), len(out.encode("utf-8", "surrogatepass")))
+    after = (len(out.splitlines()), len(out), _bytes(out))
     figures = ", ".join(
         f"{a} of {b} {unit}" for a, b, unit in zip(after, before, ("lines", "characters", "bytes"), strict=True)
     )
     return f"{out}\n[output truncated: {figures}]"
 
 
+LEAST_LINES = 4
+"""Below this a limit has no room for two ends and the marker between them (checkpoint system)."""
+
+
+def _fewer_lines(lines: list[str], limits: OutputLimits) -> list[str]:
+    """`max_lines` lines, the marker among them."""
+    if limits.mode == "head" or limits.max_lines < LEAST_LINES:
+        return lines[: limits.max_lines]
+    kept = limits.max_lines - 1
+    head = kept - kept // 2
+    return [*lines[:head], f"... [{len(lines) - kept} lines omitted] ...", *lines[len(lines) - kept // 2 :]]
+
+
 def _cut_ends(text: str, limit: int, mode: str, unit: str, ends: Callable[[str, int, int], tuple[str, str]]) -> str:
-    size = len(text) if unit == "characters" else len(text.encode("utf-8", "surrogatepass"))
+    """`limit` characters or bytes, the marker among them where both ends stay and there is room for it."""
+    size = len(text) if unit == "characters" else _bytes(text)
     if size <= limit:
         return text
-    if mode == "head":
+    kept = limit - len(f"\n... [{size} {unit} omitted] ...\n")
+    if mode == "head" or kept <= 0:
         return ends(text, limit, 0)[0]
-    head, tail = ends(text, limit - limit // 2, limit // 2)
-    return f"{head}\n... [{size - limit} {unit} omitted] ...\n{tail}"
+    head, tail = ends(text, kept - kept // 2, kept // 2)
+    shown = len(head) + len(tail) if unit == "characters" else _bytes(head) + _bytes(tail)
+    return f"{head}\n... [{size - shown} {unit} omitted] ...\n{tail}"
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _byte_ends(text: str, head: int, tail: int) -> tuple[str, str]:
@@ -131,8 +155,10 @@ def cut_share(text: str, budget_tokens: int, counter: Counter, *, head: int = 50
 def each_fresh(view: View, need: Need, name: str, cut: Callable[[str, str], str]) -> Iterable[Fold]:
     """One fold for every fresh result that `cut(text, tool name)` changes."""
     for _, unit, entry in result_entries(view, view.index(need.fresh) if need.fresh else 0):
-        if entry.seq < need.fresh or entry.seq in unit.forms:
+        form = unit.forms.get(entry.seq)
+        if entry.seq < need.fresh or (form is not None and form.reducer == name):
             continue
+        message = unit.form(entry)
         tools = tool_names(view, unit.start, entry.seq)
 
         def change(result: ToolResult, tools: Mapping[str, str] = tools) -> str | None:
@@ -140,8 +166,8 @@ def each_fresh(view: View, need: Need, name: str, cut: Callable[[str, str], str]
             new = cut(text, tools.get(result.call_id, ""))
             return None if new == text else new
 
-        parts = with_results(entry.message, change)
-        if any(a is not b for a, b in zip(parts, entry.message.parts, strict=True)):
+        parts = with_results(message, change)
+        if any(a is not b for a, b in zip(parts, message.parts, strict=True)):
             reason = f"a result of {entry.tokens:,} tokens is over its limit"
             fold = form_fold(view, unit, entry, parts, reducer=name, reason=reason)
             if fold is not None:
@@ -156,14 +182,44 @@ def tool_names(view: View, start: Seq, stop: Seq) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class FileViewLimit:
-    """Cuts each fresh result at 4,000 bytes (the autopilot system cuts file views when they are fetched)."""
+    """Cuts each fresh result at 4,000 bytes (the autopilot system cuts file views when they are fetched).
+
+    `tools` are those that view files; without it the results of all tools are cut.
+    """
 
     limit_bytes: int = 4_000
+    tools: frozenset[str] = frozenset()
     name: str = "truncate"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per fresh result over the limit."""
-        return each_fresh(view, need, self.name, lambda text, _: cut_file_view(text, self.limit_bytes))
+
+        def cut(text: str, tool: str) -> str:
+            return text if self.tools and tool not in self.tools else cut_file_view(text, self.limit_bytes)
+
+        return each_fresh(view, need, self.name, cut)
+
+
+@dataclass(frozen=True, slots=True)
+class CharLimit:
+    """Cuts every result in view to `limit_chars` characters, old or new: the autopilot system's last resort."""
+
+    limit_chars: int = 1_000
+    name: str = "truncate"
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """One fold per result over the limit, oldest first."""
+        del need
+        for _, unit, entry in result_entries(view):
+            form = unit.form(entry)
+            parts = with_results(
+                form, lambda r: cut_chars(r.text, self.limit_chars) if len(r.text) > self.limit_chars else None
+            )
+            if any(a is not b for a, b in zip(parts, form.parts, strict=True)):
+                reason = f"a result of more than {self.limit_chars:,} characters"
+                fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
+                if fold is not None:
+                    yield fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,22 +286,26 @@ class TurnShare:
 class ShortenNew:
     """Shortens large fresh results to their beginning, end and the lines that bring names.
 
-    Shortening on arrival is the cheapest reduction there is: the text has not been sent yet, so no cached prefix breaks.
+    Shortening on arrival is the cheapest reduction there is: what has not been sent yet breaks no cached prefix.
     The whole result stays readable in the archive. A result may take `share` of the room that is left below `fill` of
-    the input limit, so that an empty window takes more than a full one; at least `least_tokens`, at most `most_tokens`.
+    the input limit, so that an empty window takes more than a full one, and `of_result` of its own size beyond that, as
+    long as both together are at most `most` of that room; at least `least_tokens`, at most `most_tokens`.
     """
 
     share: float = 0.08
+    of_result: float = 0.0
+    most: float = 0.3
     fill: float = 0.85
     least_tokens: int = 256
     most_tokens: int = 8_000
     exempt: frozenset[str] = frozenset({"spawn_agent", "recall"})
     name: str = "truncate"
 
-    def limit_tokens(self, need: Need, used_tokens: int) -> int:
-        """Size up to which a result stays whole when the view holds `used_tokens` without it."""
+    def limit_tokens(self, need: Need, used_tokens: int, result_tokens: int) -> int:
+        """Size to which a result is cut when the view holds `used_tokens` without it."""
         room = self.fill * need.limit_tokens - used_tokens
-        return min(self.most_tokens, max(self.least_tokens, int(self.share * room)))
+        wanted = min(self.most * room, self.share * room + self.of_result * result_tokens)
+        return min(self.most_tokens, max(self.least_tokens, int(wanted)))
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per fresh result over its limit; each result leaves less room to the next."""
@@ -253,8 +313,10 @@ class ShortenNew:
 
         def cut(text: str, tool: str) -> str:
             nonlocal used
-            out = text if tool in self.exempt else shorten(text, self.limit_tokens(need, used), view)
-            used += view.counter.text(out)
+            tokens = view.counter.text(text)
+            limit = tokens if tool in self.exempt else self.limit_tokens(need, used, tokens)
+            out = text if tokens <= limit else shorten(text, limit, view)
+            used += min(tokens, limit)
             return out
 
         return each_fresh(view, need, self.name, cut)
