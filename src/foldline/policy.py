@@ -23,11 +23,24 @@ from foldline.reducers.images import OldImages
 from foldline.reducers.mask import IMPORTANT_FILES, Mask, ShortenOld, viewed
 from foldline.reducers.render_budget import HistoryBudget
 from foldline.reducers.spill import Spill
+from foldline.reducers.sum_up import SumUp
 from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize
 from foldline.reducers.truncate import FileViewLimit, OutputLimits, ResultLimit, ResultShare, ShortenNew, TurnShare
 from foldline.reducers.window import Window
+from foldline.settings import COMPACT_THRESHOLD, ContextSettings, compact_threshold
 
-__all__ = ["FOR_BYTES", "MILD_RUNGS", "OVERFLOW", "POLICIES", "RUNGS", "Policy", "autopilot", "policy"]
+__all__ = [
+    "FOR_BYTES",
+    "MILD_RUNGS",
+    "OVERFLOW",
+    "POLICIES",
+    "RUNGS",
+    "Policy",
+    "autopilot",
+    "confirm",
+    "layered",
+    "policy",
+]
 
 RUNGS: tuple[Reducer, ...] = (
     OldImages(),
@@ -102,8 +115,23 @@ _CHECKPOINT = Summarize(keep_tokens=20_000, reserve=Reserve())
 _TOOL_DIGEST = ArchiveResults(prefix=DIGEST_PREFIX, strategy="heuristic")
 
 
+def _layered(settings: ContextSettings) -> tuple[tuple[Reducer, ...], tuple[Reducer, ...], tuple[Reducer, ...]]:
+    """The three-layer system: what guards, what runs always, what runs last."""
+    limit = ResultLimit(settings.max_tool_result_tokens, settings.tool_result_truncation, settings.tool_result_limits)
+    history, mask = (
+        HistoryBudget(settings.max_history_tokens),
+        Mask(keep_first=settings.tool_result_keep_first, keep_last=settings.tool_result_keep_last),
+    )
+    drops: tuple[Reducer, ...] = (DropGroups(loop_only=True),)
+    if not settings.summarize_omitted:
+        return (limit,), (history, mask), drops
+    # A summary takes room that a notice does not: a quarter of the budget leaves with it.
+    return (limit,), (SumUp(replace(history, landing=0.75)), history, mask), (SumUp(DropGroups(loop_only=True)), *drops)
+
+
 def _presets() -> dict[str, Policy]:
     trigger, reducers = _autopilot(6, 50_000)
+    guard, always, drops = _layered(ContextSettings())
     rows = [
         Policy(
             name="autopilot",
@@ -132,11 +160,11 @@ def _presets() -> dict[str, Policy]:
         Policy(
             name="layered",
             about="results cut on arrival, the middle ones masked, history on a budget, oldest tool groups dropped last",
-            trigger=Trigger(fraction=1.0),
+            trigger=Trigger(fraction=1.0, keep_free=0.10),
             landing=0.9,
-            guard=(ResultLimit(),),
-            always=(HistoryBudget(), Mask()),
-            reducers=(DropGroups(loop_only=True),),
+            guard=guard,
+            always=always,
+            reducers=drops,
         ),
         Policy(
             name="confirm",
@@ -144,7 +172,7 @@ def _presets() -> dict[str, Policy]:
             trigger=Trigger(),
             guard=(TurnShare(),),
             compactor=Summarize(keep=0.0, least_tokens=64, acknowledge=ACKNOWLEDGEMENT),
-            consent_at=0.9,
+            consent_at=COMPACT_THRESHOLD,
         ),
         Policy(
             name="balanced",
@@ -205,3 +233,14 @@ def autopilot(keep_recent: int = 6, max_context_bytes: int = 50_000) -> Policy:
     """The autopilot policy with other numbers; its presets are cost (4, 30,000), balanced (6, 50,000), quality (10, 80,000)."""
     trigger, reducers = _autopilot(keep_recent, max_context_bytes)
     return replace(POLICIES["autopilot"], trigger=trigger, reducers=reducers)
+
+
+def layered(settings: ContextSettings) -> Policy:
+    """The layered policy with an agent's own settings."""
+    guard, always, reducers = _layered(settings)
+    return replace(POLICIES["layered"], guard=guard, always=always, reducers=reducers)
+
+
+def confirm(threshold: float | None = None) -> Policy:
+    """The confirm policy that asks at another share of the window (0.9 if None). Raises InvalidInput."""
+    return replace(POLICIES["confirm"], consent_at=compact_threshold(threshold))

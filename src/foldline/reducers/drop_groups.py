@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from foldline.budget import Need
 from foldline.messages import Message
 from foldline.reducers.base import span_fold
-from foldline.tiles import Span
+from foldline.tiles import Span, Unit
 from foldline.transcript import Fold
 from foldline.view import View
 
-__all__ = ["DropGroups", "drop_fold", "omitted"]
+__all__ = ["DropGroups", "drop_fold", "is_checkpoint", "omitted", "shortest"]
+
+NOTICE_TOKENS = 24
+"""Room for the notice that takes the place of what leaves: a short line, and what a message costs by itself."""
 
 
 def omitted(count: int) -> str:
@@ -26,11 +29,25 @@ def drop_fold(view: View, span: Span, *, reducer: str, reason: str, notice: Mess
     return span_fold(view, span.start, span.stop, (shown,), reducer=reducer, reason=reason)
 
 
+def shortest(view: View, first: int, last: int, tokens: int) -> Span:
+    """The shortest span from unit `first` that holds `tokens`; the whole of [first, last) when none does."""
+    stop = first + 1
+    while stop < last and (view.between(first, stop) < tokens or not view.cut(stop)):
+        stop += 1
+    return view.span(first, stop)
+
+
+def is_checkpoint(unit: Unit) -> bool:
+    """Whether a unit is a model's summary: it stands for what left before, and is worth more than what follows it."""
+    return unit.fold is not None and unit.fold.shown[0].kind == "summary"
+
+
 @dataclass(frozen=True, slots=True)
 class DropGroups:
     """Drops whole groups, oldest first, until the target is met; the newest `keep_groups` stay.
 
-    `loop_only`: only groups of the running tool loop leave, the conversation before it stays (three-layer system, 3c).
+    `loop_only`: only groups of the running tool loop leave (a message with calls and the results of these); the
+    conversation before it stays, and so do checkpoints (three-layer system, 3c).
     """
 
     loop_only: bool = False
@@ -39,29 +56,41 @@ class DropGroups:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per span, oldest first, each no longer than needed."""
+        reason = f"{need.excess_tokens:,} tokens too many; the oldest groups leave"
+        for span in self.leaving(view, need):
+            fold = drop_fold(view, span, reducer=self.name, reason=reason)
+            if fold is not None:
+                yield fold
+
+    def leaving(self, view: View, need: Need, *, spare: bool = True) -> Iterable[Span]:
+        """What has to leave, oldest first. `spare`: checkpoints in the running loop stay."""
         left = need.excess_tokens
         first = view.index(view.newest_user) + 1 if self.loop_only and view.newest_user is not None else 0
         groups = [index for index in range(first, len(view.units)) if view.units[index].messages]
         if len(groups) <= self.keep_groups:
             return
         last = groups[-self.keep_groups] if self.keep_groups else len(view.units)
-        for span in view.spans(last):
-            begin = max(span.first, first)
-            if begin >= span.last or left <= 0:
+        for start, stop in self._runs(view, first, last, spare):
+            if left <= 0:
+                return
+            span = shortest(view, start, stop, left + NOTICE_TOKENS)
+            if span.last == span.first + 1 and view.units[span.first].fold is not None:
                 continue
-            fold = self._shortest(view, view.span(begin, span.last), left)
-            if fold is not None:
-                left -= view.between(begin, view.index(fold.stop - 1) + 1) - fold.tokens
-                yield fold
+            left -= span.tokens - NOTICE_TOKENS
+            yield span
 
-    def _shortest(self, view: View, span: Span, excess: int) -> Fold | None:
-        """The shortest drop from the start of a span that frees `excess`; the longest when none does."""
-        stop = span.first + 1
-        while stop < span.last and (view.between(span.first, stop) < excess + 16 or not view.cut(stop)):
-            stop += 1
-        return drop_fold(
-            view,
-            view.span(span.first, stop),
-            reducer=self.name,
-            reason=f"{excess:,} tokens too many; the oldest groups leave",
-        )
+    def _runs(self, view: View, first: int, last: int, spare: bool) -> Iterable[tuple[int, int]]:
+        """Units that may leave together: of a loop, groups with calls and what stands for such."""
+        for span in view.spans(last):
+            start = max(span.first, first)
+            for index in range(start, span.last + 1):
+                if index == span.last or (self.loop_only and not _of_loop(view.units[index], spare)):
+                    if index > start and view.cut(index):
+                        yield start, index
+                    start = index + 1
+
+
+def _of_loop(unit: Unit, spare: bool) -> bool:
+    if unit.fold is not None:
+        return not (spare and is_checkpoint(unit))
+    return not unit.messages or any(entry.message.calls for entry in unit.entries)

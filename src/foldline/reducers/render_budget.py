@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from foldline.budget import Need
-from foldline.reducers.drop_groups import drop_fold
-from foldline.tiles import speaks
+from foldline.messages import Message
+from foldline.reducers.drop_groups import drop_fold, is_checkpoint, shortest
+from foldline.tiles import Span
 from foldline.transcript import Fold
 from foldline.view import View
 
@@ -22,45 +23,66 @@ def truncated(count: int) -> str:
 def history_budget(
     limit_tokens: int, system_tokens: int, tools_tokens: int, max_output_tokens: int, max_history_tokens: int
 ) -> int:
-    """Tokens for conversation history: the limit less system text, tools, reply and 10 %, capped unless the cap is 0."""
+    """Tokens for history: the limit less system text, tools, reply and 10 % of it; capped unless the cap is 0."""
     available = limit_tokens - system_tokens - tools_tokens - max_output_tokens - limit_tokens // 10
     return max(0, min(available, max_history_tokens) if max_history_tokens > 0 else available)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryBudget:
-    """At the start of a turn, leaves out the oldest messages of a history over `max_history_tokens` (0: no cap).
+    """Leaves out the oldest messages of a history that is over its budget (`max_history_tokens` at most; 0: no cap).
 
-    Runs when the newest message is the user's, so that the prefix moves once a turn, not at every call.
+    History is what stands up to the newest user message; that message stays, and the tool loop after it has a budget of
+    its own. So the prefix moves once a turn, not at every call. Checkpoints stay: they stand for what left before.
+    Once over, the history goes down to `landing` of the budget.
     """
 
     max_history_tokens: int = 20_000
+    landing: float = 1.0
     name: str = "render_budget"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """Folds that leave out what does not fit, oldest first."""
-        if not view.units or not any(speaks(entry.message) for entry in view.units[-1].entries):
-            return
-        fixed = view.base_tokens + sum(unit.tokens for unit in view.units if unit.system)
-        budget = history_budget(need.window_tokens, fixed, 0, 0, self.max_history_tokens)
-        left = view.estimated_tokens - fixed - budget
-        earlier = 0
-        for span in view.spans():
-            if left <= 0:
-                return
-            stop = span.first
-            freed = 0
-            while stop < span.last and (freed < left + 16 or not view.cut(stop)):
-                freed += view.units[stop].tokens
-                stop += 1
-            covered = view.span(span.first, stop)
-            count = earlier + len(view.covered(covered.start, covered.stop))
-            role = "system" if view.codec.system_inside else "user"
-            notice = view.codec.note(truncated(count), role=role)
-            fold = drop_fold(
-                view, covered, reducer=self.name, reason=f"history over its budget of {budget:,} tokens", notice=notice
-            )
+        reason = f"history over its budget of {self.budget_tokens(view, need):,} tokens"
+        for span in self.leaving(view, need):
+            fold = drop_fold(view, span, reducer=self.name, reason=reason, notice=_notice(view, span))
             if fold is not None:
-                left -= freed - fold.tokens
-                earlier = count
                 yield fold
+
+    def budget_tokens(self, view: View, need: Need) -> int:
+        """Tokens that the history of this view may take. O(units)."""
+        fixed = view.base_tokens + _system_tokens(view)
+        return history_budget(need.whole_window_tokens, fixed, 0, need.max_output_tokens, self.max_history_tokens)
+
+    def leaving(self, view: View, need: Need, *, spare: bool = True) -> Iterable[Span]:
+        """What has to leave, oldest first; nothing while history is within its budget. `spare`: checkpoints stay."""
+        if view.newest_user is None:
+            return
+        newest = view.index(view.newest_user)
+        budget = self.budget_tokens(view, need)
+        history = view.between(0, newest + 1) - _system_tokens(view, newest + 1)
+        if history <= budget:
+            return
+        left = history - int(self.landing * budget)
+        for span in view.spans(newest):
+            start = span.first
+            for index in range(start, span.last + 1):
+                if index < span.last and not (spare and is_checkpoint(view.units[index])):
+                    continue
+                if index > start and left > 0:
+                    notice_tokens = view.count(_notice(view, view.span(start, index)))
+                    out = shortest(view, start, index, left + notice_tokens)
+                    if out.tokens > notice_tokens:
+                        left -= out.tokens - notice_tokens
+                        yield out
+                start = index + 1
+
+
+def _notice(view: View, span: Span) -> Message:
+    """The notice for a span: a system message, a user message where the dialect has none among its messages."""
+    count = sum(entry.message.agent_visible for entry in view.covered(span.start, span.stop))
+    return view.codec.note(truncated(count), role="system" if view.codec.system_inside else "user")
+
+
+def _system_tokens(view: View, last: int | None = None) -> int:
+    return sum(unit.tokens for unit in view.units[:last] if unit.system and unit.fold is None)
