@@ -25,7 +25,8 @@ from foldline.reducers.render_budget import HistoryBudget
 from foldline.reducers.spill import Spill
 from foldline.reducers.sum_up import SumUp
 from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize
-from foldline.reducers.truncate import FileViewLimit, OutputLimits, ResultLimit, ResultShare, ShortenNew, TurnShare
+from foldline.reducers.truncate import FileViewLimit, OutputLimits, ResultLimit, ResultShare, ShortenNew
+from foldline.reducers.turn_share import TurnShare
 from foldline.reducers.window import Window
 from foldline.settings import COMPACT_THRESHOLD, ContextSettings, compact_threshold
 

@@ -108,6 +108,7 @@ class Mask:
         place = 0
         for _, unit, entry in found:
             tools = tool_names(view, unit.start, entry.seq) if self.protected_tools else {}
+            done = self._masked(unit, entry)
             hidden: set[str] = set()
             for result in entry.message.results:
                 recent = place >= old or (
@@ -116,9 +117,16 @@ class Mask:
                 if self.keep_first <= place and not recent and tools.get(result.call_id) not in self.protected_tools:
                     hidden.add(result.call_id)
                 place += 1
-            form = unit.forms.get(entry.seq)
-            if hidden and (form is None or form.reducer != self.name):
-                yield unit, entry, frozenset(hidden)
+            if hidden - done:
+                yield unit, entry, frozenset(hidden - done)
+
+    def _masked(self, unit: Unit, entry: Entry) -> set[str]:
+        """The ids of results of a message that are masked already; in one message some may be, and others not yet."""
+        form = unit.forms.get(entry.seq)
+        if form is None or form.reducer != self.name:
+            return set()
+        own = _shared_start(self.placeholder("", 0), self.placeholder("x", 1))
+        return {result.call_id for result in form.shown[0].results if result.text.startswith((own, *_PLACEHOLDERS))}
 
     def _fold(self, view: View, unit: Unit, entry: Entry, hidden: frozenset[str]) -> Fold | None:
         def change(result: ToolResult) -> str | None:
@@ -134,6 +142,14 @@ class Mask:
             return None
         reason = f"older than the last {self.keep_last} results"
         return form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
+
+
+_PLACEHOLDERS = ("[result masked — ~", "[Previously viewed: ")
+
+
+def _shared_start(one: str, other: str) -> str:
+    same = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return one[:same]
 
 
 def result_tokens(view: View, result: ToolResult) -> int:
@@ -165,7 +181,7 @@ class ShortenOld:
     least_tokens: int = 48
     most_tokens: int = 400
     protected_tools: frozenset[str] = frozenset()
-    name: str = "mask"
+    name: str = "shorten"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per old result that is larger than what may stay of it."""
@@ -190,7 +206,8 @@ class ShortenOld:
                 new = shorten(text, max(12, limit // many), view)
                 return None if new == text else new
 
-            parts = with_results(entry.message, change)
+            # Of a message that a mask has changed, what is masked stays so.
+            parts = with_results(entry.message if form is None or form.reducer != "mask" else form.shown[0], change)
             reason = f"an old result of {size:,} tokens; the lines that bring names stay"
             fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
             if fold is not None:

@@ -27,14 +27,13 @@ __all__ = [
     "ResultLimit",
     "ResultShare",
     "ShortenNew",
-    "TurnShare",
     "cut_chars",
     "cut_file_view",
     "cut_output",
     "cut_result",
-    "cut_share",
     "each_fresh",
     "shorten",
+    "shorter",
     "tool_names",
 ]
 
@@ -68,7 +67,7 @@ def cut_result(text: str, limit_tokens: int, mode: Mode, counter: Counter) -> st
     head, tail = clip_tokens(text, limit_tokens, counter, mode)
     kept = {"head": "first", "tail": "last", "both": "first+last"}[mode]
     notice = f"[truncated: kept {kept} ~{limit_tokens} of ~{total} tokens ({mode})]"
-    return "\n".join(piece for piece in (head, notice, tail) if piece)
+    return shorter("\n".join(piece for piece in (head, notice, tail) if piece), text, counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +138,27 @@ def _byte_ends(text: str, head: int, tail: int) -> tuple[str, str]:
     return clip_bytes(text, head), clip_bytes(text, tail, end=True) if tail else ""
 
 
-def cut_share(text: str, budget_tokens: int, counter: Counter, *, head: int = 500, tail: int = 500) -> str:
-    """A result over its share of the window: first and last characters with an explanation between."""
-    total = counter.text(text)
-    if total <= budget_tokens:
-        return text
-    first, last = head_and_tail(text, head, tail)
-    note = (
-        f"[result too large: ~{total:,} tokens, the budget for it is ~{max(0, budget_tokens):,}. Shown are the first "
-        f"{len(first)} and the last {len(last)} of {len(text):,} characters. Ask for a smaller part to see more.]"
-    )
-    return f"{first}\n{note}\n{last}"
+def shorter(short: str, text: str, counter: Counter) -> str:
+    """The cut text, unless its notice made it no shorter than the whole."""
+    return short if counter.text(short) < counter.text(text) else text
 
 
-def each_fresh(view: View, need: Need, name: str, cut: Callable[[str, str], str]) -> Iterable[Fold]:
-    """One fold for every fresh result that `cut(text, tool name)` changes."""
+def each_fresh(
+    view: View,
+    need: Need,
+    name: str,
+    cut: Callable[[str, str], str],
+    *,
+    turn: Callable[[Seq], None] = lambda group: None,
+) -> Iterable[Fold]:
+    """One fold for every fresh result that `cut(text, tool name)` changes; `turn(group)` goes before each entry."""
     for _, unit, entry in result_entries(view, view.index(need.fresh) if need.fresh else 0):
         form = unit.forms.get(entry.seq)
         if entry.seq < need.fresh or (form is not None and form.reducer == name):
             continue
         message = unit.form(entry)
         tools = tool_names(view, unit.start, entry.seq)
+        turn(entry.group)
 
         def change(result: ToolResult, tools: Mapping[str, str] = tools) -> str | None:
             text = result.text
@@ -244,40 +243,6 @@ class ResultLimit:
 
         def cut(text: str, tool: str) -> str:
             return cut_result(text, self.per_tool.get(tool, self.limit_tokens), self.mode, view.counter)
-
-        return each_fresh(view, need, self.name, cut)
-
-
-@dataclass(frozen=True, slots=True)
-class TurnShare:
-    """Guards the window against fresh results: one may take min(`of_window` of the window, `of_rest` of what is left).
-
-    The budget is cumulative: each result of one model turn leaves less to the next. Results of `exempt` tools (those of
-    sub-agents) pass.
-    """
-
-    of_window: float = 0.25
-    of_rest: float = 0.50
-    exempt: frozenset[str] = frozenset({"spawn_agent"})
-    name: str = "truncate"
-
-    def budget_tokens(self, window_tokens: int, used_tokens: int) -> int:
-        """Budget of one result."""
-        return int(min(self.of_window * window_tokens, self.of_rest * max(0, window_tokens - used_tokens)))
-
-    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per fresh result over what is left of the budget."""
-        first = view.index(need.fresh) if need.fresh else 0
-        before = view.estimated_tokens - sum(e.tokens for _, _, e in result_entries(view, first) if e.seq >= need.fresh)
-        left = self.budget_tokens(need.window_tokens, before)
-
-        def cut(text: str, tool: str) -> str:
-            nonlocal left
-            if tool in self.exempt:
-                return text
-            out = cut_share(text, left, view.counter)
-            left = max(0, left - view.counter.text(out))
-            return out
 
         return each_fresh(view, need, self.name, cut)
 
