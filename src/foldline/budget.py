@@ -106,17 +106,23 @@ class Reserve:
     reserve_tokens: int = 16_384
     max_messages: int = 50
 
-    def effective_tokens(self, window_tokens: int) -> int | None:
-        """The effective token limit; None when there is none."""
-        if window_tokens - self.reserve_tokens > 0:
+    def effective_tokens(self, window_tokens: int | None) -> int | None:
+        """The effective token limit for a window (None or 0: it is not set); None when there is none."""
+        if window_tokens and window_tokens - self.reserve_tokens > 0:
             return window_tokens - self.reserve_tokens
         return self.max_tokens if self.max_tokens > 0 else None
+
+    def recent_tokens(self, keep_recent_tokens: int, window_tokens: int | None) -> int:
+        """What may stay whole of the newest messages: at most half of the effective limit."""
+        effective = self.effective_tokens(window_tokens)
+        return keep_recent_tokens if effective is None else min(keep_recent_tokens, effective // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
     """When a policy acts: as soon as any threshold that is set is reached. `fraction` is of the input limit.
 
+    `turns` are user messages in their own words, `bytes` those of contents and calls (that one must be passed).
     With a `reserve` the checkpoint system's order holds: its token limit if there is one, else its message count.
     `keep_free` is a share of the window beside the requested output (the three-layer system's budget of a tool loop).
     """
@@ -131,31 +137,38 @@ class Trigger:
 
     def limit_tokens(self, limits: Limits) -> int:
         """The limit of which a policy's landing is a share."""
-        effective = None if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
+        effective = self.tokens if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
         if self.keep_free is not None:
             effective = limits.room_tokens - int(self.keep_free * (limits.room_tokens + limits.max_output_tokens))
         return min(effective, limits.input_tokens) if effective and effective > 0 else limits.input_tokens
 
     def due(self, view: View, used_tokens: int, limits: Limits) -> bool:
         """Whether a threshold is reached. O(1), or O(units) where messages or turns are counted."""
-        tokens, messages = self.tokens, self.messages
-        if self.reserve is not None:
-            tokens = self.reserve.effective_tokens(limits.window_tokens)
-            messages = self.reserve.max_messages if tokens is None else None
+        tokens = self.tokens if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
         return (
             (self.fraction is not None and used_tokens >= self.fraction * limits.input_tokens)
             or (tokens is not None and used_tokens >= tokens)
             or (self.keep_free is not None and used_tokens > self.limit_tokens(limits))
             or (self.bytes is not None and view.content_bytes > self.bytes)
-            or self.over_counts(view, messages)
+            or bool(self.over_counts(view, limits))
         )
 
-    def over_counts(self, view: View, messages: int | None = None) -> bool:
-        """Whether the messages or turns are over their number."""
-        most = self.messages if messages is None else messages
-        return (most is not None and view.message_count >= most) or (
-            self.turns is not None and view.turn_count >= self.turns
-        )
+    def over_counts(self, view: View, limits: Limits) -> str:
+        """Which numbers of messages or turns are reached, in words; "" if none is. O(1), O(units) for turns."""
+        messages = self.messages
+        if self.reserve is not None:
+            tokens = self.reserve.effective_tokens(limits.window_tokens)
+            messages = self.reserve.max_messages if tokens is None else None
+        counts = [(view.message_count, messages, "messages")]
+        if self.turns is not None:
+            counts.append((view.turn_count, self.turns, "turns"))
+        return ", ".join(f"{n} {word} of {most}" for n, most, word in counts if most is not None and n >= most)
+
+    def unmet(self, view: View, used_tokens: int, limits: Limits) -> str:
+        """Which numbers of tokens, messages or turns are reached, in words; "" if none is (S1.05)."""
+        over = self.tokens is not None and used_tokens >= self.tokens
+        words = (f"{used_tokens:,} tokens of {self.tokens:,}" if over else "", self.over_counts(view, limits))
+        return ", ".join(filter(None, words))
 
 
 def output_tokens(model: Model, window_tokens: int) -> int:

@@ -7,13 +7,13 @@ group leaves) and *folds* over whole blocks.
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from foldline.codecs.base import Codec
 from foldline.ledger import Ledger
 from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
-from foldline.tiles import Span, Unit, entries_of, reasons, speaks
+from foldline.tiles import Seen, Span, Unit, entries_of, history, reasons, speaks
 from foldline.tokens import Counter, message_tokens
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -89,6 +89,10 @@ class Cover:
         for unit in self.units:
             out += [unit.fold] if unit.fold else [unit.forms.get(entry.seq, entry) for entry in unit.entries]
         return tuple(out)
+
+    def history(self) -> Iterator[Seen]:
+        """Every entry and who sees it, and what stands for folded ones. O(log)."""
+        return history(self.units)
 
     @property
     def repairs(self) -> tuple[Repair, ...]:

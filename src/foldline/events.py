@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from foldline.transcript import Fold, Repair, Seq
+from foldline.transcript import Fold, Repair, Seq, Unfold
+from foldline.view import View
 
 __all__ = [
     "ContextEvent",
@@ -16,26 +19,45 @@ __all__ = [
     "Repaired",
     "SilentTruncation",
     "ThresholdReached",
+    "call_line",
+    "folding",
+    "log_line",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class FoldStarted:
-    """Folding begins: why, and the size of the request then (counts before, S2.08)."""
+    """Folding begins: why, the size of the request then (counts before, S2.08), and the limits it is measured by.
+
+    `size_bytes` are the bytes of its contents; `limit_bytes` is set where these are what triggers.
+    """
 
     reason: str
     tokens: int
     messages: int
+    size_bytes: int = 0
+    limit_tokens: int | None = None
+    limit_bytes: int | None = None
     name: str = "fold_started"
 
 
 @dataclass(frozen=True, slots=True)
 class FoldFinished:
-    """Folding ended: the folds that were committed and the size of the request now."""
+    """Folding ended: the folds that were committed and the size of the request, now and before.
+
+    It is told for every `FoldStarted`. `error` says what went wrong, if anything did: folding may have gone on without
+    it (a summary that was rejected), or have been given up.
+    """
 
     folds: tuple[Fold, ...]
     tokens: int
     messages: int
+    size_bytes: int = 0
+    tokens_before: int = 0
+    messages_before: int = 0
+    bytes_before: int = 0
+    in_bytes: bool = False
+    error: str | None = None
     name: str = "fold_finished"
 
 
@@ -91,3 +113,77 @@ class ThresholdReached:
 ContextEvent: TypeAlias = (
     FoldStarted | FoldFinished | FoldFailed | Repaired | LimitLearned | SilentTruncation | ThresholdReached
 )
+
+
+def call_line(messages: int, size_bytes: int) -> str:
+    """The log line of one model call; four bytes are taken for a token (S0.04)."""
+    return f"Calling AI with {messages} messages (~{size_bytes} bytes, ~{size_bytes // 4} tokens)"
+
+
+def log_line(event: ContextEvent) -> str | None:
+    """The log line of the beginning or the end of a compaction; None for other events (S0.04).
+
+    Sizes are bytes of contents where those are what triggers, else tokens.
+    """
+    if isinstance(event, FoldStarted):
+        if event.limit_bytes is not None:
+            limit = f"Context size {event.size_bytes} bytes exceeds limit {event.limit_bytes}"
+            return f"{limit}, compacting old tool results..."
+        limit = "" if event.limit_tokens is None else f" of {event.limit_tokens}"
+        return f"Context size {event.tokens} tokens{limit}, compacting: {event.reason}..."
+    if isinstance(event, FoldFinished):
+        unit = "bytes" if event.in_bytes else "tokens"
+        before, after = (
+            (event.bytes_before, event.size_bytes) if event.in_bytes else (event.tokens_before, event.tokens)
+        )
+        line = f"Context compacted: {before} {unit} -> {after} {unit} (saved {before - after} {unit})"
+        return line if event.error is None else f"{line}; {event.error}"
+    return None
+
+
+class Folding(Protocol):
+    """What `folding` looks at: the engine of a session."""
+
+    view: View
+    tell: Callable[[ContextEvent], None]
+    failure: str | None
+
+    @property
+    def used_tokens(self) -> int: ...
+
+    @property
+    def news(self) -> Sequence[Fold | Unfold]: ...
+
+
+@contextmanager
+def folding(
+    engine: Folding, reason: str, *, limit_tokens: int | None = None, limit_bytes: int | None = None
+) -> Iterator[None]:
+    """Tell that folding begins, and how it ended: also when it failed or was cancelled (S2.08)."""
+    engine.failure = None
+    before = len(engine.news)
+    view = engine.view
+    start = FoldStarted(reason, engine.used_tokens, view.message_count, view.content_bytes, limit_tokens, limit_bytes)
+
+    def finished(error: str | None) -> FoldFinished:
+        made = tuple(event for event in engine.news[before:] if isinstance(event, Fold))
+        view = engine.view
+        return FoldFinished(
+            made,
+            engine.used_tokens,
+            view.message_count,
+            view.content_bytes,
+            start.tokens,
+            start.messages,
+            start.size_bytes,
+            limit_bytes is not None,
+            error,
+        )
+
+    engine.tell(start)
+    try:
+        yield
+    except BaseException as error:
+        engine.tell(finished(str(error) or type(error).__name__))
+        raise
+    engine.tell(finished(engine.failure))

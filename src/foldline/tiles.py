@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from foldline.messages import Message, Part, Reasoning, ToolResult
 from foldline.transcript import Entry, Fold, Repair, Seq
 
-__all__ = ["Span", "Unit", "entries_of", "own_words", "reasons", "speaks"]
+__all__ = ["Seen", "Span", "Unit", "entries_of", "history", "own_words", "reasons", "speaks"]
 
 
 @dataclass(slots=True)
@@ -56,6 +57,44 @@ class Span:
     start: Seq
     stop: Seq
     tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A message and who sees it (S2.04): an entry as it was recorded, or one of ours (`entry` None) that stands for some.
+
+    `kind` is "tool_result" or "tool_result_archived" for results, else that of the message.
+    """
+
+    entry: Entry | None
+    message: Message
+    agent_visible: bool
+    user_visible: bool
+    kind: str
+
+
+def history(units: Iterable[Unit]) -> Iterator[Seen]:
+    """Every entry of the session in order, folded or not; what stands for folded ones follows them. O(log)."""
+    for unit in units:
+        yield from _seen(unit, hidden=False, archived=False)
+
+
+def _seen(unit: Unit, *, hidden: bool, archived: bool) -> Iterator[Seen]:
+    if unit.fold is None:
+        for entry in unit.entries:
+            message = entry.message
+            kind = message.kind
+            if message.results:
+                kind = "tool_result_archived" if archived else kind or "tool_result"
+            yield Seen(entry, message, message.agent_visible and not hidden, message.user_visible, kind)
+        return
+    shown = unit.fold.shown
+    archived = archived or any(message.kind == "tool_summary" for message in shown)
+    for inner in unit.under:
+        yield from _seen(inner, hidden=True, archived=archived)
+    for message in shown:
+        # Words that had to stay are among the entries already: there the user reads them.
+        yield Seen(None, message, not hidden, message.user_visible and bool(message.kind), message.kind)
 
 
 def speaks(message: Message) -> bool:

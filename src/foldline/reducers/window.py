@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from foldline.budget import Need, Trigger
-from foldline.reducers.drop_groups import drop_fold
-from foldline.tiles import speaks
+from foldline.reducers.drop_groups import NOTICE_TOKENS, drop_fold
+from foldline.tiles import Span, speaks
 from foldline.transcript import Fold
 from foldline.view import View
 
@@ -16,62 +16,73 @@ __all__ = ["Window"]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Drops the oldest groups until tokens, messages and turns hold, or nothing more may go.
+    """Drops the oldest turns until tokens, messages and turns hold, or nothing more may go.
 
     What follows a drop is a user message: the next turn's, or the notice where a turn is longer than the window. System
-    text, pinned groups and the newest user message stay; a call and its results leave together.
+    text, pinned groups and the newest user message stay; a call and its results leave together. Where a number of
+    messages or turns of `trigger` is reached, it lands at `landing` of it: a window that only just holds slides, and
+    breaks the cached prefix, with every message.
     """
 
     trigger: Trigger = field(default_factory=Trigger)
+    landing: float = 0.75
     name: str = "window"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per span that has to leave, oldest first."""
-        tokens, messages, turns = need.excess_tokens, 0, 0
-        if self.trigger.messages is not None:
-            messages = max(0, view.message_count - self.trigger.messages)
-        if self.trigger.turns is not None:
-            turns = max(0, view.turn_count - self.trigger.turns)
+        tokens = need.excess_tokens
+        messages = self._excess(view.message_count, self.trigger.messages)
+        turns = 0 if self.trigger.turns is None else self._excess(view.turn_count, self.trigger.turns)
+        reason = "over the window: " + ", ".join(
+            f"{n:,} {word} too many"
+            for n, word in ((tokens, "tokens"), (messages, "messages"), (turns, "turns"))
+            if n > 0
+        )
         for span in view.spans():
             if tokens <= 0 and messages <= 0 and turns <= 0:
                 return
-            stop = span.first
-            freed_tokens, freed_messages, freed_turns = 0, 0, 0
-            best = 0
-            while stop < span.last:
-                unit = view.units[stop]
-                freed_tokens += unit.tokens
-                freed_messages += len(unit.messages)
-                freed_turns += sum(1 for e in unit.entries if speaks(e.message))
-                stop += 1
-                if not view.cut(stop):
-                    continue
-                best = stop
-                if (
-                    freed_tokens >= tokens + 16
-                    and freed_messages > messages
-                    and freed_turns >= turns
-                    and self._starts_turn(view, stop)
-                ):
-                    break
-            if not best:
-                continue
-            reason = "over the window: " + ", ".join(
-                f"{n:,} {word} too many"
-                for n, word in ((tokens, "tokens"), (messages, "messages"), (turns, "turns"))
-                if n > 0
-            )
-            fold = drop_fold(view, view.span(span.first, best), reducer=self.name, reason=reason)
+            out = _shortest(view, span, tokens, messages, turns)
+            fold = drop_fold(view, out, reducer=self.name, reason=reason)
             if fold is None:
                 continue
-            tokens -= freed_tokens - fold.tokens
-            messages -= freed_messages - 1
-            turns -= freed_turns
+            tokens -= out.tokens - fold.tokens
+            messages -= sum(len(unit.messages) for unit in view.units[out.first : out.last]) - len(fold.shown)
+            turns -= _turns(view, out.first, out.last)
             yield fold
 
-    def _starts_turn(self, view: View, index: int) -> bool:
-        """Whether a window may begin at a unit: with a user's words, or inside a turn that cannot be left whole."""
-        after = [unit for unit in view.units[index:] if unit.messages]
-        if not after or any(speaks(entry.message) for entry in after[0].entries):
-            return True
-        return not any(speaks(entry.message) for unit in after for entry in unit.entries)
+    def _excess(self, count: int, threshold: int | None) -> int:
+        """How many have to go so that a threshold that is reached holds again."""
+        if threshold is None or count < threshold:
+            return 0
+        return count - max(1, min(threshold - 1, int(self.landing * threshold)))
+
+
+def _shortest(view: View, span: Span, tokens: int, messages: int, turns: int) -> Span:
+    """The shortest part from the start of a span that frees as much and ends before a turn; else the whole span."""
+    freed_messages = freed_turns = 0
+    for index in range(span.first, span.last):
+        freed_messages += len(view.units[index].messages)
+        freed_turns += _turns(view, index, index + 1)
+        if (
+            view.between(span.first, index + 1) >= tokens + (NOTICE_TOKENS if tokens > 0 else 0)
+            and (messages <= 0 or freed_messages > messages)
+            and freed_turns >= turns
+            and view.cut(index + 1)
+            and _starts_turn(view, index + 1)
+        ):
+            return view.span(span.first, index + 1)
+    return span
+
+
+def _turns(view: View, first: int, last: int) -> int:
+    units = (unit for unit in view.units[first:last] if unit.fold is None)
+    return sum(speaks(entry.message) for unit in units for entry in unit.entries)
+
+
+def _starts_turn(view: View, index: int) -> bool:
+    """Whether a window may begin at a unit: with a user's words, or inside the newest turn (it cannot leave whole)."""
+    while index < len(view.units) and not view.units[index].messages:
+        index += 1
+    if index >= len(view.units) or any(speaks(entry.message) for entry in view.units[index].entries):
+        return True
+    return view.newest_user is None or view.newest_user < view.units[index].start
