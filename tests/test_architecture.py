@@ -25,7 +25,10 @@ SRC = ROOT / "src"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "messages"),
     ("tokens", "catalog", "codecs", "failures", "names", "patterns"),
-    ("transcript", "pairing", "tiles", "ledger", "cover", "view", "cutting", "budget", "usage", "meter", "archive"),
+    (
+        "transcript", "pairing", "tiles", "ledger", "beside", "cover", "view", "cutting", "budget", "usage", "meter",
+        "archive", "originals",
+    ),  # fmt: skip
     ("reducers",),
     ("figures", "settings", "policy", "events", "engine", "drive", "peek", "context", "recovery", "fitting", "display"),
     ("store", "sessions", "providers"),

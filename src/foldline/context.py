@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from foldline.archive import Archive, MemoryArchive, unbundle
-from foldline.budget import Limits, Pressure, Rent, cache_rule_of, limits_of
+from foldline.beside import Beside, System, Tools
+from foldline.budget import Limits, Need, Pressure, Rent, cache_rule_of, limits_of
 from foldline.catalog.models import CacheRule, lookup
 from foldline.codecs import codec as codec_for
 from foldline.drive import AsyncSummarize, Completion, SummarizeWith, drive, drive_async
@@ -24,20 +25,19 @@ from foldline.events import (
 )
 from foldline.failures import Failure, silent_truncation
 from foldline.figures import Figures, figures_of
-from foldline.messages import Text, Wire
+from foldline.messages import Wire
+from foldline.originals import Originals
 from foldline.peek import grep, head
 from foldline.policy import Policy
 from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
-from foldline.tokens import ESTIMATE, Counter, system_tokens, tools_tokens, wire_bytes
+from foldline.reducers.summarize import Summarize
+from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold, Usage
 from foldline.usage import usage_of
 from foldline.view import View
 
 __all__ = ["AsyncSummarize", "Completion", "Context", "Request", "SummarizeWith"]
-
-System: TypeAlias = str | Sequence[Mapping[str, Any]] | None
-Tools: TypeAlias = Sequence[Mapping[str, Any]] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,28 +91,28 @@ class Context:
         chosen = policy_of(policy)
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
         self._learned = learned if learned is not None else {}
-        self._system, self._tools, self._facts = system, tools, tuple(facts)
+        self._facts = tuple(facts)
         self._on_event = on_event
         self._request: tuple[int, int] | None = None
         self._requests = 0
         limits = limits_of(self._window(window), model, max_output_tokens)
-        base_tokens = system_tokens(system, counter) + tools_tokens(tools, counter)
+        beside = Beside(system, tools, counter)
         weighed = max_request_bytes is not None
         kept = MemoryArchive() if archive is None else archive
-        view = View(codec, counter, base_tokens=base_tokens, weighed=weighed, where=kept.where)
+        view = View(codec, counter, base_tokens=beside.tokens, weighed=weighed, where=kept.where)
         rule = cache_rule or cache_rule_of(model, dialect)
         self._engine = Engine(
             codec,
             counter,
             chosen,
             limits,
-            kept,
+            Originals(kept),
             view,
+            beside,
             self._tell,
             rent=Rent(rule) if chosen.economical else None,
             auto=auto,
             max_request_bytes=max_request_bytes,
-            base_bytes=wire_bytes({"system": system, "tools": tools}) if max_request_bytes is not None else 0,
         )
 
     # --- recording ---------------------------------------------------------------------------------------------------
@@ -136,8 +136,8 @@ class Context:
     def sync(self, wires: Sequence[Wire]) -> list[Entry]:
         """Take up a whole history from a framework that owns it: only what is new is recorded.
 
-        Where it differs from what was recorded, the session forks there: what was left stays in the log and is no longer
-        sent. Raises InvalidInput. O(history) to compare, O(new) to take up.
+        Where it differs from what was recorded, the session forks there: what was left stays in the log and is sent no
+        longer. Raises InvalidInput. O(history) to compare, O(new) to take up.
         """
         path = self._engine.path
         if path != list(wires[: len(path)]):
@@ -151,7 +151,7 @@ class Context:
         return self.extend(wires[len(self._engine.path) :])
 
     def pin(self, seq: Seq, *, pinned: bool = True) -> None:
-        """Keep the group of an entry whole from here on (or no longer). Raises FoldRefused when it is folded already."""
+        """Keep the group of an entry whole from here on (or no longer). Raises FoldRefused when it is folded."""
         if seq not in self._engine.view.entries:
             raise InvalidInput(f"no entry {seq}", place="seq")
         self._engine.view.pin(seq, pinned)
@@ -167,11 +167,11 @@ class Context:
         return drive(self._prepare(summarize is not None), summarize)
 
     async def prepare_async(self, summarize: AsyncSummarize | None = None) -> Request:
-        """`prepare` with an async summariser. Messages may be appended meanwhile; a cancellation leaves a valid session."""
+        """`prepare` with an async summariser. Messages may come meanwhile; a cancellation leaves a valid session."""
         return await drive_async(self._prepare(summarize is not None), summarize)
 
     def compact(self, instructions: str | None = None, *, summarize: SummarizeWith) -> tuple[Fold, ...]:
-        """Summarise everything but system text and what must stay, now. Raises SummaryError: then nothing has changed."""
+        """Summarise everything but system text and what must stay. Raises SummaryError: then nothing has changed."""
         return drive(self._compact(instructions), summarize)
 
     async def compact_async(self, instructions: str | None = None, *, summarize: AsyncSummarize) -> tuple[Fold, ...]:
@@ -187,7 +187,7 @@ class Context:
             self._tell(reached)
         if self._request is None:
             return found
-        estimated, folds = self._request
+        estimated, changes = self._request
         why = silent_truncation(
             estimate_tokens=engine.meter.used(estimated),
             reported_tokens=found.input_tokens,
@@ -199,7 +199,7 @@ class Context:
             self._tell(SilentTruncation(why, estimated, found.input_tokens))
             return found
         engine.meter.observe(estimated, found.input_tokens)
-        if folds != engine.next_fold:
+        if changes != engine.meter.changes:
             engine.meter.folded()
         return found
 
@@ -278,8 +278,8 @@ class Context:
         if fold.archive is None:
             raise KeyError("this fold has no archive key")
         if fold.form:
-            return (self._engine.archive.get(fold.archive),)
-        return tuple(unbundle(self._engine.archive, fold.archive))
+            return (self._engine.originals.archive.get(fold.archive),)
+        return tuple(unbundle(self._engine.originals.archive, fold.archive))
 
     @classmethod
     def replay(cls, events: Iterable[Event], **settings: Any) -> Context:
@@ -319,12 +319,12 @@ class Context:
         yield from engine.settle(asking)
         messages, stable = engine.view.wires()
         self._requests += 1
-        self._request = (engine.view.estimated_tokens, engine.next_fold)
+        self._request = (engine.view.estimated_tokens, engine.meter.changes)
         news, engine.news = tuple(engine.news), []
         return Request(
             messages=messages,
-            system=self._system_text(),
-            tools=self._tools,
+            system=engine.beside.system,
+            tools=engine.beside.tools,
             tokens=engine.used_tokens,
             max_output_tokens=engine.limits.max_output_tokens,
             stable_until=stable,
@@ -336,9 +336,15 @@ class Context:
         engine = self._engine
         reducer = engine.policy.compactor.focused(instructions, self._facts)
         need = engine.need(Pressure.SOFT, 0)
-        batch: list[int] = []
-        engine.batches.append(batch)
         engine.view.asked = True
+        with engine.batching() as batch:
+            yield from self._compacted(reducer, need, batch)
+        made = tuple(engine.folds[number] for number in batch if number in engine.folds)
+        self._tell(FoldFinished(made, engine.used_tokens, engine.view.message_count))
+        return made
+
+    def _compacted(self, reducer: Summarize, need: Need, batch: list[int]) -> Steps[None]:
+        engine = self._engine
         try:
             asks = list(reducer.propose(engine.view, replace(need, target_tokens=need.limit_tokens)))
             if not asks:
@@ -352,24 +358,11 @@ class Context:
         except BaseException as error:
             if isinstance(error, SummaryError):
                 self._tell(FoldFailed(reducer.name, error.reason, 0, engine.next_seq))
-            engine.batches.remove(batch)
-            engine.take_back(batch)
+            engine.take_back([number for number in batch if number in engine.folds])
             engine.news = [event for event in engine.news if _id(event) not in batch]
             raise
         finally:
             engine.view.asked = False
-        made = tuple(engine.folds[number] for number in batch)
-        self._tell(FoldFinished(made, engine.used_tokens, engine.view.message_count))
-        return made
-
-    def _system_text(self) -> System:
-        moved = self._engine.moved_system
-        if not moved:
-            return self._system
-        texts = [part.text for message in moved for part in message.parts if isinstance(part, Text)]
-        if self._system is None or isinstance(self._system, str):
-            return "\n\n".join(([self._system] if self._system else []) + texts)
-        return [*self._system, *({"type": "text", "text": text} for text in texts)]
 
     def _window(self, window: int | None) -> int:
         if window is not None:

@@ -6,17 +6,19 @@ SummaryError that is thrown in; `Context` has the two drivers (sync, async) that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
-from foldline.archive import Archive, bundle, encode
+from foldline.beside import Beside
 from foldline.budget import Limits, Need, Pressure, Rent, foldable
 from foldline.codecs.base import Codec
 from foldline.errors import DoesNotFit, FoldRefused, Part, SummaryError
 from foldline.events import ContextEvent, FoldFailed, FoldFinished, FoldStarted, Repaired
 from foldline.messages import Message, Wire
 from foldline.meter import Meter
+from foldline.originals import Originals
 from foldline.pairing import Pairing
 from foldline.policy import FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.reducers.base import Ask, Reducer
@@ -40,13 +42,13 @@ class Engine:
     counter: Counter
     policy: Policy
     limits: Limits
-    archive: Archive
+    originals: Originals
     view: View
+    beside: Beside
     tell: Callable[[ContextEvent], None]
     rent: Rent | None = None
     auto: bool = True
     max_request_bytes: int | None = None
-    base_bytes: int = 0
     span_stop: Seq = 0
     """Where the last fold over whole groups ends: what stands before it has been condensed."""
     trigger_at_limit: bool = False
@@ -58,8 +60,9 @@ class Engine:
     path_seqs: list[Seq] = field(default_factory=list)
     folds: dict[int, Fold] = field(default_factory=dict)
     batches: list[list[int]] = field(default_factory=list)
+    batch: list[int] | None = None
+    """The folds of each finished batch, and of the one that is being made."""
     news: list[Fold | Unfold] = field(default_factory=list)
-    moved_system: list[Message] = field(default_factory=list)
     fresh: Seq = 0
     settled: Seq = -1
     """Entries up to here have been looked at: preparing twice is the same need, and folds nothing more."""
@@ -68,7 +71,6 @@ class Engine:
     taken_tokens: int = 0
     ask_again_at: int = 0
     """Size of everything ever taken up, and the size at which a model may be asked again after a rejected summary."""
-    _keys: dict[Seq, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.pairing = Pairing(self.codec)
@@ -77,15 +79,15 @@ class Engine:
 
     def take(self, message: Message, recorded: Wire) -> Entry:
         """Record one message and show it. O(size of the message and of the block it joins)."""
-        clean = self.codec.sanitize(message)
-        faults = list(clean.faults)
-        sent = replace(message, agent_visible=False) if clean.message is None else clean.message
-        if sent.role == "system" and not self.codec.system_inside and sent.agent_visible:
-            self.moved_system.append(sent)
-            self.view.base_tokens += message_tokens(sent, self.counter)
-            sent = replace(sent, agent_visible=False)
-            faults.append("system text among the messages; sent as the system text of the request")
         seq = self.next_seq
+        moves = message.role == "system" and not self.codec.system_inside and message.agent_visible
+        clean = self.codec.sanitize(self.codec.read({**recorded, "role": "user"}) if moves else message)
+        faults = list(clean.faults)
+        sent = replace(message, agent_visible=False) if moves or clean.message is None else clean.message
+        if moves and clean.message is not None:
+            self.beside.move(seq, clean.message)
+            self.view.base_tokens = self.beside.tokens
+            faults.append("system text among the messages; sent as the system text of the request")
         placed = self.pairing.take(seq, sent)
         faults += placed.faults
         tokens = message_tokens(placed.message, self.counter)
@@ -101,8 +103,10 @@ class Engine:
         return entry
 
     def fork(self, keep: int) -> None:
-        """Leave the branch after its first `keep` messages; folds that do not hold on what is left are taken back. O(log)."""
+        """Leave the branch after its first `keep` messages; folds that no longer hold are taken back. O(log)."""
         left = self.path_seqs[keep]
+        self.beside.leave(left)
+        self.view.base_tokens = self.beside.tokens
         del self.path[keep:]
         del self.path_seqs[keep:]
         held = self._rebuild({fold.id for fold in self.folds.values() if fold.stop <= left})
@@ -196,13 +200,19 @@ class Engine:
 
     def settle(self, asking: bool) -> Steps[None]:
         """Make the next request fit, as the policy wants it. Raises DoesNotFit."""
-        batch: list[int] = []
-        self.batches.append(batch)
-        try:
+        with self.batching():
             yield from self._settle(asking)
+
+    @contextmanager
+    def batching(self) -> Iterator[list[int]]:
+        """Folds made inside are one batch, which `undo` takes back as one. Batches may overlap (`prepare_async`)."""
+        before, self.batch = self.batch, (batch := list[int]())
+        try:
+            yield batch
         finally:
-            if not batch:
-                self.batches.remove(batch)
+            self.batch = before
+            if live := [number for number in batch if number in self.folds]:
+                self.batches.append(live)
 
     def _settle(self, asking: bool) -> Steps[None]:
         policy = self.policy
@@ -305,18 +315,26 @@ class Engine:
             return None
 
     def answered(self, ask: Ask) -> Steps[Fold]:
-        """The fold that comes of an ask, over as many asks as it takes. Raises SummaryError."""
+        """The fold that comes of an ask, over as many asks as it takes. Raises SummaryError, also after a fork."""
         move: Fold | Ask = ask
+        view = self.view
         while isinstance(move, Ask):
-            text = yield move
+            batch, asked = self.batch, view.asked
+            self.batch, view.asked = None, False  # other work may go on while the model writes
+            try:
+                text = yield move
+            finally:
+                self.batch, view.asked = batch, asked
+            if self.view is not view:
+                raise SummaryError("the session has changed under the summary")
             move = move.finish(text)
         return move
 
     def commit(self, fold: Fold) -> Fold | None:
         """Put a fold into effect and record it; None when it was refused, which is reported."""
         try:
-            form = self.view.is_form(fold)
-            made = self.view.commit(replace(fold, id=self.next_fold, archive=self._archived(fold, form)))
+            key = self.originals.keep(self.view, fold, self.view.is_form(fold))
+            made = self.view.commit(replace(fold, id=self.next_fold, archive=key))
         except FoldRefused as refused:
             self.tell(FoldFailed(fold.reducer, refused.reason, fold.start, fold.stop))
             return None
@@ -324,8 +342,8 @@ class Engine:
         self.folds[made.id] = made
         self.log.append(made)
         self.news.append(made)
-        if self.batches:
-            self.batches[-1].append(made.id)
+        if self.batch is not None:
+            self.batch.append(made.id)
         self._close(made)
         self.meter.folded()
         return made
@@ -357,7 +375,9 @@ class Engine:
         return DoesNotFit(max(tokens, limit + 1), limit, _largest(parts), reason=reason)
 
     def _bytes_over(self) -> int:
-        return 0 if self.max_request_bytes is None else self.view.size_bytes + self.base_bytes - self.max_request_bytes
+        if self.max_request_bytes is None:
+            return 0
+        return self.view.size_bytes + self.view.message_count + self.beside.size_bytes - self.max_request_bytes
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -365,26 +385,6 @@ class Engine:
         if not fold.form:
             self.pairing.close(fold.start, fold.stop)
             self.span_stop = max(self.span_stop, fold.stop)
-
-    def _archived(self, fold: Fold, form: bool) -> str:
-        """Put the originals of a fold into the archive; the key under which they are read. O(what is new in it)."""
-        if form:
-            if fold.reducer == "spill":
-                for result in self.view.entries[fold.start].message.results:
-                    self.archive.put(result.text.encode("utf-8", "surrogatepass"))
-            return self._entry_key(fold.start)
-        children: list[tuple[str, bool]] = []
-        for unit in self.view.units[self.view.index(fold.start) : self.view.index(fold.stop - 1) + 1]:
-            if unit.fold is not None and unit.fold.archive is not None:
-                children.append((unit.fold.archive, True))
-            else:
-                children += [(self._entry_key(entry.seq), False) for entry in unit.entries]
-        return self.archive.put(bundle(children))
-
-    def _entry_key(self, seq: Seq) -> str:
-        if seq not in self._keys:
-            self._keys[seq] = self.archive.put(encode(self.view.entries[seq].recorded))
-        return self._keys[seq]
 
 
 def _flags(message: Message, entry: Entry) -> Message:

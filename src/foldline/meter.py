@@ -18,10 +18,12 @@ class Meter:
 
     ratio: float = 1.0
     offset: float = 0.0
+    changes: int = 0
+    """How often the prefix has changed: a report for a request before a change tells no offset."""
 
     LOW: ClassVar[float] = 0.8
     HIGH: ClassVar[float] = 1.4
-    """Bounds of the ratio: the estimate is within a quarter on every session measured; more is a report about something else."""
+    """Bounds of the ratio: every estimate measured was within a quarter; more is a report about something else."""
     ENOUGH_TOKENS: ClassVar[int] = 500
     """Requests below this are mostly fixed overhead and say nothing about the ratio."""
 
@@ -38,6 +40,7 @@ class Meter:
     def folded(self) -> None:
         """Forget what belongs to the prefix that has just changed."""
         self.offset = 0.0
+        self.changes += 1
 
     def target(self, used_tokens: int, target_tokens: float) -> int:
         """`target_tokens` in the units of the view that is now `used_tokens` large (before correction)."""

@@ -133,12 +133,9 @@ def _descend(engine: Engine, ladder: tuple[Reducer, ...], target: float, smaller
 def _run(engine: Engine, reducers: tuple[Reducer, ...], target: float) -> None:
     if not engine.auto:
         raise engine.no_fit(reason="folding is switched off (auto=False)")
-    batch: list[int] = []
-    engine.batches.append(batch)
-    for _ in engine.run(reducers, Pressure.OVERFLOW, target, False):
-        raise AssertionError("recovery asks no model")
-    if not batch:
-        engine.batches.remove(batch)
+    with engine.batching():
+        for _ in engine.run(reducers, Pressure.OVERFLOW, target, False):
+            raise AssertionError("recovery asks no model")
 
 
 _STEPS: dict[str, Callable[[Engine, Failure, int], Action]] = {
