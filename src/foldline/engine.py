@@ -290,7 +290,7 @@ class Engine:
             return (
                 target_tokens > 0
                 and self.used_tokens <= target_tokens
-                and not self.policy.trigger.over_counts(self.view)
+                and not self.policy.trigger.over_counts(self.view, self.limits)
             )
 
         for reducer in reducers:
