@@ -795,6 +795,17 @@ def test_a_fact_that_was_never_said_is_not_added() -> None:
     assert FACT not in sent(context.prepare())
 
 
+def test_facts_are_kept_when_the_policy_summarises_too() -> None:
+    context = Context(window=3_000, facts=(FACT,), max_output_tokens=0, policy="sliding")
+    model = ScriptedModel([SUMMARY], repeat=True)
+    context.append(user(f"remember {FACT} please. " + "and some more words " * 60))
+    for number in range(20):
+        context.extend([says("words " * 60), user(f"{number} " + "words " * 60)])
+        context.prepare(model)
+    assert model.calls
+    assert FACT in sent(context.prepare())
+
+
 def test_facts_outlive_a_second_compaction() -> None:
     # earendil-works/pi#2608: what the first compaction kept vanished at the second.
     context = remembering()

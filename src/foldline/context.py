@@ -88,10 +88,9 @@ class Context:
         facts: Sequence[str] = (),
     ) -> None:
         codec = codec_for(dialect)
-        chosen = policy_of(policy)
+        chosen = _remembering(policy_of(policy), tuple(facts))
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
         self._learned = learned if learned is not None else {}
-        self._facts = tuple(facts)
         self._on_event = on_event
         self._request: tuple[int, int] | None = None
         self._requests = 0
@@ -334,7 +333,7 @@ class Context:
 
     def _compact(self, instructions: str | None) -> Steps[tuple[Fold, ...]]:
         engine = self._engine
-        reducer = engine.policy.compactor.focused(instructions, self._facts)
+        reducer = engine.policy.compactor.focused(instructions)
         need = engine.need(Pressure.SOFT, 0)
         engine.view.asked = True
         with engine.batching() as batch:
@@ -380,6 +379,14 @@ class Context:
     def _tell(self, event: ContextEvent) -> None:
         if self._on_event is not None:
             self._on_event(event)
+
+
+def _remembering(policy: Policy, facts: tuple[str, ...]) -> Policy:
+    """The policy with facts that every summary of it has to hold."""
+    if not facts:
+        return policy
+    reducers = tuple(r.focused(r.instructions, facts) if isinstance(r, Summarize) else r for r in policy.reducers)
+    return replace(policy, reducers=reducers, compactor=policy.compactor.focused(policy.compactor.instructions, facts))
 
 
 def _id(event: Fold | Unfold) -> int:

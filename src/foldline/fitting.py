@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from foldline.beside import System, Tools
 from foldline.budget import Limits
 from foldline.codecs import codec as codec_for
 from foldline.codecs.base import Violation
 from foldline.codecs.rules import violations
-from foldline.context import Context, SummarizeWith, System, Tools
+from foldline.context import Context, SummarizeWith
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
 from foldline.policy import Policy

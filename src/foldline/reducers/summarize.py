@@ -129,7 +129,10 @@ class Summarize:
         limit = max(64, min(self.max_output_tokens, max(256, span.tokens // 2), need.limit_tokens // 4))
         earlier, texts = self._record(view, span)
         window = self.window_tokens or need.window_tokens or 8_192
-        fixed = view.counter.text(CHECKPOINT + _UPDATE + (self.instructions or "")) + limit + 64
+        asked = "".join([CHECKPOINT, _UPDATE, self.instructions or "", *self.facts])
+        fixed = view.counter.text(asked) + limit + 64
+        if view.counter.text(earlier) > max(2 * limit, self.max_output_tokens):
+            earlier, texts = "", [earlier, *texts]  # several checkpoints: too large to stand beside each piece
         room = max(200, int(0.85 * window) - fixed - max(limit, view.counter.text(earlier)))
         pieces = _pieces(texts, room, view)
         return self._next(_Job(view, span, pieces, earlier, limit))
@@ -168,11 +171,7 @@ class Summarize:
             raise SummaryError(f"the summary has {tokens:,} tokens, {job.limit:,} were asked for", tokens=tokens)
         if len(job.pieces) > 1:
             return self._next(job._replace(pieces=job.pieces[1:], sofar=text))
-        missing = [
-            fact
-            for fact in self.facts
-            if fact not in text and any(fact in piece for piece in self._record(view, span)[1])
-        ]
+        missing = [fact for fact in self.facts if fact not in text and _stood(fact, view, span)]
         if missing:
             text = "\n".join([text, "Kept word for word:", *missing])
         shown: list[Message] = [view.codec.note(f"{self.prefix}\n{text}", kind="summary")]
@@ -194,21 +193,36 @@ class Summarize:
         return (not after and view.answered()) or bool(after and after[0].messages[0].role == "user")
 
     def _record(self, view: View, span: Span) -> tuple[str, list[str]]:
-        """The earlier checkpoint of a span ("" if none), and the record of everything else in it."""
-        earlier, out = "", []
+        """The earlier checkpoints of a span ("" if none), and the record of everything else in it."""
+        earlier: list[str] = []
+        out: list[str] = []
         for unit in view.units[span.first : span.last]:
-            if unit.fold is not None and unit.fold.reducer == self.name:
-                earlier = unit.fold.shown[0].text.removeprefix(self.prefix).strip()
-            elif unit.fold is not None:
-                out += [message.text for message in unit.fold.shown]
-            else:
+            if unit.fold is None:
                 seen = [unit.form(entry) for entry in unit.entries if entry.message.agent_visible]
                 out += [line for message in seen for line in _told(message, self.result_chars)]
-        return earlier, out
+                continue
+            for message in unit.fold.shown:
+                if message.kind == "summary" and message.text.startswith(self.prefix):
+                    earlier.append(message.text.removeprefix(self.prefix).strip())
+                elif message.kind:
+                    out += [message.text] if message.role != "assistant" else []
+                else:  # a user's words that had to stay beside what stands for the rest
+                    out += _told(message, self.result_chars)
+        return "\n\n".join(earlier), out
 
     def focused(self, instructions: str | None, facts: Sequence[str] = ()) -> Summarize:
         """The same reducer with instructions of its own."""
         return replace(self, instructions=instructions, facts=(*self.facts, *facts))
+
+
+def _stood(fact: str, view: View, span: Span) -> bool:
+    """Whether a fact was said anywhere in what a span covers, originals under earlier folds included. O(covered)."""
+    return any(
+        fact in text
+        for message in (entry.message for entry in view.covered(span.start, span.stop))
+        if message.agent_visible
+        for text in (message.text, *(c.arguments for c in message.calls), *(r.text for r in message.results))
+    )
 
 
 def _told(message: Message, result_chars: int) -> Iterable[str]:
