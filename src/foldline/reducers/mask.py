@@ -176,7 +176,7 @@ class ShortenOld:
     since weighs four times, so what turned out to matter stays.
     """
 
-    keep: float = 0.35
+    keep: float = 0.2
     share: float = 0.3
     least_tokens: int = 48
     most_tokens: int = 400

@@ -257,11 +257,11 @@ class ShortenNew:
     long as both together are at most `most` of that room; at least `least_tokens`, at most `most_tokens`.
     """
 
-    share: float = 0.08
-    of_result: float = 0.0
-    most: float = 0.3
+    share: float = 0.06
+    of_result: float = 0.10
+    most: float = 0.30
     fill: float = 0.85
-    least_tokens: int = 256
+    least_tokens: int = 128
     most_tokens: int = 8_000
     exempt: frozenset[str] = frozenset({"spawn_agent", "recall"})
     name: str = "truncate"
@@ -280,7 +280,8 @@ class ShortenNew:
             nonlocal used
             tokens = view.counter.text(text)
             limit = tokens if tool in self.exempt else self.limit_tokens(need, used, tokens)
-            out = text if tokens <= limit else shorten(text, limit, view)
+            # A result that is barely over its limit stays whole: the notice alone would eat what is saved.
+            out = text if tokens <= limit + self.least_tokens // 2 else shorten(text, limit, view)
             used += min(tokens, limit)
             return out
 
