@@ -15,14 +15,7 @@ from foldline.codecs import codec as codec_for
 from foldline.drive import AsyncSummarize, Completion, SummarizeWith, drive, drive_async
 from foldline.engine import Engine, Steps
 from foldline.errors import InvalidInput, SummaryError
-from foldline.events import (
-    ContextEvent,
-    FoldFailed,
-    FoldFinished,
-    FoldStarted,
-    LimitLearned,
-    SilentTruncation,
-)
+from foldline.events import ContextEvent, LimitLearned, SilentTruncation, folding
 from foldline.failures import Failure, silent_truncation
 from foldline.figures import Figures, figures_of
 from foldline.messages import Wire
@@ -257,11 +250,11 @@ class Context:
 
     def peek(self, seq: Seq, *, start_line: int = 1, lines: int = 50, call_id: str | None = None) -> str:
         """Lines of an entry as it came in, whether it is shown or folded: see `peek.head`."""
-        return head(self._engine.codec, self._engine.view.entries, seq, start_line, lines, call_id)
+        return head(self._engine.codec, self._engine.view.entries, seq, start_line=start_line, lines=lines, call_id=call_id)
 
     def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
         """(seq, line number, line) of the lines that match, over shown and folded entries alike: see `peek.grep`."""
-        return grep(self._engine.codec, self._engine.view.entries, pattern, seq)
+        return grep(self._engine.codec, self._engine.view.entries, pattern, seq=seq)
 
     def explain(self, seq: Seq) -> tuple[Fold, ...]:
         """Every fold in effect that covers an entry, inner ones first. O(folds)."""
@@ -336,11 +329,9 @@ class Context:
         reducer = engine.policy.compactor.focused(instructions)
         need = engine.need(Pressure.SOFT, 0)
         engine.view.asked = True
-        with engine.batching() as batch:
+        with engine.batching() as batch, folding(engine, "compaction was asked for"):
             yield from self._compacted(reducer, need, batch)
-        made = tuple(engine.folds[number] for number in batch if number in engine.folds)
-        self._tell(FoldFinished(made, engine.used_tokens, engine.view.message_count))
-        return made
+        return tuple(engine.folds[number] for number in batch if number in engine.folds)
 
     def _compacted(self, reducer: Summarize, need: Need, batch: list[int]) -> Steps[None]:
         engine = self._engine
@@ -348,7 +339,6 @@ class Context:
             asks = list(reducer.propose(engine.view, replace(need, target_tokens=need.limit_tokens)))
             if not asks:
                 raise SummaryError("there is nothing to fold")
-            self._tell(FoldStarted("compaction was asked for", engine.used_tokens, engine.view.message_count))
             for ask in asks:
                 fold = yield from engine.answered(ask)
                 if engine.commit(fold) is None:
@@ -356,7 +346,7 @@ class Context:
             yield from engine.run(engine.policy.after_compact, Pressure.SOFT, 0, False)
         except BaseException as error:
             if isinstance(error, SummaryError):
-                self._tell(FoldFailed(reducer.name, error.reason, 0, engine.next_seq))
+                engine.fail(reducer.name, error.reason, 0, engine.next_seq)
             engine.take_back([number for number in batch if number in engine.folds])
             engine.news = [event for event in engine.news if _id(event) not in batch]
             raise

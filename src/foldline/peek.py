@@ -26,7 +26,13 @@ LINE_CHARS = 400
 
 
 def head(
-    codec: Codec, entries: Mapping[Seq, Entry], seq: Seq, start_line: int, lines: int, call_id: str | None
+    codec: Codec,
+    entries: Mapping[Seq, Entry],
+    seq: Seq,
+    *,
+    start_line: int = 1,
+    lines: int = 50,
+    call_id: str | None = None,
 ) -> str:
     """Lines `start_line` (from 1) and following of an entry; with `call_id` of that result or that call's arguments.
 
@@ -59,12 +65,14 @@ def head(
     return "\n".join(shown)
 
 
-def grep(codec: Codec, entries: Mapping[Seq, Entry], pattern: str, seq: Seq | None) -> list[tuple[Seq, int, str]]:
+def grep(
+    codec: Codec, entries: Mapping[Seq, Entry], pattern: str, *, seq: Seq | None = None
+) -> list[tuple[Seq, int, str]]:
     """(seq, line number from 1, line) of each line in which `pattern` is found, oldest first, 200 at most.
 
-    Line numbers are those of `head` without `call_id`. `pattern` is a regular expression that is matched in one pass
-    over the text (`patterns`), so that no pattern can hang a session. Raises InvalidInput for one that does not compile.
-    O(size of what is searched).
+    Line numbers are those of `head` without `call_id`. `pattern` is a regular expression, matched in one pass over the
+    text (`patterns`): none can hang a session. Raises InvalidInput for one that does not compile. O(size of what is
+    searched).
     """
     wanted = Pattern(pattern)
     out: list[tuple[Seq, int, str]] = []
@@ -80,7 +88,7 @@ def grep(codec: Codec, entries: Mapping[Seq, Entry], pattern: str, seq: Seq | No
 
 
 def told(message: Message, call_id: str | None = None) -> str | None:
-    """All text of a message: what it says, the calls with their arguments, the results. None if there is no `call_id`."""
+    """All text of a message: what it says, calls with arguments, results. None if `call_id` is neither's."""
     pieces: list[str] = []
     if call_id is None:
         pieces += [p.text for p in message.parts if isinstance(p, Text | Document | Reasoning) and p.text]

@@ -1,0 +1,35 @@
+"""Texts for people and models on how full the window is: pure functions, shown by whatever interface there is."""
+
+from __future__ import annotations
+
+from foldline.display.files import Room, file_refusal, file_view
+from foldline.display.window import (
+    RunNotice,
+    colour,
+    compact_question,
+    compacted,
+    preview,
+    summary_of,
+    telegram_compacted,
+    telegram_footer,
+    telegram_warning,
+    threshold_question,
+    token_line,
+)
+
+__all__ = [
+    "Room",
+    "RunNotice",
+    "colour",
+    "compact_question",
+    "compacted",
+    "file_refusal",
+    "file_view",
+    "preview",
+    "summary_of",
+    "telegram_compacted",
+    "telegram_footer",
+    "telegram_warning",
+    "threshold_question",
+    "token_line",
+]

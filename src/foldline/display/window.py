@@ -1,0 +1,114 @@
+"""How full the window is, in the words of the system with the token display: lines, questions, answers, one notice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from foldline.figures import Figures
+from foldline.reducers.summarize import SUMMARY_PREFIX
+from foldline.transcript import Fold
+
+__all__ = [
+    "RunNotice",
+    "colour",
+    "compact_question",
+    "compacted",
+    "preview",
+    "summary_of",
+    "telegram_compacted",
+    "telegram_footer",
+    "telegram_warning",
+    "threshold_question",
+    "token_line",
+]
+
+PREVIEW_CHARS = 500
+
+
+def token_line(figures: Figures) -> str:
+    """The line after a reply in a terminal."""
+    return f"[tokens: {_spaced(figures)} | response: {figures.last_completion_tokens:,} tokens]"
+
+
+def colour(utilization: float) -> Literal["green", "yellow", "red"]:
+    """The colour of that line: green under 70 %, yellow from 70 %, red from 90 %."""
+    if utilization >= 0.9:
+        return "red"
+    return "yellow" if utilization >= 0.7 else "green"
+
+
+def telegram_footer(figures: Figures) -> str:
+    """The last line of a reply on Telegram."""
+    return f"📊 Context: {_close(figures)}"
+
+
+def threshold_question(figures: Figures) -> str:
+    """What a terminal asks when the threshold is reached."""
+    used, most = figures.used_tokens, figures.max_context_tokens
+    return f"⚠ Context usage at {figures.utilization:.0%} ({used:,}/{most:,} tokens). Compact conversation? [y/N]"
+
+
+def telegram_warning(figures: Figures) -> str:
+    """What Telegram says when the threshold is reached: it names the command, and does nothing by itself."""
+    return f"⚠ Context usage at {figures.utilization:.0%}. Reply /compact to summarize and continue, or keep chatting."
+
+
+def compact_question(figures: Figures) -> str:
+    """What a terminal asks when the user typed /compact."""
+    used, most = figures.used_tokens, figures.max_context_tokens
+    return f"Context: {used:,}/{most:,} ({figures.utilization:.0%}). Compact conversation? [y/N]"
+
+
+def compacted(after: Figures, summary: str) -> str:
+    """What a terminal shows after a compaction: the summary, and the new figures."""
+    return f"{summary}\n\nContext: {_close(after)}"
+
+
+def telegram_compacted(before: Figures, after: Figures, summary: str) -> str:
+    """What Telegram answers to /compact: figures before and after, and up to 500 characters of the summary."""
+    return f"📊 Context before: {_close(before)}\n📊 Context after: {_close(after)}\n\n{preview(summary)}"
+
+
+def preview(text: str, most_chars: int = PREVIEW_CHARS) -> str:
+    """The beginning of a text, at most `most_chars` characters with the mark that it goes on."""
+    return text if len(text) <= most_chars else f"{text[: most_chars - 1]}…"
+
+
+def summary_of(folds: Iterable[Fold]) -> str:
+    """The texts of the summaries among these folds, without their heading."""
+    shown = (fold.shown[0] for fold in folds if fold.shown and fold.shown[0].kind == "summary")
+    return "\n\n".join(message.text.removeprefix(SUMMARY_PREFIX).strip() for message in shown)
+
+
+@dataclass(slots=True)
+class RunNotice:
+    """The notice for a model in a tool loop that its window is filling up: once in each run.
+
+    `threshold` is a share of the window; `tool` is what the model can call.
+    """
+
+    threshold: float = 0.9
+    tool: str = "compact_context"
+    given: bool = False
+
+    def text(self, figures: Figures, *, goes_on: bool) -> str | None:
+        """The notice if it is due now; `goes_on` says whether the model is called again in this run."""
+        passed = figures.utilization >= self.threshold or figures.asks
+        if self.given or not goes_on or not passed:
+            return None
+        self.given = True
+        return (
+            f"[Context notice: {figures.utilization:.0%} of the window is used ({figures.used_tokens:,} of "
+            f"{figures.max_context_tokens:,} tokens). Call the tool {self.tool} to sum up this conversation and go on, "
+            "or finish soon.]"
+        )
+
+
+def _close(figures: Figures) -> str:
+    return f"{figures.used_tokens:,}/{figures.max_context_tokens:,} ({figures.utilization:.1%})"
+
+
+def _spaced(figures: Figures) -> str:
+    return f"{figures.used_tokens:,} / {figures.max_context_tokens:,} ({figures.utilization:.1%})"
