@@ -195,18 +195,17 @@ class Context:
             engine.meter.folded()
         return found
 
-    def recover(self, failure: Failure) -> Recovery:
+    def recover(self, failure: Failure, summarize: SummarizeWith | None = None) -> Recovery:
         """Do what a failure asks for: lower the output cap, learn a limit, fold harder. Raises DoesNotFit at the end.
 
-        The next `prepare` sends strictly fewer tokens (or a lower cap) when `retry` is set.
+        The next `prepare` sends strictly fewer tokens (or a lower cap) when `retry` is set. No model is asked without
+        `summarize`.
         """
-        engine = self._engine
-        outcome = recover(engine, failure)
-        if outcome.limit is not None and failure.limit_of in (None, "window"):
-            self._learned[self.endpoint, self.model or ""] = outcome.limit
-        if outcome.limit is not None:
-            self._tell(LimitLearned(outcome.limit, failure.limit_of or "window", self.endpoint))
-        return outcome
+        return drive(self._recover(failure, summarize is not None), summarize)
+
+    async def recover_async(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:
+        """`recover` with an async summariser."""
+        return await drive_async(self._recover(failure, summarize is not None), summarize)
 
     def judge_by_own_count(self, limits: Limits) -> None:
         """Take our count as the measure: no margin, and nothing is folded until the limit itself is passed (`fit`)."""
@@ -250,7 +249,9 @@ class Context:
 
     def peek(self, seq: Seq, *, start_line: int = 1, lines: int = 50, call_id: str | None = None) -> str:
         """Lines of an entry as it came in, whether it is shown or folded: see `peek.head`."""
-        return head(self._engine.codec, self._engine.view.entries, seq, start_line=start_line, lines=lines, call_id=call_id)
+        return head(
+            self._engine.codec, self._engine.view.entries, seq, start_line=start_line, lines=lines, call_id=call_id
+        )
 
     def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
         """(seq, line number, line) of the lines that match, over shown and folded entries alike: see `peek.grep`."""
@@ -352,6 +353,14 @@ class Context:
             raise
         finally:
             engine.view.asked = False
+
+    def _recover(self, failure: Failure, asking: bool) -> Steps[Recovery]:
+        outcome = yield from recover(self._engine, failure, asking)
+        if outcome.limit is not None and failure.limit_of in (None, "window"):
+            self._learned[self.endpoint, self.model or ""] = outcome.limit
+        if outcome.limit is not None:
+            self._tell(LimitLearned(outcome.limit, failure.limit_of or "window", self.endpoint))
+        return outcome
 
     def _window(self, window: int | None) -> int:
         if window is not None:

@@ -14,15 +14,15 @@ from typing import TypeAlias, TypeVar
 from foldline.beside import Beside
 from foldline.budget import Limits, Need, Pressure, Rent, foldable
 from foldline.codecs.base import Codec
-from foldline.errors import DoesNotFit, FoldRefused, Part, SummaryError
-from foldline.events import ContextEvent, FoldFailed, FoldFinished, FoldStarted, Repaired
+from foldline.errors import DoesNotFit, FoldRefused, SummaryError
+from foldline.events import ContextEvent, FoldFailed, Repaired, folding
 from foldline.messages import Message, Wire
 from foldline.meter import Meter
 from foldline.originals import Originals
 from foldline.pairing import Pairing
 from foldline.policy import FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.reducers.base import Ask, Reducer
-from foldline.reducers.floor import floor_of
+from foldline.reducers.floor import floor_of, too_large, too_many_bytes
 from foldline.tokens import Counter, message_tokens
 from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold
 from foldline.view import View
@@ -66,6 +66,7 @@ class Engine:
     fresh: Seq = 0
     settled: Seq = -1
     """Entries up to here have been looked at: preparing twice is the same need, and folds nothing more."""
+    failure: str | None = None  # of the folding that is going on, or went on last
     next_seq: Seq = 0
     next_fold: int = 0
     taken_tokens: int = 0
@@ -223,25 +224,34 @@ class Engine:
         if self.fits() and (self.trigger_at_limit or self.settled == self.next_seq):
             return
         self.settled = self.next_seq
-        limit = self.limits.input_tokens
         yield from self.run(policy.guard, Pressure.SOFT, 0, False)
         self.fresh = self.next_seq
         yield from self.run(policy.always, Pressure.SOFT, 0, asking)
         if (reached := policy.threshold(self.used_tokens, self.limits)) is not None:
             self.tell(reached)
+        if not policy.auto:
+            if not self.fits():
+                raise self.no_fit(reason=f"policy {policy.name} folds only when asked")
+            return
         target = self._due()
         if target is not None:
             if not self.fits():
                 self.check_floor()
-            self.tell(FoldStarted(f"policy {policy.name}", self.used_tokens, self.view.message_count))
-            before = len(self.news)
-            pressure = Pressure.SOFT if self.fits() else Pressure.HARD
-            yield from self.run(policy.reducers, pressure, target, asking)
-            yield from self._rungs(limit * (policy.landing or 0.60))
-            if self.rent is not None:
-                self.rent.settle()
-            made = tuple(fold for fold in self.news[before:] if isinstance(fold, Fold))
-            self.tell(FoldFinished(made, self.used_tokens, self.view.message_count))
+            most = policy.trigger.limit_tokens(self.limits)
+            with folding(self, f"policy {policy.name}", limit_tokens=most, limit_bytes=policy.trigger.bytes):
+                yield from self._fold(target, asking)
+
+    def _fold(self, target: float, asking: bool) -> Steps[None]:
+        policy, before = self.policy, len(self.news)
+        pressure = Pressure.SOFT if self.fits() else Pressure.HARD
+        yield from self.run(policy.reducers, pressure, target, asking)
+        if len(self.news) > before:
+            yield from self.run(policy.after_compact, pressure, 0, False)
+        yield from self._rungs(self.limits.input_tokens * (policy.landing or 0.60))
+        if self.rent is not None:
+            self.rent.settle()
+        if over := policy.trigger.unmet(self.view, self.used_tokens, self.limits):
+            self.fail(policy.name, f"nothing more may go: {over}", 0, self.next_seq)
 
     def _due(self) -> float | None:
         """Where the request should land if it is time to fold; None if it is not."""
@@ -309,10 +319,15 @@ class Engine:
         try:
             return self.commit((yield from self.answered(ask)))
         except SummaryError as error:
-            self.tell(FoldFailed(ask.reducer, error.reason, ask.start, ask.stop))
+            self.fail(ask.reducer, error.reason, ask.start, ask.stop)
             growth = (self.policy.trigger.fraction or 1.0) - (self.policy.landing or 0.6)
             self.ask_again_at = self.taken_tokens + int(max(0.1, growth) * self.limits.input_tokens)
             return None
+
+    def fail(self, reducer: str, reason: str, start: Seq, stop: Seq) -> None:
+        """Tell of a fold that was wanted and not made; the end of the folding names it too."""
+        self.failure = reason
+        self.tell(FoldFailed(reducer, reason, start, stop))
 
     def answered(self, ask: Ask) -> Steps[Fold]:
         """The fold that comes of an ask, over as many asks as it takes. Raises SummaryError, also after a fork."""
@@ -355,24 +370,14 @@ class Engine:
         floor = floor_of(self.view)
         tokens = round(floor.tokens * self.meter.ratio) if floor.folds else self.used_tokens
         if tokens > self.limits.input_tokens:
-            raise self._too_large(tokens, floor.parts)
+            raise too_large(tokens, self.limits.input_tokens, floor.parts)
 
     def no_fit(self, reason: str | None = None) -> DoesNotFit:
         """The error for a request that is over its limit with nothing left to fold."""
         over = self._bytes_over()
         if self.used_tokens <= self.limits.input_tokens and over > 0:
-            most = self.max_request_bytes or 0
-            parts = tuple(
-                Part(self.view.protected(i) or "message", u.size_bytes, u.start)
-                for i, u in enumerate(self.view.units)
-                if u.size_bytes
-            )
-            return DoesNotFit(most + over, most, _largest(parts), reason=reason, unit="bytes")
-        return self._too_large(self.used_tokens, floor_of(self.view).parts, reason)
-
-    def _too_large(self, tokens: int, parts: tuple[Part, ...], reason: str | None = None) -> DoesNotFit:
-        limit = self.limits.input_tokens
-        return DoesNotFit(max(tokens, limit + 1), limit, _largest(parts), reason=reason)
+            return too_many_bytes(self.view, over, self.max_request_bytes or 0, reason)
+        return too_large(self.used_tokens, self.limits.input_tokens, floor_of(self.view).parts, reason)
 
     def _bytes_over(self) -> int:
         if self.max_request_bytes is None:
@@ -393,7 +398,3 @@ def _flags(message: Message, entry: Entry) -> Message:
     return replace(
         message, pinned=was.pinned, agent_visible=was.agent_visible, user_visible=was.user_visible, kind=was.kind
     )
-
-
-def _largest(parts: tuple[Part, ...], most: int = 12) -> tuple[Part, ...]:
-    return tuple(sorted(parts, key=lambda part: -part.tokens))[:most]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -129,7 +129,7 @@ def log_line(event: ContextEvent) -> str | None:
         if event.limit_bytes is not None:
             limit = f"Context size {event.size_bytes} bytes exceeds limit {event.limit_bytes}"
             return f"{limit}, compacting old tool results..."
-        limit = "" if event.limit_tokens is None else f" of {event.limit_tokens}"
+        limit = "" if event.limit_tokens is None else f" (limit {event.limit_tokens})"
         return f"Context size {event.tokens} tokens{limit}, compacting: {event.reason}..."
     if isinstance(event, FoldFinished):
         unit = "bytes" if event.in_bytes else "tokens"
@@ -144,15 +144,17 @@ def log_line(event: ContextEvent) -> str | None:
 class Folding(Protocol):
     """What `folding` looks at: the engine of a session."""
 
-    view: View
-    tell: Callable[[ContextEvent], None]
     failure: str | None
+    news: list[Fold | Unfold]
+
+    @property
+    def tell(self) -> Callable[[ContextEvent], None]: ...
+
+    @property
+    def view(self) -> View: ...
 
     @property
     def used_tokens(self) -> int: ...
-
-    @property
-    def news(self) -> Sequence[Fold | Unfold]: ...
 
 
 @contextmanager

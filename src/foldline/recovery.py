@@ -7,18 +7,19 @@ tokens than the last, so it ends (strands#3338: 965 calls, because nothing check
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from foldline.budget import MARGIN, Pressure
-from foldline.engine import Engine
+from foldline.engine import Engine, Steps
+from foldline.events import folding
 from foldline.failures import Failure
 from foldline.policy import OVERFLOW
-from foldline.reducers.base import Reducer
 from foldline.reducers.images import OldImages
 
-__all__ = ["Action", "Recovery", "recover"]
+__all__ = ["NOTICE", "Action", "Recovery", "recover"]
 
 Action: TypeAlias = Literal["lower_output", "fold", "images", "none"]
 
@@ -28,30 +29,44 @@ LEAST_OUTPUT_TOKENS = 16
 LEAST_WINDOW_TOKENS = 256
 """A smaller limit in an error is a misread number, not a window (codex#26783)."""
 
+NOTICE = "Context was compacted and truncated to fit token limits."
+"""What the autopilot system says after it has recovered (S0.05)."""
+
 STEP = 0.75
 """Share of the size at which the request was refused that the next one aims at, when the error names no numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What was done: `action`, whether to `retry`, the size before and after, and the limit that was learned."""
+    """What was done: `action`, whether to `retry`, the size before and after, and the limit that was learned.
+
+    `notice` is what to tell the user, and the model where it should know: None when no history was folded.
+    """
 
     action: Action
     retry: bool
     tokens_before: int
     tokens_after: int
     limit: int | None = None
+    notice: str | None = None
 
 
-def recover(engine: Engine, failure: Failure) -> Recovery:
+def recover(engine: Engine, failure: Failure, asking: bool = False) -> Steps[Recovery]:
     """Do what a failure asks for. Raises DoesNotFit when nothing more can be reduced, or folding is off."""
     before = engine.used_tokens
     step = _STEPS.get(failure.kind)
     if step is None:
         return Recovery(action="none", retry=False, tokens_before=before, tokens_after=before)
     limit = _learn(engine, failure)
-    action = step(engine, failure, before)
-    return Recovery(action=action, retry=True, tokens_before=before, tokens_after=engine.used_tokens, limit=limit)
+    action = yield from step(engine, failure, before, asking)
+    return Recovery(
+        action=action,
+        retry=True,
+        tokens_before=before,
+        tokens_after=engine.used_tokens,
+        limit=limit,
+        notice=NOTICE if action == "fold" else None,
+    )
 
 
 def _learn(engine: Engine, failure: Failure) -> int | None:
@@ -72,7 +87,7 @@ def _learn(engine: Engine, failure: Failure) -> int | None:
     return limit
 
 
-def _lower_output(engine: Engine, failure: Failure, before: int) -> Action:
+def _lower_output(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
     """A cap that fits beside the input; when there is no room for one, history has to give way."""
     limits = engine.limits
     if failure.limit_of == "output" and failure.limit:
@@ -87,58 +102,62 @@ def _lower_output(engine: Engine, failure: Failure, before: int) -> Action:
     if cap >= limits.max_output_tokens and halved >= LEAST_OUTPUT_TOKENS:
         engine.limits = replace(limits, max_output_tokens=halved)
         return "lower_output"
-    return _fold(engine, failure, before)
+    return (yield from _fold(engine, failure, before, asking))
 
 
-def _fold(engine: Engine, failure: Failure, before: int) -> Action:
+def _fold(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
+    """What the policy has for this, in full; then rungs in order until the target is met."""
     share = STEP
     if failure.limit and failure.requested and failure.requested > failure.limit and not failure.lower_bound:
         share = min(STEP, (1 - MARGIN) * failure.limit / failure.requested)
     target = min(share * before, engine.limits.input_tokens)
-    _descend(engine, (*engine.policy.reducers, *OVERFLOW), target, lambda: engine.used_tokens < before)
+    policy = engine.policy
+    with _refused(engine, failure):
+        yield from engine.run(policy.overflow, Pressure.OVERFLOW, 0, False)
+        yield from engine.run((*policy.reducers, *OVERFLOW), Pressure.OVERFLOW, max(1.0, target), asking)
+        _smaller(engine, before)
     return "fold"
 
 
-def _fewer_bytes(engine: Engine, failure: Failure, before: int) -> Action:
-    del failure
-    images = engine.view.estimated_tokens
-    _run(engine, (OldImages(keep=1, bytes_only=True),), 0)
-    if engine.view.estimated_tokens < images:
-        return "images"
-    _run(engine, (OldImages(keep=0, bytes_only=True),), 0)
-    if engine.view.estimated_tokens < images:
-        return "images"
-    _descend(engine, OVERFLOW, STEP * before, lambda: engine.used_tokens < before)
-    return "fold"
-
-
-def _no_images(engine: Engine, failure: Failure, before: int) -> Action:
-    del failure, before
+def _fewer_bytes(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
+    del asking
     size = engine.view.estimated_tokens
-    _run(engine, (OldImages(keep=0),), 0)
-    if engine.view.estimated_tokens >= size:
-        raise engine.no_fit(reason="the provider refused an image, and no image may be removed")
+    with _refused(engine, failure):
+        for keep in (1, 0):
+            yield from engine.run((OldImages(keep=keep, bytes_only=True),), Pressure.OVERFLOW, 0, False)
+            if engine.view.estimated_tokens < size:
+                return "images"
+        yield from engine.run(OVERFLOW, Pressure.OVERFLOW, max(1.0, STEP * before), False)
+        _smaller(engine, before)
+    return "fold"
+
+
+def _no_images(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
+    del before, asking
+    size = engine.view.estimated_tokens
+    with _refused(engine, failure):
+        yield from engine.run((OldImages(keep=0),), Pressure.OVERFLOW, 0, False)
+        if engine.view.estimated_tokens >= size:
+            raise engine.no_fit(reason="the provider refused an image, and no image may be removed")
     return "images"
 
 
-def _descend(engine: Engine, ladder: tuple[Reducer, ...], target: float, smaller: Callable[[], bool]) -> None:
-    """Rungs in order until the target is met; at the end it must at least have become smaller."""
-    if not engine.auto:
-        raise engine.no_fit(reason="folding is switched off (auto=False)")
-    _run(engine, ladder, max(1.0, target))
-    if not smaller():
+@contextmanager
+def _refused(engine: Engine, failure: Failure) -> Iterator[None]:
+    """Folding after a refusal: one batch, with a beginning and an end that are told."""
+    if not (engine.auto and engine.policy.auto):
+        raise engine.no_fit(reason="folding is switched off")
+    with engine.batching(), folding(engine, f"the provider refused the request: {failure.kind}"):
+        yield
+
+
+def _smaller(engine: Engine, before: int) -> None:
+    """At the end of the ladder it must at least have become smaller."""
+    if engine.used_tokens >= before:
         raise engine.no_fit(reason="the provider refused it, and nothing more can be reduced")
 
 
-def _run(engine: Engine, reducers: tuple[Reducer, ...], target: float) -> None:
-    if not engine.auto:
-        raise engine.no_fit(reason="folding is switched off (auto=False)")
-    with engine.batching():
-        for _ in engine.run(reducers, Pressure.OVERFLOW, target, False):
-            raise AssertionError("recovery asks no model")
-
-
-_STEPS: dict[str, Callable[[Engine, Failure, int], Action]] = {
+_STEPS: dict[str, Callable[[Engine, Failure, int, bool], Steps[Action]]] = {
     "output_overflow": _lower_output,
     "prompt_overflow": _fold,
     "request_too_large_for_rate": _fold,

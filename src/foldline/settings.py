@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from foldline.catalog.models import default_window
 from foldline.cutting import Mode
@@ -18,6 +18,7 @@ from foldline.messages import Json
 
 __all__ = [
     "COMPACT_THRESHOLD",
+    "CheckpointSettings",
     "ContextSettings",
     "SessionSettings",
     "compact_threshold",
@@ -101,6 +102,33 @@ class SessionSettings:
     def __post_init__(self) -> None:
         _one_of(self.on_disconnect, "on_disconnect", ON_DISCONNECT)
         _whole(self.max_tool_iterations, "max_tool_iterations", 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """Settings of the checkpoint system, with its defaults (S2.01). Raises InvalidInput that names the field.
+
+    Compaction is due when the tokens reach window - `reserve_tokens`, or `max_tokens` where that is not positive; without
+    either, when the messages reach `max_messages`. `keep_recent_tokens` stay whole (0: `keep_recent` messages), and
+    `tool_call_cutoff` tool results. With `auto_compact` off nothing is compacted unasked.
+    """
+
+    max_messages: int = 50
+    max_tokens: int = 8_000
+    keep_recent: int = 5
+    keep_recent_tokens: int = 20_000
+    reserve_tokens: int = 16_384
+    tool_call_cutoff: int = 10
+    tool_summary_strategy: Literal["llm", "heuristic", "off"] = "llm"
+    auto_compact: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "keep_recent", "keep_recent_tokens", "reserve_tokens", "tool_call_cutoff"):
+            _whole(getattr(self, name), name, 0)
+        _whole(self.max_messages, "max_messages", 1)
+        _one_of(self.tool_summary_strategy, "tool_summary_strategy", ("llm", "heuristic", "off"))
+        if not isinstance(self.auto_compact, bool):
+            raise InvalidInput(f"must be true or false, not {_shown(self.auto_compact)}", place="auto_compact")
 
 
 T = TypeVar("T", ContextSettings, SessionSettings)

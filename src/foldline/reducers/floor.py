@@ -6,11 +6,11 @@ below which no request of this session exists. The folds that lead there are the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from foldline.budget import Need
-from foldline.errors import Part
+from foldline.errors import DoesNotFit, Part
 from foldline.messages import Image, Text, ToolCall, ToolResult
 from foldline.messages import Part as MessagePart
 from foldline.reducers.arguments import shorten_arguments
@@ -20,7 +20,7 @@ from foldline.tiles import Unit
 from foldline.transcript import Fold
 from foldline.view import View
 
-__all__ = ["Floor", "Minimum", "floor_of"]
+__all__ = ["Floor", "Minimum", "floor_of", "too_large", "too_many_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,25 @@ def _least(view: View, part: MessagePart, *, calls: bool, own: bool) -> MessageP
     if isinstance(part, Image) and not own:
         return Text("[image removed]")
     return part
+
+
+def too_large(tokens: int, limit: int, parts: Sequence[Part], reason: str | None = None) -> DoesNotFit:
+    """The error for a request of `tokens` over its limit, with the largest parts of its floor."""
+    return DoesNotFit(max(tokens, limit + 1), limit, _largest(parts), reason=reason)
+
+
+def too_many_bytes(view: View, over: int, limit: int, reason: str | None = None) -> DoesNotFit:
+    """The error for a request that is `over` bytes over its byte budget, with its largest messages. O(units)."""
+    parts = [
+        Part(view.protected(index) or "message", unit.size_bytes, unit.start)
+        for index, unit in enumerate(view.units)
+        if unit.size_bytes
+    ]
+    return DoesNotFit(limit + over, limit, _largest(parts), reason=reason, unit="bytes")
+
+
+def _largest(parts: Sequence[Part], most: int = 12) -> tuple[Part, ...]:
+    return tuple(sorted(parts, key=lambda part: -part.tokens))[:most]
 
 
 @dataclass(frozen=True, slots=True)
