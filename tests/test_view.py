@@ -424,7 +424,8 @@ def test_a_late_result_takes_the_place_of_the_synthetic_one(dialect: str) -> Non
     assert turn[-1] in messages
     assert stable == 2, "the call and what is before it are as they were"
     assert check(messages, dialect=dialect) == []
-    assert [r.rule for r in context.view.repairs] == ["pairing"]
+    rule = {"openai-chat": "pairing", "openai-responses": "late-result"}[dialect]
+    assert [r.rule for r in context.view.repairs] == [rule]
 
 
 def test_a_result_that_comes_after_its_call_was_folded_is_not_shown_and_reported() -> None:

@@ -82,7 +82,7 @@ class _Line:
     number: int
     text: str
     tokens: int
-    names: set[str]
+    names: frozenset[str]
     score: float = 0.0
 
 
@@ -127,7 +127,7 @@ def extract(
     """
     if counter.text(text) <= limit:
         return text
-    lines = [_Line(i, line, len(line) // 4 + 2, set()) for i, line in enumerate(_lines(text))]
+    lines = [_Line(i, line, len(line) // 4 + 2, frozenset()) for i, line in enumerate(_lines(text))]
     total = counter.text(text)
     scale = total / max(1, sum(line.tokens for line in lines))
     room = limit / max(scale, 0.1)
@@ -186,7 +186,7 @@ def _edges(lines: list[_Line], room: float) -> dict[int, _Line]:
                 break
             if line.tokens > left:
                 piece = line.text[-4 * left + 8 :] if end else line.text[: 4 * left - 8]
-                line = _Line(line.number, f"…{piece}" if end else f"{piece}…", left, set())
+                line = _Line(line.number, f"…{piece}" if end else f"{piece}…", left, frozenset())
             left -= line.tokens
             line.score = 1e6 - len(picked)
             picked[line.number] = line

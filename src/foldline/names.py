@@ -7,6 +7,7 @@ user or the agent used themselves.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 __all__ = ["ALARM", "names"]
 
@@ -31,10 +32,11 @@ ALARM = re.compile(
 """Words of lines that say what went wrong."""
 
 
-def names(text: str) -> set[str]:
+@lru_cache(maxsize=8_192)  # lines of a digest are looked at again at every fold
+def names(text: str) -> frozenset[str]:
     """The names in a text, without edge punctuation, of five characters or more (two for CJK). O(size)."""
-    return {
+    return frozenset(
         name
         for found in _NAME.findall(text[:_MOST])
         if len(name := found.strip(".-/")) >= 5 or (name and name[0] > "\u3000")
-    }
+    )

@@ -174,6 +174,8 @@ def arrange(codec: Codec, block: Sequence[tuple[Seq, Message]]) -> tuple[tuple[M
                 turns[-1].open[call.id] = call
         elif message.results:
             rest = _share_out(codec, seq, message, turns, repairs)
+            if codec.itemised:
+                rest = _apart(turns, order, message)
             if rest is not None:
                 order.append((seq, rest))
         else:
@@ -185,6 +187,15 @@ def arrange(codec: Codec, block: Sequence[tuple[Seq, Message]]) -> tuple[tuple[M
     if not repairs and (len(out) != len(given) or any(a is not b for a, b in zip(out, given, strict=True))):
         repairs.append(Repair(block[0][0], "pairing", "results moved next to their calls"))
     return tuple(out), tuple(repairs)
+
+
+def _apart(turns: list[_Turn], order: Sequence[object], message: Message) -> Message | None:
+    """An output that stands apart from its turn: it may stay there, anywhere after its call. None if it stands beside."""
+    for turn in turns:
+        if turn.results and turn.results[-1][1] is message and order[-1] is not turn:
+            turn.results.pop()
+            return message
+    return None
 
 
 def _share_out(codec: Codec, seq: Seq, message: Message, turns: list[_Turn], repairs: list[Repair]) -> Message | None:

@@ -29,6 +29,8 @@ class Unit:
     tokens: int = 0
     size_bytes: int = 0
     repairs: tuple[Repair, ...] = ()
+    late: Seq | None = None
+    """A result that came when an answer in its place had been sent already."""
     waiting: bool = False
     pinned: bool = False
 

@@ -42,6 +42,8 @@ class View(Cover):
         if at < len(self.units):
             merged = self.units[at:]
             block = merged[0]
+            if len(merged) > 1 and any(repair.rule == "missing-result" for repair in block.repairs):
+                block.late = entry.seq
             for other in merged[1:]:
                 block.entries += other.entries
                 block.forms |= other.forms
@@ -186,6 +188,8 @@ class View(Cover):
         else:
             unit.messages, unit.weights, found = self._rendered(unit, unit.forms)
             faults = (Repair(entry.seq, "message", fault) for entry in unit.entries for fault in entry.faults)
+            if unit.late is not None and not found:
+                found = (Repair(unit.late, "late-result", "it came when an answer in its place had been sent"),)
             unit.repairs = (*faults, *found)
         unit.contents = tuple(measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in unit.messages)
         unit.tokens = sum(unit.weights)
