@@ -877,7 +877,10 @@ def test_compaction_is_told_with_its_failure() -> None:
     context = filled(window=100_000, on_event=heard.append)
     with pytest.raises(SummaryError):
         context.compact(summarize=ScriptedModel([""]))
-    assert [event.name for event in heard] == ["fold_started", "fold_failed"]
+    assert [event.name for event in heard] == ["fold_started", "fold_failed", "fold_finished"]
+    (finished,) = heard.of(FoldFinished)
+    assert (finished.folds, finished.error) == ((), "the summary is empty")
+    assert finished.tokens == finished.tokens_before == context.view.tokens
 
 
 def test_the_threshold_is_reported_after_each_reply_and_nothing_is_folded() -> None:

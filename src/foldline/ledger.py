@@ -55,6 +55,10 @@ class Ledger:
         del self._sums[index + 1 :]
         del self._offsets[index + 1 :]
 
+    def rendered(self, index: int) -> bool:
+        """Whether a unit was among the messages of the last call of `wires`, as it is now."""
+        return index < self._dirty
+
     def index(self, seq: Seq) -> int:
         """Number of the unit that covers an entry; -1 before the first. O(log units)."""
         return bisect_right(self._starts, seq) - 1

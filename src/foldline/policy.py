@@ -1,7 +1,7 @@
 """Policies: a row of settings and reducers each. One engine runs them all.
 
-A policy acts when its trigger is reached: its reducers run in order until the request has landed. What must fit and does
-not is then the business of `RUNGS`, which need no model and always work.
+A policy acts when its trigger is reached: its reducers run in order until the request has landed. What must fit and
+does not is then the business of `RUNGS`, which need no model and always work.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ __all__ = [
     "OVERFLOW",
     "POLICIES",
     "RUNGS",
+    "VARIANTS",
     "Policy",
     "autopilot",
     "checkpoint",
@@ -178,7 +179,7 @@ def checkpoint(
     outputs: OutputLimits | None = None,
     large_output_chars: int = 200 * 1024,
 ) -> Policy:
-    """The checkpoint policy with settings of its own; `outputs` limits one tool output, `large_output_chars` spills it."""
+    """The checkpoint policy with settings of its own; one tool output over `large_output_chars` is spilled."""
     chosen = settings or CheckpointSettings()
     reserve = Reserve(
         max_tokens=chosen.max_tokens, reserve_tokens=chosen.reserve_tokens, max_messages=chosen.max_messages
@@ -296,24 +297,25 @@ def _ours() -> list[Policy]:
     ]
 
 
-def _variants() -> list[Policy]:
-    """The other presets of the autopilot system's document."""
-    return [
-        replace(autopilot(4, 30_000), name="autopilot-cost"),
-        replace(autopilot(10, 80_000), name="autopilot-quality"),
-    ]
+POLICIES: Mapping[str, Policy] = MappingProxyType({row.name: row for row in (*_documented(), *_ours())})
 
-
-POLICIES: Mapping[str, Policy] = MappingProxyType({row.name: row for row in (*_documented(), *_ours(), *_variants())})
+VARIANTS: Mapping[str, Policy] = MappingProxyType(
+    {
+        "autopilot-cost": replace(autopilot(4, 30_000), name="autopilot-cost"),
+        "autopilot-quality": replace(autopilot(10, 80_000), name="autopilot-quality"),
+    }
+)
+"""The other presets of the autopilot system's document: policies by name too, left out where all are compared."""
 
 
 def policy(chosen: str | Policy) -> Policy:
     """The policy of that name, or the policy itself. Raises InvalidInput that lists the known names."""
     if isinstance(chosen, Policy):
         return chosen
-    if chosen not in POLICIES:
-        raise InvalidInput(f"unknown policy {chosen!r}; known: {', '.join(POLICIES)}", place="policy")
-    return POLICIES[chosen]
+    known = {**POLICIES, **VARIANTS}
+    if chosen not in known:
+        raise InvalidInput(f"unknown policy {chosen!r}; known: {', '.join(known)}", place="policy")
+    return known[chosen]
 
 
 def layered(settings: ContextSettings) -> Policy:

@@ -108,9 +108,9 @@ class SessionSettings:
 class CheckpointSettings:
     """Settings of the checkpoint system, with its defaults (S2.01). Raises InvalidInput that names the field.
 
-    Compaction is due when the tokens reach window - `reserve_tokens`, or `max_tokens` where that is not positive; without
-    either, when the messages reach `max_messages`. `keep_recent_tokens` stay whole (0: `keep_recent` messages), and
-    `tool_call_cutoff` tool results. With `auto_compact` off nothing is compacted unasked.
+    Compaction is due when the tokens reach window - `reserve_tokens`, or `max_tokens` where that is not positive;
+    without either, when the messages reach `max_messages`. `keep_recent_tokens` stay whole (0: `keep_recent` messages),
+    and `tool_call_cutoff` tool results. With `auto_compact` off nothing is compacted unasked.
     """
 
     max_messages: int = 50

@@ -42,7 +42,11 @@ class View(Cover):
         if at < len(self.units):
             merged = self.units[at:]
             block = merged[0]
-            if len(merged) > 1 and any(repair.rule == "missing-result" for repair in block.repairs):
+            if (
+                len(merged) > 1
+                and self._ledger.rendered(at)
+                and any(repair.rule == "missing-result" for repair in block.repairs)
+            ):
                 block.late = entry.seq
             for other in merged[1:]:
                 block.entries += other.entries

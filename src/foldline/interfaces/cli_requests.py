@@ -16,7 +16,7 @@ from foldline.fitting import check as check_messages
 from foldline.fitting import count as count_messages
 from foldline.fitting import fit as fit_messages
 from foldline.interfaces.cli_files import json_out, log, read_history
-from foldline.policy import POLICIES
+from foldline.policy import POLICIES, VARIANTS
 from foldline.report.words import plural
 from foldline.sessions import Session
 from foldline.tokens import ESTIMATE, Counter
@@ -58,7 +58,7 @@ def placed(error: InvalidInput, file: str) -> InvalidInput:
     metavar="N",
     help="Kept free for the answer. [default: 0]",
 )
-@click.option("--policy", type=click.Choice(tuple(POLICIES)), default="balanced", show_default=True)
+@click.option("--policy", type=click.Choice((*POLICIES, *VARIANTS)), default="balanced", show_default=True)
 @_DIALECT
 @_MODEL
 @_EXACT
