@@ -190,7 +190,7 @@ class Context:
         if why is not None:
             self._tell(SilentTruncation(why, estimated, found.input_tokens))
             return found
-        engine.meter.observe(estimated, found.input_tokens)
+        engine.meter.observe(estimated, found.input_tokens, found.output_tokens or None)
         if changes != engine.meter.changes:
             engine.meter.folded()
         return found
@@ -313,6 +313,7 @@ class Context:
         messages, stable = engine.view.wires()
         self._requests += 1
         self._request = (engine.view.estimated_tokens, engine.meter.changes)
+        engine.meter.sent()
         news, engine.news = tuple(engine.news), []
         return Request(
             messages=messages,

@@ -42,7 +42,7 @@ class Cover:
         self.codec = codec
         self.counter = counter
         self.base_tokens = base_tokens
-        self.meter = Meter()
+        self.meter = Meter(scaled=getattr(counter, "scaled", True))
         self.weighed = weighed
         self.where = where
         """Where the archive keeps an object, from its key."""

@@ -21,8 +21,10 @@ class CharsPerFour:
     """ceil(characters / 4) of a message's text, thinking and tool-call arguments; an image is 1,200 tokens.
 
     The checkpoint system's figures. Frames, roles and tool names are not counted: it errs low on short messages.
+    Reported usage takes the place of what it covers; the figure for the rest is not scaled by it.
     """
 
+    scaled: Final = False
     name: Final = "characters / 4"
     CHARS_PER_TOKEN: Final = 4
     IMAGE_TOKENS: Final = 1_200
