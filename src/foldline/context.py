@@ -357,10 +357,11 @@ class Context:
 
     def _recover(self, failure: Failure, asking: bool) -> Steps[Recovery]:
         outcome = yield from recover(self._engine, failure, asking)
-        if outcome.limit is not None and failure.limit_of in (None, "window"):
-            self._learned[self.endpoint, self.model or ""] = outcome.limit
         if outcome.limit is not None:
-            self._tell(LimitLearned(outcome.limit, failure.limit_of or "window", self.endpoint))
+            of = failure.limit_of or ("rate" if failure.kind == "request_too_large_for_rate" else "window")
+            if of == "window":
+                self._learned[self.endpoint, self.model or ""] = outcome.limit
+            self._tell(LimitLearned(outcome.limit, of, self.endpoint))
         return outcome
 
     def _window(self, window: int | None) -> int:

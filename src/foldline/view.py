@@ -165,11 +165,11 @@ class View(Cover):
         return fold
 
     def _shrinking(self, fold: Fold, before: int) -> Fold:
-        if fold.tokens >= before:
-            raise FoldRefused(
-                f"it does not shrink ({before} tokens before, {fold.tokens} after)", start=fold.start, stop=fold.stop
-            )
-        return replace(fold, before_tokens=before)
+        tokens = sum(map(self.count, fold.shown))  # ours: what a reducer says of itself is not the measure
+        if tokens >= before:
+            why = f"it does not shrink ({before} tokens before, {tokens} after)"
+            raise FoldRefused(why, start=fold.start, stop=fold.stop)
+        return replace(fold, tokens=tokens, before_tokens=before)
 
     def _replace(self, first: int, last: int, units: list[Unit]) -> None:
         for unit in self.units[first:last]:
