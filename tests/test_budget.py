@@ -9,12 +9,14 @@ import pytest
 
 from foldline.budget import (
     MARGIN,
+    Bill,
     Limits,
     Need,
     Pressure,
     Rent,
     Reserve,
     Trigger,
+    consent_tokens,
     foldable,
     output_tokens,
 )
@@ -176,55 +178,105 @@ def test_a_landing_is_a_share_of_the_limit_that_triggers() -> None:
     assert Trigger(reserve=Reserve(reserve_tokens=0)).limit_tokens(limits) == limits.input_tokens
 
 
+def test_a_share_of_the_window_is_kept_free_beside_the_reply() -> None:
+    """The three-layer system: limit 10,000 less 1,000 for the reply less a tenth of the limit."""
+    trigger, limits = Trigger(keep_free=0.1), Limits(10_000, 1_000, margin=0.0)
+    assert trigger.limit_tokens(limits) == 8_000
+    assert not trigger.due(view_of(), 8_000, limits)
+    assert trigger.due(view_of(), 8_001, limits)
+
+
+def test_what_is_not_met_is_said_in_words() -> None:
+    trigger = Trigger(tokens=500, messages=7, turns=1)
+    view = view_of(3)
+    assert trigger.unmet(view, 600, Limits(1_000, 0)) == "600 tokens of 500, 7 messages of 7, 1 turns of 1"
+    assert Trigger(tokens=500).unmet(view, 400, Limits(1_000, 0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("window", "keep", "recent"), [(128_000, 20_000, 20_000), (20_000, 20_000, 1_808), (8_000, 20_000, 4_000)]
+)
+def test_what_stays_whole_is_at_most_half_of_the_effective_limit(window: int, keep: int, recent: int) -> None:
+    assert Reserve().recent_tokens(keep, window) == recent
+
+
+def test_a_window_that_is_not_set_leaves_the_token_limit() -> None:
+    assert Reserve().effective_tokens(None) == 8_000
+    assert Reserve(max_tokens=0).recent_tokens(20_000, None) == 20_000
+
+
+def test_the_whole_window_is_that_of_input_and_reply() -> None:
+    assert Need(Pressure.SOFT, 1, 1, window_tokens=900, max_output_tokens=100).whole_window_tokens == 1_000
+
+
 # --- rent or buy ------------------------------------------------------------------------------------------------------
 
 
 def test_folds_at_the_request_where_keeping_has_cost_as_much_as_folding() -> None:
     """10,000 foldable tokens at 0.1 are 1,000 a request; writing 4,000 again at 1.15 more is 4,600: the fifth pays."""
     rent = Rent(RULE)
-    assert [rent.due(10_000, 4_000) for _ in range(6)] == [False, False, False, False, True, True]
+    assert [rent.due(Bill(10_000, 0, 4_000)) for _ in range(6)] == [False, False, False, False, True, True]
+
+
+def test_the_digest_that_has_to_be_written_is_part_of_the_price() -> None:
+    """A digest of 1,000 tokens is 1,250 more: 5,850, which the sixth request pays."""
+    rent = Rent(RULE)
+    assert [rent.due(Bill(10_000, 1_000, 4_000)) for _ in range(6)] == [False] * 5 + [True]
 
 
 def test_begins_anew_after_a_fold() -> None:
     rent = Rent(RULE)
     for _ in range(5):
-        rent.due(10_000, 4_000)
+        rent.due(Bill(10_000, 0, 4_000))
     rent.settle()
     assert rent.paid == 0.0
-    assert not rent.due(10_000, 4_000)
+    assert not rent.due(Bill(10_000, 0, 4_000))
 
 
 def test_nothing_foldable_never_pays() -> None:
-    rent = Rent(RULE, paid=10**9)
-    assert not rent.due(0, 0)
+    assert not Rent(RULE, paid=10**9).due(Bill(0, 0, 0))
 
 
 def test_a_fold_with_nothing_after_it_pays_at_once() -> None:
-    assert Rent(RULE).due(1, 0)
+    assert Rent(RULE).due(Bill(1, 0, 0))
 
 
-def test_the_bill_is_at_most_twice_the_best_in_hindsight() -> None:
+@pytest.mark.parametrize("digest", [0, 500, 3_000])
+def test_the_bill_is_at_most_twice_the_best_in_hindsight(digest: int) -> None:
     """Ski rental: whenever the session ends, rent so far plus the fold is no more than twice the cheaper of both."""
-    foldable_tokens, after_tokens = 7_000, 3_000
-    per_request = RULE.read_ratio * foldable_tokens
-    fold_once = (RULE.write_ratio - RULE.read_ratio) * after_tokens
+    bill = Bill(7_000, digest, 3_000)
+    per_request = RULE.read_ratio * bill.removable_tokens
+    fold_once = (RULE.write_ratio - RULE.read_ratio) * bill.after_tokens + RULE.write_ratio * bill.digest_tokens
     for requests in range(1, 40):
-        rent, bill = Rent(RULE), 0.0
+        rent, spent = Rent(RULE), 0.0
         for _ in range(requests):
-            bill += per_request
-            if rent.due(foldable_tokens, after_tokens):
-                bill += fold_once
+            spent += per_request
+            if rent.due(bill):
+                spent += fold_once
                 break
-        assert bill <= 2 * min(requests * per_request, fold_once) + per_request
+        assert spent <= 2 * min(requests * per_request, fold_once) + per_request
 
 
-def test_where_reading_is_as_dear_as_writing_a_fold_pays_at_once() -> None:
-    assert Rent(CACHE_RULES["none"]).due(1_000, 100_000)
+def test_where_reading_is_as_dear_as_writing_what_stands_after_a_fold_costs_nothing() -> None:
+    assert Rent(CACHE_RULES["none"]).due(Bill(1_000, 0, 100_000))
 
 
 def test_what_is_kept_and_what_is_foldable_make_up_the_view() -> None:
     view = view_of(20)
     for keep in (0, 50, 400, 10**6):
-        before, after = foldable(view, keep)
-        assert before + after == view.between(0, len(view.units))
-        assert after <= keep
+        bill = foldable(view, 0, keep, 0.25)
+        foldable_tokens = bill.removable_tokens + bill.digest_tokens
+        assert foldable_tokens + bill.after_tokens == view.between(0, len(view.units))
+        assert bill.digest_tokens == foldable_tokens // 4
+        assert bill.after_tokens <= keep
+
+
+def test_what_is_condensed_already_is_not_foldable_again() -> None:
+    view = view_of(20)
+    assert foldable(view, 21, 0, 0.5).removable_tokens < foldable(view, 0, 0, 0.5).removable_tokens
+
+
+@pytest.mark.parametrize(("share", "consent"), [(0.9, 855), (0.5, 500)])
+def test_consent_is_asked_for_before_folding_is_forced(share: float, consent: int) -> None:
+    limits = Limits(1_000, 0)
+    assert consent_tokens(share, limits) == consent < limits.input_tokens
