@@ -1,4 +1,4 @@
-"""Foldline keeps LLM agents inside their context window: valid requests, nothing lost, a stable prefix, the lowest bill."""
+"""Foldline keeps LLM agents inside their context window: valid requests, nothing lost, a low bill."""
 
 from __future__ import annotations
 

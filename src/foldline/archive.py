@@ -1,4 +1,4 @@
-"""Where originals are kept: content-addressed, so that a spilled tool output and a folded message are the same kind of object."""
+"""Where originals are kept: content-addressed; a spilled output and a folded message are the same kind of object."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def encode(value: Json) -> bytes:
 
 
 def bundle(children: Sequence[tuple[str, bool]]) -> bytes:
-    """The object of a fold over several entries: (key, is a bundle itself) of each original, in order.
+    """The object of a fold over several entries: (key, is itself a bundle) of each original, in order.
 
-    Folding a fold again adds one line per new entry instead of a second copy of the session. What is a bundle is said by
-    whoever points to it, never by its content: a text that looks like one stays a text.
+    Folding a fold again adds one line per new entry instead of a second copy of the session. Whoever
+    points to a bundle says that it is one, never its content: a text that looks like one stays a text.
     """
     return encode([[key, int(inner)] for key, inner in children])
 

@@ -212,7 +212,7 @@ def consent_tokens(share: float, limits: Limits) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a fold would bring: tokens that leave, tokens of the digest in their place, tokens after it (written again)."""
+    """What a fold would bring: tokens that leave, tokens of the digest in their place, tokens written again after it."""
 
     removable_tokens: int
     digest_tokens: int
@@ -223,9 +223,9 @@ class Bill:
 class Rent:
     """Rent or buy: fold once keeping has cost as much as folding would.
 
-    Keeping foldable tokens costs the cache's read price for them at every request; folding them costs writing again what
-    stands after them. Paying when the sums meet is at most twice as dear as the best choice in hindsight (ski rental),
-    and the economic order quantity in a steady session.
+    Keeping foldable tokens costs the cache's read price for them at every request; folding them costs writing again
+    what stands after them. Paying when the sums meet is at most twice as dear as the best choice in hindsight (ski
+    rental), and the economic order quantity in a steady session.
     """
 
     rule: CacheRule

@@ -36,7 +36,7 @@ def head_and_tail(text: str, head: int, tail: int) -> tuple[str, str]:
 
 
 def largest(low: int, high: int, fits: Callable[[int], bool], *, guess: int | None = None) -> int:
-    """The largest n in [low, high] for which `fits(n)`, `low` if none does; `fits` is asked about log2(high - low) times."""
+    """The largest n in [low, high] for which `fits(n)`, `low` if none does; asks about log2(high - low) times."""
     if guess is not None and low < guess < high:
         if fits(guess):
             low = guess
@@ -54,7 +54,7 @@ def largest(low: int, high: int, fits: Callable[[int], bool], *, guess: int | No
 
 
 def clip_tokens(text: str, limit: int, counter: Counter, mode: Mode = "head") -> tuple[str, str]:
-    """The start and the end of a text that together hold at most `limit` tokens (`mode` says which of them are wanted)."""
+    """The start and the end of a text that together hold at most `limit` tokens (`mode`: which of them are wanted)."""
     total = counter.text(text)
     if total <= limit:
         return text, ""
@@ -87,7 +87,7 @@ class _Line:
 
 
 WANTED, MOST = 3, 9
-"""A name used once by the user or the agent is worth this much more than another, each further use as much, up to MOST."""
+"""What each use of a name by the user or the agent adds to its worth of 1, up to MOST in all."""
 
 _WIDE = 400
 """Longer lines are looked at in pieces of this size: one line of JSON may hold a whole result."""
@@ -122,8 +122,8 @@ def extract(
     """Lines of a text worth about `limit` tokens: its beginning and end, and the lines between that bring most names.
 
     `edge` is the share for beginning and end. Lines keep their order; "…" stands for each gap. A name counts
-    more the more often the user or the agent used it (`wanted`); a line that says what went wrong counts as such a name. Names in `seen`
-    are shown elsewhere already. O(size).
+    more the more often the user or the agent used it (`wanted`); a line that says what went wrong
+    counts as such a name. Names in `seen` are shown elsewhere already. O(size).
     """
     if counter.text(text) <= limit:
         return text
@@ -181,9 +181,10 @@ def _edges(lines: list[_Line], room: float) -> dict[int, _Line]:
     picked: dict[int, _Line] = {}
     for order, share, end in ((lines, 0.6, False), (lines[::-1], 0.4, True)):
         left = int(room * share)
-        for line in order:
-            if line.number in picked or left < 8:
+        for whole in order:
+            if whole.number in picked or left < 8:
                 break
+            line = whole
             if line.tokens > left:
                 piece = line.text[-4 * left + 8 :] if end else line.text[: 4 * left - 8]
                 line = _Line(line.number, f"…{piece}" if end else f"{piece}…", left, frozenset())

@@ -83,7 +83,7 @@ def fit(
 def check(
     messages: Sequence[Wire], *, dialect: str = "openai-chat", system: System = None, tools: Tools = None
 ) -> list[Violation]:
-    """Why the provider would refuse the request; [] if it would take it. Strictest widely used server of the dialect."""
+    """Why the strictest widely used server of the dialect would refuse the request; [] if it would take it."""
     codec_for(dialect)
     return violations(_listed(messages), dialect, system=system, tools=tools)
 

@@ -13,7 +13,7 @@ __all__ = ["Ledger"]
 
 
 class Ledger:
-    """Sums over the units of a view. Changing a unit costs O(1); what follows it is summed again when it is asked for."""
+    """Sums over the units of a view. Changing a unit costs O(1); what follows it is summed again when asked for."""
 
     def __init__(self, write: Callable[[Message], Wire]) -> None:
         self.tokens = 0
@@ -78,7 +78,7 @@ class Ledger:
         return bisect_left(self._sums, self._sums[-1] - tokens)
 
     def wires(self, units: Sequence[Unit]) -> tuple[list[Wire], int]:
-        """The JSON of all messages (not to be changed), and how many leading ones are as at the last call. O(changed)."""
+        """The JSON of all messages (not to be changed); how many leading ones are as at the last call. O(changed)."""
         rendered = len(self._offsets) == len(units) + 1 and self._offsets[-1] == len(self._wires)
         if rendered and self._dirty >= len(units):
             return self._wires, len(self._wires)

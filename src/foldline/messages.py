@@ -96,7 +96,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A block this package does not interpret (server tools, citations, what is yet to come): passed on, counted by size."""
+    """A block this package does not interpret (server tools, what is yet to come): passed on, counted by size."""
 
     type: str
     raw: Json = None

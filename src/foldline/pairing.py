@@ -30,7 +30,7 @@ Without a bound one stray call would tie the whole session together and nothing 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a message belongs: `group` is the seq of its group, `joins` the earliest group it answers (None: its own)."""
+    """Where a message belongs: `group` is the seq of its group, `joins` the earliest group it answers, if any."""
 
     message: Message
     group: Seq
@@ -190,7 +190,7 @@ def arrange(codec: Codec, block: Sequence[tuple[Seq, Message]]) -> tuple[tuple[M
 
 
 def _apart(turns: list[_Turn], order: Sequence[object], message: Message) -> Message | None:
-    """An output that stands apart from its turn: it may stay there, anywhere after its call. None if it stands beside."""
+    """An output that stands apart from its turn and may stay there, after its call; None if it stands beside it."""
     for turn in turns:
         if turn.results and turn.results[-1][1] is message and order[-1] is not turn:
             turn.results.pop()

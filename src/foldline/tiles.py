@@ -63,7 +63,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A message and who sees it (S2.04): an entry as it was recorded, or one of ours (`entry` None) that stands for some.
+    """A message and who sees it: an entry as it was recorded, or one of ours (`entry` None) that stands for some.
 
     `kind` is "tool_result" or "tool_result_archived" for results, else that of the message.
     """
@@ -110,6 +110,7 @@ def speaks(message: Message) -> bool:
 
 
 def entries_of(unit: Unit) -> list[Entry]:
+    """The entries that a unit covers, those under its fold too, in order. O(covered)."""
     if unit.fold is None:
         return unit.entries
     out: list[Entry] = []
@@ -124,8 +125,10 @@ def entries_of(unit: Unit) -> list[Entry]:
 
 
 def reasons(message: Message) -> bool:
+    """Whether a message begins with reasoning that its provider verifies."""
     return bool(message.parts) and isinstance(message.parts[0], Reasoning) and message.parts[0].signed
 
 
 def own_words(message: Message) -> list[Part]:
+    """The parts of a message that are no tool results."""
     return [part for part in message.parts if not isinstance(part, ToolResult)]

@@ -39,8 +39,8 @@ class Fold:
     """A recorded decision: entries [start, stop) are shown as `shown` from here on.
 
     `tokens` is the size of `shown`, `before_tokens` the size of what it replaced. `archive` is the key under which the
-    original can be read. When it is committed it gets its `id` (a proposal has -1) and `form`: whether it shows one entry
-    in another form of the same message, inside its group, and does not stand for whole groups.
+    original can be read. When it is committed it gets its `id` (a proposal has -1) and `form`: whether it shows one
+    entry in another form of the same message, inside its group, and does not stand for whole groups.
     """
 
     start: Seq
@@ -64,7 +64,7 @@ class Unfold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a provider reported for one request: `input_tokens` with cached ones included, `request` its running number."""
+    """What a provider reported for one request: `input_tokens` with cached ones, `request` its running number."""
 
     input_tokens: int
     output_tokens: int = 0

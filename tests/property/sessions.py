@@ -143,8 +143,7 @@ def legal(draw: st.DrawFn, dialect: str, most: int = 10) -> list[Wire]:
     if dialect != "anthropic" and draw(st.booleans()):
         out += build.system(draw(text(12)))
     out += build.user(draw(text()), draw(st.integers(0, 5)) == 0)
-    number = 0
-    for _ in range(draw(st.integers(0, most))):
+    for number in range(draw(st.integers(0, most))):
         kind = draw(st.sampled_from(("turn", "turn", "turn", "user", "says")))
         thought = f"thought {number} " + draw(text(10)) if thinks and kind != "user" else None
         if kind == "turn":
@@ -154,7 +153,6 @@ def legal(draw: st.DrawFn, dialect: str, most: int = 10) -> list[Wire]:
             out += build.user(draw(text()), draw(st.integers(0, 7)) == 0)
         else:
             out += build.says(draw(text()), thought)
-        number += 1
     return out
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from foldline.codecs import codec
 from foldline.context import Completion, Context, Request
@@ -109,7 +111,7 @@ def test_promise_5_the_prefix_is_stable(session: tuple[str, list[Wire], bool], p
     """Between two folds, each request is the one before and new messages."""
     dialect, wires, is_legal = session
     _, requests = grown(dialect, wires, policy, window)
-    for before, after in zip(requests, requests[1:], strict=False):
+    for before, after in pairwise(requests):
         stable = after.stable_until
         assert text_of(before.messages[:stable]) == text_of(after.messages[:stable])
         if not after.folds and is_legal and not before.repairs and not after.repairs:

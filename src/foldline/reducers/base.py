@@ -19,8 +19,9 @@ __all__ = ["Ask", "Move", "Reducer", "form_fold", "result_entries", "result_text
 class Ask:
     """A wish for model output about entries [start, stop).
 
-    The driver pays and hands the text to `finish`, which makes the fold, asks again (the next piece of a long input), or
-    raises SummaryError: then the view stays as it is. `prompt` holds plain {"role", "content"} system and user texts.
+    The driver pays and hands the text to `finish`, which makes the fold, asks again (the next piece of a long input),
+    or raises SummaryError: then the view stays as it is. `prompt` holds plain system and
+    user texts, {"role", "content"}.
     """
 
     prompt: tuple[Mapping[str, str], ...]
@@ -35,12 +36,14 @@ Move = Fold | Ask
 
 
 class Reducer(Protocol):
-    """Reads a view, proposes moves, in the order in which they should be made. No I/O, clock, randomness or mutation."""
+    """Reads a view, proposes moves in the order in which to make them. No I/O, clock, randomness or mutation."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What its folds are signed with."""
 
-    def propose(self, view: View, need: Need, /) -> Iterable[Fold | Ask]: ...
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold | Ask]:
+        """Moves that lead from the view towards the need; the driver stops when the need is met."""
 
 
 def span_fold(view: View, start: Seq, stop: Seq, shown: Sequence[Message], *, reducer: str, reason: str) -> Fold | None:

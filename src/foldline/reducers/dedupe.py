@@ -18,8 +18,8 @@ __all__ = ["Dedupe"]
 class Dedupe:
     """Replaces a result by a line when a later result has the same text, or answers the same call of the same tool.
 
-    `least_tokens`: smaller results are left alone. A repeated call is a newer view of the same thing (a file read again,
-    a test run again), so the older one is out of date.
+    `least_tokens`: smaller results are left alone. A repeated call is a newer view of the same thing (a file read
+    again, a test run again), so the older one is out of date.
     """
 
     least_tokens: int = 32
