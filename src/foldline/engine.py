@@ -192,7 +192,7 @@ class Engine:
         return Need(
             pressure,
             self.view.estimated_tokens,
-            self.meter.target(self.view.estimated_tokens, target_tokens),
+            self.meter.target(self.view.estimated_tokens, target_tokens) if target_tokens > 0 else 0,
             self.limits.input_tokens,
             self.limits.room_tokens,
             self.fresh,
