@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from foldline.budget import Need
-from foldline.messages import ToolResult
+from foldline.messages import Text, ToolResult
 from foldline.reducers.base import form_fold, result_entries, with_results
-from foldline.transcript import Fold
+from foldline.reducers.mask import result_tokens
+from foldline.tiles import Unit
+from foldline.transcript import Fold, Seq
 from foldline.view import View
 
 __all__ = ["Dedupe"]
+
+SAME = "[the same result came again later]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,41 +23,55 @@ class Dedupe:
     """Replaces a result by a line when a later result has the same text, or answers the same call of the same tool.
 
     `least_tokens`: smaller results are left alone. A repeated call is a newer view of the same thing (a file read
-    again, a test run again), so the older one is out of date.
+    again, a test run again), so the older one is out of date; one that failed is not.
     """
 
     least_tokens: int = 32
     name: str = "dedupe"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per superseded result, oldest first."""
+        """One fold per message with superseded results, oldest first."""
         del need
         found = result_entries(view)
-        asked: dict[tuple[int, str], tuple[str, str]] = {}
-        newest: dict[object, int] = {}
+        newest: dict[object, Seq] = {}
+        answered: dict[object, Seq] = {}
         for _, unit, entry in found:
-            for message in unit.entries:
-                for call in message.message.calls:
-                    asked[unit.start, call.id] = (call.name, call.arguments)
             for result in entry.message.results:
-                newest[asked.get((unit.start, result.call_id))] = entry.seq
-                newest[result.text] = entry.seq
+                newest[_content(result)] = entry.seq
+                if not result.is_error:
+                    answered[_asked(unit, result)] = entry.seq
         for _, unit, entry in found:
-            if unit.form_tokens(entry) < self.least_tokens or (
-                entry.seq in unit.forms and unit.forms[entry.seq].reducer == self.name
-            ):
+            form = unit.form(entry)
+            came = {result.call_id: result for result in entry.message.results}
+            if unit.form_tokens(entry) < self.least_tokens:
                 continue
 
-            def change(result: ToolResult, seq: int = entry.seq, start: int = unit.start) -> str | None:
-                call = asked.get((start, result.call_id))
-                if newest[result.text] > seq:
-                    return "[the same result came again later]"
-                if call is not None and newest[call] > seq:
-                    return f"[out of date: {call[0]} was called again later with the same arguments]"
-                return None
+            def change(
+                shown: ToolResult, came: Mapping[str, ToolResult] = came, seq: Seq = entry.seq, unit: Unit = unit
+            ) -> str | None:
+                original = came.get(shown.call_id, shown)
+                asked = _asked(unit, original)
+                if newest[_content(original)] > seq:
+                    new = SAME
+                elif asked is not None and answered.get(asked, seq) > seq:
+                    new = f"[out of date: {asked[0]} was called again later with the same arguments]"
+                else:
+                    return None
+                return new if view.counter.text(new) < result_tokens(view, shown) else None
 
-            parts = with_results(unit.form(entry) if entry.seq not in unit.forms else entry.message, change)
-            if any(a is not b for a, b in zip(parts, entry.message.parts, strict=True)):
+            parts = with_results(form, change)
+            if any(a is not b for a, b in zip(parts, form.parts, strict=True)):
                 fold = form_fold(view, unit, entry, parts, reducer=self.name, reason="a later result replaces it")
                 if fold is not None:
                     yield fold
+
+
+def _content(result: ToolResult) -> object:
+    """What two results must share to be the same: their text, and images and the like where they hold any."""
+    return tuple(part.text if isinstance(part, Text) else repr(part) for part in result.parts)
+
+
+def _asked(unit: Unit, result: ToolResult) -> tuple[str, str] | None:
+    """Tool and arguments of the call that a result answers; None if it is not in the unit."""
+    calls = (call for entry in unit.entries for call in entry.message.calls if call.id == result.call_id)
+    return next(((call.name, call.arguments) for call in calls), None)
