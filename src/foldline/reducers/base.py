@@ -7,12 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from foldline.budget import Need
-from foldline.messages import Message, Part, Text, ToolResult
+from foldline.messages import Document, Message, Part, Text, ToolResult
 from foldline.tiles import Unit
 from foldline.transcript import Entry, Fold, Seq
 from foldline.view import View
 
-__all__ = ["Ask", "Move", "Reducer", "form_fold", "result_entries", "result_text", "span_fold", "with_results"]
+__all__ = [
+    "Ask",
+    "Move",
+    "Reducer",
+    "form_fold",
+    "result_entries",
+    "result_text",
+    "span_fold",
+    "with_results",
+    "with_texts",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +99,21 @@ def with_results(message: Message, change: Callable[[ToolResult], str | None]) -
 
     Images and other blocks of a replaced result leave with it.
     """
+    return _changed(message, change, whole=True)
+
+
+def with_texts(message: Message, change: Callable[[ToolResult], str | None]) -> list[Part]:
+    """The parts of a message with the text of its results cut; images and other blocks of these results stay."""
+    return _changed(message, change, whole=False)
+
+
+def _changed(message: Message, change: Callable[[ToolResult], str | None], *, whole: bool) -> list[Part]:
     parts: list[Part] = []
     for part in message.parts:
         text = change(part) if isinstance(part, ToolResult) else None
-        parts.append(replace(part, parts=(Text(text),)) if isinstance(part, ToolResult) and text is not None else part)
+        if isinstance(part, ToolResult) and text is not None:
+            rest = () if whole else (inner for inner in part.parts if not isinstance(inner, Text | Document))
+            parts.append(replace(part, parts=(Text(text), *rest)))
+        else:
+            parts.append(part)
     return parts

@@ -121,7 +121,7 @@ def _items(view: View, start: Seq, stop: Seq) -> list[_Item]:
             continue
         own: list[tuple[str, str]] = []
         for entry in unit.entries:
-            if entry.message.role == "system":
+            if entry.message.role == "system" or not entry.message.agent_visible:
                 continue
             said = list(_said(entry.message))
             if speaks(entry.message):

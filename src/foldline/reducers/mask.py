@@ -11,7 +11,7 @@ from foldline.budget import Need
 from foldline.codecs import codec as codec_for
 from foldline.cutting import first_line
 from foldline.messages import Message, Part, Text, ToolCall, ToolResult, Wire
-from foldline.reducers.base import form_fold, result_entries, with_results
+from foldline.reducers.base import form_fold, result_entries, with_results, with_texts
 from foldline.reducers.truncate import cut_chars, shorten, tool_names
 from foldline.tiles import Unit
 from foldline.tokens import content_bytes
@@ -207,7 +207,7 @@ class ShortenOld:
                 return None if new == text else new
 
             # Of a message that a mask has changed, what is masked stays so.
-            parts = with_results(entry.message if form is None or form.reducer != "mask" else form.shown[0], change)
+            parts = with_texts(entry.message if form is None or form.reducer != "mask" else form.shown[0], change)
             reason = f"an old result of {size:,} tokens; the lines that bring names stay"
             fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
             if fold is not None:

@@ -15,7 +15,7 @@ from foldline.cutting import Mode, clip_bytes, clip_tokens, extract, head_and_ta
 from foldline.errors import InvalidInput
 from foldline.messages import Message, Part, ToolCall, ToolResult
 from foldline.reducers.arguments import shorten_arguments
-from foldline.reducers.base import form_fold, result_entries, with_results
+from foldline.reducers.base import form_fold, result_entries, with_texts
 from foldline.tokens import Counter
 from foldline.transcript import Fold, Seq
 from foldline.view import View
@@ -165,7 +165,7 @@ def each_fresh(
             new = cut(text, tools.get(result.call_id, ""))
             return None if new == text else new
 
-        parts = with_results(message, change)
+        parts = with_texts(message, change)
         if any(a is not b for a, b in zip(parts, message.parts, strict=True)):
             reason = f"a result of {entry.tokens:,} tokens is over its limit"
             fold = form_fold(view, unit, entry, parts, reducer=name, reason=reason)
@@ -211,7 +211,7 @@ class CharLimit:
         del need
         for _, unit, entry in result_entries(view):
             form = unit.form(entry)
-            parts = with_results(
+            parts = with_texts(
                 form, lambda r: cut_chars(r.text, self.limit_chars) if len(r.text) > self.limit_chars else None
             )
             if any(a is not b for a, b in zip(parts, form.parts, strict=True)):
@@ -355,7 +355,7 @@ def _lessen(part: Part, level: int, size: int, view: View) -> Part:
         if not tail:
             return part
         total = view.counter.text(text)
-        from_parts = with_results(
+        from_parts = with_texts(
             Message("tool", (part,)), lambda _: f"{head}\n[… ~{total - limit} of ~{total} tokens cut …]\n{tail}"
         )
         return from_parts[0]
