@@ -76,10 +76,7 @@ def test_a_later_failure_does_not_put_a_result_out_of_date() -> None:
         {"role": "assistant", "content": [call | {"id": "t0"}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t0", "content": WHOLE}]},
         {"role": "assistant", "content": [call | {"id": "t1"}]},
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": "gone"}],
-        },
+        {"role": "user", "content": [failed]},
     ]
     ctx = Context(dialect="anthropic", policy=Policy(name="own", always=(Dedupe(),)), window=100_000)
     ctx.extend(wires)
