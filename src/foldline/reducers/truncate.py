@@ -157,11 +157,14 @@ def each_fresh(
         if entry.seq < need.fresh or (form is not None and form.reducer == name):
             continue
         message = unit.form(entry)
+        came = {result.call_id: result.text for result in entry.message.results}
         tools = tool_names(view, unit.start, entry.seq)
         turn(entry.group)
 
-        def change(result: ToolResult, tools: Mapping[str, str] = tools) -> str | None:
+        def change(result: ToolResult, tools: Mapping[str, str] = tools, came: Mapping[str, str] = came) -> str | None:
             text = result.text
+            if text != came[result.call_id]:  # an earlier guard has seen to it: its notice stays whole
+                return None
             new = cut(text, tools.get(result.call_id, ""))
             return None if new == text else new
 
