@@ -229,7 +229,7 @@ def test_parallel_calls_and_their_results_leave_together(limit: int) -> None:
     try:
         out = fit(wires, max_tokens=limit)
     except DoesNotFit as no:
-        assert no.floor_tokens > limit  # noqa: PT017 - below the floor, which is what the error says
+        assert no.floor_tokens > limit
         return
     assert check(out.messages) == []
     assert out.tokens <= limit

@@ -230,7 +230,8 @@ def _documented() -> list[Policy]:
         checkpoint(),
         Policy(
             name="layered",
-            about="results cut on arrival, the middle ones masked, history on a budget, oldest tool groups dropped last",
+            about="results cut on arrival, the middle ones masked, history on a budget, "
+            "oldest tool groups dropped last",
             trigger=Trigger(fraction=1.0, keep_free=0.10),
             landing=0.9,
             guard=guard,
