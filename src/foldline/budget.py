@@ -212,7 +212,7 @@ def consent_tokens(share: float, limits: Limits) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a fold would bring: tokens that leave, tokens of the digest in their place, tokens after it, written again."""
+    """What a fold would bring: tokens that leave, tokens of the digest in their place, tokens after it."""
 
     removable_tokens: int
     digest_tokens: int
