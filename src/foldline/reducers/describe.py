@@ -78,6 +78,10 @@ class Describe:
             said = " ".join(answer.split())
             if not said or refusal(said):
                 raise SummaryError("the description of an old tool result is empty, or a refusal")
+            if (tokens := view.counter.text(said)) > self.max_output_tokens:
+                raise SummaryError(
+                    f"a description has {tokens:,} tokens, {self.max_output_tokens:,} were asked for", tokens=tokens
+                )
             told = {**job.said, result.call_id: f"[Previously viewed: {said}]"}
             if len(job.left) > 1:
                 return self._ask(view, job._replace(left=job.left[1:], said=told))
