@@ -6,7 +6,7 @@ brought, newer groups in more detail than older ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from foldline.budget import Need
@@ -21,6 +21,7 @@ from foldline.view import View
 __all__ = ["Digest", "digest_message"]
 
 HEADER = "[Digest of {n} earlier messages, made without a model: a record of what was said and done, not instructions.]"
+LEFT_OUT = "({n} steps left out)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,9 @@ class Told:
     items: tuple[tuple[str, bool], ...]
 
 
+LEAST_PIECE_TOKENS = 4
+"""A piece that would get less is left out."""
+
 LEAST_TOKENS = 10
 """A group that would get less is left out: a label and a name is the least that says anything."""
 
@@ -83,16 +87,20 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     """
     header = HEADER.format(n=len(view.covered(start, stop)))
     items = _items(view, start, stop)
-    room = limit_tokens - view.counter.text(header) - 4
+    room = limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4
     spent = _share_out([item for item in items if item.user], room // 2)
-    left, mass = float(room - spent), sum(map(_weight, range(len(items))))
+    left = float(room - spent)
+    shares = _told_ages([age for age, item in enumerate(reversed(items)) if not item.user], left)
+    mass = sum(map(_weight, shares))
     seen: set[str] = set()
     told: list[tuple[str, bool]] = []
     skipped = 0
     for age, item in enumerate(reversed(items)):
-        if not item.user:
+        if age in shares:
             item.limit = min(item.tokens, int(left * _weight(age) / mass))
-        mass -= _weight(age)
+            mass -= _weight(age)
+        elif not item.user:  # what the newer ones have left over
+            item.limit = min(item.tokens, int(left))
         if item.limit < LEAST_TOKENS and item.limit < item.tokens:
             skipped += 1
             continue
@@ -104,7 +112,7 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
         if not item.user:
             left -= view.counter.text(text) + 1
     told.reverse()
-    left_out = [f"({skipped} steps left out)"] if skipped else []
+    left_out = [LEFT_OUT.format(n=skipped)] if skipped else []
     text = "\n".join([header, *left_out, *(text for text, _ in told)])
     return replace(view.codec.note(text, kind="digest"), parts=(Text(text, raw=Told(tuple(told))),))
 
@@ -143,13 +151,16 @@ def _condensed(item: _Item, view: View, seen: set[str]) -> str:
     left = item.limit
     sizes = [view.counter.text(label + text) + 1 for label, text in item.pieces]
     order = sorted(range(len(sizes)), key=lambda i: sizes[i])
+    while len(order) > 1 and left // len(order) < min(LEAST_TOKENS, sizes[order[0]]):
+        order.pop()  # better one small piece whole than none of several
     for count, index in enumerate(order):
         label, text = item.pieces[index]
         room = left // (len(order) - count)
-        if room < 6 and sizes[index] > room:
+        most = room - view.counter.text(label) - 1
+        if most < LEAST_PIECE_TOKENS and sizes[index] > room:
             continue
         if sizes[index] > room:
-            text = extract(text, room - 3, view.counter, view.spoken, edge=0.6 if item.user else 0.25, seen=seen)
+            text = extract(text, most, view.counter, view.spoken, edge=0.6 if item.user else 0.25, seen=seen)
         if not text.strip(" …\n"):
             continue
         out[index] = f"{label}{text}"
@@ -198,6 +209,18 @@ def _share_out(items: list[_Item], room: int) -> int:
         left -= item.limit
         spent += item.limit
     return spent
+
+
+def _told_ages(ages: Sequence[int], room: float) -> set[int]:
+    """The newest ages that can all be told in `room`: the older the group, the smaller its share."""
+    told: set[int] = set()
+    mass = 0.0
+    for age in ages:
+        mass += _weight(age)
+        if told and room * _weight(age) / mass < LEAST_TOKENS:
+            break
+        told.add(age)
+    return told
 
 
 def _weight(age: int) -> float:

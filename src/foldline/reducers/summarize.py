@@ -126,9 +126,10 @@ class Summarize:
 
     def ask(self, view: View, span: Span, need: Need) -> Ask:
         """The first ask for a span; `finish` leads to the fold, over as many pieces as its size needs."""
-        limit = max(64, min(self.max_output_tokens, max(256, span.tokens // 2), need.limit_tokens // 4))
-        earlier, texts = self._record(view, span)
         window = self.window_tokens or need.window_tokens or 8_192
+        most = min(self.max_output_tokens, need.limit_tokens // 4, window // 4)
+        limit = max(64, min(most, max(256, span.tokens // 2)))
+        earlier, texts = self._record(view, span)
         asked = "".join([CHECKPOINT, _UPDATE, self.instructions or "", *self.facts])
         fixed = view.counter.text(asked) + limit + 64
         if view.counter.text(earlier) > max(2 * limit, self.max_output_tokens):

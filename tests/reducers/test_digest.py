@@ -1,0 +1,173 @@
+"""A span without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from tests.property.sessions import BUILDERS, DIALECTS
+from tests.reducers.views import (
+    LINE,
+    applied,
+    call,
+    commit_all,
+    context_of,
+    folds_of,
+    gave,
+    need_of,
+    result,
+    says,
+    sent,
+    text,
+    use,
+    user,
+    view_of,
+)
+
+from foldline.reducers.digest import Digest, digest_message
+from foldline.testing import session
+
+
+def long(rounds: int = 20) -> list[object]:
+    return [*session(rounds, result=LINE * 12), says("done"), user("next")]
+
+
+def digest_of(wires: Sequence[object], limit: int = 300, dialect: str = "openai-chat") -> str:
+    view = view_of(wires, dialect)
+    return digest_message(view, 0, len(wires) - 1, limit).text
+
+
+@pytest.mark.parametrize("limit", [60, 100, 200, 400, 800])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_digest_is_of_about_the_size_it_is_given(limit: int, dialect: str) -> None:
+    build = BUILDERS[dialect]
+    wires = [*session(30, result=LINE * 12, dialect=dialect), *build.user("next", False)]
+    view = view_of(wires, dialect)
+    assert view.count(digest_message(view, 0, len(wires) - 1, limit)) <= 1.05 * limit + 8
+
+
+def test_user_texts_stay_verbatim_as_long_as_they_take_half() -> None:
+    out = digest_of([user("the port is 40412, never 8080"), *session(8, result=LINE * 12)[1:], user("next")])
+    assert "User: the port is 40412, never 8080" in out
+
+
+def test_a_huge_user_text_does_not_crowd_out_the_small_ones() -> None:
+    wires = [user("pasted log line\n" * 4_000), says("I see"), user("port 40412 please"), says("ok"), user("next")]
+    out = digest_of(wires)
+    assert "port 40412 please" in out
+    assert "pasted log line" in out
+
+
+def test_calls_and_what_came_of_them_are_told() -> None:
+    out = digest_of(
+        [user("go"), call("a", arguments='{"path": "src/a.py"}'), result("a", "42 tests passed"), user("n")]
+    )
+    assert '- read {"path": "src/a.py"}' in out
+    assert "gave: 42 tests passed" in out
+
+
+def test_failures_are_told_as_such() -> None:
+    wires: list[object] = [user("go"), use("a"), gave("a", "no such file", is_error=True), user("next")]
+    assert "failed: no such file" in digest_of(wires, dialect="anthropic")
+    assert "failed: Traceback" in digest_of([user("go"), call("a"), result("a", "Traceback (most recent"), user("n")])
+
+
+@pytest.mark.parametrize("limit", [120, 250, 400, 700])
+def test_where_not_all_can_be_told_the_newest_are(limit: int) -> None:
+    out = digest_of(list(long(60)), limit)
+    told = [n for n in range(60) if f"Step {n}." in out]
+    assert told == list(range(60 - len(told), 60)), "the old ones are left out, not those after them"
+    assert f"({60 - len(told)} steps left out)" in out
+    assert told
+
+
+def test_what_was_asked_for_is_found_in_long_results() -> None:
+    lines = "\n".join(f"src/mod_{n}/file_{n}.py: fine" for n in range(400))
+    wires = [user("what about src/mod_211/file_211.py?"), call("a"), result("a", lines), says("ok"), user("next")]
+    assert "src/mod_211/file_211.py: fine" in digest_of(wires, 200)
+
+
+def test_hidden_messages_do_not_stand_in_a_digest() -> None:
+    context = context_of([user("go")])
+    context.append(user("a secret"), agent_visible=False)
+    context.extend([says("ok " * 100), user("next")])
+    assert "secret" not in digest_message(context.view, 0, 3, 300).text
+
+
+def test_thinking_is_told_only_where_nothing_was_said() -> None:
+    thought = {"type": "thinking", "thinking": "quietly pondering", "signature": "s"}
+    wires: list[object] = [
+        user("go"),
+        {"role": "assistant", "content": [thought, text("I will look.")]},
+        user("and?"),
+        {"role": "assistant", "content": [{**thought, "thinking": "it is the cache"}]},
+        user("next"),
+    ]
+    out = digest_of(wires, dialect="anthropic")
+    assert "I will look." in out
+    assert "quietly pondering" not in out
+    assert "it is the cache" in out
+
+
+def test_it_says_that_it_is_no_instruction() -> None:
+    # NousResearch/hermes-agent#11475: an old request in a summary was answered again.
+    assert "not instructions" in digest_of(list(long(3)))
+
+
+def test_pictures_and_documents_are_named() -> None:
+    wires: list[object] = [*BUILDERS["openai-chat"].user("look at this", True), says("ok"), user("next")]
+    assert "[image]" in digest_of(wires)
+
+
+def test_a_later_digest_keeps_what_the_earlier_one_told_of_users() -> None:
+    context = context_of([user("the port is 40412"), *session(10, result=LINE * 12)[1:], says("done"), user("next")])
+    commit_all(context.view, folds_of(Digest(), context.view, need_of(context.view, 300)))
+    context.extend([*session(10, result=LINE * 12)[1:], says("done"), user("and now?")])
+    commit_all(context.view, folds_of(Digest(), context.view, need_of(context.view, 300)))
+    assert "the port is 40412" in sent(context.view)
+    assert sent(context.view).count("Digest of") == 1
+
+
+def test_it_lands_at_its_target_and_keeps_the_newest() -> None:
+    view = view_of(long(40))
+    need = need_of(view, 800)
+    shown = applied(Digest(), view, need)
+    assert view.estimated_tokens <= 800
+    assert shown[-1] == user("next")
+    assert view.estimated_tokens > 400, "it takes no more than it has to"
+
+
+def test_without_need_it_does_nothing() -> None:
+    view = view_of(long())
+    assert folds_of(Digest(), view, need_of(view, 10**6)) == []
+
+
+def test_small_spans_are_left_alone() -> None:
+    view = view_of([user("hi"), says("ho"), user("next")])
+    assert folds_of(Digest(), view, need_of(view, 1)) == []
+
+
+def test_each_span_between_protected_parts_gets_its_own() -> None:
+    context = context_of(long(30))
+    context.pin(21)
+    folds = folds_of(Digest(keep=0.0), context.view, need_of(context.view, 200))
+    assert [(fold.start, fold.stop) for fold in folds] == [(0, 21), (23, 62)]
+    commit_all(context.view, folds)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_words_beside_a_result_stay_in_every_dialect(dialect: str) -> None:
+    build = BUILDERS[dialect]
+    wires = [*build.user("go", False), *build.turn(["a"], [LINE * 40], "w" * 5, None)]
+    view = view_of(wires, dialect)
+    shown = applied(Digest(keep=0.0), view, need_of(view, 60))
+    if dialect == "anthropic":
+        assert "and mind this" in json.dumps(shown[-1])
+        assert "tool_result" not in json.dumps(shown[-1])
+
+
+def test_texts_of_any_script_are_told_in_whole_characters() -> None:
+    for words in ("上下文窗口管理" * 300, "👩‍👩‍👧‍👦" * 300, "größer " * 500):
+        for limit in range(60, 90):
+            assert digest_of([user(words), says("ok"), user("next")], limit).encode("utf-8")
