@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+from tests.reducers.views import (
+    applied,
+    call,
+    context_of,
+    folds_of,
+    gave,
+    picture,
+    result,
+    sent,
+    text,
+    use,
+    user,
+    view_of,
+)
+
 from foldline.context import Context
 from foldline.messages import Wire
 from foldline.policy import Policy
@@ -107,3 +123,47 @@ def test_what_a_mask_has_hidden_in_the_same_message_stays_hidden() -> None:
     blocks = ctx.prepare().messages[2]["content"]
     assert "[result masked" in str(blocks[0]["content"])
     assert SAME in str(blocks[1]["content"])
+
+
+def test_results_of_one_turn_do_not_replace_each_other_backwards() -> None:
+    wires = [user("go"), call("a", "b"), result("a", WHOLE), result("b", WHOLE)]
+    shown = applied(Dedupe(), view_of(wires))
+    assert [message["content"] for message in shown[2:]] == [SAME, WHOLE]
+
+
+def test_deduping_again_changes_nothing() -> None:
+    wires = [user("go"), call("a"), result("a", WHOLE), call("b"), result("b", WHOLE)]
+    view = view_of(wires)
+    applied(Dedupe(), view)
+    assert folds_of(Dedupe(), view) == []
+
+
+def test_a_third_view_replaces_the_second_and_leaves_the_first() -> None:
+    wires = [user("go"), call("a"), result("a", WHOLE), call("b"), result("b", WHOLE)]
+    context = context_of(wires)
+    applied(Dedupe(), context.view)
+    context.extend([call("c"), result("c", WHOLE)])
+    assert [fold.start for fold in folds_of(Dedupe(), context.view)] == [4]
+
+
+def test_pinned_results_stay() -> None:
+    context = context_of([user("go"), call("a"), result("a", WHOLE), call("b"), result("b", WHOLE)])
+    context.pin(2)
+    assert folds_of(Dedupe(), context.view) == []
+
+
+def test_equal_captions_do_not_make_pictures_equal() -> None:
+    wires = [user("watch")]
+    for n, letter in enumerate("ABC"):
+        wires += [use(f"c{n}", "click", n=n), gave(f"c{n}", [text("Screenshot taken."), picture(letter)])]
+    assert folds_of(Dedupe(), view_of(wires, "anthropic")) == []
+
+
+@pytest.mark.parametrize("repeats", [2, 5])
+def test_the_calls_stay_visible(repeats: int) -> None:
+    wires = [user("go")]
+    for n in range(repeats):
+        wires += [call(f"c{n}", arguments='{"path": "src/a.py"}'), result(f"c{n}", WHOLE)]
+    view = view_of(wires)
+    applied(Dedupe(), view)
+    assert sent(view).count("src/a.py") == repeats
