@@ -59,8 +59,9 @@ def floor_of(view: View) -> Floor:
             leads = leads or unit.messages[0].role
             parts.append(Part(view.protected(index) or "message that nothing may cut", size, unit.start))
         index += 1
-    if view.codec.user_first and leads not in (None, "user"):
+    if view.units and (leads is None or (view.codec.user_first and leads != "user")):
         total += view.lead_tokens
+        parts.append(Part("first user message", view.lead_tokens))
     return Floor(total, tuple(sorted(parts, key=lambda part: -part.tokens)), tuple(folds))
 
 

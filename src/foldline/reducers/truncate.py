@@ -330,7 +330,10 @@ class ResultShare:
         for size, unit, entry in sorted(found, key=lambda item: (-item[0], item[2].seq)):
             if size <= level:
                 break
-            parts = [_lessen(part, level, size, view) for part in unit.form(entry).parts]
+            form = unit.form(entry)
+            texts = sum(_text_tokens(part, view) for part in form.parts)
+            share = (level - (size - texts)) / max(1, texts)  # what is no text (pictures, names, overhead) stays
+            parts = [_lessen(part, share, view) for part in form.parts]
             reason = f"{size:,} tokens in one message; {need.excess_tokens:,} tokens too many in all"
             fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
             if fold is not None:
@@ -349,19 +352,25 @@ def _water_level(sizes: list[int], excess: int, floor: int) -> int:
     return floor
 
 
-def _lessen(part: Part, level: int, size: int, view: View) -> Part:
-    share = level / size
+def _text_tokens(part: Part, view: View) -> int:
+    """Tokens of what may be cut in a part."""
+    if isinstance(part, ToolCall):
+        return view.counter.text(part.arguments)
+    return view.counter.text(part.text) if isinstance(part, ToolResult) else 0
+
+
+def _lessen(part: Part, share: float, view: View) -> Part:
+    """A part with `share` of its text, notice included where there is room for more than that."""
     if isinstance(part, ToolResult):
         text = part.text
-        limit = max(12, int(view.counter.text(text) * share) - 8)
+        total = view.counter.text(text)
+        notice = "[… ~{} of ~{} tokens cut …]"
+        limit = max(12, int(total * share) - view.counter.text(notice.format(total, total)) - 2)
         head, tail = clip_tokens(text, limit, view.counter, "both")
         if not tail:
             return part
-        total = view.counter.text(text)
-        from_parts = with_texts(
-            Message("tool", (part,)), lambda _: f"{head}\n[… ~{total - limit} of ~{total} tokens cut …]\n{tail}"
-        )
-        return from_parts[0]
+        cut = f"{head}\n{notice.format(total - limit, total)}\n{tail}"
+        return with_texts(Message("tool", (part,)), lambda _: cut)[0]
     if isinstance(part, ToolCall):
         limit = int(view.counter.text(part.arguments) * share)
         return replace(part, arguments=shorten_arguments(part, max(12, limit), view.counter))
