@@ -112,6 +112,11 @@ def test_a_fraction_is_of_the_input_limit(used: int, due: bool) -> None:
     assert Trigger(fraction=0.85).due(view_of(), used, Limits(1_000, 0)) is due
 
 
+@pytest.mark.parametrize(("fixed", "mark"), [(0, 850), (500, 850), (700, 850), (800, 900), (900, 950), (1_000, 1_000)])
+def test_what_is_fixed_leaves_half_of_the_rest_below_the_mark(fixed: int, mark: int) -> None:
+    assert Trigger(fraction=0.85).mark_tokens(1_000, fixed) == mark
+
+
 @pytest.mark.parametrize(("used", "due"), [(499, False), (500, True)])
 def test_a_number_of_tokens_is_reached(used: int, due: bool) -> None:
     assert Trigger(tokens=500).due(view_of(), used, Limits(10**6, 0)) is due

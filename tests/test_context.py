@@ -247,14 +247,18 @@ def test_nothing_foldable_asks_no_model() -> None:
     assert model.calls == []
 
 
-def test_a_floor_above_the_trigger_does_not_ask_at_every_step() -> None:
-    # anomalyco/opencode#48828: floor above the trigger, so it compacted after each step.
+@pytest.mark.parametrize("policy", ["balanced", "cost", "quality", "economical", "sliding"])
+@pytest.mark.parametrize(("words", "most"), [(6_000, 12), (7_000, 20), (7_500, 50)])
+def test_a_fixed_part_near_the_trigger_does_not_fold_at_every_step(policy: str, words: int, most: int) -> None:
+    # anomalyco/opencode#48828: an irreducible floor above the trigger compacted after each step.
     model = ScriptedModel([SUMMARY], repeat=True)
-    context = Context(window=10_000, max_output_tokens=0, system="rules " * 7_000)
-    for wire in session(40, result="word " * 100):
+    context = Context(window=10_000, max_output_tokens=0, system="rules " * words, policy=policy)
+    folded = 0
+    for wire in session(100, result="word " * 30):
         context.append(wire)
-        context.prepare(model)
-    assert len(model.calls) <= 12
+        folded += bool(context.prepare(model).folds)
+    assert folded <= most
+    assert len(model.calls) <= most
 
 
 def test_a_floor_above_the_limit_is_said_at_once_and_no_model_is_asked() -> None:

@@ -111,6 +111,20 @@ def test_a_tail_is_the_longest_that_holds_at_most_so_many_tokens() -> None:
         assert first == 0 or sum(sizes[first - 1 :]) > tokens
 
 
+def test_what_is_fixed_is_tools_and_leading_system_text() -> None:
+    rules = [{"role": "system", "content": "rules"}, {"role": "developer", "content": "more rules"}]
+    view = view_of([*rules, *session(3), rules[0]], system="Be brief.")
+    assert view.fixed_tokens == view.base_tokens + sum(view.entries[seq].tokens for seq in (0, 1))
+    assert view_of([]).fixed_tokens == 0
+
+
+def test_the_newest_part_is_a_share_of_what_is_left_for_history() -> None:
+    view = view_of(session(12), system="rules " * 200)
+    room = 400 - view.fixed_tokens
+    assert view.newest(0.5, 400) == view.tail(room // 2)
+    assert view.newest(0.5, 10) == len(view.units)
+
+
 def test_the_unit_of_every_entry_is_found() -> None:
     context = context_of(session(6))
     context.view.commit(fold_of(context.view, 1, 7))

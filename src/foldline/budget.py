@@ -142,11 +142,19 @@ class Trigger:
             effective = limits.room_tokens - int(self.keep_free * (limits.room_tokens + limits.max_output_tokens))
         return min(effective, limits.input_tokens) if effective and effective > 0 else limits.input_tokens
 
+    def mark_tokens(self, limit_tokens: int, fixed_tokens: int) -> float:
+        """The size at which `fraction` is reached; at least half of what `fixed_tokens` leave.
+
+        A mark at or below what no fold reaches would be passed by every request (opencode#48828).
+        """
+        mark = (1.0 if self.fraction is None else self.fraction) * limit_tokens
+        return max(mark, fixed_tokens + 0.5 * (limit_tokens - fixed_tokens))
+
     def due(self, view: View, used_tokens: int, limits: Limits) -> bool:
         """Whether a threshold is reached. O(1), or O(units) where messages or turns are counted."""
         tokens = self.tokens if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
         return (
-            (self.fraction is not None and used_tokens >= self.fraction * limits.input_tokens)
+            (self.fraction is not None and used_tokens >= self.mark_tokens(limits.input_tokens, view.fixed_tokens))
             or (tokens is not None and used_tokens >= tokens)
             or (self.keep_free is not None and used_tokens > self.limit_tokens(limits))
             or (self.bytes is not None and view.content_bytes > self.bytes)

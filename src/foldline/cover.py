@@ -142,6 +142,18 @@ class Cover:
         """Tokens of units [first, last). O(log units) between folds."""
         return self._ledger.between(self.units, first, last)
 
+    @property
+    def fixed_tokens(self) -> int:
+        """Size of tools and of the system text before everything else: no fold reaches them. O(leading units)."""
+        leading = 0
+        while leading < len(self.units) and self.units[leading].system:
+            leading += 1
+        return self.base_tokens + self.between(0, leading)
+
+    def newest(self, share: float, target_tokens: int) -> int:
+        """First unit of the tail that stays when the view lands at `target_tokens`: `share` of its room for history."""
+        return self.tail(int(share * max(0, target_tokens - self.fixed_tokens)))
+
     def tail(self, tokens: int) -> int:
         """First unit of the longest tail that holds at most `tokens`. O(log units) between folds."""
         return self._ledger.tail(self.units, tokens)

@@ -247,7 +247,7 @@ class Engine:
         yield from self.run(policy.reducers, pressure, target, asking)
         if len(self.news) > before:
             yield from self.run(policy.after_compact, pressure, 0, False)
-        yield from self._rungs(self.limits.input_tokens * (policy.landing or 0.60))
+        yield from self._rungs(policy.landing_tokens(self.limits.input_tokens, self.view.fixed_tokens, default=0.60))
         if self.rent is not None:
             self.rent.settle()
         if over := policy.trigger.unmet(self.view, self.used_tokens, self.limits):
@@ -257,7 +257,7 @@ class Engine:
         """Where the request should land if it is time to fold; None if it is not."""
         policy, limits = self.policy, self.limits
         base = limits.input_tokens if self.trigger_at_limit else policy.trigger.limit_tokens(limits)
-        landing = 0.0 if policy.landing is None else policy.landing * base
+        landing = policy.landing_tokens(base, self.view.fixed_tokens)
         if not self.fits():
             return landing
         if self.trigger_at_limit:

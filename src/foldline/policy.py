@@ -104,6 +104,17 @@ class Policy:
     economical: bool = False
     about: str = ""
 
+    def landing_tokens(self, limit_tokens: int, fixed_tokens: int, *, default: float = 0.0) -> float:
+        """Where a request should land whose tools and system text take `fixed_tokens`; `default` is for no landing.
+
+        A landing below what is fixed cannot be reached: then every request would fold a little (opencode#48828). So
+        something of what is left between them and the trigger stays: half of what would stay in an empty window.
+        """
+        landing = default if self.landing is None else self.landing
+        room = max(0.0, self.trigger.mark_tokens(limit_tokens, fixed_tokens) - fixed_tokens)
+        share = 0.5 * landing / (self.trigger.fraction or 1.0)
+        return max(landing * limit_tokens, fixed_tokens + share * room) if landing else 0.0
+
     def ask_at_tokens(self, limits: Limits) -> int:
         """Size at which the user is to be asked; 0 for a policy that never asks."""
         return 0 if self.consent_at is None else consent_tokens(self.consent_at, limits)

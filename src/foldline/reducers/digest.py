@@ -40,7 +40,7 @@ class Digest:
         """One fold per span, oldest first."""
         if not need.excess_tokens:
             return
-        last = view.tail(int(self.keep * need.target_tokens))
+        last = view.newest(self.keep, need.target_tokens)
         left = need.excess_tokens
         for span in view.spans(last):
             if span.tokens <= self.least_tokens // 2:

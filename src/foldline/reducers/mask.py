@@ -185,7 +185,7 @@ class ShortenOld:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per old result that is larger than what may stay of it."""
-        last = view.tail(int(self.keep * need.target_tokens))
+        last = view.newest(self.keep, need.target_tokens)
         for _, unit, entry in result_entries(view, 0, last):
             size = unit.form_tokens(entry)
             limit = min(self.most_tokens, max(self.least_tokens, int(self.share * entry.tokens)))

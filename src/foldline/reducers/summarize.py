@@ -122,7 +122,7 @@ class Summarize:
                 index -= 1
                 count += len(view.units[index].messages)
             return index
-        return view.tail(int(self.keep * need.target_tokens))
+        return view.newest(self.keep, need.target_tokens)
 
     def ask(self, view: View, span: Span, need: Need) -> Ask:
         """The first ask for a span; `finish` leads to the fold, over as many pieces as its size needs."""
