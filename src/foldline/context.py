@@ -18,10 +18,10 @@ from foldline.errors import InvalidInput, SummaryError
 from foldline.events import ContextEvent, LimitLearned, SilentTruncation, folding
 from foldline.failures import Failure, silent_truncation
 from foldline.figures import Figures, figures_of
-from foldline.messages import Wire
+from foldline.messages import Wire, snapshot
 from foldline.originals import Originals
 from foldline.peek import grep, head
-from foldline.policy import Policy
+from foldline.policy import Policy, remembering
 from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
 from foldline.reducers.summarize import Summarize
@@ -38,7 +38,7 @@ class Request:
     """One request as it is to be sent.
 
     `tokens` is its size as the provider would count it, system text and tools included. The first `stable_until`
-    messages are those of the request before. `folds` are the folds and unfolds since then, `repairs` all that are in
+    messages are those of the request before (0 when its system text was another). `folds` are the folds and unfolds since then, `repairs` all that are in
     effect.
     """
 
@@ -81,7 +81,7 @@ class Context:
         facts: Sequence[str] = (),
     ) -> None:
         codec = codec_for(dialect)
-        chosen = _remembering(policy_of(policy), tuple(facts))
+        chosen = remembering(policy_of(policy), tuple(facts))
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
         self._learned = learned if learned is not None else {}
         self._on_event = on_event
@@ -94,14 +94,14 @@ class Context:
         view = View(codec, counter, base_tokens=beside.tokens, weighed=weighed, where=kept.where)
         rule = cache_rule or cache_rule_of(model, dialect)
         self._engine = Engine(
-            codec,
-            counter,
-            chosen,
-            limits,
-            Originals(kept),
-            view,
-            beside,
-            self._tell,
+            codec=codec,
+            counter=counter,
+            policy=chosen,
+            limits=limits,
+            originals=Originals(kept),
+            view=view,
+            beside=beside,
+            tell=self._tell,
             rent=Rent(rule) if chosen.economical else None,
             auto=auto,
             max_request_bytes=max_request_bytes,
@@ -129,18 +129,20 @@ class Context:
         """Take up a whole history from a framework that owns it: only what is new is recorded.
 
         Where it differs from what was recorded, the session forks there: what was left stays in the log and is sent no
-        longer. Raises InvalidInput. O(history) to compare, O(new) to take up.
+        longer. What is recorded is a copy, so that a list whose messages are edited in place is noticed. Raises
+        InvalidInput, then nothing has changed. O(history) to compare, O(new) to take up.
         """
-        path = self._engine.path
-        if path != list(wires[: len(path)]):
-            same = 0
-            for old, new in zip(path, wires, strict=False):
-                if old != new:
-                    break
-                same += 1
-            if same < len(path):
-                self._engine.fork(same)
-        return self.extend(wires[len(self._engine.path) :])
+        path, codec = self._engine.path, self._engine.codec
+        same = len(path)
+        if path != list(wires[:same]):
+            pairs = enumerate(zip(path, wires, strict=False))
+            same = next((at for at, (old, new) in pairs if old != new), min(len(path), len(wires)))
+        new = [snapshot(wire) for wire in wires[same:]]
+        for wire in new:
+            codec.read(wire)  # all or nothing: a message that cannot be read forks nothing
+        if same < len(path):
+            self._engine.fork(same)
+        return self.extend(new)
 
     def pin(self, seq: Seq, *, pinned: bool = True) -> None:
         """Keep the group of an entry whole from here on (or no longer). Raises FoldRefused when it is folded."""
@@ -174,25 +176,24 @@ class Context:
         """Take the usage that a provider reported for the last request. Raises InvalidInput."""
         found = usage_of(usage, self._requests)
         engine = self._engine
+        why = None
+        if self._request is not None:
+            estimated, changes = self._request
+            why = silent_truncation(
+                estimate_tokens=engine.meter.used(estimated),
+                reported_tokens=found.input_tokens,
+                window=engine.limits.window_tokens,
+                stop_reason=None,
+                output_tokens=found.output_tokens,
+            )
+            if why is None:
+                found = replace(found, estimated_tokens=estimated, current=changes == engine.meter.changes)
         engine.log.append(found)
         if (reached := engine.policy.threshold(found.input_tokens, engine.limits)) is not None:
             self._tell(reached)
-        if self._request is None:
-            return found
-        estimated, changes = self._request
-        why = silent_truncation(
-            estimate_tokens=engine.meter.used(estimated),
-            reported_tokens=found.input_tokens,
-            window=engine.limits.window_tokens,
-            stop_reason=None,
-            output_tokens=found.output_tokens,
-        )
         if why is not None:
-            self._tell(SilentTruncation(why, estimated, found.input_tokens))
-            return found
-        engine.meter.observe(estimated, found.input_tokens, found.output_tokens or None)
-        if changes != engine.meter.changes:
-            engine.meter.folded()
+            self._tell(SilentTruncation(why, self._request[0] if self._request else 0, found.input_tokens))
+        self._measure(found)
         return found
 
     def recover(self, failure: Failure, summarize: SummarizeWith | None = None) -> Recovery:
@@ -288,13 +289,9 @@ class Context:
         engine = self._engine
         if isinstance(event, Entry):
             was = event.message
-            hidden = not was.agent_visible and not event.faults
-            self.append(event.recorded, agent_visible=not hidden, user_visible=was.user_visible, kind=was.kind)
+            self.append(event.recorded, agent_visible=not event.hidden, user_visible=was.user_visible, kind=was.kind)
         elif isinstance(event, Fold):
-            engine.next_fold = event.id
-            engine.view.asked = True
-            engine.commit(event)
-            engine.view.asked = False
+            engine.repeat(event)
         elif isinstance(event, Unfold):
             if event.fold in engine.folds:  # a fork takes its folds back by itself
                 engine.take_back([event.fold])
@@ -304,24 +301,35 @@ class Context:
             engine.fork(engine.path_seqs.index(event.start))
         else:
             engine.log.append(event)
+            self._measure(event)
+
+    def _measure(self, usage: Usage) -> None:
+        """Correct our count by a report for a request that was sent."""
+        if not usage.estimated_tokens:
+            return
+        meter = self._engine.meter
+        meter.observe(usage.estimated_tokens, usage.input_tokens, usage.output_tokens or None)
+        if not usage.current:
+            meter.folded()
 
     def _prepare(self, asking: bool) -> Steps[Request]:
         engine = self._engine
-        if not engine.log:
+        if not engine.path:
             raise InvalidInput("no messages", place="messages")
         yield from engine.settle(asking)
         messages, stable = engine.view.wires()
+        system, as_before = engine.beside.send()
         self._requests += 1
         self._request = (engine.view.estimated_tokens, engine.meter.changes)
         engine.meter.sent()
         news, engine.news = tuple(engine.news), []
         return Request(
             messages=messages,
-            system=engine.beside.system,
+            system=system,
             tools=engine.beside.tools,
             tokens=engine.used_tokens,
             max_output_tokens=engine.limits.max_output_tokens,
-            stable_until=stable,
+            stable_until=stable if as_before else 0,
             folds=news,
             repairs=engine.view.repairs,
         )
@@ -341,15 +349,17 @@ class Context:
             asks = list(reducer.propose(engine.view, replace(need, target_tokens=need.limit_tokens)))
             if not asks:
                 raise SummaryError("there is nothing to fold")
+            folds: list[Fold] = []
             for ask in asks:
                 fold = yield from engine.answered(ask)
-                if engine.commit(fold) is None:
-                    raise SummaryError("the session has changed under the summary")
+                folds.append(fold)
+            if any(engine.commit(fold) is None for fold in folds):
+                raise SummaryError("the session has changed under the summary")
             yield from engine.run(engine.policy.after_compact, Pressure.SOFT, 0, False)
         except BaseException as error:
             if isinstance(error, SummaryError):
                 engine.fail(reducer.name, error.reason, 0, engine.next_seq)
-            engine.take_back([number for number in batch if number in engine.folds])
+            engine.take_back([number for number in batch if number in engine.folds])  # nothing, unless it changed
             engine.news = [event for event in engine.news if _id(event) not in batch]
             raise
         finally:
@@ -380,14 +390,6 @@ class Context:
     def _tell(self, event: ContextEvent) -> None:
         if self._on_event is not None:
             self._on_event(event)
-
-
-def _remembering(policy: Policy, facts: tuple[str, ...]) -> Policy:
-    """The policy with facts that every summary of it has to hold."""
-    if not facts:
-        return policy
-    reducers = tuple(r.focused(r.instructions, facts) if isinstance(r, Summarize) else r for r in policy.reducers)
-    return replace(policy, reducers=reducers, compactor=policy.compactor.focused(policy.compactor.instructions, facts))
 
 
 def _id(event: Fold | Unfold) -> int:

@@ -14,7 +14,7 @@ from foldline.ledger import Ledger
 from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
 from foldline.tiles import Seen, Span, Unit, entries_of, history, reasons, speaks
-from foldline.tokens import Counter, message_tokens
+from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
 __all__ = ["LEAD", "Cover"]
@@ -169,7 +169,7 @@ class Cover:
             return "system text"
         if unit.pinned:
             return "pinned"
-        if unit.waiting and index == len(self.units) - 1:
+        if unit.waiting and index == self.last_block:
             return "call that waits for its result"
         if self._holds_newest(unit) and not self._mixed(unit) and not self.released:
             return "newest user message"
@@ -179,6 +179,20 @@ class Cover:
     def released(self) -> bool:
         """Whether the newest user message may be folded: it is answered, and a compaction was asked for (or did it)."""
         return self.newest_user in self._folded_users or (self.asked and self.answered())
+
+    @property
+    def last_block(self) -> int:
+        """Number of the last unit that holds messages (an entry that was left with its branch holds none)."""
+        index = len(self.units) - 1
+        while index >= 0 and not self.units[index].entries and self.units[index].fold is None:
+            index -= 1
+        return index
+
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of the list of messages as JSON; about 0 unless the view is weighed. O(1)."""
+        lead = wire_bytes(self.codec.write(self._lead)) + 1 if self.weighed and self.leads else 0
+        return self.size_bytes + self.message_count + lead + 1
 
     def answered(self) -> bool:
         """Whether the session ends with a reply: an assistant message that calls nothing."""

@@ -6,170 +6,45 @@ SummaryError that is thrown in; `Context` has the two drivers (sync, async) that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from foldline.beside import Beside
 from foldline.budget import Limits, Need, Pressure, Rent, foldable
-from foldline.codecs.base import Codec
-from foldline.errors import DoesNotFit, FoldRefused, SummaryError
-from foldline.events import ContextEvent, FoldFailed, Repaired, folding
-from foldline.messages import Message, Wire
-from foldline.meter import Meter
-from foldline.originals import Originals
-from foldline.pairing import Pairing
+from foldline.errors import DoesNotFit, SummaryError
+from foldline.events import FoldFailed, folding
 from foldline.policy import FOR_BYTES, MILD_RUNGS, RUNGS, Policy
+from foldline.recorder import Recorder
 from foldline.reducers.base import Ask, Reducer
 from foldline.reducers.floor import floor_of, too_large, too_many_bytes
-from foldline.tokens import Counter, message_tokens
-from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold
-from foldline.view import View
+from foldline.transcript import Fold, Seq
 
 __all__ = ["Engine", "Steps"]
+
+BYTES_LANDING = 0.85
+"""Share of the byte budget that its rungs aim at: at the budget itself they would run for every message."""
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Ask, str, T]
 """Work that may ask a model on its way to a T."""
 
 
-@dataclass(slots=True)
-class Engine:
-    """The state of one session. Public names are for `Context` and recovery; users see `Context`."""
+@dataclass(slots=True, kw_only=True)
+class Engine(Recorder):
+    """The state of one session, and when it folds. Public names are for `Context` and recovery; users see `Context`."""
 
-    codec: Codec
-    counter: Counter
     policy: Policy
     limits: Limits
-    originals: Originals
-    view: View
-    beside: Beside
-    tell: Callable[[ContextEvent], None]
     rent: Rent | None = None
     auto: bool = True
     max_request_bytes: int | None = None
-    span_stop: Seq = 0
-    """Where the last fold over whole groups ends: what stands before it has been condensed."""
     trigger_at_limit: bool = False
     """Whether only the limit itself triggers (one-shot `fit`)."""
-    pairing: Pairing = field(init=False)
-    log: list[Event] = field(default_factory=list)
-    path: list[Wire] = field(default_factory=list)
-    """Recorded JSON of the active branch, and the seq of each."""
-    path_seqs: list[Seq] = field(default_factory=list)
-    folds: dict[int, Fold] = field(default_factory=dict)
-    batches: list[list[int]] = field(default_factory=list)
-    batch: list[int] | None = None
-    """The folds of each finished batch, and of the one that is being made."""
-    news: list[Fold | Unfold] = field(default_factory=list)
-    fresh: Seq = 0
     settled: Seq = -1
     """Entries up to here have been looked at: preparing twice is the same need, and folds nothing more."""
     failure: str | None = None  # of the folding that is going on, or went on last
-    next_seq: Seq = 0
-    next_fold: int = 0
-    taken_tokens: int = 0
-    ask_again_at: int = 0
-    """Size of everything ever taken up, and the size at which a model may be asked again after a rejected summary."""
-
-    def __post_init__(self) -> None:
-        self.pairing = Pairing(self.codec)
-
-    # --- taking up ---------------------------------------------------------------------------------------------------
-
-    def take(self, message: Message, recorded: Wire) -> Entry:
-        """Record one message and show it. O(size of the message and of the block it joins)."""
-        seq = self.next_seq
-        moves = message.role == "system" and not self.codec.system_inside and message.agent_visible
-        clean = self.codec.sanitize(self.codec.read({**recorded, "role": "user"}) if moves else message)
-        faults = list(clean.faults)
-        sent = replace(message, agent_visible=False) if moves or clean.message is None else clean.message
-        if moves and clean.message is not None:
-            self.beside.move(seq, clean.message)
-            self.view.base_tokens = self.beside.tokens
-            faults.append("system text among the messages; sent as the system text of the request")
-        placed = self.pairing.take(seq, sent)
-        faults += placed.faults
-        tokens = message_tokens(placed.message, self.counter)
-        entry = Entry(seq, placed.group, placed.message, tokens, recorded, tuple(faults))
-        self.next_seq += 1
-        self.taken_tokens += tokens
-        self.log.append(entry)
-        self.path.append(recorded)
-        self.path_seqs.append(seq)
-        self.view.append(entry, placed.joins, self.pairing.waits)
-        for fault in faults:
-            self.tell(Repaired(Repair(seq, "message", fault)))
-        return entry
-
-    def fork(self, keep: int) -> None:
-        """Leave the branch after its first `keep` messages; folds that no longer hold are taken back. O(log)."""
-        left = self.path_seqs[keep]
-        self.beside.leave(left)
-        self.view.base_tokens = self.beside.tokens
-        del self.path[keep:]
-        del self.path_seqs[keep:]
-        held = self._rebuild({fold.id for fold in self.folds.values() if fold.stop <= left})
-        while (hiding := self.view.hides_newest()) is not None:
-            held = self._rebuild(held - {hiding})
-        lost = [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in held]
-        self._forget(lost)
-        self.log += [*lost, Branch(left, self.next_seq)]
-        self.news += lost
-        self.fresh = min(self.fresh, left)
-
-    def take_back(self, batch: Sequence[int]) -> tuple[Unfold, ...]:
-        """Undo folds, last first. O(log): what came in since may belong to groups that are shown again."""
-        lost = [Unfold(number) for number in reversed(batch)]
-        if lost:
-            self._rebuild(set(self.folds) - set(batch))
-            self._forget(lost)
-            self.log += lost
-            self.news += lost
-        return tuple(lost)
-
-    def _forget(self, lost: Sequence[Unfold]) -> None:
-        for event in lost:
-            del self.folds[event.fold]
-        self.batches = [rest for batch in self.batches if (rest := [fold for fold in batch if fold in self.folds])]
-
-    def _rebuild(self, folds: set[int]) -> set[int]:
-        """The view anew from the log: the messages of the path, and of the folds only those given. Those that held."""
-        old, view = self.view, self.view.empty()
-        self.view, self.pairing = view, Pairing(self.codec)
-        path, held, at = set(self.path_seqs), set[int](), 0
-        self.span_stop = 0
-        for event in self.log:
-            if isinstance(event, Entry) and event.seq in path:
-                if event.seq > at:
-                    view.leave(at, event.seq)
-                self._show_again(event)
-                at = event.seq + 1
-            elif isinstance(event, Pin) and event.seq in path:
-                view.pin(event.seq, event.pinned)
-            elif isinstance(event, Fold) and event.id in folds:
-                view.asked = True
-                try:
-                    view.commit(event)
-                except FoldRefused as refused:
-                    self.tell(FoldFailed(event.reducer, f"no longer holds: {refused.reason}", event.start, event.stop))
-                else:
-                    held.add(event.id)
-                    self._close(event)
-                view.asked = False
-        if at < self.next_seq:
-            view.leave(at, self.next_seq)
-        view.entries |= {seq: entry for seq, entry in old.entries.items() if seq not in view.entries}
-        self.meter.folded()
-        return held
-
-    def _show_again(self, entry: Entry) -> None:
-        clean = self.codec.sanitize(self.codec.read(entry.recorded)).message
-        visible = clean is not None and entry.message.agent_visible
-        placed = self.pairing.take(entry.seq, _flags(clean, entry) if clean and visible else entry.message)
-        again = replace(entry, message=placed.message, group=placed.group)
-        self.view.append(again, placed.joins, self.pairing.waits)
+    ask_again_at: dict[str, int] = field(default_factory=dict)
+    """Size of everything ever taken up at which a reducer may ask again after a rejected text, by its name."""
 
     # --- folding -----------------------------------------------------------------------------------------------------
 
@@ -177,11 +52,6 @@ class Engine:
     def used_tokens(self) -> int:
         """Size of the request as the provider would count it, as far as is known."""
         return self.view.tokens
-
-    @property
-    def meter(self) -> Meter:
-        """The correction by reported usage."""
-        return self.view.meter
 
     def fits(self) -> bool:
         """Whether the request is within its token limit and its byte budget."""
@@ -204,26 +74,22 @@ class Engine:
         with self.batching():
             yield from self._settle(asking)
 
-    @contextmanager
-    def batching(self) -> Iterator[list[int]]:
-        """Folds made inside are one batch, which `undo` takes back as one. Batches may overlap (`prepare_async`)."""
-        before, self.batch = self.batch, (batch := list[int]())
-        try:
-            yield batch
-        finally:
-            self.batch = before
-            if live := [number for number in batch if number in self.folds]:
-                self.batches.append(live)
-
     def _settle(self, asking: bool) -> Steps[None]:
-        policy = self.policy
         if not self.auto:
             if not self.fits():
                 raise self.no_fit(reason="folding is switched off (auto=False)")
             return
         if self.fits() and (self.trigger_at_limit or self.settled == self.next_seq):
             return
-        self.settled = self.next_seq
+        while True:
+            self.settled = self.next_seq
+            yield from self._once(asking)
+            if self.settled == self.next_seq:
+                return
+            asking = False  # messages came while a model was asked: they pass the guard too, and ask no more
+
+    def _once(self, asking: bool) -> Steps[None]:
+        policy = self.policy
         yield from self.run(policy.guard, Pressure.SOFT, 0, False)
         self.fresh = self.next_seq
         yield from self.run(policy.always, Pressure.SOFT, 0, asking)
@@ -278,8 +144,10 @@ class Engine:
             target = landing_tokens if number < MILD_RUNGS else self.limits.input_tokens
             yield from self.run((rung,), Pressure.HARD, target, False)
         for rung in FOR_BYTES:
-            if self._bytes_over() > 0:
-                yield from self.run((rung,), Pressure.HARD, 0, False, until=lambda: self._bytes_over() <= 0)
+            if (over := self._bytes_over()) > 0:
+                share = 1 - over / max(1, self.view.size_bytes)
+                target = max(1.0, BYTES_LANDING * share * self.used_tokens)
+                yield from self.run((rung,), Pressure.HARD, target, False, until=lambda: self._bytes_over() <= 0)
         if not self.fits():
             raise self.no_fit()
 
@@ -311,7 +179,7 @@ class Engine:
                     return
                 if isinstance(move, Fold):
                     self.commit(move)
-                elif asking and self.taken_tokens >= self.ask_again_at:
+                elif asking and self.taken_tokens >= self.ask_again_at.get(reducer.name, 0):
                     yield from self.ask(move)
 
     def ask(self, ask: Ask) -> Steps[Fold | None]:
@@ -321,7 +189,7 @@ class Engine:
         except SummaryError as error:
             self.fail(ask.reducer, error.reason, ask.start, ask.stop)
             growth = (self.policy.trigger.fraction or 1.0) - (self.policy.landing or 0.6)
-            self.ask_again_at = self.taken_tokens + int(max(0.1, growth) * self.limits.input_tokens)
+            self.ask_again_at[ask.reducer] = self.taken_tokens + int(max(0.1, growth) * self.limits.input_tokens)
             return None
 
     def fail(self, reducer: str, reason: str, start: Seq, stop: Seq) -> None:
@@ -345,24 +213,6 @@ class Engine:
             move = move.finish(text)
         return move
 
-    def commit(self, fold: Fold) -> Fold | None:
-        """Put a fold into effect and record it; None when it was refused, which is reported."""
-        try:
-            key = self.originals.keep(self.view, fold, self.view.is_form(fold))
-            made = self.view.commit(replace(fold, id=self.next_fold, archive=key))
-        except FoldRefused as refused:
-            self.tell(FoldFailed(fold.reducer, refused.reason, fold.start, fold.stop))
-            return None
-        self.next_fold += 1
-        self.folds[made.id] = made
-        self.log.append(made)
-        self.news.append(made)
-        if self.batch is not None:
-            self.batch.append(made.id)
-        self._close(made)
-        self.meter.folded()
-        return made
-
     # --- limits ------------------------------------------------------------------------------------------------------
 
     def check_floor(self) -> None:
@@ -377,24 +227,11 @@ class Engine:
         over = self._bytes_over()
         if self.used_tokens <= self.limits.input_tokens and over > 0:
             return too_many_bytes(self.view, over, self.max_request_bytes or 0, reason)
-        return too_large(self.used_tokens, self.limits.input_tokens, floor_of(self.view).parts, reason)
+        floor = floor_of(self.view)
+        least = round(floor.tokens * self.meter.ratio) if floor.folds else self.used_tokens
+        return too_large(least, self.limits.input_tokens, floor.parts, reason, used_tokens=self.used_tokens)
 
     def _bytes_over(self) -> int:
         if self.max_request_bytes is None:
             return 0
-        return self.view.size_bytes + self.view.message_count + self.beside.size_bytes - self.max_request_bytes
-
-    # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _close(self, fold: Fold) -> None:
-        if not fold.form:
-            self.pairing.close(fold.start, fold.stop)
-            self.span_stop = max(self.span_stop, fold.stop)
-
-
-def _flags(message: Message, entry: Entry) -> Message:
-    """A message with what was said about the entry when it was taken up."""
-    was = entry.message
-    return replace(
-        message, pinned=was.pinned, agent_visible=was.agent_visible, user_visible=was.user_visible, kind=was.kind
-    )
+        return self.view.request_bytes + self.beside.size_bytes - self.max_request_bytes

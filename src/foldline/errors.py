@@ -59,15 +59,27 @@ class DoesNotFit(FoldlineError):  # noqa: N818 - a fixed public name
     """What may not be reduced needs `floor_tokens`, and the limit is `limit` tokens.
 
     Fitting with a limit of exactly `floor_tokens` works. `parts` are what the floor is made of, largest first.
-    `unit` is "tokens", or "bytes" when the byte budget of the request is what cannot be met.
+    `unit` is "tokens", or "bytes" when the byte budget of the request is what cannot be met. Where folding is switched
+    off, or a provider refuses a request that cannot be made smaller, `reason` says so, `used_tokens` is its size, and
+    the floor may be under the limit.
     """
 
     def __init__(
-        self, floor_tokens: int, limit: int, parts: tuple[Part, ...], *, reason: str | None = None, unit: str = "tokens"
+        self,
+        floor_tokens: int,
+        limit: int,
+        parts: tuple[Part, ...],
+        *,
+        reason: str | None = None,
+        unit: str = "tokens",
+        used_tokens: int | None = None,
     ) -> None:
         named = "; ".join(map(str, parts)) or "nothing that could be named"
         text = f"does not fit: what must stay needs {floor_tokens:,} {unit}, the limit is {limit:,} ({named})"
+        if reason and used_tokens is not None:
+            text = f"{used_tokens:,} {unit} do not fit: the limit is {limit:,}, what must stay needs {floor_tokens:,}"
         super().__init__(f"{text}; {reason}" if reason else text)
+        self.used_tokens = floor_tokens if used_tokens is None else used_tokens
         self.floor_tokens = floor_tokens
         self.limit = limit
         self.parts = parts

@@ -45,6 +45,7 @@ __all__ = [
     "confirm",
     "layered",
     "policy",
+    "remembering",
     "sliding",
 ]
 
@@ -74,8 +75,16 @@ OVERFLOW: tuple[Reducer, ...] = (
 )
 """The ladder after a refusal of the provider: digest, cut what is large, window (design section 6)."""
 
-FOR_BYTES: tuple[Reducer, ...] = (OldImages(bytes_only=True), OldImages(keep=0, bytes_only=True), Minimum())
-"""What brings a request under its byte budget."""
+FOR_BYTES: tuple[Reducer, ...] = (
+    OldImages(bytes_only=True),
+    OldImages(keep=0, bytes_only=True),
+    ShortenOld(),
+    Digest(),
+    ResultShare(),
+    DropGroups(),
+    Minimum(),
+)
+"""What brings a request under its byte budget, images first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,3 +348,11 @@ def layered(settings: ContextSettings) -> Policy:
 def confirm(threshold: float | None = None) -> Policy:
     """The confirm policy that asks at another share of the window (0.9 if None). Raises InvalidInput."""
     return replace(POLICIES["confirm"], consent_at=compact_threshold(threshold))
+
+
+def remembering(policy: Policy, facts: tuple[str, ...]) -> Policy:
+    """The policy with facts that every summary of it has to hold."""
+    if not facts:
+        return policy
+    reducers = tuple(r.focused(r.instructions, facts) if isinstance(r, Summarize) else r for r in policy.reducers)
+    return replace(policy, reducers=reducers, compactor=policy.compactor.focused(policy.compactor.instructions, facts))

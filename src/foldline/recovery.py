@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from foldline.budget import MARGIN, Pressure
 from foldline.engine import Engine, Steps
 from foldline.events import folding
-from foldline.failures import Failure
+from foldline.failures import NEAR_WINDOW, Failure
 from foldline.policy import OVERFLOW
 from foldline.reducers.images import OldImages
 
@@ -54,6 +54,8 @@ class Recovery:
 def recover(engine: Engine, failure: Failure, asking: bool = False) -> Steps[Recovery]:
     """Do what a failure asks for. Raises DoesNotFit when nothing more can be reduced, or folding is off."""
     before = engine.used_tokens
+    if failure.kind == "ambiguous" and before >= NEAR_WINDOW * engine.limits.room_tokens:
+        failure = replace(failure, kind="prompt_overflow")  # pi#4940: only near the window is it an overflow
     step = _STEPS.get(failure.kind)
     if step is None:
         return Recovery(action="none", retry=False, tokens_before=before, tokens_after=before)
@@ -77,7 +79,7 @@ def _learn(engine: Engine, failure: Failure) -> int | None:
     if failure.kind == "request_too_large_for_rate" or failure.limit_of == "rate":
         engine.limits = replace(engine.limits, max_input_tokens=min(limit, engine.limits.max_input_tokens or limit))
         return limit
-    if failure.kind not in ("prompt_overflow", "output_overflow", "ambiguous"):
+    if failure.kind not in ("prompt_overflow", "output_overflow"):
         return None
     limits = engine.limits
     if limit < limits.window_tokens:

@@ -22,8 +22,8 @@ class Entry:
     """One message as recorded, counted once.
 
     `recorded` is the JSON that came in; `message` is what stands for it in a request (the same JSON unless it had to be
-    repaired, then `faults` says why). `group` is the seq of the first entry of its group: an assistant message and all
-    results of its calls go together.
+    repaired, then `faults` says why; `hidden` if the model was never to see it). `group` is the seq of the first entry
+    of its group: an assistant message and all results of its calls go together.
     """
 
     seq: Seq
@@ -32,6 +32,7 @@ class Entry:
     tokens: int
     recorded: Wire
     faults: tuple[str, ...] = ()
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,7 @@ class Fold:
     archive: str | None = None
     id: int = -1
     form: bool = False
+    batch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class Usage:
     cached_tokens: int = 0
     written_tokens: int = 0
     request: int = 0
+    estimated_tokens: int = 0
+    current: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,6 @@ BROKEN: dict[tuple[str, str], list[Any]] = {
     (CLAUDE, "id-pattern"): [USER, use("functions.bash:0"), results("functions.bash:0")],
     (CLAUDE, "input-object"): [USER, use("a", input="{}"), results("a")],
     (CLAUDE, "signature"): [USER, says([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "x"}])],
-    (CLAUDE, "thinking-loop"): [USER, use("a"), results("a"), use("b", thinking=True), results("b")],
     (CLAUDE, "system-text"): [USER],
     (CLAUDE, "tool-names"): [USER],
 }

@@ -138,14 +138,18 @@ BUILDERS: dict[str, Chat | Messages | Responses] = {
 def legal(draw: st.DrawFn, dialect: str, most: int = 10) -> list[Wire]:
     """A session that the provider would take as it is, whole turns only."""
     build = BUILDERS[dialect]
-    thinks = draw(st.booleans())
+    thinks = draw(st.sampled_from((0, 1, 1, 2)))  # never, always, now and then
     out: list[Wire] = []
     if dialect != "anthropic" and draw(st.booleans()):
         out += build.system(draw(text(12)))
     out += build.user(draw(text()), draw(st.integers(0, 5)) == 0)
     for number in range(draw(st.integers(0, most))):
         kind = draw(st.sampled_from(("turn", "turn", "turn", "user", "says")))
-        thought = f"thought {number} " + draw(text(10)) if thinks and kind != "user" else None
+        thought = (
+            f"thought {number} " + draw(text(10))
+            if thinks and kind != "user" and draw(st.booleans() if thinks == 2 else st.just(True))
+            else None
+        )
         if kind == "turn":
             ids = [f"c{number}_{k}" for k in range(draw(st.sampled_from((1, 1, 2, 3))))]
             out += build.turn(ids, [draw(text(200)) for _ in ids], draw(text(60)), thought)

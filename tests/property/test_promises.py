@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -43,6 +44,18 @@ def grown(dialect: str, wires: list[Wire], policy: str, window: int, **extra: An
     return context, out
 
 
+def begins_with_thinking(messages: Sequence[Any]) -> bool:
+    """Whether the running tool loop begins with thinking, or there is none (Anthropic, "Extended thinking")."""
+    first = "thinking"
+    for message in reversed(messages):
+        blocks = message["content"] if isinstance(message["content"], list) else [{"type": "text"}]
+        if message["role"] == "assistant":
+            first = blocks[0]["type"]
+        elif any(block["type"] != "tool_result" for block in blocks):
+            break
+    return first == "thinking"
+
+
 def text_of(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
@@ -67,6 +80,8 @@ def test_promise_2_every_request_is_valid(session: tuple[str, list[Wire], bool],
     _, requests = grown(dialect, wires, policy, window)
     for request in requests:
         assert check(request.messages, dialect=dialect) == []
+    if dialect == "anthropic" and is_legal and requests and begins_with_thinking(wires):
+        assert begins_with_thinking(requests[-1].messages), "the running loop was cut before a step without thinking"
     if is_legal and requests and len(wires) == len(requests[-1].messages):
         assert not requests[-1].repairs
 

@@ -134,8 +134,10 @@ def test_errors_name_the_largest_parts() -> None:
     assert "folding is off" in str(error)
 
 
-def test_a_floor_in_an_error_is_always_over_the_limit() -> None:
-    assert too_large(10, 400, []).floor_tokens == 401
+def test_the_floor_in_an_error_is_the_true_one_also_under_the_limit() -> None:
+    error = too_large(10, 400, [], "folding is switched off", used_tokens=500)
+    assert (error.floor_tokens, error.used_tokens, error.limit) == (10, 500, 400)
+    assert "folding is switched off" in str(error)
 
 
 def test_too_many_bytes_are_said_in_bytes() -> None:

@@ -103,7 +103,6 @@ _ANTHROPIC_RULES = (
     Rule("id-pattern", "A call id holds only letters, digits, _ and -.", _ID_PATTERN, alone=True),
     Rule("input-object", "The input of a call is an object.", f"{_MESSAGES}: tool_use, input", alone=True),
     Rule("signature", "A thinking block has its signature.", _THINKING, alone=True),
-    Rule("thinking-loop", "A tool loop with thinking begins with thinking.", _THINKING),
     Rule("system-text", "A system text block has visible text.", _NON_EMPTY),
     Rule("tool-names", "Tools have different names.", 'Anthropic API, error "Tool names must be unique"'),
 )

@@ -5,7 +5,7 @@ Works on whatever it is given: junk is reported, never raised. O(size of the req
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from foldline.codecs.anthropic import CALL_ID, is_empty
@@ -196,7 +196,6 @@ def _check_anthropic(found: Findings, wires: Sequence[Json]) -> None:
         waiting = _check_uses(found, index, blocks, used)
     if waiting:
         found.add(None, "call-without-result", f"calls {_named(waiting)} have no result at the end")
-    _check_loop(found, wires)
 
 
 def _check_results(found: Findings, index: int, results: Sequence[Mapping[str, Any]], waiting: set[str]) -> None:
@@ -255,30 +254,6 @@ def _pattern_id(found: Findings, index: int, value: Json, what: str) -> str | No
     if not CALL_ID.fullmatch(value):
         found.add(index, "id-pattern", f"the id {value!r} of a {what} holds more than letters, digits, _ and -")
     return value
-
-
-def _running_loop(wires: Sequence[Json]) -> Iterator[tuple[int, list[Any]]]:
-    """The steps of the tool loop whose results come last, newest first: their places and the types of their blocks.
-
-    A step is an assistant message with calls; what the user says, or an answer without calls, ends a loop.
-    """
-    for index in range(len(wires) - 1, -1, -1):
-        kinds = [block.get("type") for block in _blocks(wires[index])]
-        if isinstance(wires[index], Mapping) and wires[index].get("role") == "assistant":
-            if index == len(wires) - 1 or "tool_use" not in kinds:
-                return
-            yield index, kinds
-        elif any(kind != "tool_result" for kind in kinds):
-            return
-
-
-def _check_loop(found: Findings, wires: Sequence[Json]) -> None:
-    later, first, kinds = False, None, list[Any]()
-    for index, found_kinds in _running_loop(wires):
-        later = later or any(thought in kinds for thought in _THOUGHTS)
-        first, kinds = index, found_kinds
-    if later and kinds[0] not in _THOUGHTS:
-        found.add(first, "thinking-loop", "the tool loop begins without thinking, and a later step of it has thinking")
 
 
 # --- Responses ------------------------------------------------------------------------------------------------------

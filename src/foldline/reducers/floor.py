@@ -69,7 +69,7 @@ def _least_forms(view: View, unit: Unit, index: int) -> Iterable[Fold]:
     """The smallest form of each entry of a block that stays."""
     if unit.fold is not None or unit.pinned or unit.system:
         return
-    waits = unit.waiting and index == len(view.units) - 1
+    waits = unit.waiting and index == view.last_block
     for entry in unit.entries:
         form = unit.form(entry)
         least = [_least(view, part, calls=not waits, own=entry.seq == view.newest_user) for part in form.parts]
@@ -91,9 +91,11 @@ def _least(view: View, part: MessagePart, *, calls: bool, own: bool) -> MessageP
     return part
 
 
-def too_large(tokens: int, limit: int, parts: Sequence[Part], reason: str | None = None) -> DoesNotFit:
-    """The error for a request of `tokens` over its limit, with the largest parts of its floor."""
-    return DoesNotFit(max(tokens, limit + 1), limit, _largest(parts), reason=reason)
+def too_large(
+    floor_tokens: int, limit: int, parts: Sequence[Part], reason: str | None = None, *, used_tokens: int | None = None
+) -> DoesNotFit:
+    """The error for a request over its limit, with the largest parts of its floor."""
+    return DoesNotFit(floor_tokens, limit, _largest(parts), reason=reason, used_tokens=used_tokens)
 
 
 def too_many_bytes(view: View, over: int, limit: int, reason: str | None = None) -> DoesNotFit:
@@ -103,6 +105,8 @@ def too_many_bytes(view: View, over: int, limit: int, reason: str | None = None)
         for index, unit in enumerate(view.units)
         if unit.size_bytes
     ]
+    if view.leads:
+        parts.append(Part("first message that had to be supplied", view.request_bytes - view.size_bytes))
     return DoesNotFit(limit + over, limit, _largest(parts), reason=reason, unit="bytes")
 
 

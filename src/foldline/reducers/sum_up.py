@@ -39,4 +39,6 @@ class SumUp:
         for span in self.drop.leaving(view, need, spare=False):
             alone = span.last == span.first + 1 and is_checkpoint(view.units[span.first])
             if not alone and span.tokens >= self.summarize.least_tokens:
-                yield self.summarize.ask(view, span, need)
+                ask = self.summarize.ask(view, span, need)
+                if ask is not None:
+                    yield ask

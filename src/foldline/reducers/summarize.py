@@ -60,6 +60,10 @@ def refusal(text: str) -> bool:
     return len(text) < 300 and text.strip().lower().startswith(_REFUSALS)
 
 
+LEAST_PIECE_TOKENS = 64
+"""A window that leaves less for what is to be read is too small to summarise in."""
+
+
 class _Job(NamedTuple):
     """A summary in the making: the pieces still to be read, and the checkpoint so far."""
 
@@ -98,7 +102,9 @@ class Summarize:
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         """One ask per span, oldest first."""
         for span in self.spans(view, need):
-            yield self.ask(view, span, need)
+            ask = self.ask(view, span, need)
+            if ask is not None:
+                yield ask
             if self.first_only:
                 return
 
@@ -124,8 +130,9 @@ class Summarize:
             return index
         return view.newest(self.keep, need.target_tokens)
 
-    def ask(self, view: View, span: Span, need: Need) -> Ask:
-        """The first ask for a span; `finish` leads to the fold, over as many pieces as its size needs."""
+    def ask(self, view: View, span: Span, need: Need) -> Ask | None:
+        """The first ask for a span; `finish` leads to the fold, over as many pieces as its size needs. None
+        where the summariser's window is too small to read anything."""
         window = self.window_tokens or need.window_tokens or 8_192
         most = min(self.max_output_tokens, need.limit_tokens // 4, window // 4)
         limit = max(64, min(most, max(256, span.tokens // 2)))
@@ -134,7 +141,9 @@ class Summarize:
         fixed = view.counter.text(asked) + limit + 64
         if view.counter.text(earlier) > max(2 * limit, self.max_output_tokens):
             earlier, texts = "", [earlier, *texts]  # several checkpoints: too large to stand beside each piece
-        room = max(200, int(0.85 * window) - fixed - max(limit, view.counter.text(earlier)))
+        room = int(0.85 * window) - fixed - max(limit, view.counter.text(earlier))
+        if room < LEAST_PIECE_TOKENS:
+            return None
         pieces = _pieces(texts, room, view)
         return self._next(_Job(view, span, pieces, earlier, limit))
 

@@ -1,0 +1,225 @@
+"""The record of one session: takes messages up, commits folds, takes them back, and forks.
+
+Everything here is about what happened; when to fold is the engine's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from foldline.beside import Beside
+from foldline.codecs.base import Codec
+from foldline.errors import FoldRefused
+from foldline.events import ContextEvent, FoldFailed, Repaired
+from foldline.messages import Message, Wire
+from foldline.meter import Meter
+from foldline.originals import Originals
+from foldline.pairing import Pairing
+from foldline.tokens import Counter, message_tokens
+from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold
+from foldline.view import View
+
+__all__ = ["Recorder"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Recorder:
+    """The log of a session and the view that follows from it."""
+
+    codec: Codec
+    counter: Counter
+    originals: Originals
+    view: View
+    beside: Beside
+    tell: Callable[[ContextEvent], None]
+    pairing: Pairing = field(init=False)
+    log: list[Event] = field(default_factory=list)
+    path: list[Wire] = field(default_factory=list)
+    """Recorded JSON of the active branch, and the seq of each."""
+    path_seqs: list[Seq] = field(default_factory=list)
+    folds: dict[int, Fold] = field(default_factory=dict)
+    """The folds in effect, those under other folds too."""
+    batches: list[list[int]] = field(default_factory=list)
+    batch: list[int] | None = None
+    """The folds of each finished batch, and of the one that is being made."""
+    batch_number: int = -1
+    next_batch: int = 0
+    news: list[Fold | Unfold] = field(default_factory=list)
+    fresh: Seq = 0
+    next_seq: Seq = 0
+    next_fold: int = 0
+    taken_tokens: int = 0
+    """Size of everything ever taken up."""
+    span_stop: Seq = 0
+    """Where the last fold over whole groups ends: what stands before it has been condensed."""
+
+    def __post_init__(self) -> None:
+        self.pairing = Pairing(self.codec)
+
+    @property
+    def meter(self) -> Meter:
+        """The correction by reported usage."""
+        return self.view.meter
+
+    # --- taking up ---------------------------------------------------------------------------------------------------
+
+    def take(self, message: Message, recorded: Wire) -> Entry:
+        """Record one message and show it. O(size of the message and of the block it joins)."""
+        seq = self.next_seq
+        hidden = not message.agent_visible
+        moves = message.role == "system" and not self.codec.system_inside and message.agent_visible
+        clean = self.codec.sanitize(self.codec.read({**recorded, "role": "user"}) if moves else message)
+        faults = list(clean.faults)
+        sent = replace(message, agent_visible=False) if moves or clean.message is None else clean.message
+        if moves and clean.message is not None:
+            self.beside.move(seq, clean.message)
+            self.view.base_tokens = self.beside.tokens
+            faults.append("system text among the messages; sent as the system text of the request")
+        placed = self.pairing.take(seq, sent)
+        faults += placed.faults
+        tokens = message_tokens(placed.message, self.counter)
+        entry = Entry(seq, placed.group, placed.message, tokens, recorded, tuple(faults), hidden)
+        self.next_seq += 1
+        self.taken_tokens += tokens
+        self.log.append(entry)
+        self.path.append(recorded)
+        self.path_seqs.append(seq)
+        self.view.append(entry, placed.joins, self.pairing.waits)
+        for fault in faults:
+            self.tell(Repaired(Repair(seq, "message", fault)))
+        return entry
+
+    def fork(self, keep: int) -> None:
+        """Leave the branch after its first `keep` messages; folds that no longer hold are taken back. O(log)."""
+        left = self.path_seqs[keep]
+        self.beside.leave(left)
+        self.view.base_tokens = self.beside.tokens
+        del self.path[keep:]
+        del self.path_seqs[keep:]
+        held = self._rebuild({fold.id for fold in self.folds.values() if fold.stop <= left})
+        while (hiding := self.view.hides_newest()) is not None:
+            held = self._rebuild(held - {hiding})
+        lost = [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in held]
+        self._forget(lost)
+        self.log += [*lost, Branch(left, self.next_seq)]
+        self.news += lost
+        self.fresh = min(self.fresh, left)
+
+    def take_back(self, batch: Sequence[int]) -> tuple[Unfold, ...]:
+        """Undo folds, last first. O(log): what came in since may belong to groups that are shown again."""
+        lost = [Unfold(number) for number in reversed(batch)]
+        if lost:
+            held = self._rebuild(set(self.folds) - set(batch))
+            lost += [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in held | set(batch)]
+            self._forget(lost)
+            self.log += lost
+            self.news += lost
+        return tuple(lost)
+
+    def _forget(self, lost: Sequence[Unfold]) -> None:
+        for event in lost:
+            del self.folds[event.fold]
+        self.batches = [rest for batch in self.batches if (rest := [fold for fold in batch if fold in self.folds])]
+
+    def _rebuild(self, folds: set[int]) -> set[int]:
+        """The view anew from the log: the messages of the path, and of the folds only those given. Those that held."""
+        old, view = self.view, self.view.empty()
+        self.view, self.pairing = view, Pairing(self.codec)
+        path, held, at = set(self.path_seqs), set[int](), 0
+        self.span_stop = 0
+        for event in self.log:
+            if isinstance(event, Entry) and event.seq in path:
+                if event.seq > at:
+                    view.leave(at, event.seq)
+                self._show_again(event)
+                at = event.seq + 1
+            elif isinstance(event, Branch) and event.stop > at:
+                view.leave(at, event.stop)
+                at = event.stop
+            elif isinstance(event, Pin) and event.seq in path:
+                view.pin(event.seq, event.pinned)
+            elif isinstance(event, Fold) and event.id in folds:
+                view.asked = True
+                try:
+                    view.commit(event)
+                except FoldRefused as refused:
+                    self.tell(FoldFailed(event.reducer, f"no longer holds: {refused.reason}", event.start, event.stop))
+                else:
+                    held.add(event.id)
+                    self._close(event)
+                view.asked = False
+        if at < self.next_seq:
+            view.leave(at, self.next_seq)
+        view.entries |= {seq: entry for seq, entry in old.entries.items() if seq not in view.entries}
+        self.meter.folded()
+        return held
+
+    def _show_again(self, entry: Entry) -> None:
+        clean = self.codec.sanitize(self.codec.read(entry.recorded)).message
+        visible = clean is not None and entry.message.agent_visible
+        placed = self.pairing.take(entry.seq, _flags(clean, entry) if clean and visible else entry.message)
+        again = replace(entry, message=placed.message, group=placed.group)
+        self.view.append(again, placed.joins, self.pairing.waits)
+
+    # --- folds -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def batching(self) -> Iterator[list[int]]:
+        """Folds made inside are one batch, which `undo` takes back as one. Batches may overlap (`prepare_async`)."""
+        before, self.batch = self.batch, (batch := list[int]())
+        number, self.batch_number = self.batch_number, self.next_batch
+        self.next_batch += 1
+        try:
+            yield batch
+        finally:
+            self.batch, self.batch_number = before, number
+            if live := [number for number in batch if number in self.folds]:
+                self.batches.append(live)
+
+    def commit(self, fold: Fold) -> Fold | None:
+        """Put a fold into effect and record it; None when it was refused, which is reported."""
+        try:
+            key = self.originals.keep(self.view, fold, self.view.is_form(fold))
+            number = self.batch_number if self.batch is not None else fold.batch
+            made = self.view.commit(replace(fold, id=self.next_fold, archive=key, batch=number))
+        except FoldRefused as refused:
+            self.tell(FoldFailed(fold.reducer, refused.reason, fold.start, fold.stop))
+            return None
+        self.next_fold += 1
+        self.folds[made.id] = made
+        self.log.append(made)
+        self.news.append(made)
+        if self.batch is not None:
+            self.batch.append(made.id)
+        self._close(made)
+        self.meter.folded()
+        return made
+
+    def repeat(self, fold: Fold) -> None:
+        """Commit a fold of a recorded log, with its id and in its batch."""
+        self.next_fold = fold.id
+        self.view.asked = True
+        made = self.commit(fold)
+        self.view.asked = False
+        if made is None or made.batch < 0:
+            return
+        self.next_batch = max(self.next_batch, made.batch + 1)
+        if self.batches and self.batches[-1] and self.folds[self.batches[-1][-1]].batch == made.batch:
+            self.batches[-1].append(made.id)
+        else:
+            self.batches.append([made.id])
+
+    def _close(self, fold: Fold) -> None:
+        if not fold.form:
+            self.pairing.close(fold.start, fold.stop)
+            self.span_stop = max(self.span_stop, fold.stop)
+
+
+def _flags(message: Message, entry: Entry) -> Message:
+    """A message with what was said about the entry when it was taken up."""
+    was = entry.message
+    return replace(
+        message, pinned=was.pinned, agent_visible=was.agent_visible, user_visible=was.user_visible, kind=was.kind
+    )
