@@ -6,6 +6,7 @@ import asyncio
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,14 @@ from foldline.events import (
 from foldline.failures import classify
 from foldline.fitting import check, count
 from foldline.messages import Wire as AnyWire
+from foldline.policy import POLICIES
+from foldline.reducers.summarize import Summarize
 from foldline.store.files import FileArchive
 from foldline.testing import ScriptedModel, session
 from foldline.transcript import Branch, Entry, Fold, Unfold, Usage
 from tests.property.sessions import BUILDERS, DIALECTS, Wire
 
+LINES = "a line of the result that was read\n" * 12
 SUMMARY = "Goal: fix the test. Done: src/0.py was read. Open: go on."
 
 
@@ -43,7 +47,7 @@ def says(words: str) -> Wire:
 
 
 def long_session(rounds: int = 30, dialect: str = "openai-chat") -> list[AnyWire]:
-    return session(rounds, result="a line of the result that was read\n" * 12, dialect=dialect)
+    return session(rounds, result=LINES, dialect=dialect)
 
 
 def sent(request: Request) -> str:
@@ -107,6 +111,13 @@ def test_the_users_window_goes_before_a_learned_one_and_that_before_the_catalogu
 def test_an_empty_session_has_no_request() -> None:
     with pytest.raises(InvalidInput, match="no messages"):
         Context(window=1_000).prepare()
+
+
+def test_usage_alone_makes_no_request() -> None:
+    context = Context(window=1_000)
+    context.observe({"prompt_tokens": 5})
+    with pytest.raises(InvalidInput, match="no messages"):
+        context.prepare()
 
 
 def test_a_message_that_is_none_is_refused_and_nothing_is_recorded() -> None:
@@ -862,6 +873,32 @@ def test_an_earlier_summary_is_updated_and_not_summarised_again() -> None:
     ]
 
 
+def test_three_compactions_the_last_inside_a_tool_loop_leave_a_valid_request() -> None:
+    # earendil-works/pi#6832: after several compactions the kept part began with a result of a call from before.
+    context = Context(window=100_000)
+    context.extend([*long_session(6), says("done"), user("next")])
+    for number in range(3):
+        context.extend(session(6, result=LINES)[1:-1] if number == 2 else [*session(6, result=LINES)[1:], says("ok")])
+        context.compact(summarize=ScriptedModel([f"Goal: number {number}."] * 3))
+        request = context.prepare()
+        assert check(request.messages) == []
+        context.append(user("go on") if number < 2 else session(6, result="the last result")[-1])
+    request = context.prepare()
+    assert check(request.messages) == []
+    assert "the last result" in sent(request), "the call that waited got its result"
+
+
+def test_keeping_the_newest_message_keeps_the_call_that_it_answers() -> None:
+    # pydantic/pydantic-ai#2050: a processor that kept messages[-1:] cut the call of the result.
+    policy = replace(POLICIES["confirm"], compactor=Summarize(keep_messages=1, least_tokens=16))
+    context = Context(window=100_000, policy=policy)
+    context.extend(long_session(6))
+    context.compact(summarize=ScriptedModel([SUMMARY]))
+    request = context.prepare()
+    assert [message["role"] for message in request.messages] == ["user", "user", "assistant", "tool"]
+    assert check(request.messages) == []
+
+
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
@@ -1170,6 +1207,17 @@ def test_hidden_messages_are_hidden_after_a_replay() -> None:
     assert [e.message for e in again.events if isinstance(e, Entry)] == [
         e.message for e in context.events if isinstance(e, Entry)
     ]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_broken_message_that_was_hidden_is_hidden_after_a_replay(dialect: str) -> None:
+    broken = {**BUILDERS[dialect].user("a secret", False)[0], "role": "critic"}
+    context = Context(dialect=dialect, window=10_000)
+    context.extend(BUILDERS[dialect].user("seen", False))
+    context.append(broken, agent_visible=False)
+    again = Context.replay(context.events, dialect=dialect, window=10_000)
+    assert again.view.wires()[0] == context.view.wires()[0]
+    assert "a secret" not in str(again.view.wires()[0])
 
 
 def test_the_caller_keeps_a_log_that_only_grows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -146,6 +147,13 @@ def test_hidden_messages_open_and_answer_nothing() -> None:
     hidden = Message("assistant", CHAT.read(calls("a")).parts, wire=calls("a"), agent_visible=False)
     pairing.take(0, hidden)
     assert not pairing.waits(0)
+
+
+def test_a_hidden_item_does_not_take_its_id_from_one_that_is_sent() -> None:
+    pairing = Pairing(RESPONSES)
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "content": "hi"}
+    pairing.take(0, replace(RESPONSES.read(item), agent_visible=False))
+    assert pairing.take(1, RESPONSES.read(item)).message.wire is item
 
 
 # --- ids that a provider takes once -----------------------------------------------------------------------------------

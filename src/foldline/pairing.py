@@ -53,7 +53,7 @@ class Pairing:
     def take(self, seq: Seq, message: Message) -> Placed:
         """Place one message; ids that the provider would refuse a second time are renamed here, results follow."""
         faults: list[str] = []
-        if self.codec.itemised:
+        if self.codec.itemised and message.agent_visible:
             message = self._fresh_item(message, faults)
         if not message.agent_visible:
             return Placed(message, seq, None, tuple(faults))
