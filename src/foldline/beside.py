@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from foldline.messages import Message, Text
 from foldline.tokens import Counter, system_tokens, tools_tokens, wire_bytes
@@ -14,39 +14,83 @@ __all__ = ["Beside", "System", "Tools"]
 System: TypeAlias = str | Sequence[Mapping[str, Any]] | None
 Tools: TypeAlias = Sequence[Mapping[str, Any]] | None
 
+_BETWEEN: Final = "\n\n"
+
 
 class Beside:
-    """System text and tools of a request, weighed once for each change.
+    """System text and tools of a request; each piece is weighed once.
 
-    `tokens` is their size, `size_bytes` that of a request body without messages. `system` is the text as it is sent:
-    that of the caller, then what was moved here, in the order in which it came.
+    `tokens` is their size: the sum over the text that the caller gave and each text that was moved here, with the blank
+    line before it (as one text they are a few tokens smaller).
     """
 
     def __init__(self, system: System, tools: Tools, counter: Counter) -> None:
         self.tools = tools
         self._given, self._counter = system, counter
-        self._moved: dict[Seq, Message] = {}
-        self._weigh()
+        self._moved: dict[Seq, tuple[str, ...]] = {}
+        self._system: System = system
+        self._size_bytes: int | None = None
+        self._current = True
+        self._sent: System = system
+        self._given_tokens = system_tokens(system, counter) + tools_tokens(tools, counter)
+        self.tokens = self._given_tokens
+
+    @property
+    def system(self) -> System:
+        """The text as it is sent: that of the caller, then what was moved here, in the order in which it came.
+
+        Joined once for each change. O(size of all of it) then.
+        """
+        if not self._current:
+            self._system, self._current = self._joined(), True
+        return self._system
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a request body without messages. O(size of all of it) once for each change."""
+        if self._size_bytes is None:
+            self._size_bytes = wire_bytes({"system": self.system, "tools": self.tools, "messages": []})
+        return self._size_bytes
 
     def move(self, seq: Seq, message: Message) -> None:
-        """Send the text of entry `seq` as system text. O(size of all of it)."""
-        self._moved[seq] = message
-        self._weigh()
+        """Send the text of entry `seq` as system text. O(size of the message)."""
+        texts = tuple(part.text for part in message.parts if isinstance(part, Text))
+        self._changed()
+        self.tokens += self._weight(texts, first=not self._given and not any(self._moved.values()))
+        self._moved[seq] = texts
 
     def leave(self, start: Seq) -> None:
-        """Send no longer what was moved here from entry `start` on."""
-        self._moved = {seq: message for seq, message in self._moved.items() if seq < start}
-        self._weigh()
+        """Send no longer what was moved here from entry `start` on. O(size of what stays)."""
+        kept = {seq: texts for seq, texts in self._moved.items() if seq < start}
+        if len(kept) == len(self._moved):
+            return
+        self._changed()
+        self._moved, self.tokens = kept, self._given_tokens
+        first = not self._given
+        for texts in kept.values():
+            self.tokens += self._weight(texts, first=first)
+            first = first and not texts
 
-    def _weigh(self) -> None:
-        self.system = self._joined()
-        self.tokens = system_tokens(self.system, self._counter) + tools_tokens(self.tools, self._counter)
-        self.size_bytes = wire_bytes({"system": self.system, "tools": self.tools, "messages": []})
+    def send(self) -> tuple[System, bool]:
+        """The system text of the next request, and whether it is that of the request before (or of the first)."""
+        before, self._sent = self._sent, self.system
+        return self._sent, before is self._sent or before == self._sent
+
+    def _weight(self, texts: Sequence[str], *, first: bool) -> int:
+        """Tokens that some texts add to the system text; `first` when there is none before them."""
+        if not texts:
+            return 0
+        before = _BETWEEN if self._given is None or isinstance(self._given, str) else ""
+        tokens = sum(self._counter.text(f"{before}{text}") for text in texts[1 if first else 0 :])
+        return tokens + (system_tokens(texts[0], self._counter) if first else 0)
+
+    def _changed(self) -> None:
+        self._current, self._size_bytes = False, None
 
     def _joined(self) -> System:
-        texts = [part.text for message in self._moved.values() for part in message.parts if isinstance(part, Text)]
+        texts = [text for moved in self._moved.values() for text in moved]
         if not texts:
             return self._given
         if self._given is None or isinstance(self._given, str):
-            return "\n\n".join(([self._given] if self._given else []) + texts)
+            return _BETWEEN.join(([self._given] if self._given else []) + texts)
         return [*self._given, *({"type": "text", "text": text} for text in texts)]

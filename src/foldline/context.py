@@ -38,8 +38,8 @@ class Request:
     """One request as it is to be sent.
 
     `tokens` is its size as the provider would count it, system text and tools included. The first `stable_until`
-    messages are those of the request before (0 when its system text was another). `folds` are the folds and unfolds since then, `repairs` all that are in
-    effect.
+    messages are those of the request before (0 when its system text was another). `folds` are the folds and unfolds
+    since then, `repairs` all that are in effect.
     """
 
     messages: list[Wire]

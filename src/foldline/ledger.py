@@ -28,6 +28,8 @@ class Ledger:
         self._wires: list[Wire] = []
         self._dirty = 0
         """The first unit whose messages may differ from `_wires`."""
+        self._kept = 0
+        """Leading messages of that unit that are as in `_wires` all the same."""
 
     def follow(self, before: Ledger) -> None:
         """Compare the first rendering with the last one of the view that this one takes the place of."""
@@ -37,7 +39,7 @@ class Ledger:
         """Add a unit to the figures (1), or take it away (-1)."""
         self.tokens += sign * unit.tokens
         self.size_bytes += sign * unit.size_bytes
-        self.content_bytes += sign * sum(unit.contents)
+        self.content_bytes += sign * unit.content_bytes
         self.messages += sign * len(unit.messages)
         if unit.repairs and sign > 0:
             self._repaired[unit.start] = unit.repairs
@@ -49,9 +51,11 @@ class Ledger:
         self._starts[first:last] = [unit.start for unit in units]
         self.touch(first)
 
-    def touch(self, index: int) -> None:
-        """Note that a unit has changed."""
-        self._dirty = min(self._dirty, index)
+    def touch(self, index: int, kept: int = 0) -> None:
+        """Note that a unit has changed, except for so many leading messages."""
+        if index <= self._dirty:
+            self._kept = kept if index < self._dirty else min(self._kept, kept)
+            self._dirty = index
         del self._sums[index + 1 :]
         del self._offsets[index + 1 :]
 
@@ -82,18 +86,20 @@ class Ledger:
         rendered = len(self._offsets) == len(units) + 1 and self._offsets[-1] == len(self._wires)
         if rendered and self._dirty >= len(units):
             return self._wires, len(self._wires)
-        keep = self._offsets[self._dirty]
+        kept = self._kept
+        keep = self._offsets[self._dirty] + kept
         fresh: list[Wire] = []
         for unit in units[self._dirty :]:
-            fresh += map(self._write, unit.messages)
+            fresh += map(self._write, unit.messages[kept:])
             self._offsets.append(keep + len(fresh))
+            kept = 0
         same = 0
         for old, new in zip(self._wires[keep:], fresh, strict=False):
             if old is not new and old != new:
                 break
             same += 1
         self._wires[keep:] = fresh
-        self._dirty = len(units)
+        self._dirty, self._kept = len(units), 0
         return self._wires, keep + same
 
     def _sum(self, units: Sequence[Unit]) -> None:

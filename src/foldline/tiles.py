@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from foldline.growing import Growth
 from foldline.messages import Message, Part, Reasoning, ToolResult
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -27,12 +28,16 @@ class Unit:
     contents: tuple[int, ...] = ()
     """Bytes of what each message says."""
     tokens: int = 0
+    content_bytes: int = 0
+    """Sum of `contents`."""
     size_bytes: int = 0
     repairs: tuple[Repair, ...] = ()
     late: Seq | None = None
     """A result that came when an answer in its place had been sent already."""
     waiting: bool = False
     pinned: bool = False
+    growth: Growth | None = field(default=None, compare=False, repr=False)
+    """How far a block of items has come, while it can grow without being rendered again."""
 
     @property
     def system(self) -> bool:

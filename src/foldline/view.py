@@ -8,11 +8,12 @@ of the same objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from foldline.cover import Cover
 from foldline.errors import FoldRefused
+from foldline.growing import Edit, grown
 from foldline.messages import Message
 from foldline.names import names
 from foldline.pairing import arrange, is_reasoning
@@ -31,6 +32,8 @@ class View(Cover):
     def append(self, entry: Entry, joins: Seq | None, waits: Callable[[Seq], bool]) -> None:
         """Take up one entry; it joins the block of the group it answers, else begins a block. O(block).
 
+        An item that joins a turn of items, and a result of one: O(size of the message), besides copying references.
+
         `waits` says whether a call of a group from a seq on is still open.
         """
         self.entries[entry.seq] = entry
@@ -39,7 +42,10 @@ class View(Cover):
             found = self.index(joins)
             if found >= 0 and all(unit.fold is None for unit in self.units[found:]):
                 at = found
-        if at < len(self.units):
+        edits = self._edits(at, entry)
+        if edits is not None:
+            block = self.units[at]
+        elif at < len(self.units):
             merged = self.units[at:]
             block = merged[0]
             if (
@@ -67,7 +73,10 @@ class View(Cover):
             self.spoken.update(names(entry.message.text))
             for call in entry.message.calls:
                 self.spoken.update(names(call.arguments))
-        self._refresh(at)
+        if edits is None:
+            self._refresh(at)
+        else:
+            self._splice(at, edits)
 
     def leave(self, start: Seq, stop: Seq) -> None:
         """Stand for entries [start, stop) of a branch that was left: they are covered, and show nothing."""
@@ -153,7 +162,7 @@ class View(Cover):
             refused = "system text"
         elif unit.pinned:
             refused = "pinned"
-        elif entry.message.calls and unit.waiting and index == len(self.units) - 1:
+        elif entry.message.calls and unit.waiting and index == self.last_block:
             refused = "call that waits for its result"
         elif entry.seq == self.newest_user and own_words(entry.message) != own_words(fold.shown[0]):
             refused = "newest user message"
@@ -183,10 +192,47 @@ class View(Cover):
         """Tokens of a block if these forms of its entries were shown besides those that are. O(block)."""
         return sum(self._rendered(unit, unit.forms | forms)[1])
 
+    def _edits(self, index: int, entry: Entry) -> tuple[Edit, ...] | None:
+        """What an entry changes in the block it joins; None when that block has to be made or rendered again."""
+        if not self.codec.itemised or index != len(self.units) - 1:
+            return None
+        unit = self.units[index]
+        if unit.forms or unit.late is not None or not unit.entries:
+            return None
+        growth = unit.growth or grown(self.codec, unit.entries)
+        edits = None if growth is None else growth.take(entry)
+        unit.growth = None if edits is None else growth
+        return edits
+
+    def _splice(self, index: int, edits: Sequence[Edit]) -> None:
+        """Change the rendering of a block where its growth says, instead of rendering it again."""
+        unit = self.units[index]
+        self._ledger.account(unit, -1)
+        known = {id(entry.message): entry.tokens for entry in unit.entries[-8:]}  # else it is counted again
+        for at, gone, new in edits:
+            stop = at + gone
+            weights = tuple(known.get(id(m)) or self.count(m) for m in new)
+            contents = tuple(map(content_bytes, new))
+            unit.tokens += sum(weights) - sum(unit.weights[at:stop])
+            unit.content_bytes += sum(contents) - sum(unit.contents[at:stop])
+            if self.weighed:
+                unit.size_bytes += self._bytes(new) - self._bytes(unit.messages[at:stop])
+            unit.messages = unit.messages[:at] + new + unit.messages[stop:]
+            unit.weights = unit.weights[:at] + weights + unit.weights[stop:]
+            unit.contents = unit.contents[:at] + contents + unit.contents[stop:]
+        if unit.growth is not None:
+            unit.repairs = unit.growth.repairs
+        self._ledger.account(unit, 1)
+        self._ledger.touch(index, min((at for at, _, _ in edits), default=len(unit.messages)))
+
+    def _bytes(self, messages: Sequence[Message]) -> int:
+        return sum(wire_bytes(self.codec.write(message)) for message in messages)
+
     def _refresh(self, index: int) -> None:
         """Render one unit again."""
         unit = self.units[index]
         self._ledger.account(unit, -1)
+        unit.growth = None
         measured = {id(m): (size, m) for m, size in zip(unit.messages, unit.contents, strict=True)}
         if unit.fold is not None:
             unit.messages, unit.repairs = unit.fold.shown, ()
@@ -198,8 +244,8 @@ class View(Cover):
                 found = (Repair(unit.late, "late-result", "it came when an answer in its place had been sent"),)
             unit.repairs = (*faults, *found)
         unit.contents = tuple(measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in unit.messages)
-        unit.tokens = sum(unit.weights)
-        unit.size_bytes = sum(wire_bytes(self.codec.write(m)) for m in unit.messages) if self.weighed else 0
+        unit.tokens, unit.content_bytes = sum(unit.weights), sum(unit.contents)
+        unit.size_bytes = self._bytes(unit.messages) if self.weighed else 0
         self._ledger.account(unit, 1)
         self._ledger.touch(index)
 

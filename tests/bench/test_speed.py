@@ -6,7 +6,7 @@ import pytest
 
 from foldline import check
 from foldline.bench.__main__ import main
-from foldline.bench.speed import import_time, run, session, speed
+from foldline.bench.speed import Growth, import_time, run, session, speed
 
 
 def test_the_benchmark_session_is_one_that_a_provider_would_take() -> None:
@@ -28,17 +28,36 @@ def test_turns_are_looked_at_before_each_length_and_folds_set_apart() -> None:
     assert (short.messages, short.turns, short.folding_turns) == (100, 50, 5)
     assert (long.messages, long.turns, long.folding_turns) == (800, 100, 10)
     assert (long.p50_seconds, long.p95_seconds, long.folding_p95_seconds) == (0.001, 0.001, 0.5)
-    assert growth == pytest.approx(0.0, abs=1e-9)
+    assert long.folding_p50_seconds == 0.5
+    assert growth.plain == pytest.approx(0.0, abs=1e-9)
+    assert growth.folding == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0])
 def test_growth_is_the_exponent_of_time_over_messages(power: float) -> None:
     turns = [(n, 1e-6 * n**power, False) for n in range(1, 500)]
-    assert speed(turns, sizes=(100,))[1] == pytest.approx(power)
+    assert speed(turns, sizes=(100,))[1].plain == pytest.approx(power)
+
+
+def test_turns_that_fold_have_a_growth_of_their_own() -> None:
+    turns = [(n, 1e-6 * n ** (2.0 if n % 2 else 1.0), n % 2 == 1) for n in range(1, 500)]
+    growth = speed(turns, sizes=(100,))[1]
+    assert growth.plain == pytest.approx(1.0)
+    assert growth.folding == pytest.approx(2.0)
 
 
 def test_too_few_turns_tell_no_growth() -> None:
-    assert speed([(2, 0.1, False)], sizes=(2,))[1] == 0.0
+    always = [(n, 1e-6 * n, True) for n in range(1, 500)]
+    assert speed([(2, 0.1, False)], sizes=(2,))[1] == Growth(None, None)
+    growth = speed(always, sizes=(100,))[1]
+    assert growth.plain is None
+    assert growth.folding == pytest.approx(1.0)
+
+
+def test_where_no_turn_tells_it_the_growth_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--messages", "100", "--policy", "balanced"])
+    [first, _] = [line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["growth"]]
+    assert first.split()[2:] == ["–"]
 
 
 def test_the_import_is_timed_in_a_fresh_interpreter() -> None:

@@ -31,7 +31,8 @@ def test_the_table_has_no_management_first_then_the_policies_as_asked_for() -> N
     assert result.exit_code == 0
     assert list(table(result.stdout)) == ["none", "sliding", "balanced"]
     assert result.stdout.startswith(
-        "2 sessions, 64 requests; window 8,000 tokens, 8,000 of them for input\n"
+        "2 sessions, 64 requests; window 8,000 tokens, 8,000 of them for input;\n"
+        "policies keep to 7,200: 10% is margin for errors of the count\n"
         "sizes by estimate, cache prices of anthropic\n"
     )
 
@@ -39,7 +40,7 @@ def test_the_table_has_no_management_first_then_the_policies_as_asked_for() -> N
 def test_the_table_stays_readable_on_eighty_columns() -> None:
     result = invoke(LONG, "--policy", "all", "--window", "8000", "--max-output-tokens", "500")
     assert list(table(result.stdout)) == ["none", *POLICIES]
-    assert "7,500 of them for input" in result.stdout
+    assert "7,500 of them for input;\npolicies keep to 6,750:" in result.stdout
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
     assert "…" not in result.stdout
 
@@ -60,6 +61,7 @@ def test_json_holds_the_figures_of_all_and_of_each_session() -> None:
         "openai",
         "estimate",
     )
+    assert report["kept_to"] == 3_600
     assert [row["policy"] for row in report["policies"]] == ["none", "balanced"]
     assert [one["name"] for one in report["sessions"]] == ["tau-airline-46-t3", "devai-openhands-39"]
     none, balanced = report["policies"]

@@ -74,6 +74,7 @@ def test_no_management_sends_all_and_keeps_all() -> None:
     assert done.tokens == sum(turn.recorded_tokens for turn in done.turns)
     assert done.prefix_breaks == done.folds == done.invalid == done.refused == 0
     assert done.over_budget == sum(turn.tokens > 8_000 for turn in done.turns) > 0
+    assert (done.limit_tokens, done.kept_tokens) == (8_000, None)
     assert done.recall.all.kept == done.recall.all.total > 0
     last = done.turns[-1]
     assert last.cached_tokens == done.turns[-2].tokens
@@ -85,7 +86,7 @@ def test_no_management_sends_all_and_keeps_all() -> None:
 def test_every_policy_keeps_a_loop_valid_and_inside_its_budget(policy: str) -> None:
     done = run(chat(60), policy, max_output_tokens=500)
     assert done.requests == 60
-    assert done.limit_tokens == 7_500
+    assert (done.limit_tokens, done.kept_tokens) == (7_500, 6_750)
     assert done.invalid == done.over_budget == done.refused == 0
     assert done.peak_tokens <= 7_500
     assert done.tokens < run(chat(60), NONE).tokens

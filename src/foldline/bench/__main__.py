@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from foldline.bench.speed import SIZES, import_time, run, speed
 from foldline.policy import POLICIES
+from foldline.report.words import DASH, share
 
 __all__ = ["main"]
 
@@ -36,14 +37,15 @@ def main(given: Sequence[str] | None = None) -> None:
     for policy in policies:
         for name, window in WINDOWS.items():
             found, growth = speed(run(policy, asked.messages, window), sizes)
-            measured.append({"policy": policy, "window": name, "growth": growth, "sizes": [asdict(s) for s in found]})
+            figures = {"growth": growth.plain, "folding_growth": growth.folding, "sizes": [asdict(s) for s in found]}
+            measured.append({"policy": policy, "window": name, **figures})
     report = {"import_seconds": start.seconds, "import_loads": start.foreign_modules, "turns": measured}
     sys.stdout.write(f"{json.dumps(report, indent=2)}\n" if asked.json else _table(report))
 
 
-def _time(turns: int, seconds: float) -> str:
+def _time(turns: int, seconds: float, width: int = 9) -> str:
     """Milliseconds, or a dash where there was no such turn."""
-    return f"{seconds * 1e3:>9.3f}" if turns else f"{'–':>9}"
+    return f"{seconds * 1e3:>{width}.3f}" if turns else f"{DASH:>{width}}"
 
 
 def _table(report: dict[str, Any]) -> str:
@@ -52,7 +54,7 @@ def _table(report: dict[str, Any]) -> str:
         f"import foldline: {report['import_seconds'] * 1e3:.0f} ms, loads {loads}",
         "",
         "CPU milliseconds of one turn (append a call and its result, prepare a request)",
-        f"{'policy':<12}{'window':<16}{'messages':>9}{'median':>9}{'p95':>9}{'folding':>9}{'p95':>9}",
+        f"{'policy':<12}{'window':<16}{'messages':>9}{'median':>9}{'p95':>9}{'folding':>9}{'median':>8}{'p95':>8}",
     ]
     for one in report["turns"]:
         for size in one["sizes"]:
@@ -60,10 +62,12 @@ def _table(report: dict[str, Any]) -> str:
             lines.append(
                 f"{one['policy']:<12}{one['window']:<16}{size['messages']:>9,}"
                 f"{_time(plain, size['p50_seconds'])}{_time(plain, size['p95_seconds'])}"
-                f"{size['folding_turns']:>9,}{_time(size['folding_turns'], size['folding_p95_seconds'])}"
+                f"{size['folding_turns']:>9,}{_time(size['folding_turns'], size['folding_p50_seconds'], 8)}"
+                f"{_time(size['folding_turns'], size['folding_p95_seconds'], 8)}"
             )
-        lines.append(f"{'':<12}{'growth':<16}{'':>9}{one['growth']:>9.2f}  (exponent of time over messages)")
-    return "\n".join((*lines, ""))
+        lines.append(f"{'':<12}{'growth':<16}{'':>9}{share(one['growth']):>9}{'':>18}{share(one['folding_growth']):>8}")
+    note = f"growth: k of time ~ messages^k, over all such turns; {DASH}: there were too few"
+    return "\n".join((*lines, "", note, ""))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any, Final
 from foldline.context import Context
 from foldline.replay.turns import percentile
 
-__all__ = ["SIZES", "Speed", "Start", "import_time", "run", "session", "speed"]
+__all__ = ["SIZES", "Growth", "Speed", "Start", "import_time", "run", "session", "speed"]
 
 SIZES: Final = (250, 1_000, 4_000, 8_000)
 """Lengths at which turns are looked at: those at which other trimmers have been measured (docs/concepts.md)."""
@@ -28,6 +28,9 @@ _SAMPLE: Final = 100
 
 _WARM: Final = 30
 """Turns left out of the growth: the first ones pay for caches that fill."""
+
+_ENOUGH: Final = 10
+"""Turns below which no growth is given: a line through a few of them says nothing."""
 
 _WORDS: Final = (
     "the build failed since module alpha could not find symbol beta in file gamma while delta passed".split()
@@ -43,7 +46,16 @@ class Speed:
     p50_seconds: float
     p95_seconds: float
     folding_turns: int
+    folding_p50_seconds: float
     folding_p95_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The exponent k of time ~ messages^k over turns without a fold and over those with one; None: too few of them."""
+
+    plain: float | None
+    folding: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +94,26 @@ def run(policy: str, messages: int, window: int) -> list[tuple[int, float, bool]
     return turns
 
 
-def speed(turns: Sequence[tuple[int, float, bool]], sizes: Sequence[int] = SIZES) -> tuple[list[Speed], float]:
-    """The turns before each length, and the exponent k of time ~ messages^k over all turns without a fold."""
+def speed(turns: Sequence[tuple[int, float, bool]], sizes: Sequence[int] = SIZES) -> tuple[list[Speed], Growth]:
+    """The turns before each length, and how the time of all turns grows with the messages so far."""
     out = []
     for size in sizes:
         sample = [turn for turn in turns if turn[0] <= size][-_SAMPLE:]
         plain = [seconds for _, seconds, folded in sample if not folded]
         folding = [seconds for _, seconds, folded in sample if folded]
-        figures = (percentile(plain, 0.5), percentile(plain, 0.95), len(folding), percentile(folding, 0.95))
-        out.append(Speed(size, len(sample), *figures))
-    return out, _growth([(so_far, seconds) for so_far, seconds, folded in turns[_WARM:] if not folded])
+        low, high = percentile(plain, 0.5), percentile(plain, 0.95)
+        out.append(
+            Speed(size, len(sample), low, high, len(folding), percentile(folding, 0.5), percentile(folding, 0.95))
+        )
+    kinds = [[(so_far, seconds) for so_far, seconds, fold in turns[_WARM:] if fold == kind] for kind in (False, True)]
+    return out, Growth(*map(_exponent, kinds))
 
 
-def _growth(points: Sequence[tuple[int, float]]) -> float:
-    """Slope of log time over log messages (least squares); 0 when there are too few points to tell."""
+def _exponent(points: Sequence[tuple[int, float]]) -> float | None:
+    """Slope of log time over log messages (least squares); None when there are too few points to tell."""
     logs = [(math.log(size), math.log(seconds)) for size, seconds in points if seconds > 0]
-    if len({size for size, _ in logs}) < 2:
-        return 0.0
+    if len({size for size, _ in logs}) < _ENOUGH:
+        return None
     middle, height = mean(x for x, _ in logs), mean(y for _, y in logs)
     return sum((x - middle) * (y - height) for x, y in logs) / sum((x - middle) ** 2 for x, _ in logs)
 

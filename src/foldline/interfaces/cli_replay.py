@@ -21,7 +21,7 @@ from foldline.replay import NONE, Recording, Replay, Turn, policy_named
 from foldline.replay import replay as replay_session
 from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
 from foldline.report.page import page
-from foldline.report.words import compact, milliseconds, plural, share
+from foldline.report.words import compact, limits, milliseconds, plural, share
 from foldline.tokens import Counter
 
 __all__ = ["replay"]
@@ -202,10 +202,7 @@ def _setting(replays: Sequence[Replay], prices: str) -> str:
     sessions = {replay.session: replay.requests for replay in replays}
     one = replays[0]
     size = f"{plural(len(sessions), 'session')}, {plural(sum(sessions.values()), 'request')}"
-    return (
-        f"{size}; window {one.window:,} tokens, {one.limit_tokens:,} of them for input\n"
-        f"sizes by {one.counter}, cache prices of {prices}"
-    )
+    return f"{size}; {limits(replays)}\nsizes by {one.counter}, cache prices of {prices}"
 
 
 def _report(replays: Sequence[Replay], prices: str) -> dict[str, Any]:
@@ -216,6 +213,7 @@ def _report(replays: Sequence[Replay], prices: str) -> dict[str, Any]:
     return {
         "window": one.window,
         "limit": one.limit_tokens,
+        "kept_to": next((each.kept_tokens for each in replays if each.kept_tokens is not None), None),
         "prices": prices,
         "counter": one.counter,
         "policies": [row.as_json() for row in rows(replays)],

@@ -146,10 +146,12 @@ def replay(
         raise InvalidInput(f"{window:,} tokens leave no room beside {max_output_tokens:,} of output", place="window")
     sender: _Sender
     name = policy if isinstance(policy, str) else policy.name
+    kept_tokens = None
     if name == NONE:
         sender = _Unmanaged(recording.session)
     else:
-        sender = _Managed(_context(recording, policy, window, max_output_tokens, rule))
+        context = _context(recording, policy, window, max_output_tokens, rule)
+        sender, kept_tokens = _Managed(context), context.limits.input_tokens
     meter = _Meter(recording, window - max_output_tokens, rule)
     turns = []
     done = 0
@@ -165,6 +167,7 @@ def replay(
         dialect=recording.session.dialect,
         window=window,
         limit_tokens=window - max_output_tokens,
+        kept_tokens=kept_tokens,
         counter=recording.counter.name,
         recorded_tokens=recording.tokens,
         turns=tuple(turns),

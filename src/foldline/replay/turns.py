@@ -88,13 +88,18 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """One session under one policy. `limit_tokens` is the window without what is kept free for the answer."""
+    """One session under one policy. `limit_tokens` is the window without what is kept free for the answer.
+
+    `kept_tokens` is the limit that `Context` kept to: that, less its margin for errors of the count; None under no
+    management.
+    """
 
     session: str
     policy: str
     dialect: str
     window: int
     limit_tokens: int
+    kept_tokens: int | None = None
     counter: str
     recorded_tokens: int
     turns: tuple[Turn, ...] = field(repr=False)

@@ -14,7 +14,7 @@ from foldline.replay import NONE, Replay
 from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
 from foldline.report.chart import chart, fold_text
 from foldline.report.style import STYLE
-from foldline.report.words import DASH, compact, escaped, milliseconds, plural, share
+from foldline.report.words import DASH, compact, escaped, limits, milliseconds, plural, share
 
 __all__ = ["page"]
 
@@ -123,7 +123,7 @@ def _setting(replays: Sequence[Replay], sessions: int, prices: str) -> str:
     one = replays[0]
     words = [
         plural(sessions, "recorded session"),
-        f"window {one.window:,} tokens, {one.limit_tokens:,} of them for input",
+        limits(replays),
         f"sizes by {escaped(one.counter)}",
     ]
     if prices:
