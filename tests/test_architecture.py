@@ -46,6 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "figures",
         "settings",
         "policy",
+        "validation",
         "events",
         "recorder",
         "engine",

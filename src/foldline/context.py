@@ -28,6 +28,7 @@ from foldline.reducers.summarize import Summarize
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold, Usage
 from foldline.usage import usage_of
+from foldline.validation import checked
 from foldline.view import View
 
 __all__ = ["AsyncSummarize", "Completion", "Context", "Request", "SummarizeWith"]
@@ -80,6 +81,9 @@ class Context:
         learned: MutableMapping[tuple[str, str], int] | None = None,
         facts: Sequence[str] = (),
     ) -> None:
+        checked(dialect=dialect, model=model, policy=policy, window=window, max_output_tokens=max_output_tokens)
+        checked(system=system, tools=tools, max_request_bytes=max_request_bytes)
+        checked(facts=facts, learned=learned, on_event=on_event)
         codec = codec_for(dialect)
         chosen = remembering(policy_of(policy), tuple(facts))
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
@@ -259,7 +263,9 @@ class Context:
         return grep(self._engine.codec, self._engine.view.entries, pattern, seq=seq)
 
     def explain(self, seq: Seq) -> tuple[Fold, ...]:
-        """Every fold in effect that covers an entry, inner ones first. O(folds)."""
+        """Every fold in effect that covers an entry, inner ones first. Raises InvalidInput. O(folds)."""
+        if seq not in self._engine.view.entries:
+            raise InvalidInput(f"no entry {seq}", place="seq")
         return tuple(fold for fold in self._engine.folds.values() if fold.start <= seq < fold.stop)
 
     def undo(self) -> tuple[Unfold, ...]:
@@ -376,8 +382,6 @@ class Context:
 
     def _window(self, window: int | None) -> int:
         if window is not None:
-            if isinstance(window, bool) or not isinstance(window, int) or window <= 0:
-                raise InvalidInput(f"must be a positive number of tokens, not {window!r}", place="window")
             return window
         known = self._learned.get((self.endpoint, self.model or ""))
         if known is not None:

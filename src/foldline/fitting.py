@@ -16,6 +16,7 @@ from foldline.messages import Wire
 from foldline.policy import Policy
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens, tools_tokens
 from foldline.transcript import Fold, Repair
+from foldline.validation import checked
 
 __all__ = ["Fit", "check", "count", "fit"]
 
@@ -49,8 +50,7 @@ def fit(
 
     The given list is never changed. Raises DoesNotFit (with the floor that would do) and InvalidInput. O(history).
     """
-    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens <= 0:
-        raise InvalidInput(f"must be a positive number of tokens, not {max_tokens!r}", place="max_tokens")
+    checked(max_tokens=max_tokens, max_output_tokens=max_output_tokens)
     if not 0 <= max_output_tokens < max_tokens:
         raise InvalidInput(f"must be from 0 to below max_tokens, not {max_output_tokens}", place="max_output_tokens")
     context = Context(
@@ -84,6 +84,7 @@ def check(
     messages: Sequence[Wire], *, dialect: str = "openai-chat", system: System = None, tools: Tools = None
 ) -> list[Violation]:
     """Why the strictest widely used server of the dialect would refuse the request; [] if it would take it."""
+    checked(dialect=dialect, system=system, tools=tools)
     codec_for(dialect)
     return violations(_listed(messages), dialect, system=system, tools=tools)
 
@@ -102,6 +103,7 @@ def count(
     `model` is taken for symmetry; exact counts come with `counter` (extra `exact`).
     """
     del model
+    checked(dialect=dialect, system=system, tools=tools)
     codec = codec_for(dialect)
     total = system_tokens(system, counter) + tools_tokens(tools, counter)
     for index, wire in enumerate(_listed(messages)):

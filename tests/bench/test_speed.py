@@ -84,3 +84,14 @@ def test_the_benchmark_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
         ("sliding", 60),
         ("sliding", 60),
     ]
+
+
+@pytest.mark.parametrize(("given", "word"), [(["--policy", "nope"], "nope"), (["--messages", "0"], "--messages")])
+def test_a_wrong_argument_is_one_line_and_exit_code_2(
+    given: list[str], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(given)
+    assert stop.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert word in line

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from tests.reducers.views import (
     applied,
@@ -18,6 +21,7 @@ from tests.reducers.views import (
     view_of,
 )
 
+from foldline.budget import Need, Pressure
 from foldline.context import Context
 from foldline.messages import Wire
 from foldline.policy import Policy
@@ -27,7 +31,7 @@ from foldline.reducers.mask import Mask
 WHOLE = "a line of the file\n" * 40
 
 
-def chat_round(number: int, result: str, arguments: str = "{}", tool: str = "read") -> list[Wire]:
+def chat_round(number: int, result: str, arguments: str = '{"path": "a"}', tool: str = "read") -> list[Wire]:
     """One call and its result."""
     call = {"id": f"c{number}", "type": "function", "function": {"name": tool, "arguments": arguments}}
     return [
@@ -167,3 +171,24 @@ def test_the_calls_stay_visible(repeats: int) -> None:
     view = view_of(wires)
     applied(Dedupe(), view)
     assert sent(view).count("src/a.py") == repeats
+
+
+def test_a_call_without_arguments_puts_no_earlier_one_out_of_date() -> None:
+    page = [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "p", "type": "function", "function": {"name": "next_page", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "p", "content": ""},
+    ]
+    wires: list[Any] = [{"role": "user", "content": "read on"}]
+    for number in range(2):
+        call, result = json.loads(json.dumps(page))
+        call["tool_calls"][0]["id"] = result["tool_call_id"] = f"p{number}"
+        result["content"] = f"page {number}: " + "words of the page " * 40
+        wires += [call, result]
+    context = Context(window=100_000, max_output_tokens=0)
+    context.extend(wires)
+    need = Need(Pressure.HARD, context.view.estimated_tokens, 1)
+    assert list(Dedupe().propose(context.view, need)) == []

@@ -196,3 +196,11 @@ def test_a_leftover_of_a_crash_is_no_object(archive: FileArchive) -> None:
     draft.write_bytes(b"who")
     assert archive.get(key) == b"whole"
     assert draft.name not in archive
+
+
+def test_a_damaged_object_is_written_again(tmp_path: Path) -> None:
+    archive = FileArchive(tmp_path / "archive")
+    key = archive.put(b"the original")
+    Path(archive.where(key)).write_bytes(b"the damaged!")
+    assert archive.put(b"the original") == key
+    assert archive.get(key) == b"the original"

@@ -31,6 +31,13 @@ def main(given: Sequence[str] | None = None) -> None:
     """Measure and print. Takes about a second for each policy and window."""
     asked = _arguments(given)
     policies = list(POLICIES) if asked.policy == "all" else asked.policy.split(",")
+    unknown = [name for name in policies if name not in POLICIES]
+    if unknown or asked.messages < 2:
+        wrong = (
+            f"unknown policy {unknown[0]!r}; known are {', '.join(POLICIES)}" if unknown else "--messages: 2 or more"
+        )
+        sys.stderr.write(f"foldline.bench: {wrong}\n")
+        sys.exit(2)
     sizes = [size for size in SIZES if size <= asked.messages] or [asked.messages]
     start = import_time()
     measured = []

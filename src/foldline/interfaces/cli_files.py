@@ -69,16 +69,19 @@ def can_hold(path: str) -> None:
 
 
 def write_whole(path: str, text: str) -> None:
-    """Write a file as a whole or not at all: whoever reads it meanwhile sees the old one."""
+    """Write a file as a whole or not at all: whoever reads it meanwhile sees the old one. Raises InvalidInput."""
     folder = os.path.dirname(path) or "."
-    handle, name = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o666 & ~_mask())  # mkstemp makes it private; a page is as readable as any other file
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)  # what was cut off; once replaced, the name is gone
+        handle, name = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(name, 0o666 & ~_mask())  # mkstemp makes it private; a page is as readable as any other file
+            os.replace(name, path)
+        finally:
+            Path(name).unlink(missing_ok=True)  # what was cut off; once replaced, the name is gone
+    except OSError as error:
+        raise InvalidInput(f"cannot be written: {error.strerror or error}", place=path) from None
 
 
 def _mask() -> int:

@@ -72,6 +72,9 @@ def _content(result: ToolResult) -> object:
 
 
 def _asked(unit: Unit, result: ToolResult) -> tuple[str, str] | None:
-    """Tool and arguments of the call that a result answers; None if it is not in the unit."""
+    """Tool and arguments of the call that a result answers; None if it is not in the unit, or says nothing by itself.
+
+    A call without arguments ("next_page") asks for something else each time: no later one puts it out of date.
+    """
     calls = (call for entry in unit.entries for call in entry.message.calls if call.id == result.call_id)
-    return next(((call.name, call.arguments) for call in calls), None)
+    return next(((call.name, call.arguments) for call in calls if call.arguments.strip() not in ("", "{}")), None)

@@ -53,7 +53,7 @@ class FileArchive:
         key = key_of(data)
         path = self._path(key)
         self._refuse_links(path.parent)
-        if self._size(path) == len(data):
+        if self._size(path) == len(data) and self._whole(path, key):
             return key
         make_private_folder(path.parent)
         draft = path.with_name(f".{key}.{secrets.token_hex(8)}.part")
@@ -79,8 +79,7 @@ class FileArchive:
         if self._size(path) is None:
             raise KeyError(key)
         try:
-            with os.fdopen(os.open(path, os.O_RDONLY | _NO_FOLLOW | _BINARY), "rb") as file:
-                data = file.read()
+            data = self._read(path)
         except FileNotFoundError:
             raise KeyError(key) from None
         if key_of(data) != key:
@@ -110,6 +109,14 @@ class FileArchive:
             return
         if not stat.S_ISDIR(mode):
             raise InvalidInput("not a folder of this archive (a link, or a file)", place=str(folder))
+
+    def _read(self, path: Path) -> bytes:
+        with os.fdopen(os.open(path, os.O_RDONLY | _NO_FOLLOW | _BINARY), "rb") as file:
+            return file.read()
+
+    def _whole(self, path: Path, key: str) -> bool:
+        """Whether the object there is what its key says; a damaged one is written again."""
+        return key_of(self._read(path)) == key
 
     def _size(self, path: Path) -> int | None:
         """The size of an object; None when it is not there."""
