@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.report.words import compact, escaped, milliseconds, plural, share
+from foldline.replay import NONE, Replay
+from foldline.report.words import compact, escaped, limits, milliseconds, plural, share
 
 
 @pytest.mark.parametrize(
@@ -52,3 +53,25 @@ def test_markup_controls_and_half_surrogates_are_made_safe() -> None:
     assert escaped("<b a=\"x\" b='y'>&") == "&lt;b a=&quot;x&quot; b=&#x27;y&#x27;&gt;&amp;"
     assert escaped("a\x00b\x1bc\n\td") == "a\ufffdb\ufffdc\n\td"
     assert escaped("\ud800x").encode() == b"?x"
+
+
+def kept(policy: str, tokens: int | None) -> Replay:
+    return Replay(
+        session="s",
+        policy=policy,
+        dialect="openai-chat",
+        window=8_000,
+        limit_tokens=7_500,
+        kept_tokens=tokens,
+        counter="estimate",
+        recorded_tokens=0,
+        turns=(),
+    )
+
+
+def test_the_limit_that_policies_keep_to_is_told_beside_that_of_the_window() -> None:
+    alone = "window 8,000 tokens, 7,500 of them for input"
+    assert limits([kept(NONE, None)]) == alone
+    assert limits([kept(NONE, None), kept("balanced", 6_750)]) == (
+        f"{alone};\npolicies keep to 6,750: 10% is margin for errors of the count"
+    )
