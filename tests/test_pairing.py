@@ -326,3 +326,13 @@ def test_doubling_any_one_message_of_a_session_leaves_a_valid_request(dialect: s
 def test_a_session_told_backwards_leaves_a_valid_request(dialect: str) -> None:
     out = fit(session(5, dialect=dialect)[::-1], max_tokens=10_000, dialect=dialect)
     assert check(out.messages, dialect=dialect) == []
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "anthropic", "openai-responses"])
+def test_a_turn_of_many_calls_keeps_every_result(dialect: str) -> None:
+    ids = [f"c{number}" for number in range(3 * REACH)]
+    build = BUILDERS[dialect]
+    wires = [*build.user("go", False), *build.turn(ids, [f"result {i}" for i in ids], "words", None)]
+    out = fit(wires, max_tokens=10**6, dialect=dialect)
+    assert out.messages == wires
+    assert not out.repairs

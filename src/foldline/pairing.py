@@ -22,7 +22,7 @@ __all__ = ["NO_RESULT", "REACH", "Pairing", "Placed", "arrange", "is_reasoning"]
 NO_RESULT = "[no result was recorded for this call]"
 
 REACH = 64
-"""Entries after which a call is no longer waited for: a result that comes later is treated as one without a call.
+"""Entries after the last of its group for which a call is waited for; a result after them has no call.
 
 Without a bound one stray call would tie the whole session together and nothing could be folded (adk-python#7236).
 """
@@ -44,6 +44,8 @@ class Pairing:
 
     codec: Codec
     _open: dict[str, Seq] = field(default_factory=dict)
+    _touched: dict[Seq, Seq] = field(default_factory=dict)
+    """The last entry that joined a group which waits: a long turn, or one of many calls, is no late result."""
     _used: dict[str, int] = field(default_factory=dict)
     _alias: dict[str, str] = field(default_factory=dict)
     _item_ids: set[str] = field(default_factory=set)
@@ -68,8 +70,11 @@ class Pairing:
             self._run = None
         for call in message.calls:
             self._open[call.id] = group
-        if len(self._open) > REACH:
-            self._open = {call: since for call, since in self._open.items() if seq - since <= REACH}
+        for touched in (*joins, *([group] if message.calls or group in self._touched else ())):
+            self._touched[touched] = seq
+        if len(self._touched) > REACH:
+            self._open = {call: since for call, since in self._open.items() if self._within(seq, since)}
+            self._touched = {since: last for since, last in self._touched.items() if since in self._open.values()}
         if joins:
             return Placed(message, joins[-1], min(joins), tuple(faults))
         return Placed(message, group, group if group != seq else None, tuple(faults))
@@ -84,9 +89,13 @@ class Pairing:
         if self._run is not None and start <= self._run < stop:
             self._run = None
 
+    def _within(self, seq: Seq, group: Seq) -> bool:
+        """Whether a group is still waited for."""
+        return seq - self._touched.get(group, group) <= REACH
+
     def _near(self, seq: Seq, call_id: str) -> bool:
         group = self._open.get(call_id)
-        if group is not None and seq - group > REACH:
+        if group is not None and not self._within(seq, group):
             del self._open[call_id]
             return False
         return group is not None
