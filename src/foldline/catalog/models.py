@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib import resources
 from typing import Any, Final
 
+from foldline import catalog
 from foldline.errors import InvalidInput
 
 __all__ = ["CACHE_RULES", "CacheRule", "Model", "default_window", "lookup", "models"]
@@ -176,8 +176,19 @@ def _family(name: str) -> tuple[str, int]:
 
 
 @cache
+def _folder() -> Any:
+    """Where the tables lie, in a folder or in a zip.
+
+    What `importlib.resources.files` asks in turn. That module loads pathlib, tempfile and shutil: 7 ms of the import,
+    spent even where no model is ever looked up.
+    """
+    loader: Any = catalog.__loader__
+    return loader.get_resource_reader(catalog.__name__).files()
+
+
+@cache
 def _table(file: str) -> dict[str, Any]:
-    return tomllib.loads((resources.files(__package__) / file).read_text(encoding="utf-8"))
+    return tomllib.loads((_folder() / file).read_text(encoding="utf-8"))
 
 
 @cache
@@ -201,7 +212,7 @@ def _provider_rules() -> dict[str, CacheRule]:
 @cache
 def _entries() -> tuple[tuple[Model, bool], ...]:
     """Every model, and whether it stands for its exact name only."""
-    files = sorted(entry.name for entry in resources.files(__package__).iterdir() if entry.name.endswith(".toml"))
+    files = sorted(entry.name for entry in _folder().iterdir() if entry.name.endswith(".toml"))
     return tuple(read for file in files if file not in _NOT_VENDORS for read in _vendor(_table(file), file))
 
 
