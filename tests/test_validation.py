@@ -55,6 +55,12 @@ def test_check_and_count_name_the_argument_that_is_wrong(name: str, value: objec
             function([USER], **arguments)
 
 
+def test_count_names_a_model_that_is_no_name() -> None:
+    wrong: Any = 5
+    with pytest.raises(InvalidInput, match="model"):
+        count([USER], model=wrong)
+
+
 def test_a_list_of_messages_is_no_text() -> None:
     for value in ("abc", 5, None):
         wrong: Any = value

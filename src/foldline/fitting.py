@@ -100,10 +100,10 @@ def count(
 ) -> int:
     """Tokens of a request: messages, system text and tool schemas. Never raises on unknown parts. O(size).
 
-    `model` is taken for symmetry; exact counts come with `counter` (extra `exact`).
+    `counter` says whose tokens: an estimate, the same for every `model`, or `exact_counter(model)` of
+    `foldline.providers.exact` (extra `exact`). `model` is taken so that `count` and `fit` can share their settings.
     """
-    del model
-    checked(dialect=dialect, system=system, tools=tools)
+    checked(dialect=dialect, model=model, system=system, tools=tools)
     codec = codec_for(dialect)
     total = system_tokens(system, counter) + tools_tokens(tools, counter)
     for index, wire in enumerate(_listed(messages)):

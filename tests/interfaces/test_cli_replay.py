@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from foldline.errors import InvalidInput
 from foldline.interfaces.cli import cli
 from foldline.interfaces.cli_files import write_whole
 from foldline.policy import POLICIES
@@ -98,6 +100,30 @@ def test_a_page_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_whole(str(page), "half a pair: \ud800")
     assert page.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="a folder that exists and takes no file")
+def test_a_page_that_cannot_be_written_is_one_line_and_exit_code_2() -> None:
+    result = invoke(SHORT, "--window", "3000", "--html", "/proc/replay.html")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "/proc/replay.html" in result.stderr.splitlines()[-1]
+
+
+def test_a_full_disk_leaves_the_old_page_and_no_other_file(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource", reason="limits of POSIX")
+    page = tmp_path / "page.html"
+    write_whole(str(page), "old")
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))
+        with pytest.raises(InvalidInput, match=r"page\.html: cannot be written"):
+            write_whole(str(page), "x" * 50_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert page.read_text() == "old"
     assert list(tmp_path.iterdir()) == [page]
 
 
