@@ -65,8 +65,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 CORE = 4  # layers 0 to 4 have no input, output, clock or chance, and need the standard library only
 
 IMPURE_MODULES = frozenset(
-    "asyncio concurrent ctypes fcntl glob http io logging mmap multiprocessing os pathlib pickle random secrets select "
-    "importlib shelve shutil signal smtplib socket sqlite3 ssl subprocess tempfile threading time urllib.request uuid".split()
+    "asyncio concurrent ctypes fcntl glob http io logging mmap multiprocessing os pathlib pickle random secrets "
+    "importlib select shelve shutil signal smtplib socket sqlite3 ssl subprocess tempfile threading time "
+    "urllib.request uuid".split()
 )
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
 CLOCK_CALLS = frozenset({"now", "utcnow", "today"})
