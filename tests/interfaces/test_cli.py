@@ -57,7 +57,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "text.json": (b'["hi"]', "text.json: message 0: not a message: text"),
     "empty.json": (b"", "empty.json: is empty"),
     "none.json": (b"[]", "none.json: holds an empty list, no messages"),
-    "cut.json.gz": (gzip.compress(LIST)[:-6], "cut.json.gz: the gzip data is cut off after"),
+    "cut.json.gz": (gzip.compress(LIST, mtime=0)[:-6], "cut.json.gz: the gzip data is cut off after"),
     "latin.json": (b'[{"role": "user", "content": "\xe9"}]', "latin.json: byte 30: not UTF-8 text"),
     "lines.jsonl": (
         b'{"role": "user", "content": "a"}\n{"role": 1}',
@@ -189,7 +189,7 @@ def test_a_process_refuses_a_bad_file_in_one_line(tmp_path: Path, name: str) -> 
 
 
 def test_a_process_reads_standard_input() -> None:
-    done = subprocess.run(process("count", "-"), input=gzip.compress(LIST), capture_output=True, check=True)
+    done = subprocess.run(process("count", "-"), input=gzip.compress(LIST, mtime=0), capture_output=True, check=True)
     assert int(done.stdout) > 0
     done = subprocess.run(process("count", "-"), input=b"[", capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (2, b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -124,7 +125,14 @@ def _thinking(words: str | None) -> list[Wire]:
 def _item(words: str | None, name: str) -> list[Wire]:
     if not words:
         return []
-    return [{"type": "reasoning", "id": f"rs_{abs(hash((words, name)))}", "summary": [], "encrypted_content": "R" * 60}]
+    return [
+        {
+            "type": "reasoning",
+            "id": f"rs_{zlib.crc32(f'{name} {words}'.encode())}",
+            "summary": [],
+            "encrypted_content": "R" * 60,
+        }
+    ]
 
 
 BUILDERS: dict[str, Chat | Messages | Responses] = {
