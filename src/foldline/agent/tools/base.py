@@ -1,0 +1,107 @@
+"""What a tool is, what it may see, and what it may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from foldline.display import Room
+from foldline.messages import Json
+from foldline.transcript import Seq
+
+__all__ = ["CONSENT_NEEDED", "Ask", "Compact", "History", "Outcome", "Scope", "Tool"]
+
+CONSENT_NEEDED: Final = "The user did not allow this call."
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """The wish that the conversation be compacted once the results of this turn are recorded (S4.10)."""
+
+    instructions: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call brought.
+
+    `text` is data for the model, whatever stands in it: only the typed fields beside it can make the loop do something,
+    and only tools of this package set them. `is_error` marks a call that failed. `guarded` is False for results that
+    no size guard may cut (S4.08: those of sub-agents).
+    """
+
+    text: str
+    is_error: bool = False
+    compact: Compact | None = None
+    guarded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a person is asked before a call runs: the tool and one line that says what it would do."""
+
+    tool: str
+    what: str
+
+
+class History(Protocol):
+    """The session as a tool may look into it: entries by number, shown or folded (`Context` is one)."""
+
+    def peek(self, seq: Seq, *, start_line: int = 1, lines: int = 50, call_id: str | None = None) -> str:
+        """Lines of an entry as it came in. Raises InvalidInput."""
+
+    def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
+        """(seq, line number, line) of the lines that match. Raises InvalidInput."""
+
+
+async def _nobody(ask: Ask) -> bool:
+    del ask
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What a call may see of the run that it is part of.
+
+    `room` gives the window and what is used of it at this moment (S4.07). `allowed` asks the person for one call; where
+    nobody can be asked it is False.
+    """
+
+    room: Callable[[], Room]
+    history: History | None = None
+    allowed: Callable[[Ask], Awaitable[bool]] = field(default=_nobody)
+    depth: int = 0
+
+    @property
+    def max_context_tokens(self) -> int:
+        """The window of the model that called."""
+        return self.room().window_tokens
+
+    @property
+    def current_context_tokens(self) -> int:
+        """What is used of it."""
+        return self.room().used_tokens
+
+
+class Tool(Protocol):
+    """One tool. `parameters` is the JSON Schema (an object) of its arguments, which are checked before it runs.
+
+    `run` returns an Outcome. It raises InvalidInput for arguments or circumstances that the model can do something
+    about (its text becomes an error result); any other exception becomes an error result that names its type.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name: letters, digits, "_" and "-", at most 64."""
+
+    @property
+    def description(self) -> str:
+        """What it does, for the model: a few sentences."""
+
+    @property
+    def parameters(self) -> Mapping[str, Json]:
+        """JSON Schema of the arguments: {"type": "object", "properties": …, "required": …}."""
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """Do it. A cancellation stops it, and what it started."""
