@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from foldline.messages import Message, Wire
 
-__all__ = ["Branch", "Entry", "Event", "Fold", "Pin", "Repair", "Seq", "Unfold", "Usage"]
+__all__ = ["Branch", "Entry", "Event", "Fold", "Limited", "Pin", "Repair", "Seq", "Unfold", "Usage"]
 
 Seq: TypeAlias = int
 """Place of an entry in the log: 0-based, dense, never used twice."""
@@ -66,7 +66,10 @@ class Unfold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a provider reported for one request: `input_tokens` with cached ones, `request` its running number."""
+    """What a provider reported for one request: `input_tokens` with cached ones, `request` its running number.
+
+    `reported` is False where it reported nothing and the figures are our own count.
+    """
 
     input_tokens: int
     output_tokens: int = 0
@@ -75,6 +78,16 @@ class Usage:
     request: int = 0
     estimated_tokens: int = 0
     current: bool = False
+    reported: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limited:
+    """The limits from here on: an error or the server named others than those that held until then."""
+
+    window_tokens: int
+    max_output_tokens: int
+    max_input_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,4 +115,4 @@ class Repair:
     detail: str
 
 
-Event: TypeAlias = Entry | Fold | Unfold | Usage | Pin | Branch
+Event: TypeAlias = Entry | Fold | Unfold | Usage | Pin | Branch | Limited
