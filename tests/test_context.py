@@ -1228,3 +1228,46 @@ def test_the_caller_keeps_a_log_that_only_grows() -> None:
         step()
         assert context.events[: len(seen)] == seen
         seen = context.events
+
+
+def test_released_entries_leave_memory_and_their_events_stay_countable() -> None:
+    context = Context(window=2_000, max_output_tokens=0, policy="balanced")
+    context.append({"role": "user", "content": "Read the files."})
+    written: list[object] = []
+    for number in range(200):
+        context.append({"role": "assistant", "content": f"Step {number}: " + "word " * 40})
+        context.append({"role": "user", "content": f"Go on with {number}."})
+        context.prepare()
+        written += context.events_after(len(written))
+        context.release()
+    assert len(context.view.entries) < 60
+    assert len(context.events) < 100
+    assert context.event_count == len(written) > 400
+    with pytest.raises(InvalidInput, match="released"):
+        context.sync([{"role": "user", "content": "something else"}])
+    with pytest.raises(InvalidInput, match="from"):
+        context.events_after(0)
+
+
+def test_compacting_without_a_model_puts_a_digest_in_place() -> None:
+    context = Context(window=4_000, max_output_tokens=0)
+    for number in range(20):
+        context.append({"role": "user", "content": f"Question {number} about the parser in src/parse.py"})
+        context.append({"role": "assistant", "content": f"Answer {number}: " + "detail " * 30})
+    before = context.view.tokens
+    folds = context.compact(summarize=None)
+    assert [fold.reducer for fold in folds] == ["digest"]
+    assert context.view.tokens < before / 2
+    assert "Question 19" in str(context.prepare().messages)
+
+
+def test_limits_that_were_learned_are_in_the_log() -> None:
+    context = Context(window=100_000, max_output_tokens=1_000)
+    context.extend([{"role": "user", "content": "word " * 9_000}, {"role": "assistant", "content": "ok"}])
+    context.append({"role": "user", "content": "go on"})
+    context.prepare()
+    body = {"error": {"code": "context_length_exceeded", "message": "maximum context length is 8192 tokens"}}
+    context.recover(classify(400, body))
+    assert context.limits.window_tokens == 8_192
+    again = Context.replay(context.events, window=100_000, max_output_tokens=1_000)
+    assert again.limits == context.limits

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from foldline.catalog.models import CACHE_RULES, CacheRule, Model, lookup
 from foldline.errors import InvalidInput
-from foldline.transcript import Seq
+from foldline.transcript import Limited, Seq
 from foldline.view import View
 
 __all__ = [
@@ -27,6 +27,8 @@ __all__ = [
     "cache_rule_of",
     "consent_tokens",
     "foldable",
+    "limited",
+    "limits_from",
     "limits_of",
     "output_tokens",
 ]
@@ -93,6 +95,20 @@ class Limits:
     def input_tokens(self) -> int:
         """The input limit."""
         return int(self.room_tokens * (1 - self.margin))
+
+
+def limited(limits: Limits) -> Limited:
+    """The event that says that these limits hold from here on."""
+    return Limited(
+        window_tokens=limits.window_tokens,
+        max_output_tokens=limits.max_output_tokens,
+        max_input_tokens=limits.max_input_tokens,
+    )
+
+
+def limits_from(event: Limited, before: Limits) -> Limits:
+    """The limits that an event says hold, with the margin of those before."""
+    return Limits(event.window_tokens, event.max_output_tokens, event.max_input_tokens, before.margin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,14 @@ from typing import Any
 
 from foldline.archive import Archive, MemoryArchive, unbundle
 from foldline.beside import Beside, System, Tools
-from foldline.budget import Limits, Need, Pressure, Rent, cache_rule_of, limits_of
+from foldline.budget import Limits, Rent, cache_rule_of, limited, limits_from, limits_of
 from foldline.catalog.models import CacheRule, lookup
 from foldline.codecs import codec as codec_for
+from foldline.compaction import compact
 from foldline.drive import AsyncSummarize, Completion, SummarizeWith, drive, drive_async
 from foldline.engine import Engine, Steps
-from foldline.errors import InvalidInput, SummaryError
-from foldline.events import ContextEvent, LimitLearned, SilentTruncation, folding
+from foldline.errors import InvalidInput
+from foldline.events import ContextEvent, LimitLearned, SilentTruncation
 from foldline.failures import Failure, silent_truncation
 from foldline.figures import Figures, figures_of
 from foldline.messages import Wire, snapshot
@@ -24,9 +25,8 @@ from foldline.peek import grep, head
 from foldline.policy import Policy, remembering
 from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
-from foldline.reducers.summarize import Summarize
 from foldline.tokens import ESTIMATE, Counter
-from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold, Usage
+from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Repair, Seq, Unfold, Usage
 from foldline.usage import usage_of
 from foldline.validation import checked
 from foldline.view import View
@@ -168,18 +168,29 @@ class Context:
         """`prepare` with an async summariser. Messages may come meanwhile; a cancellation leaves a valid session."""
         return await drive_async(self._prepare(summarize is not None), summarize)
 
-    def compact(self, instructions: str | None = None, *, summarize: SummarizeWith) -> tuple[Fold, ...]:
-        """Summarise everything but system text and what must stay. Raises SummaryError: then nothing has changed."""
-        return drive(self._compact(instructions), summarize)
+    def compact(self, instructions: str | None = None, *, summarize: SummarizeWith | None) -> tuple[Fold, ...]:
+        """Summarise everything but system text and what must stay; without a model (None) a digest stands for it.
 
-    async def compact_async(self, instructions: str | None = None, *, summarize: AsyncSummarize) -> tuple[Fold, ...]:
+        Raises SummaryError: then nothing has changed.
+        """
+        return drive(compact(self._engine, instructions, asking=summarize is not None), summarize)
+
+    async def compact_async(
+        self, instructions: str | None = None, *, summarize: AsyncSummarize | None
+    ) -> tuple[Fold, ...]:
         """`compact` with an async summariser."""
-        return await drive_async(self._compact(instructions), summarize)
+        return await drive_async(compact(self._engine, instructions, asking=summarize is not None), summarize)
 
     def observe(self, usage: object) -> Usage:
-        """Take the usage that a provider reported for the last request. Raises InvalidInput."""
+        """Take the usage that a provider reported for the last request. Raises InvalidInput.
+
+        A `Usage` with `reported=False` is recorded and corrects nothing.
+        """
         found = usage_of(usage, self._requests)
         engine = self._engine
+        if not found.reported:  # our own count says nothing about itself
+            engine.log.append(found)
+            return found
         why = None
         if self._request is not None:
             estimated, changes = self._request
@@ -226,8 +237,25 @@ class Context:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The log: everything that happened, oldest first."""
+        """The log: everything that happened, oldest first; of what was released, what still counts."""
         return tuple(self._engine.log)
+
+    @property
+    def event_count(self) -> int:
+        """Events ever recorded."""
+        return self._engine.log.total
+
+    def events_after(self, count: int) -> tuple[Event, ...]:
+        """The events after the first `count` ever recorded, to be written down. O(new). Raises InvalidInput."""
+        return self._engine.log.after(count)
+
+    def release(self) -> int:
+        """Let go of the entries that folds stand for; whoever writes the log down can read them there. How many.
+
+        From then on `undo`, a fork, and a look at those entries want a context replayed from that log; `events` has
+        what is left. Requests stay as they are. O(what is in memory).
+        """
+        return self._engine.release(self._engine.policy.compactor.name)
 
     @property
     def limits(self) -> Limits:
@@ -305,6 +333,9 @@ class Context:
             self.pin(event.seq, pinned=event.pinned)
         elif isinstance(event, Branch):
             engine.fork(engine.path_seqs.index(event.start))
+        elif isinstance(event, Limited):
+            engine.limits = limits_from(event, engine.limits)
+            engine.log.append(event)
         else:
             engine.log.append(event)
             self._measure(event)
@@ -340,39 +371,11 @@ class Context:
             repairs=engine.view.repairs,
         )
 
-    def _compact(self, instructions: str | None) -> Steps[tuple[Fold, ...]]:
-        engine = self._engine
-        reducer = engine.policy.compactor.focused(instructions)
-        need = engine.need(Pressure.SOFT, 0)
-        engine.view.asked = True
-        with engine.batching() as batch, folding(engine, "compaction was asked for"):
-            yield from self._compacted(reducer, need, batch)
-        return tuple(engine.folds[number] for number in batch if number in engine.folds)
-
-    def _compacted(self, reducer: Summarize, need: Need, batch: list[int]) -> Steps[None]:
-        engine = self._engine
-        try:
-            asks = list(reducer.propose(engine.view, replace(need, target_tokens=need.limit_tokens)))
-            if not asks:
-                raise SummaryError("there is nothing to fold")
-            folds: list[Fold] = []
-            for ask in asks:
-                fold = yield from engine.answered(ask)
-                folds.append(fold)
-            if any(engine.commit(fold) is None for fold in folds):
-                raise SummaryError("the session has changed under the summary")
-            yield from engine.run(engine.policy.after_compact, Pressure.SOFT, 0, False)
-        except BaseException as error:
-            if isinstance(error, SummaryError):
-                engine.fail(reducer.name, error.reason, 0, engine.next_seq)
-            engine.take_back([number for number in batch if number in engine.folds])  # nothing, unless it changed
-            engine.news = [event for event in engine.news if _id(event) not in batch]
-            raise
-        finally:
-            engine.view.asked = False
-
     def _recover(self, failure: Failure, asking: bool) -> Steps[Recovery]:
-        outcome = yield from recover(self._engine, failure, asking)
+        engine, limits = self._engine, self._engine.limits
+        outcome = yield from recover(engine, failure, asking)
+        if engine.limits != limits:
+            engine.log.append(limited(engine.limits))
         if outcome.limit is not None:
             of = failure.limit_of or ("rate" if failure.kind == "request_too_large_for_rate" else "window")
             if of == "window":
@@ -394,7 +397,3 @@ class Context:
     def _tell(self, event: ContextEvent) -> None:
         if self._on_event is not None:
             self._on_event(event)
-
-
-def _id(event: Fold | Unfold) -> int:
-    return event.id if isinstance(event, Fold) else event.fold

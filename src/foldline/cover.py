@@ -13,7 +13,7 @@ from foldline.codecs.base import Codec
 from foldline.ledger import Ledger
 from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
-from foldline.tiles import Seen, Span, Unit, entries_of, history, reasons, speaks
+from foldline.tiles import Seen, Span, Unit, entries_of, history, reasons, released_count, speaks
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -263,6 +263,17 @@ class Cover:
         for unit in self.units[self.index(start) : self.index(stop - 1) + 1]:
             out += [entry for entry in entries_of(unit) if start <= entry.seq < stop]
         return out
+
+    def covered_count(self, start: Seq, stop: Seq, *, seen: bool = False) -> int:
+        """How many entries of the active branch whole units [start, stop) cover, or those the model was to see.
+
+        Those that were let go of count. O(covered).
+        """
+        count = 0
+        for unit in self.units[self.index(start) : self.index(stop - 1) + 1]:
+            count += released_count(unit, seen=seen)
+            count += sum(entry.message.agent_visible or not seen for entry in entries_of(unit))
+        return count
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

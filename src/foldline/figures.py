@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Reversible
 from dataclasses import dataclass
 
 from foldline.transcript import Event, Fold, Usage
@@ -44,7 +44,7 @@ class Figures:
 
 
 def figures_of(
-    events: Sequence[Event],
+    events: Reversible[Event],
     *,
     checkpoint: str,
     in_effect: Container[int],

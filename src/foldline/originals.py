@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from foldline.archive import Archive, bundle, encode
 from foldline.transcript import Fold, Seq
 from foldline.view import View
@@ -30,6 +32,10 @@ class Originals:
             else:
                 children += [(self._entry_key(view, entry.seq), False) for entry in unit.entries]
         return self.archive.put(bundle(children))
+
+    def forget(self, entries: Container[Seq]) -> None:
+        """Remember the keys of these entries only; the others are reached by the folds over them."""
+        self._keys = {seq: key for seq, key in self._keys.items() if seq in entries}
 
     def _entry_key(self, view: View, seq: Seq) -> str:
         if seq not in self._keys:

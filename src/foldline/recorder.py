@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from foldline.beside import Beside
 from foldline.codecs.base import Codec
-from foldline.errors import FoldRefused
+from foldline.errors import FoldRefused, InvalidInput
 from foldline.events import ContextEvent, FoldFailed, Repaired
+from foldline.log import Log
 from foldline.messages import Message, Wire
 from foldline.meter import Meter
 from foldline.originals import Originals
@@ -35,7 +36,7 @@ class Recorder:
     beside: Beside
     tell: Callable[[ContextEvent], None]
     pairing: Pairing = field(init=False)
-    log: list[Event] = field(default_factory=list)
+    log: Log = field(default_factory=Log)
     path: list[Wire] = field(default_factory=list)
     """Recorded JSON of the active branch, and the seq of each."""
     path_seqs: list[Seq] = field(default_factory=list)
@@ -52,6 +53,8 @@ class Recorder:
     next_fold: int = 0
     taken_tokens: int = 0
     """Size of everything ever taken up."""
+    released: bool = False
+    """Whether entries were let go of: then the view cannot be made anew from this log."""
     span_stop: Seq = 0
     """Where the last fold over whole groups ends: what stands before it has been condensed."""
 
@@ -93,6 +96,7 @@ class Recorder:
 
     def fork(self, keep: int) -> None:
         """Leave the branch after its first `keep` messages; folds that no longer hold are taken back. O(log)."""
+        self._whole("a fork")
         left = self.path_seqs[keep]
         self.beside.leave(left)
         self.view.base_tokens = self.beside.tokens
@@ -103,7 +107,7 @@ class Recorder:
             held = self._rebuild(held - {hiding})
         lost = [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in held]
         self._forget(lost)
-        self.log += [*lost, Branch(left, self.next_seq)]
+        self.log.extend([*lost, Branch(left, self.next_seq)])
         self.news += lost
         self.fresh = min(self.fresh, left)
 
@@ -111,10 +115,11 @@ class Recorder:
         """Undo folds, last first. O(log): what came in since may belong to groups that are shown again."""
         lost = [Unfold(number) for number in reversed(batch)]
         if lost:
+            self._whole("taking back a fold")
             held = self._rebuild(set(self.folds) - set(batch))
             lost += [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in held | set(batch)]
             self._forget(lost)
-            self.log += lost
+            self.log.extend(lost)
             self.news += lost
         return tuple(lost)
 
@@ -162,6 +167,41 @@ class Recorder:
         placed = self.pairing.take(entry.seq, _flags(clean, entry) if clean and visible else entry.message)
         again = replace(entry, message=placed.message, group=placed.group)
         self.view.append(again, placed.joins, self.pairing.waits)
+
+    # --- letting go --------------------------------------------------------------------------------------------------
+
+    def release(self, checkpoint: str) -> int:
+        """Let go of what spans have folded: entries, their forms, inner folds. How many entries. O(in memory).
+
+        What is sent, and what is folded next, stay as they are: reducers look at what is shown. The newest fold by the
+        reducer `checkpoint` stays, figures begin there.
+        """
+        view = self.view
+        gone = view.release()
+        if not gone:
+            return 0
+        self.released = True
+        shown = {unit.fold.id for unit in view.units if unit.fold is not None}
+        shown |= {form.id for unit in view.units for form in unit.forms.values()}
+        shown |= {max((number for number, fold in self.folds.items() if fold.reducer == checkpoint), default=-1)}
+        self.folds = {number: fold for number, fold in self.folds.items() if number in shown}
+        self.batches.clear()
+        self.originals.forget(view.entries)
+        pairs = zip(self.path, self.path_seqs, strict=True)
+        path = [(wire, seq) for wire, seq in pairs if seq in view.entries]
+        self.path, self.path_seqs = [wire for wire, _ in path], [seq for _, seq in path]
+
+        def counts(event: Event) -> bool:
+            if isinstance(event, Entry | Pin):
+                return event.seq in view.entries
+            return isinstance(event, Fold) and event.id in shown
+
+        self.log.release(counts)
+        return gone
+
+    def _whole(self, what: str) -> None:
+        if self.released:
+            raise InvalidInput(f"{what} needs entries that were released; replay the log that was written down")
 
     # --- folds -------------------------------------------------------------------------------------------------------
 

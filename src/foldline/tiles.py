@@ -9,7 +9,7 @@ from foldline.growing import Growth
 from foldline.messages import Message, Part, Reasoning, ToolResult
 from foldline.transcript import Entry, Fold, Repair, Seq
 
-__all__ = ["Seen", "Span", "Unit", "entries_of", "history", "own_words", "reasons", "speaks"]
+__all__ = ["Seen", "Span", "Unit", "entries_of", "history", "own_words", "reasons", "released_count", "speaks"]
 
 
 @dataclass(slots=True)
@@ -23,6 +23,8 @@ class Unit:
     forms: dict[Seq, Fold] = field(default_factory=dict)
     """Entries of a block that are shown in a shorter form."""
     under: list[Unit] = field(default_factory=list)
+    gone: tuple[int, int] = (0, 0)
+    """Entries under this fold that were let go of, and how many of them the model was to see."""
     messages: tuple[Message, ...] = ()
     weights: tuple[int, ...] = ()
     contents: tuple[int, ...] = ()
@@ -127,6 +129,17 @@ def entries_of(unit: Unit) -> list[Entry]:
         else:
             waiting += reversed(inner.under)
     return out
+
+
+def released_count(unit: Unit, *, seen: bool) -> int:
+    """How many entries under a unit were let go of, inner folds included; with `seen` those the model was to see."""
+    count = 0
+    waiting = [unit]
+    while waiting:  # as above
+        inner = waiting.pop()
+        count += inner.gone[1 if seen else 0]
+        waiting += inner.under
+    return count
 
 
 def reasons(message: Message) -> bool:

@@ -17,7 +17,7 @@ from foldline.growing import Edit, grown
 from foldline.messages import Message
 from foldline.names import names
 from foldline.pairing import arrange, is_reasoning
-from foldline.tiles import Unit, own_words, speaks
+from foldline.tiles import Unit, entries_of, own_words, speaks
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -119,6 +119,23 @@ class View(Cover):
         self._replace(first, last, [Unit(fold.start, fold.stop, fold=fold, under=self.units[first:last])])
         self._refresh(first)
         return fold
+
+    def release(self) -> int:
+        """Let go of the entries under folds before the newest user message; how many. O(what is let go of).
+
+        Their numbers stay covered. What came since decides where the running loop may be cut.
+        """
+        count = 0
+        for unit in self.units[: self.index(self.newest_user or 0)]:
+            if unit.fold is None or not unit.under:
+                continue
+            entries = entries_of(unit)
+            unit.gone = self.covered_count(unit.start, unit.stop), self.covered_count(unit.start, unit.stop, seen=True)
+            unit.under = []
+            for seq in range(unit.start, unit.stop):
+                self.entries.pop(seq, None)
+            count += len(entries)
+        return count
 
     def is_form(self, fold: Fold) -> bool:
         """Whether a fold replaces (or would replace) the form of one entry, not whole units."""

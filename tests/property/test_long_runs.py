@@ -13,6 +13,7 @@ from foldline.errors import DoesNotFit, FoldlineError
 from foldline.failures import classify
 from foldline.fitting import check, fit
 from foldline.tiles import Unit
+from foldline.transcript import Event
 from tests.property.sessions import BUILDERS, POLICIES, Wire, sessions
 
 OVERFLOW = classify(400, {"error": {"code": "context_length_exceeded", "message": "too long"}})
@@ -80,6 +81,39 @@ def test_a_log_repeated_is_the_session_itself(
         assert again.undo() == taken
         if not taken:
             break
+
+
+@given(sessions(), st.sampled_from(POLICIES), st.integers(200, 4_000), st.data())
+def test_letting_go_of_what_was_folded_changes_no_request(
+    session: tuple[str, list[Wire], bool], policy: str, window: int, data: st.DataObject
+) -> None:
+    """Released or not: the same requests, figures and errors; what is written down leads to the same session."""
+    dialect, wires, _ = session
+    settings: dict[str, Any] = {"dialect": dialect, "policy": policy, "window": window, "max_output_tokens": 0}
+    whole, light = Context(**settings), Context(**settings)
+    written: list[Event] = []
+    actions = st.sampled_from(("prepare", "ask", "compact", "observe", "recover"))
+    for wire in wires * 2:
+        action, tokens, told = data.draw(actions), data.draw(st.integers(1, 3_000)), []
+        for context in (whole, light):
+            context.append(wire)
+            try:
+                if action == "observe":
+                    context.observe({"input_tokens": tokens, "output_tokens": 5})
+                else:
+                    act(context, action, dialect, wires, data)
+            except FoldlineError as error:
+                told.append(str(error))
+            told.append(context.figures)
+            told.append(context.view.wires()[0])
+        assert told[: len(told) // 2] == told[len(told) // 2 :]
+        written += light.events_after(len(written))
+        light.release()
+        assert light.event_count == len(written) == whole.event_count
+    again = Context.replay(written, **settings)
+    assert again.view.wires()[0] == whole.view.wires()[0]
+    assert again.limits == whole.limits
+    assert again.figures == whole.figures
 
 
 @given(sessions(), st.sampled_from(POLICIES), st.integers(100, 6_000))

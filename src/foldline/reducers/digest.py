@@ -85,7 +85,7 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
 
     It remembers its items, so that a later digest condenses them one by one.
     """
-    header = HEADER.format(n=len(view.covered(start, stop)))
+    header = HEADER.format(n=view.covered_count(start, stop))
     items = _items(view, start, stop)
     room = limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4
     spent = _share_out([item for item in items if item.user], room // 2)

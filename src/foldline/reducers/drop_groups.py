@@ -25,7 +25,7 @@ def omitted(count: int) -> str:
 
 def drop_fold(view: View, span: Span, *, reducer: str, reason: str, notice: Message | None = None) -> Fold | None:
     """A fold that shows only a notice in place of a span; None when the notice would not be shorter."""
-    shown = notice or view.codec.note(omitted(len(view.covered(span.start, span.stop))))
+    shown = notice or view.codec.note(omitted(view.covered_count(span.start, span.stop)))
     return span_fold(view, span.start, span.stop, (shown,), reducer=reducer, reason=reason)
 
 

@@ -80,7 +80,7 @@ class HistoryBudget:
 
 def _notice(view: View, span: Span) -> Message:
     """The notice for a span: a system message, a user message where the dialect has none among its messages."""
-    count = sum(entry.message.agent_visible for entry in view.covered(span.start, span.stop))
+    count = view.covered_count(span.start, span.stop, seen=True)
     return view.codec.note(truncated(count), role="system" if view.codec.system_inside else "user")
 
 
