@@ -1,0 +1,148 @@
+"""Cache points: where a provider is told to keep the prefix. Anthropic's, and OpenRouter's of the same form.
+
+Source: Anthropic docs, "Prompt caching": at most 4 cache points; the prefix is tools, system, messages, in this order;
+a point finds what was cached up to 20 blocks before it; thinking and empty text cannot carry one; points with a
+lifetime of an hour stand before those of five minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from foldline.beside import System
+from foldline.catalog.models import lookup
+from foldline.messages import Json, Wire
+from foldline.providers.endpoint import Endpoint
+
+__all__ = ["MAX_POINTS", "anthropic_points", "chat_points", "wants_chat_points"]
+
+MAX_POINTS: Final = 4
+
+_POINT: Final = {"type": "ephemeral"}
+_FIELD: Final = "cache_control"
+_NEVER: Final = frozenset({"thinking", "redacted_thinking"})
+
+Blocks = list[Mapping[str, Any]]
+
+
+def anthropic_points(
+    system: System,
+    tools: Sequence[Wire] | None,
+    messages: Sequence[Wire],
+    *,
+    stable_until: int,
+    tokens: int,
+    model: str,
+    wanted: bool = True,
+) -> tuple[System, Sequence[Wire] | None, list[Wire]]:
+    """System text, tools and messages with cache points; what gets one is copied, all else is the very object given.
+
+    In order of worth: the end of the newest message, the end of the request before (so that its cache is found however
+    many blocks have come since), the system text, the tools. Points that are there already count, and stay. Nothing is
+    set below the model's smallest cacheable prefix. O(messages).
+    """
+    out = list(messages)
+    if not wanted or tokens < lookup(model).cache.minimum_tokens:
+        return system, tools, out
+    blocks, listed = _system_blocks(system), list(tools or ())
+    in_tools, in_system = _count(listed), _count(blocks)
+    in_messages = [index for index, wire in enumerate(out) if _has_point(wire)]
+    free = MAX_POINTS - in_tools - in_system - sum(_count(_blocks(out[index])) for index in in_messages)
+    # Nothing is set before a point of someone else: its lifetime may be the longer one, which must come first.
+    first = in_messages[-1] + 1 if in_messages else 0
+    for end in dict.fromkeys((len(out), stable_until)):
+        place = _place(out, end, first)
+        if free > 0 and place is not None:
+            out[place[0]] = _marked(out[place[0]], place[1])
+            free -= 1
+    at = _last_markable(blocks)
+    if free > 0 and at is not None and not in_system and not in_messages:
+        blocks[at] = _pointed(blocks[at])
+        system, free = blocks, free - 1
+    if free > 0 and listed and not in_tools and not in_system and not in_messages:
+        listed[-1] = _pointed(listed[-1])
+        tools = listed
+    return system, tools, out
+
+
+def wants_chat_points(endpoint: Endpoint) -> bool:
+    """Whether a Chat server takes cache points in content parts: OpenRouter, for Claude (docs, "Prompt caching")."""
+    return endpoint.host.endswith("openrouter.ai") and "claude" in endpoint.model.lower()
+
+
+def chat_points(messages: Sequence[Wire], *, stable_until: int, tokens: int, model: str) -> list[Wire]:
+    """Chat messages with cache points in their text parts, as `anthropic_points` sets them; a leading system message
+    has one too. O(messages)."""
+    out = list(messages)
+    if tokens < lookup(model).cache.minimum_tokens or any(map(_has_point, out)):
+        return out
+    lead = 1 if out and out[0].get("role") == "system" else 0
+    for end in dict.fromkeys((len(out), stable_until, lead)):
+        place = _place(out, end, 0, text_only=True)
+        if place is not None and not _has_point(out[place[0]]):
+            out[place[0]] = _marked(out[place[0]], place[1])
+    return out
+
+
+def _system_blocks(system: System) -> Blocks:
+    if isinstance(system, str):
+        return [{"type": "text", "text": system}] if system.strip() else []
+    return list(system or ())
+
+
+def _blocks(wire: Json) -> Blocks:
+    content = wire.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content.strip() else []
+    return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list | tuple) else []
+
+
+def _has_point(wire: Wire) -> bool:
+    return any(_FIELD in block for block in _blocks(wire))
+
+
+def _count(blocks: Sequence[Mapping[str, Any]]) -> int:
+    return sum(_FIELD in block for block in blocks)
+
+
+def _pointed(block: Mapping[str, Any]) -> dict[str, Any]:
+    return {**block, _FIELD: dict(_POINT)}
+
+
+def _can_carry(block: Mapping[str, Any], text_only: bool) -> bool:
+    kind = block.get("type")
+    if kind == "text":
+        text = block.get("text")
+        return isinstance(text, str) and bool(text.strip())
+    return not text_only and kind not in _NEVER and _FIELD not in block
+
+
+def _last_markable(blocks: Sequence[Mapping[str, Any]], text_only: bool = False) -> int | None:
+    return next((at for at in reversed(range(len(blocks))) if _can_carry(blocks[at], text_only)), None)
+
+
+def _place(messages: Sequence[Wire], end: int, first: int, text_only: bool = False) -> tuple[int, int] | None:
+    """The last block before `end` that can carry a point, as (message, block); None when there is none from `first` on.
+
+    A message that has a point by then holds the place: it is not given a second one.
+    """
+    for index in reversed(range(first, min(end, len(messages)))):
+        if _has_point(messages[index]):
+            return None
+        at = _last_markable(_blocks(messages[index]), text_only)
+        if at is not None:
+            return index, at
+    return None
+
+
+def _marked(wire: Wire, at: int) -> Wire:
+    content = wire.get("content")
+    if isinstance(content, str):
+        blocks: list[Json] = [{"type": "text", "text": content}]
+    else:
+        # `at` counts the blocks that are objects; here stands whatever was in the list.
+        blocks = list(content or ())
+        at = [number for number, block in enumerate(blocks) if isinstance(block, Mapping)][at]
+    blocks[at] = _pointed(blocks[at])
+    return {**wire, "content": blocks}

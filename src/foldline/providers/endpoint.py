@@ -1,0 +1,206 @@
+"""Where a model is served, and with which key: a value, and the usual environment variables that give one."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from foldline.codecs import codec
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+
+__all__ = ["HOSTED", "TIMEOUT_SECONDS", "Endpoint", "Hosted", "endpoint_from_environment"]
+
+TIMEOUT_SECONDS: Final = 300.0
+"""Longest silence of a server. A model on a slow machine reads 50 tokens a second: a prompt of 8,192 takes 164 s, and
+its first byte comes after that."""
+
+_ANTHROPIC_VERSION: Final = "2023-06-01"  # the only one that is current (API reference, "Versions")
+_RESERVED: Final = frozenset({"model", "messages", "input", "system", "instructions", "tools", "stream"})
+_FULL_PATHS: Final = ("/chat/completions", "/responses", "/v1/messages", "/messages")
+_SECRET_HEADERS: Final = re.compile(r"(?i)auth|key|token|cookie|secret")
+_LOCAL_NAMES: Final = re.compile(r"(?:localhost|host\.docker\.internal|.+\.local(?:host)?|.+\.internal|[^.:]+)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One model at one address.
+
+    `base_url` is the address as the dialect's own clients take it: with `/v1` for OpenAI's, without for Anthropic's
+    (either is understood; a server on one's own machine or network needs no path at all). `model` may be "" for a
+    server that serves one. `extra` are further fields of the request body (`temperature`, `reasoning_effort`, …); None
+    takes out a field that would be sent. `timeout_seconds` is the longest silence. `session_id` groups the requests of
+    one session for a provider's cache. The key and the values of headers are in no repr. Raises InvalidInput that
+    names the field.
+    """
+
+    name: str
+    dialect: str
+    base_url: str
+    model: str
+    api_key: str = field(default="", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    extra: Mapping[str, Json] = field(default_factory=dict)
+    timeout_seconds: float = TIMEOUT_SECONDS
+    session_id: str | None = None
+
+    def __post_init__(self) -> None:
+        codec(self.dialect)
+        if not isinstance(self.model, str):
+            raise InvalidInput(f"must be a text, not {self.model!r}", place="model")
+        if not 0 < self.timeout_seconds < float("inf"):
+            raise InvalidInput(f"must be greater than 0, not {self.timeout_seconds}", place="timeout_seconds")
+        for place, value in (("api_key", self.api_key), *((f"headers.{k}", v) for k, v in self.headers.items())):
+            # The value is not shown: it may be a key.
+            if not isinstance(value, str) or not value.isascii() or not (value == "" or value.isprintable()):
+                raise InvalidInput("holds characters that no header can carry (a line break?)", place=place)
+        if taken := sorted(_RESERVED & self.extra.keys()):
+            raise InvalidInput(f"{', '.join(taken)} cannot be set here: the session sets them", place="extra")
+        object.__setattr__(self, "base_url", _base_url(self.base_url, self.dialect))
+
+    @property
+    def host(self) -> str:
+        """The host of the address, in lower case."""
+        return urlsplit(self.base_url).hostname or ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is on this machine or network: no proxy leads there, and no key need be sent."""
+        return _is_local(self.host)
+
+    @property
+    def root_url(self) -> str:
+        """The address without its version: where servers answer questions about themselves."""
+        return re.sub(r"/v\d+$", "", self.base_url)
+
+    @property
+    def request_headers(self) -> dict[str, str]:
+        """What every request carries: the key where the dialect wants it, and the headers that were set."""
+        own = {"user-agent": "foldline"}
+        if self.dialect == "anthropic":
+            own["anthropic-version"] = _ANTHROPIC_VERSION
+        if self.api_key:
+            name, value = ("x-api-key", "") if self.dialect == "anthropic" else ("authorization", "Bearer ")
+            own[name] = value + self.api_key
+        return {**own, **{name.lower(): value for name, value in self.headers.items()}}
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must appear in no message: the key, and the values of headers that look like one."""
+        named = (value for name, value in self.headers.items() if _SECRET_HEADERS.search(name))
+        return tuple(value for value in (self.api_key, *named) if len(value) >= 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A provider that is known by the variable that holds its key; `base_variable` names one that moves the address."""
+
+    name: str
+    variable: str
+    base_url: str
+    dialect: str
+    model: str
+    base_variable: str = ""
+
+
+HOSTED: Final = (
+    Hosted("openai", "OPENAI_API_KEY", "https://api.openai.com/v1", "openai-responses", "gpt-5.4", "OPENAI_BASE_URL"),
+    Hosted(
+        "anthropic",
+        "ANTHROPIC_API_KEY",
+        "https://api.anthropic.com",
+        "anthropic",
+        "claude-sonnet-5-5",
+        "ANTHROPIC_BASE_URL",
+    ),
+    Hosted(
+        "openrouter",
+        "OPENROUTER_API_KEY",
+        "https://openrouter.ai/api/v1",
+        "openai-chat",
+        "anthropic/claude-sonnet-5.5",
+    ),
+    Hosted(
+        "gemini",
+        "GEMINI_API_KEY",
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "openai-chat",
+        "gemini-3.8-flash",
+    ),
+    Hosted("deepseek", "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1", "openai-chat", "deepseek-v4-flash"),
+    Hosted("mistral", "MISTRAL_API_KEY", "https://api.mistral.ai/v1", "openai-chat", "mistral-large-latest"),
+    Hosted("groq", "GROQ_API_KEY", "https://api.groq.com/openai/v1", "openai-chat", "openai/gpt-oss-120b"),
+    Hosted("xai", "XAI_API_KEY", "https://api.x.ai/v1", "openai-chat", "grok-4.7"),
+    Hosted("together", "TOGETHER_API_KEY", "https://api.together.xyz/v1", "openai-chat", "openai/gpt-oss-120b"),
+    Hosted("moonshot", "MOONSHOT_API_KEY", "https://api.moonshot.ai/v1", "openai-chat", "kimi-k3"),
+)
+"""Hosted providers in the order in which their variables are looked at. Addresses: each provider's API reference."""
+
+
+def endpoint_from_environment(
+    environ: Mapping[str, str], *, name: str | None = None, model: str | None = None
+) -> Endpoint | None:
+    """The endpoint that the environment gives: the first of `HOSTED` with a key, or the one called `name`; else None.
+
+    OPENAI_BASE_URL alone is enough (a server of one's own wants no key). At another address than the provider's own
+    the dialect is Chat, which every compatible server speaks, and there is no default model: "" unless `model` or
+    OPENAI_MODEL names it. Pure. Raises InvalidInput that names the variable.
+    """
+    for hosted in HOSTED:
+        key = environ.get(hosted.variable, "").strip()
+        base = environ.get(hosted.base_variable, "").strip() if hosted.base_variable else ""
+        if name not in (None, hosted.name) or not (key or base):
+            continue
+        moved = bool(base) and urlsplit(base).hostname != urlsplit(hosted.base_url).hostname
+        if not (key or moved):
+            continue
+        compatible = moved and hosted.dialect == "openai-responses"
+        chosen = model or environ.get(f"{hosted.name.upper()}_MODEL", "").strip() or ("" if moved else hosted.model)
+        try:
+            return Endpoint(
+                name=hosted.name,
+                dialect="openai-chat" if compatible else hosted.dialect,
+                base_url=base or hosted.base_url,
+                model=chosen,
+                api_key=key,
+            )
+        except InvalidInput as error:
+            named = {"base_url": hosted.base_variable, "api_key": hosted.variable}.get(error.place or "", error.place)
+            raise InvalidInput(error.reason, place=named) from None
+    return None
+
+
+def _base_url(given: str, dialect: str) -> str:
+    """The address in one form, whatever of it was pasted. Nothing of a bad one is shown: it may hold a password."""
+    try:
+        parts = urlsplit(given.strip() if isinstance(given, str) else "")
+        port = parts.port
+    except ValueError:
+        raise InvalidInput("is no address", place="base_url") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput("must begin with http:// or https:// and name a host", place="base_url")
+    if parts.username or parts.password or "@" in parts.netloc:
+        raise InvalidInput("must not hold a name or password: use api_key or headers", place="base_url")
+    if parts.query or parts.fragment:
+        raise InvalidInput("must not have a query or fragment", place="base_url")
+    path = parts.path.rstrip("/")
+    for full in _FULL_PATHS:
+        path = path.removesuffix(full)
+    if not path and dialect != "anthropic" and _is_local(parts.hostname):
+        path = "/v1"  # Ollama, vLLM and LM Studio answer there only
+    if dialect == "anthropic":
+        path = path.removesuffix("/v1")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{path}"
+
+
+def _is_local(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return bool(_LOCAL_NAMES.fullmatch(host))
+    return address.is_loopback or address.is_private or address.is_link_local

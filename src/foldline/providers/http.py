@@ -1,0 +1,302 @@
+"""A provider over HTTP, in any of the three dialects: sends, tries again, reads the stream.
+
+Redirects are never followed: the key would go to whoever is named. The extra `chat` has the client, httpx, which is
+loaded with the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from foldline.catalog.models import lookup
+from foldline.codecs import codec
+from foldline.context import Request
+from foldline.errors import InvalidInput, ProviderError
+from foldline.failures import Failure, classify
+from foldline.messages import Json
+from foldline.providers.anthropic import AnthropicDialect
+from foldline.providers.asked import ask_window
+from foldline.providers.assembly import Assembler, BrokenEvent, Dialect, Outcome, StreamedError
+from foldline.providers.base import Piece, Provider, Reply, Retrying
+from foldline.providers.bodies import encoded, innermost, json_object, load_httpx, read_bytes
+from foldline.providers.endpoint import Endpoint
+from foldline.providers.openai_chat import ChatDialect
+from foldline.providers.openai_responses import ResponsesDialect
+from foldline.providers.retries import CONNECT_RETRIES, FAULT_RETRIES, asked_pause, pause, retries
+from foldline.providers.sse import EventReader
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["HttpProvider", "provider_for"]
+
+_CONNECT_SECONDS: Final = 10.0
+_MAX_ERROR_BYTES: Final = 1024 * 1024  # as much of an error's body as `classify` parses
+_MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
+_SILENT_RETRIES: Final = 1  # after minutes of silence: each more costs minutes again
+
+_MAX_ADAPTATIONS: Final = 3
+_BAD_REQUEST: Final = frozenset({400, 422})
+_MAY_BE_ADAPTED: Final = frozenset({"other", "malformed", "ambiguous"})
+_JSON_HEADERS: Final = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
+
+_DIALECTS: Final[Mapping[str, Dialect]] = {
+    "openai-chat": ChatDialect(),
+    "openai-responses": ResponsesDialect(),
+    "anthropic": AnthropicDialect(),
+}
+
+
+def provider_for(
+    endpoint: Endpoint,
+    *,
+    client: httpx.AsyncClient | None = None,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    chance: Callable[[], float] = random.random,
+) -> Provider:
+    """The provider of an endpoint. `client` stays the caller's, who closes it; `sleep` and `chance` are for tests.
+
+    Raises MissingExtra without httpx. Opens no connection.
+    """
+    load_httpx()
+    return HttpProvider(endpoint, client=client, sleep=sleep, chance=chance)
+
+
+class _Trouble(Exception):  # noqa: N818 - never leaves this module
+    """A request that got no reply: why, how often it may be sent again, and how a bad request was refused."""
+
+    def __init__(self, failure: Failure, retries: int, refusal: str = "") -> None:
+        super().__init__(failure.message)
+        self.failure, self.retries, self.refusal = failure, retries, refusal
+
+
+class HttpProvider:
+    """One model at one endpoint; see `provider_for`. Not to be shared between event loops."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        client: httpx.AsyncClient | None,
+        sleep: Callable[[float], Awaitable[object]],
+        chance: Callable[[], float],
+    ) -> None:
+        self._endpoint = endpoint
+        self._dialect = _DIALECTS[endpoint.dialect]
+        self._given = client
+        self._own: httpx.AsyncClient | None = None
+        self._sleep, self._chance = sleep, chance
+        self._refusals: list[str] = []  # what the server said it does not know
+        known = lookup(endpoint.model)
+        self._window_tokens = known.window_tokens if known.known else None
+
+    def __repr__(self) -> str:
+        return f"HttpProvider({self._endpoint!r})"
+
+    @property
+    def name(self) -> str:
+        """The endpoint's name."""
+        return self._endpoint.name
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of its messages."""
+        return self._endpoint.dialect
+
+    @property
+    def model(self) -> str:
+        """The model's name, as requests carry it."""
+        return self._endpoint.model
+
+    @property
+    def endpoint(self) -> str:
+        """The base URL."""
+        return self._endpoint.base_url
+
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        """Send a request; the last piece is the `Reply`. Raises ProviderError, and InvalidInput for what is no JSON.
+
+        Sent again only as long as nothing of a reply has come: a text that was shown cannot be taken back.
+        """
+        body = self._dialect.body(self._endpoint, request)
+        for refusal in self._refusals:
+            body = self._dialect.adapted(body, refusal) or body
+        attempt = 0
+        while True:
+            begun, trouble = False, None
+            try:
+                async with aclosing(self._once(body, request)) as pieces:
+                    async for piece in pieces:
+                        begun = True
+                        yield piece
+                return
+            except _Trouble as error:
+                trouble = error
+            if not begun and (adapted := self._adapted(body, trouble)) is not None:
+                body = adapted
+                continue
+            attempt += 1
+            wait = pause(attempt, trouble.failure, self._chance)
+            if begun or attempt > trouble.retries or wait is None:
+                raise ProviderError(trouble.failure) from trouble.__cause__
+            yield Retrying(attempt, wait, _reason(trouble.failure))
+            await self._sleep(wait)
+
+    async def window_tokens(self) -> int | None:
+        """The window that the server names, asked anew each time; None where it does not say."""
+        found = await ask_window(self._endpoint, self._client())
+        self._window_tokens = found or self._window_tokens
+        return found
+
+    async def aclose(self) -> None:
+        """Close the connections that were opened here."""
+        own, self._own = self._own, None
+        if own is not None:
+            await own.aclose()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._given is not None:
+            return self._given
+        if self._own is None:
+            module = load_httpx()
+            seconds = self._endpoint.timeout_seconds
+            self._own = module.AsyncClient(
+                timeout=module.Timeout(seconds, connect=min(_CONNECT_SECONDS, seconds)),
+                follow_redirects=False,
+                # A proxy of the environment does not know the addresses of one's own network.
+                trust_env=not self._endpoint.is_local,
+            )
+        return self._own
+
+    def _adapted(self, body: Mapping[str, Json], trouble: _Trouble) -> dict[str, Json] | None:
+        """The body without what the server does not know, which is remembered; None if it said no such thing."""
+        if not trouble.refusal or trouble.refusal in self._refusals or len(self._refusals) >= _MAX_ADAPTATIONS:
+            return None
+        adapted = self._dialect.adapted(body, trouble.refusal)
+        if adapted is not None:
+            self._refusals.append(trouble.refusal)
+        return adapted
+
+    async def _once(self, body: dict[str, Json], request: Request) -> AsyncGenerator[Piece]:
+        """One attempt. Raises _Trouble."""
+        httpx, assembler, start = load_httpx(), self._dialect.assembler(), monotonic()
+        url = self._endpoint.base_url + self._dialect.path
+        headers = {**self._endpoint.request_headers, **_JSON_HEADERS}
+        try:
+            async with self._client().stream("POST", url, content=encoded(body), headers=headers) as response:
+                if not response.is_success:
+                    raise await self._refused(response, request)
+                async with aclosing(self._pieces(response, assembler)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+        except StreamedError as error:
+            raise self._trouble(200, error.body, request) from None
+        except InvalidInput as error:
+            raise self._other(str(error)) from error
+        except httpx.InvalidURL as error:
+            raise self._other(f"is no address: {error}") from error
+        except httpx.HTTPError as error:
+            if assembler.outcome() is None:  # else all that matters had come
+                raise self._fault(error) from error
+        yield self._reply(assembler.outcome(), body, request.max_output_tokens, monotonic() - start)
+
+    def _reply(self, outcome: Outcome | None, body: dict[str, Json], cap_tokens: int, seconds: float) -> Reply:
+        if outcome is None:
+            raise self._other("the reply was cut off: it ended without its closing event", FAULT_RETRIES)
+        try:
+            read = [codec(self.dialect).read(wire) for wire in outcome.messages]
+        except InvalidInput as error:
+            raise self._other(f"the reply is none of {self.dialect}: {error}") from error
+        reason = outcome.finish_reason
+        if reason == "stop" and outcome.output_tokens >= cap_tokens:
+            reason = "length"  # llama-server says "completed" of a response that reached its cap
+        return Reply(
+            messages=outcome.messages,
+            text="\n".join(message.text for message in read if message.text),
+            calls=tuple(call for message in read for call in message.calls),
+            finish_reason=reason,
+            usage=outcome.usage,
+            request_body=body,
+            seconds=seconds,
+        )
+
+    async def _pieces(self, response: httpx.Response, assembler: Assembler) -> AsyncGenerator[Piece]:
+        media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media == "application/json":
+            for piece in assembler.whole(json_object(await read_bytes(response, _MAX_REPLY_BYTES))):
+                yield piece
+            return
+        if media == "text/html":
+            raise self._other("the answer is a web page: is the address right?", status=response.status_code)
+        reader = EventReader()
+        async for chunk in response.aiter_bytes():
+            for event in reader.feed(chunk):
+                for piece in assembler.take(event):
+                    yield piece
+                if assembler.finished:  # some servers leave the connection open
+                    return
+        for event in reader.finish():
+            try:
+                for piece in assembler.take(event):
+                    yield piece
+            except BrokenEvent:  # half a line: the reply was cut off, which its missing end says
+                return
+
+    async def _refused(self, response: httpx.Response, request: Request) -> _Trouble:
+        """An answer with the status of a failure; what it says of the key is taken out."""
+        status = response.status_code
+        if response.is_redirect:
+            to = self._clean(response.headers.get("location", "").partition("?")[0])
+            return self._other(f"redirects to {to}, which is not followed: set that address", status=status)
+        text = (await read_bytes(response, _MAX_ERROR_BYTES)).decode("utf-8", "replace")
+        trouble = self._trouble(status, text, request)
+        failure = trouble.failure
+        asked = asked_pause(response.headers, datetime.now(UTC))
+        if asked is not None:
+            failure = replace(failure, retry_after_seconds=asked)
+        if not failure.message:
+            failure = replace(failure, message=f"{self._endpoint.base_url}: status {status} without a word")
+        if failure.kind == "auth" and not self._endpoint.api_key:
+            failure = replace(failure, message=f"{failure.message} (no key was sent)")
+        trouble.failure, trouble.retries = failure, retries(failure, advice=response.headers.get("x-should-retry"))
+        return trouble
+
+    def _trouble(self, status: int, body: Json, request: Request) -> _Trouble:
+        text = self._clean(body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str))
+        failure = classify(status, text, estimate=request.tokens, window=self._window_tokens)
+        failure = replace(failure, message=failure.message or text[:200])
+        bad = failure.status in _BAD_REQUEST and failure.kind in _MAY_BE_ADAPTED
+        return _Trouble(failure, retries(failure), text[:4_000] if bad else "")
+
+    def _fault(self, error: httpx.HTTPError) -> _Trouble:
+        """A connection that failed, in words that name the address."""
+        httpx, said = load_httpx(), self._clean(innermost(error))
+        if isinstance(error, httpx.ReadTimeout):
+            return self._other(f"nothing came for {self._endpoint.timeout_seconds:g} s", _SILENT_RETRIES)
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
+            return self._other(f"cannot connect: {said}", CONNECT_RETRIES)
+        if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+            return self._other(f"the reply was cut off: {said}", FAULT_RETRIES)
+        return self._other(said, FAULT_RETRIES)
+
+    def _other(self, what: str, again: int = 0, *, status: int | None = None) -> _Trouble:
+        return _Trouble(Failure("other", message=f"{self._endpoint.base_url}: {what}", status=status), again)
+
+    def _clean(self, text: str) -> str:
+        for secret in self._endpoint.secrets:
+            text = text.replace(secret, "[redacted]")
+        return text
+
+
+def _reason(failure: Failure) -> str:
+    return f"{failure.kind}: {failure.message}" if failure.kind != "other" else failure.message

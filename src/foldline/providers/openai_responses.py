@@ -1,0 +1,156 @@
+"""OpenAI Responses over HTTP, with nothing kept at the provider.
+
+Source: OpenAI API reference, Responses, "Streaming events"; guide "Reasoning models", "Encrypted reasoning items":
+with `store: false` a reasoning item can be sent back only with its encrypted content, which must be asked for, and
+which a model that does not reason refuses to give.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from foldline.codecs.encoding import call_id_of
+from foldline.codecs.openai_responses import CALL_FIELDS
+from foldline.context import Request
+from foldline.messages import Json, Wire
+from foldline.providers.assembly import Outcome, StreamedError, finish_reason_of, new_call_id, object_in, reported
+from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.endpoint import Endpoint
+from foldline.providers.openai_chat import is_openai
+from foldline.providers.sse import Event
+
+__all__ = ["ResponsesDialect", "reasons"]
+
+_REASONING: Final = re.compile(r"(?:^|[/:])(?:o[1-9]|gpt-(?:[5-9]|oss)|codex)(?!.*-chat\b)")
+_TEXT_DELTAS: Final = frozenset({"response.output_text.delta", "response.refusal.delta"})
+_THOUGHT_DELTAS: Final = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
+_ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.done"})
+_ENCRYPTED: Final = "reasoning.encrypted_content"
+
+
+def reasons(model: str) -> bool:
+    """Whether a model of OpenAI reasons, by its name: o-series, GPT-5 and later without "-chat", gpt-oss, codex."""
+    return bool(_REASONING.search(model.lower()))
+
+
+class ResponsesDialect:
+    """The dialect "openai-responses"."""
+
+    path: Final = "/responses"
+
+    def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
+        """The system text as instructions, the items as they are."""
+        system = request.system
+        if system and not isinstance(system, str):
+            system = "\n\n".join(str(block.get("text", "")) for block in system)
+        cap, wanted = request.max_output_tokens, endpoint.extra.get("max_output_tokens")
+        body: dict[str, Json] = {
+            "model": endpoint.model,
+            "instructions": system or None,
+            "tools": list(request.tools) if request.tools else None,
+            "input": list(request.messages),
+            "stream": True,
+            "store": False,
+            "include": [_ENCRYPTED] if reasons(endpoint.model) else None,
+            "prompt_cache_key": endpoint.session_id if is_openai(endpoint) else None,
+            **endpoint.extra,
+            "max_output_tokens": min(cap, wanted) if isinstance(wanted, int) else cap,
+        }
+        return {name: value for name, value in body.items() if value is not None}
+
+    def adapted(self, body: Mapping[str, Json], refusal: str) -> dict[str, Json] | None:
+        """Without encrypted reasoning, where a model says that it has none."""
+        if "include" in body and re.search(r"(?i)encrypted content is not supported", refusal):
+            return {**body, "include": [name for name in body["include"] if name != _ENCRYPTED]}
+        return None
+
+    def assembler(self) -> _ResponsesAssembler:
+        """A new assembler."""
+        return _ResponsesAssembler()
+
+
+class _ResponsesAssembler:
+    def __init__(self) -> None:
+        self.finished = False
+        self._items: dict[int, dict[str, Any]] = {}
+        self._response: Mapping[str, Json] | None = None
+
+    def take(self, event: Event) -> Iterator[Piece]:
+        if event.data.strip() == "[DONE]":
+            return
+        body = object_in(event)
+        kind = body.get("type") or event.name
+        if kind in ("error", "response.failed", "response.error") or (body.get("error") and "type" not in body):
+            raise StreamedError(_error_in(body))
+        if kind in _TEXT_DELTAS and isinstance(body.get("delta"), str):
+            yield TextDelta(body["delta"])
+        elif kind in _THOUGHT_DELTAS and isinstance(body.get("delta"), str):
+            yield ReasoningDelta(body["delta"])
+        elif kind == "response.reasoning_summary_part.added" and body.get("summary_index"):
+            yield ReasoningDelta("\n\n")  # the parts are paragraphs, and nothing in them says so
+        elif kind == "response.output_item.added":
+            yield from _started(body.get("item"))
+        elif kind == "response.output_item.done" and isinstance(body.get("item"), dict):
+            index = body.get("output_index")
+            self._items[index if isinstance(index, int) else len(self._items)] = body["item"]
+        elif kind in _ENDS:
+            response = body.get("response")
+            self._response = response if isinstance(response, Mapping) else {}
+            self.finished = True
+            if self._response.get("status") == "failed" or self._response.get("error"):
+                raise StreamedError(_error_in(body))
+
+    def whole(self, body: Mapping[str, Json]) -> Iterator[Piece]:
+        if body.get("error") or body.get("status") == "failed" or not isinstance(body.get("output"), list):
+            raise StreamedError(_error_in(body))
+        self._response, self.finished = body, True
+        for item in body["output"]:
+            yield from _started(item)
+            content = item.get("content") if isinstance(item, Mapping) else None
+            for part in content if isinstance(content, list) and item.get("type") == "message" else ():
+                text = part.get("text") or part.get("refusal") if isinstance(part, Mapping) else None
+                if isinstance(text, str):
+                    yield TextDelta(text)
+
+    def outcome(self) -> Outcome | None:
+        response = self._response
+        if response is None:
+            return None
+        given = response.get("output")
+        items = [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
+        if len(items) < len(self._items):  # some gateways close with an empty response
+            items = [self._items[index] for index in sorted(self._items)]
+        messages = tuple(map(_named, items))
+        why = response.get("incomplete_details")
+        said = why.get("reason") if isinstance(why, Mapping) else None
+        refused = any(part.get("type") == "refusal" for item in items for part in _parts(item))
+        calls = any(item.get("type") in CALL_FIELDS for item in items)
+        status = response.get("status")
+        ended = said or ("length" if status == "incomplete" else status)
+        reason = finish_reason_of(ended, calls=calls, refused=refused)
+        return Outcome(messages, reason, reported(response.get("usage")))
+
+
+def _error_in(body: Mapping[str, Json]) -> Json:
+    response = body.get("response")
+    found = response.get("error") if isinstance(response, Mapping) else None
+    return found or dict(body)
+
+
+def _started(item: Json) -> Iterator[Piece]:
+    if isinstance(item, Mapping) and item.get("type") in CALL_FIELDS:
+        yield CallStarted(str(item.get("name") or str(item["type"]).removesuffix("_call")))
+
+
+def _parts(item: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+    content = item.get("content") if item.get("type") == "message" else None
+    return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+
+
+def _named(item: Wire) -> Wire:
+    """The item as it came; a call without an id gets one."""
+    if item.get("type") not in CALL_FIELDS or call_id_of(item.get("call_id")):
+        return item
+    return {**item, "call_id": item.get("id") or new_call_id()}

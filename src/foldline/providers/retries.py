@@ -1,0 +1,89 @@
+"""Which failures are tried again, how often, and after what pause. Pure: chance and clock are handed in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from foldline.failures import Failure
+
+__all__ = [
+    "CONNECT_RETRIES",
+    "FAULT_RETRIES",
+    "LONGEST_PAUSE_SECONDS",
+    "RATE_RETRIES",
+    "asked_pause",
+    "pause",
+    "retries",
+]
+
+RATE_RETRIES: Final = 7
+"""Times a rate limit is waited for: the pauses without advice add up to over a minute, the window of most limits."""
+
+FAULT_RETRIES: Final = 5
+"""Times a fault is tried again: 15 s in all, what a restart behind a gateway or the loading of a model takes."""
+
+CONNECT_RETRIES: Final = 2
+"""Times an address that does not answer is tried again. A wrong one never will: say so soon."""
+
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""A server that asks for a longer pause is not asked again: the user decides whether to wait."""
+
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LARGEST_STEP_SECONDS: Final = 32.0
+_JITTER: Final = 0.25  # of the pause, so that sessions that were refused together do not come back together
+
+_TRANSIENT: Final = frozenset({408, 409, 425})  # time-out, lock, too early: as the providers' own clients have it
+_LASTING: Final = frozenset({501, 505})
+_NUMBER: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
+
+
+def retries(failure: Failure, *, advice: str | None = None) -> int:
+    """How often a request with this failure may be sent again; 0 for one that a repetition cannot help.
+
+    `advice` is the header `x-should-retry` of Anthropic and OpenAI, which decides where it is sent.
+    """
+    if advice == "false":
+        return 0
+    if failure.kind == "rate":
+        return RATE_RETRIES
+    if failure.kind != "other":
+        return 0
+    status = failure.status
+    # An error inside a stream has the status of success, or none; one that names the request as bad stays.
+    streamed = status is None or status < 300
+    fault = streamed and not (failure.code or "").lower().startswith("invalid")
+    busy = status is not None and (status in _TRANSIENT or (status >= 500 and status not in _LASTING))
+    return FAULT_RETRIES if fault or busy or advice == "true" else 0
+
+
+def pause(attempt: int, failure: Failure, chance: Callable[[], float]) -> float | None:
+    """Seconds before the retry number `attempt` (1, 2, …); None when the server asks for more than is waited."""
+    step = min(_FIRST_PAUSE_SECONDS * 2 ** (attempt - 1), _LARGEST_STEP_SECONDS)
+    asked = failure.retry_after_seconds
+    if asked is None:
+        return step * (1 - _JITTER * chance())
+    if asked > LONGEST_PAUSE_SECONDS:
+        return None
+    return asked + _FIRST_PAUSE_SECONDS * chance()  # never earlier than asked
+
+
+def asked_pause(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds that the headers ask to wait: `retry-after-ms`, or `retry-after` as seconds or as a date; else None."""
+    in_milliseconds = headers.get("retry-after-ms", "").strip()
+    if _NUMBER.fullmatch(in_milliseconds):
+        return float(in_milliseconds) / 1000
+    value = headers.get("retry-after", "").strip()
+    if _NUMBER.fullmatch(value):
+        return float(value)
+    try:
+        then = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if then.tzinfo is None:  # RFC 9110, 5.6.7: an HTTP date is in GMT
+        then = then.replace(tzinfo=UTC)
+    seconds: float = (then - now).total_seconds()
+    return max(0.0, seconds)
