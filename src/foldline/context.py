@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from foldline.archive import Archive, MemoryArchive, unbundle
+from foldline.archive import Archive, MemoryArchive
 from foldline.beside import Beside, System, Tools
 from foldline.budget import Limits, Rent, cache_rule_of, limited, limits_from, limits_of
 from foldline.catalog.models import CacheRule, lookup
@@ -249,11 +249,15 @@ class Context:
         """The events after the first `count` ever recorded, to be written down. O(new). Raises InvalidInput."""
         return self._engine.log.after(count)
 
-    def release(self) -> int:
-        """Let go of the entries that folds stand for; whoever writes the log down can read them there. How many.
+    @property
+    def released(self) -> bool:
+        """Whether something has been let go of."""
+        return self._engine.released
 
-        From then on `undo`, a fork, and a look at those entries want a context replayed from that log; `events` has
-        what is left. Requests stay as they are. O(what is in memory).
+    def release(self) -> int:
+        """Let go of the entries that folds stand for, because the log is written down elsewhere. How many. O(in memory).
+
+        Requests stay as they are. `undo`, a fork and a look at those entries then want a context replayed from there.
         """
         return self._engine.release(self._engine.policy.compactor.name)
 
@@ -282,9 +286,8 @@ class Context:
 
     def peek(self, seq: Seq, *, start_line: int = 1, lines: int = 50, call_id: str | None = None) -> str:
         """Lines of an entry as it came in, whether it is shown or folded: see `peek.head`."""
-        return head(
-            self._engine.codec, self._engine.view.entries, seq, start_line=start_line, lines=lines, call_id=call_id
-        )
+        entries = self._engine.view.entries
+        return head(self._engine.codec, entries, seq, start_line=start_line, lines=lines, call_id=call_id)
 
     def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
         """(seq, line number, line) of the lines that match, over shown and folded entries alike: see `peek.grep`."""
@@ -303,11 +306,7 @@ class Context:
 
     def original(self, fold: Fold) -> tuple[bytes, ...]:
         """The originals behind a fold, as the JSON they came in as, from the archive. Raises KeyError."""
-        if fold.archive is None:
-            raise KeyError("this fold has no archive key")
-        if fold.form:
-            return (self._engine.originals.archive.get(fold.archive),)
-        return tuple(unbundle(self._engine.originals.archive, fold.archive))
+        return self._engine.originals.read(fold)
 
     @classmethod
     def replay(cls, events: Iterable[Event], **settings: Any) -> Context:

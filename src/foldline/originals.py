@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from foldline.archive import Archive, bundle, encode
+from foldline.archive import Archive, bundle, encode, unbundle
 from foldline.transcript import Fold, Seq
 from foldline.view import View
 
@@ -32,6 +32,14 @@ class Originals:
             else:
                 children += [(self._entry_key(view, entry.seq), False) for entry in unit.entries]
         return self.archive.put(bundle(children))
+
+    def read(self, fold: Fold) -> tuple[bytes, ...]:
+        """The originals behind a fold, as the JSON they came in as. Raises KeyError."""
+        if fold.archive is None:
+            raise KeyError("this fold has no archive key")
+        if fold.form:
+            return (self.archive.get(fold.archive),)
+        return tuple(unbundle(self.archive, fold.archive))
 
     def forget(self, entries: Container[Seq]) -> None:
         """Remember the keys of these entries only; the others are reached by the folds over them."""

@@ -1,0 +1,149 @@
+"""What an agent tells whoever listens: frozen values, and their JSON form."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from foldline.events import ContextEvent
+from foldline.figures import Figures
+from foldline.messages import Json, Message
+from foldline.providers.base import CallStarted, ReasoningDelta, Retrying, TextDelta
+from foldline.transcript import Fold
+
+__all__ = [
+    "AgentEvent",
+    "Calling",
+    "EndReason",
+    "Listener",
+    "Notice",
+    "ReplyFinished",
+    "ToolFinished",
+    "ToolStarted",
+    "TurnEnded",
+    "as_json",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calling:
+    """The model is called: how much is sent, by our count (S0.04)."""
+
+    messages: int
+    size_bytes: int
+    tokens: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyFinished:
+    """A whole reply is recorded. `figures` are those after it; `estimated` where the server reported no usage.
+
+    `prompt_tokens` is what the server counted, `expected_tokens` what we had counted for the same request.
+    """
+
+    text: str
+    calls: int
+    finish_reason: str
+    prompt_tokens: int
+    expected_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    estimated: bool
+    seconds: float
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """A tool call begins to run; `arguments` is the JSON text that the model wrote."""
+
+    call_id: str
+    tool: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFinished:
+    """A tool call has ended; `text` is the whole result, whose size is `tokens` by our count."""
+
+    call_id: str
+    tool: str
+    text: str
+    is_error: bool
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence for the user: what was recovered, what was refused, what could not be done."""
+
+    text: str
+
+
+EndReason: TypeAlias = Literal["done", "iterations", "length", "refusal", "cancelled", "does_not_fit", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnded:
+    """A turn is over and recorded; `text` is the last answer, `message` says why where it is not "done"."""
+
+    reason: EndReason
+    text: str = ""
+    message: str = ""
+    iterations: int = 0
+
+
+AgentEvent: TypeAlias = (
+    Calling
+    | TextDelta
+    | ReasoningDelta
+    | CallStarted
+    | Retrying
+    | ReplyFinished
+    | ToolStarted
+    | ToolFinished
+    | Notice
+    | TurnEnded
+    | ContextEvent
+)
+Listener: TypeAlias = Callable[[AgentEvent], None]
+
+_NAMES: Final[Mapping[type, str]] = {
+    Calling: "calling",
+    TextDelta: "text",
+    ReasoningDelta: "reasoning",
+    CallStarted: "call_started",
+    Retrying: "retrying",
+    ReplyFinished: "reply",
+    ToolStarted: "tool_started",
+    ToolFinished: "tool_finished",
+    Notice: "notice",
+    TurnEnded: "turn_ended",
+}
+
+
+def as_json(event: AgentEvent) -> dict[str, Json]:
+    """The event as a JSON object; `event` is its name, the other fields are its own. O(size)."""
+    name = _NAMES.get(type(event)) or str(getattr(event, "name", type(event).__name__))
+    fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+    fields.pop("name", None)
+    return {"event": name, **fields}
+
+
+def _plain(value: object) -> Json:
+    if isinstance(value, Fold):
+        keep = ("id", "start", "stop", "reducer", "reason", "before_tokens", "tokens", "archive")
+        return {name: getattr(value, name) for name in keep}
+    if isinstance(value, Message):
+        return value.text
+    if isinstance(value, Figures):
+        return {**dataclasses.asdict(value), "utilization": value.utilization}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

@@ -1,0 +1,182 @@
+"""The loop: ask the model, run the tools it calls, go on until it answers. Nothing here decides what to fold.
+
+Every message is on the disk before anything follows from it, and whatever ends a turn (an answer, a limit, a fault,
+Ctrl-C) leaves a session whose next request is valid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from foldline.agent.calls import run_calls
+from foldline.agent.events import Calling, Listener, Notice, ReplyFinished, TurnEnded
+from foldline.agent.session import INTERRUPTED, AgentSession
+from foldline.agent.tools.base import Outcome, Scope
+from foldline.agent.tools.toolbox import Toolbox
+from foldline.codecs import codec as codec_for
+from foldline.context import AsyncSummarize, Request
+from foldline.display import RunNotice
+from foldline.errors import DoesNotFit, ProviderError, SummaryError
+from foldline.messages import Message, Text
+from foldline.providers.base import Provider, Reply, TextDelta
+from foldline.settings import COMPACT_THRESHOLD
+from foldline.tokens import ESTIMATE
+from foldline.transcript import Usage
+
+__all__ = ["MAX_ITERATIONS", "Agent", "Record"]
+
+MAX_ITERATIONS: Final = 50
+"""Model calls in one turn (S0.08)."""
+
+MAX_RECOVERIES: Final = 8
+"""Refusals of one request that are answered by a smaller one: as many as the ladder has rungs."""
+
+Record = Callable[[Request, Reply | None, Usage | None, str | None], None]
+"""Told of every model call: the request, the reply and its usage, or the error."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Agent:
+    """A model, its tools and a session. One turn at a time; `run` may be cancelled at any moment."""
+
+    session: AgentSession
+    provider: Provider
+    toolbox: Toolbox
+    scope: Scope
+    tell: Listener
+    summarize: AsyncSummarize | None = None
+    record: Record | None = None
+    max_iterations: int = MAX_ITERATIONS
+    compact_threshold: float = COMPACT_THRESHOLD
+
+    async def run(self, prompt: str) -> TurnEnded:
+        """One turn: from what the user says to the answer. Raises InvalidInput for an empty prompt, OSError (disk).
+
+        Refusals and faults do not raise: the turn ends and says so. A cancellation propagates, after the session has
+        been left in order.
+        """
+        self.session.say(prompt)
+        ended = TurnEnded(reason="failed", message="The turn broke off.")
+        if self.session.stored is not None:
+            self.session.stored.turn("begun")
+        try:
+            ended = await self._turn()
+        except DoesNotFit as error:
+            ended = TurnEnded(reason="does_not_fit", message=str(error))
+        except ProviderError as error:
+            ended = TurnEnded(reason="failed", message=str(error))
+        except asyncio.CancelledError:
+            ended = TurnEnded(reason="cancelled", message="Stopped.")
+            raise
+        finally:
+            if self.session.stored is not None:
+                self.session.stored.turn("ended", reason=ended.reason)
+            self.tell(ended)
+        return ended
+
+    async def _turn(self) -> TurnEnded:
+        notice = RunNotice(self.compact_threshold)
+        for iteration in range(1, self.max_iterations + 1):
+            reply = await self._reply(iteration)
+            if not reply.calls:
+                reason = reply.finish_reason if reply.finish_reason in ("length", "refusal") else "done"
+                message = "The answer was cut off at the output limit." if reason == "length" else ""
+                return TurnEnded(reason=reason, text=reply.text, message=message, iterations=iteration)  # type: ignore[arg-type]
+            outcomes = await run_calls(reply.calls, self.toolbox, self.scope, self.tell, self.session.record_results)
+            await self._compact_if_asked(outcomes)
+            if (text := notice.text(self.session.figures, goes_on=iteration < self.max_iterations)) is not None:
+                self.session.note(text)
+        return TurnEnded(
+            reason="iterations",
+            text=reply.text,
+            message=f'Stopped after {self.max_iterations} model calls in one turn. Say "go on" to continue from here.',
+            iterations=self.max_iterations,
+        )
+
+    # --- the model ---------------------------------------------------------------------------------------------------
+
+    async def _reply(self, iteration: int) -> Reply:
+        """The model's next reply, recorded. A request that is refused for its size is folded and sent again."""
+        for attempt in range(MAX_RECOVERIES + 1):
+            request = await self.session.prepare(self.summarize)
+            size_bytes = self.session.context.view.content_bytes
+            calling = Calling(
+                messages=len(request.messages), size_bytes=size_bytes, tokens=request.tokens, iteration=iteration
+            )
+            self.tell(calling)
+            try:
+                reply = await self._ask(request)
+            except ProviderError as error:
+                self._recorded(request, None, None, str(error))
+                recovery = await self.session.recover(error.failure, self.summarize)
+                if not recovery.retry or attempt == MAX_RECOVERIES:
+                    raise
+                if recovery.notice is not None:
+                    self.session.note(recovery.notice)
+                self.tell(Notice(recovery.notice or f"The request was refused ({error.failure.kind}); sent again."))
+            else:
+                self._take(request, reply)
+                return reply
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _ask(self, request: Request) -> Reply:
+        """Send a request and pass on what streams in. A cancellation keeps the words that had come."""
+        said: list[str] = []
+        stream = self.provider.stream(request)
+        try:
+            async for piece in stream:
+                if isinstance(piece, Reply):
+                    return piece
+                if isinstance(piece, TextDelta):
+                    said.append(piece.text)
+                self.tell(piece)
+        except asyncio.CancelledError:
+            if text := "".join(said).strip():
+                words = Message("assistant", (Text(f"{text}\n{INTERRUPTED}"),))
+                self.session.record([codec_for(self.provider.dialect).write(words)])
+            raise
+        finally:
+            if (close := getattr(stream, "aclose", None)) is not None:
+                await close()
+        raise AssertionError("a stream ends with its reply, or raises")
+
+    def _take(self, request: Request, reply: Reply) -> None:
+        self.session.record(reply.messages)
+        if reply.usage is not None:
+            usage = self.session.observe(reply.usage)
+        else:
+            written = sum(ESTIMATE.text(str(call.arguments)) for call in reply.calls) + ESTIMATE.text(reply.text)
+            counted = Usage(input_tokens=request.tokens, output_tokens=max(1, written), reported=False)
+            usage = self.session.observe(counted)
+        self._recorded(request, reply, usage, None)
+        self.tell(
+            ReplyFinished(
+                text=reply.text,
+                calls=len(reply.calls),
+                finish_reason=reply.finish_reason,
+                prompt_tokens=usage.input_tokens,
+                expected_tokens=request.tokens,
+                completion_tokens=usage.output_tokens,
+                cached_tokens=usage.cached_tokens,
+                estimated=not usage.reported,
+                seconds=reply.seconds,
+                figures=self.session.figures,
+            )
+        )
+
+    def _recorded(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
+        if self.record is not None:
+            self.record(request, reply, usage, error)
+
+    async def _compact_if_asked(self, outcomes: Sequence[Outcome]) -> None:
+        """Compact once the results are recorded, where a tool's typed outcome wishes it (S4.10); text cannot."""
+        wish = next((outcome.compact for outcome in outcomes if outcome.compact is not None), None)
+        if wish is None:
+            return
+        try:
+            await self.session.compact(wish.instructions, self.summarize)
+        except SummaryError as error:
+            self.session.note(f"[The conversation could not be compacted: {error.reason}]")

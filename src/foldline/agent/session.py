@@ -1,0 +1,279 @@
+"""The session of an agent: a context that is written down before anybody acts upon it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from foldline.agent.events import Listener
+from foldline.codecs import codec as codec_for
+from foldline.context import AsyncSummarize, Context, Request
+from foldline.errors import InvalidInput
+from foldline.events import ContextEvent
+from foldline.failures import Failure
+from foldline.figures import Figures
+from foldline.messages import Message, Text, ToolCall, Wire
+from foldline.policy import Policy
+from foldline.recovery import Recovery
+from foldline.store.session import StoredSession
+from foldline.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
+
+__all__ = ["INTERRUPTED", "AgentSession", "Under"]
+
+INTERRUPTED = "[stopped before it was finished]"
+"""The result of a call that was cut off, by the user or by a crash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Under:
+    """What a context runs under: everything but its history."""
+
+    dialect: str
+    model: str
+    policy: Policy
+    window: int | None
+    max_output_tokens: int | None
+    system: str | None
+    tools: Sequence[Mapping[str, Any]] | None
+    endpoint: str = ""
+
+    def context(self, events: Sequence[Event], **more: Any) -> Context:
+        """The context that these events lead to. O(log)."""
+        settings = {name: getattr(self, name) for name in self.__slots__}
+        return Context.replay(events, **settings, **more)
+
+
+class AgentSession:
+    """Everything that happened in a session, and what the model is sent of it.
+
+    With `stored` each method has its events on the disk before it returns, and what folds stand for leaves memory:
+    it is read from there when it is looked at. Without it the session lives as long as the process. Methods that write
+    raise OSError (a full disk): what was not written is written with the next event.
+    """
+
+    def __init__(self, under: Under, *, stored: StoredSession | None = None, listen: Listener | None = None) -> None:
+        self.under = under
+        self.stored = stored
+        self.learned: dict[tuple[str, str], int] = {}
+        self._listen = listen
+        self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
+        self._written = self._context.event_count
+        self._close_calls()
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def context(self) -> Context:
+        """The context as it stands; another object after `switch` and after some `undo`."""
+        return self._context
+
+    @property
+    def figures(self) -> Figures:
+        """How full the window is."""
+        return self._context.figures
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been said yet."""
+        return self._context.event_count == 0
+
+    def listen(self, listener: Listener | None) -> None:
+        """Tell another listener from here on."""
+        self._listen = listener
+
+    # --- recording ---------------------------------------------------------------------------------------------------
+
+    def say(self, text: str) -> Entry:
+        """Record what the user says. Raises InvalidInput when it is empty."""
+        if not text.strip():
+            raise InvalidInput("there is nothing in it", place="message")
+        return self.record([codec_for(self.under.dialect).write(Message("user", (Text(text),)))])[0]
+
+    def note(self, text: str) -> Entry:
+        """Record a notice of ours for the model: a user message that is nobody's words."""
+        note = codec_for(self.under.dialect).note(text)
+        return self.record([codec_for(self.under.dialect).write(note)], kind="notice")[0]
+
+    def record(self, wires: Sequence[Wire], *, kind: str = "") -> list[Entry]:
+        """Record messages in their own JSON, all of them in one write."""
+        entries = [self._context.append(wire, kind=kind) for wire in wires]
+        self._write()
+        return entries
+
+    def record_results(self, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Entry]:
+        """Record what calls brought: (call, text, whether it is an error), as the dialect has it."""
+        return self.record(result_wires(self.under.dialect, results))
+
+    def observe(self, usage: object) -> Usage:
+        """Record the usage that was reported for the last request."""
+        found = self._context.observe(usage)
+        self._write()
+        return found
+
+    # --- sending and folding -----------------------------------------------------------------------------------------
+
+    async def prepare(self, summarize: AsyncSummarize | None = None) -> Request:
+        """The next request, with its folds written down. Raises DoesNotFit."""
+        try:
+            return await self._context.prepare_async(summarize)
+        finally:
+            self._settle()
+
+    async def recover(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:
+        """Do what a refusal asks for. Raises DoesNotFit at the end of the ladder."""
+        try:
+            return await self._context.recover_async(failure, summarize)
+        finally:
+            self._settle()
+
+    async def compact(self, instructions: str | None, summarize: AsyncSummarize | None) -> tuple[Fold, ...]:
+        """Fold everything that may be folded; without a model a digest stands for it. Raises SummaryError."""
+        try:
+            return await self._context.compact_async(instructions, summarize=summarize)
+        finally:
+            self._settle()
+
+    def undo(self) -> tuple[Unfold, ...]:
+        """Take back the last batch of folds. O(log) when what they cover has left memory."""
+        self._whole()
+        taken = self._context.undo()
+        self._write()
+        return taken
+
+    def pin(self, seq: Seq, *, pinned: bool = True) -> None:
+        """Keep the group of an entry whole from here on. Raises InvalidInput, and FoldRefused when it is folded."""
+        if seq not in self._context.view.entries:
+            self._whole()
+        self._context.pin(seq, pinned=pinned)
+        self._write()
+
+    def switch(self, under: Under) -> None:
+        """Go on under other settings of the same dialect: model, policy, window, tools. O(log).
+
+        Folds that were made stay. Limits that were learned stay with their server and model. Raises InvalidInput for
+        another dialect.
+        """
+        if under.dialect != self.under.dialect:
+            raise InvalidInput(
+                f"this session speaks {self.under.dialect}, that model {under.dialect}; begin a new session for it",
+                place="model",
+            )
+        same = (under.endpoint, under.model) == (self.under.endpoint, self.under.model)
+        events = [event for event in self._all_events() if same or not isinstance(event, Limited)]
+        context = self._made(events, under)
+        if self.stored is not None:
+            self.stored.change(model=under.model, policy=under.policy.name)
+        self.under, self._context = under, context
+        self._written = context.event_count
+
+    # --- looking back ------------------------------------------------------------------------------------------------
+
+    def peek(self, seq: Seq, *, start_line: int = 1, lines: int = 50, call_id: str | None = None) -> str:
+        """Lines of an entry as it came in, in memory or on the disk. Raises InvalidInput."""
+        context = self._context if seq in self._context.view.entries else self.whole()
+        return context.peek(seq, start_line=start_line, lines=lines, call_id=call_id)
+
+    def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
+        """(seq, line number, line) of the lines that match, over all entries. O(log). Raises InvalidInput."""
+        return self.whole().grep(pattern, seq=seq)
+
+    def explain(self, seq: Seq) -> tuple[Fold, ...]:
+        """Every fold in effect that covers an entry. O(log). Raises InvalidInput."""
+        return self.whole().explain(seq)
+
+    def whole(self) -> Context:
+        """A context with everything in memory: this one, or where something has left it, one made anew. O(log).
+
+        To be read only: what is done to it is not written down.
+        """
+        return self._context if not self._context.released else self._made(self._all_events(), self.under, quiet=True)
+
+    def save(self) -> None:
+        """Put the snapshot of the session in place. Raises OSError; nothing depends on it."""
+        if self.stored is not None:
+            self.stored.save(self._context)
+
+    def close(self) -> None:
+        """Let go of the files. Closing again does nothing."""
+        if self.stored is not None:
+            self.stored.close()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _made(self, events: Sequence[Event], under: Under, *, quiet: bool = False) -> Context:
+        heard = _Gate(self._heard)
+        archive = self.stored.archive if self.stored is not None else None
+        context = under.context(events, learned=self.learned, archive=archive, on_event=heard)
+        heard.open = not quiet  # what is replayed was told when it happened
+        return context
+
+    def _heard(self, event: ContextEvent) -> None:
+        if self._listen is not None:
+            self._listen(event)
+
+    def _write(self) -> None:
+        if self.stored is not None:
+            self.stored.append(self._context.events_after(self._written))
+        self._written = self._context.event_count
+
+    def _settle(self) -> None:
+        """Write down what folding brought, then let go of what it covers."""
+        new = self._context.event_count - self._written
+        self._write()
+        if self.stored is not None and new:
+            self._context.release()
+
+    def _all_events(self) -> list[Event]:
+        return list(self._context.events if self.stored is None else self.stored.events())
+
+    def _whole(self) -> None:
+        if self._context.released:
+            self._context = self._made(self._all_events(), self.under)
+            self._written = self._context.event_count
+
+    def _close_calls(self) -> None:
+        """Give calls that a crash has left open a result that says so; what they began may have been done."""
+        if waiting := open_calls(self._context):
+            self.record_results([(call, INTERRUPTED, True) for call in waiting])
+
+
+class _Gate:
+    """A listener that hears nothing until it is open."""
+
+    def __init__(self, tell: Callable[[ContextEvent], None]) -> None:
+        self._tell = tell
+        self.open = False
+
+    def __call__(self, event: ContextEvent) -> None:
+        if self.open:
+            self._tell(event)
+
+
+def open_calls(context: Context) -> tuple[ToolCall, ...]:
+    """The calls of the newest turn that have no result. O(newest block)."""
+    unit = next((unit for unit in reversed(context.view.units) if unit.entries or unit.fold is not None), None)
+    if unit is None or unit.fold is not None:
+        return ()
+    answered = {result.call_id for entry in unit.entries for result in entry.message.results}
+    calls = (call for entry in unit.entries for call in entry.message.calls)
+    return tuple(call for call in calls if call.id not in answered)
+
+
+def result_wires(dialect: str, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Wire]:
+    """The messages that carry results, as the dialect has them: one for each, or one for all (Anthropic)."""
+    codec = codec_for(dialect)
+    messages = [_marked(codec.answer(call, text), is_error) for call, text, is_error in results]
+    merged = codec.merge(messages) if len(messages) > 1 else None
+    return [codec.write(merged)] if merged is not None else [codec.write(message) for message in messages]
+
+
+def _marked(message: Message, is_error: bool) -> Message:
+    """The message as it is, or with `is_error` on its result where the dialect has such a field (Anthropic)."""
+    if not is_error or message.wire is None or message.wire.get("role") != "user":
+        return message
+    blocks = [
+        {**block, "is_error": True} if block.get("type") == "tool_result" else block
+        for block in message.wire["content"]
+    ]
+    return replace(codec_for("anthropic").read({**message.wire, "content": blocks}))
