@@ -1,8 +1,23 @@
-"""What outlives the process: originals by their hash, and the log of events of a session."""
+"""What outlives the process: sessions, the log of each, and the originals of what was folded."""
 
 from __future__ import annotations
 
 from foldline.store.events import EventLog, Torn, read_events
 from foldline.store.files import FileArchive
+from foldline.store.folders import LATEST, Listed, SessionStore
+from foldline.store.session import Header, Recording, StoredSession
+from foldline.store.snapshot import Snapshot
 
-__all__ = ["EventLog", "FileArchive", "Torn", "read_events"]
+__all__ = [
+    "LATEST",
+    "EventLog",
+    "FileArchive",
+    "Header",
+    "Listed",
+    "Recording",
+    "SessionStore",
+    "Snapshot",
+    "StoredSession",
+    "Torn",
+    "read_events",
+]

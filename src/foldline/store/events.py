@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,10 @@ from foldline.store.files import make_private_folder
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["EventLog", "Torn", "read_events"]
+__all__ = ["ANOTHER_WRITER", "EventLog", "Torn", "read_events"]
+
+ANOTHER_WRITER = "the log has another writer"
+"""The reason that is given to whoever comes second."""
 
 _BLOCK_BYTES = 65_536
 
@@ -49,7 +52,7 @@ class EventLog:
 
     Opening makes the file (0600) and its folder (0700) if need be. A crash may have left a torn last line: it is cut
     off, and `torn` is what it was, None otherwise. A last line that lacks only its line break is whole and is kept.
-    Each event is one write, not buffered; with `fsync` it is on the disk before `append` returns. Where the system
+    Each call is one write, not buffered; with `fsync` it is on the disk before the call returns. Where the system
     knows locks, a second writer is refused with InvalidInput. Close it, or use it as a context manager.
     """
 
@@ -79,18 +82,29 @@ class EventLog:
         """The half event that was cut off when the log was opened."""
         return self._torn
 
-    def append(self, event: Mapping[str, Json]) -> None:
-        """Appends one event; it is in the file whole, or not at all. O(size of the event).
+    @property
+    def size_bytes(self) -> int:
+        """The size of the file. O(1)."""
+        return os.fstat(self._file.fileno()).st_size
 
-        Raises InvalidInput when it is no JSON object, ValueError when the log is closed, and OSError (a full disk)
-        after taking back what was written of it.
+    def append(self, event: Mapping[str, Json]) -> None:
+        """Appends one event; it is in the file whole, or not at all. O(size of the event). Raises as `extend` does."""
+        self.extend((event,))
+
+    def extend(self, events: Iterable[Mapping[str, Json]]) -> None:
+        """Appends several events as one write, and one fsync where that is wanted: all of them or none. O(their size).
+
+        A crash in between may leave the first of them. Raises InvalidInput when one is no JSON object, ValueError when
+        the log is closed, and OSError (a full disk) after taking back what was written.
         """
-        line = _line(event)
+        data = b"".join([_line(event) for event in events])
+        if not data and not self._file.closed:
+            return
         end = self._file.seek(0, os.SEEK_END)
         try:
             written = 0
-            while written < len(line):
-                written += self._file.write(line[written:]) or 0
+            while written < len(data):
+                written += self._file.write(data[written:]) or 0
             if self._fsync:
                 os.fsync(self._file.fileno())
         except BaseException:
@@ -118,7 +132,7 @@ class EventLog:
             try:
                 fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise InvalidInput("the log has another writer", place=str(self._path)) from None
+                raise InvalidInput(ANOTHER_WRITER, place=str(self._path)) from None
 
     def _mend(self) -> None:
         """Cuts off what a crash left behind the last line break."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from foldline.archive import key_of
 from foldline.errors import InvalidInput
 
-__all__ = ["FileArchive", "make_private_folder"]
+__all__ = ["FileArchive", "make_private_folder", "sync_folder"]
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on Windows, where the check before opening must do
@@ -65,7 +65,7 @@ class FileArchive:
                 draft.unlink()
             raise
         if self._fsync:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         return key
 
     def get(self, key: str, /) -> bytes:
@@ -144,7 +144,7 @@ def _is_kind(path: Path, kind: int) -> bool:
         return False
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Makes the rename itself last; there is no such thing on Windows."""
     if os.name == "nt":
         return

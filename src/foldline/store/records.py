@@ -1,0 +1,247 @@
+"""Events as JSON objects: one record per event, and back.
+
+A record holds what `Context.replay` needs and what a person wants to read: the message as it came in, the decision as
+it was made. What follows from these (the repaired form of a message) is computed again. A field that has its ordinary
+value is left out; fields that this version does not know are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar
+
+from foldline.codecs.base import Codec
+from foldline.errors import InvalidInput
+from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from foldline.reducers.digest import Told
+from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage
+
+__all__ = ["EVENT_TYPES", "VERSION", "Record", "event_of", "record_of"]
+
+Record: TypeAlias = dict[str, Json]
+
+VERSION: Final = 1
+"""The version of the log's form. It rises only when an older reader would misread a newer log."""
+
+_FLAGS: Final = MappingProxyType({"agent_visible": True, "user_visible": True, "pinned": False, "kind": ""})
+"""What is said about a message beside its JSON, and the ordinary value."""
+
+
+def record_of(event: Event, codec: Codec) -> Record:
+    """The record of an event. O(size of the messages in it)."""
+    if isinstance(event, Entry):
+        return _record_of_entry(event)
+    if isinstance(event, Fold):
+        return _record_of_fold(event, codec)
+    name = next(name for name, kind in _PLAIN.items() if isinstance(event, kind))
+    values = ((field.name, getattr(event, field.name), field.default) for field in fields(event))
+    return {"type": name, **{key: value for key, value, default in values if value != default}}
+
+
+def event_of(record: Mapping[str, Json], codec: Codec, *, version: int = VERSION) -> Event:
+    """The event of a record. Raises InvalidInput that names the field, or a type that this version does not know."""
+    name = record.get("type")
+    make = _MAKERS.get(name) if isinstance(name, str) else None
+    if make is not None:
+        return make(record, codec)
+    newer = f"; it was written by a newer version (form {version}, this one reads {VERSION})"
+    raise InvalidInput(f"a record of the unknown type {name!r}{newer if version > VERSION else ''}", place="type")
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _record_of_entry(entry: Entry) -> Record:
+    message = entry.message
+    out: Record = {"type": "message", "seq": entry.seq, "group": entry.group, "tokens": entry.tokens}
+    if entry.hidden:
+        out["hidden"] = True
+    if not message.user_visible:
+        out["user_visible"] = False
+    if message.kind:
+        out["kind"] = message.kind
+    if entry.faults:
+        out["faults"] = list(entry.faults)
+    return {**out, "message": entry.recorded}
+
+
+def _entry_of(record: Mapping[str, Json], codec: Codec) -> Entry:
+    recorded = _get(record, "message", dict)
+    hidden = _get(record, "hidden", bool, False)
+    message = replace(
+        codec.read(recorded),
+        agent_visible=not hidden,
+        user_visible=_get(record, "user_visible", bool, True),
+        kind=_get(record, "kind", str, ""),
+    )
+    faults = tuple(map(str, _get(record, "faults", list, [])))
+    seq = _get(record, "seq", int)
+    return Entry(
+        seq, _get(record, "group", int, seq), message, _get(record, "tokens", int, 0), recorded, faults, hidden
+    )
+
+
+def _record_of_fold(fold: Fold, codec: Codec) -> Record:
+    out: Record = {"type": "fold", "id": fold.id, "batch": fold.batch, "start": fold.start, "stop": fold.stop}
+    if fold.form:
+        out["form"] = True
+    out |= {"reducer": fold.reducer, "reason": fold.reason, "before_tokens": fold.before_tokens, "tokens": fold.tokens}
+    if fold.archive is not None:
+        out["archive"] = fold.archive
+    return {**out, "shown": [_record_of_message(message, codec) for message in fold.shown]}
+
+
+def _fold_of(record: Mapping[str, Json], codec: Codec) -> Fold:
+    return Fold(
+        start=_get(record, "start", int),
+        stop=_get(record, "stop", int),
+        shown=tuple(_message_of(shown, codec) for shown in _get(record, "shown", list)),
+        tokens=_get(record, "tokens", int),
+        reducer=_get(record, "reducer", str),
+        reason=_get(record, "reason", str),
+        before_tokens=_get(record, "before_tokens", int, 0),
+        archive=_get(record, "archive", str, None),
+        id=_get(record, "id", int),
+        form=_get(record, "form", bool, False),
+        batch=_get(record, "batch", int, -1),
+    )
+
+
+def _record_of_message(message: Message, codec: Codec) -> Record:
+    """A shown message: its JSON, and its parts only where they are not what that JSON reads as."""
+    out: Record = {key: getattr(message, key) for key, plain in _FLAGS.items() if getattr(message, key) != plain}
+    if message.wire is None:
+        return {"role": message.role, **out, "parts": [_record_of_part(part) for part in message.parts]}
+    read = codec.read(message.wire)
+    if read.role != message.role:
+        out["role"] = message.role
+    if read.parts != message.parts:
+        told = _told_of(message.parts, read.parts)
+        if told is not None:
+            out["told"] = told
+        else:
+            out["parts"] = [_record_of_part(part) for part in message.parts]
+    return {**out, "message": message.wire}
+
+
+def _message_of(record: Json, codec: Codec) -> Message:
+    if not isinstance(record, Mapping):
+        raise InvalidInput(f"must be an object, not {type(record).__name__}", place="shown")
+    wire = _get(record, "message", dict, None)
+    flags: dict[str, Any] = {key: _get(record, key, type(plain), plain) for key, plain in _FLAGS.items()}
+    parts = tuple(_part_of(part) for part in _get(record, "parts", list, []))
+    if wire is None:
+        return Message(_get(record, "role", str), parts, **flags)
+    message = replace(codec.read(wire), **flags)
+    if "role" in record:
+        message = replace(message, role=_get(record, "role", str))
+    if "told" in record:
+        return replace(message, parts=(Text(message.text, raw=_told(_get(record, "told", list))),))
+    return replace(message, parts=parts) if "parts" in record else message
+
+
+def _told_of(parts: tuple[Part, ...], read: tuple[Part, ...]) -> Json:
+    """The items of a digest whose text is what its JSON reads as; None for anything else."""
+    match parts, read:
+        case ((Text(text, Told(items)),), (Text(same, _),)) if text == same and text:
+            return [list(item) for item in items]
+    return None
+
+
+def _told(items: Json) -> Told:
+    try:
+        return Told(tuple((str(text), bool(user)) for text, user in items))
+    except (TypeError, ValueError):
+        raise InvalidInput("must be a list of [text, whether the user said it]", place="told") from None
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+_PARTS: Final[Mapping[str, type[Any]]] = MappingProxyType(
+    {
+        "text": Text,
+        "image": Image,
+        "document": Document,
+        "reasoning": Reasoning,
+        "call": ToolCall,
+        "result": ToolResult,
+        "opaque": Opaque,
+    }
+)
+
+
+def _record_of_part(part: Part) -> Record:
+    out: Record = {"part": next(name for name, kind in _PARTS.items() if isinstance(part, kind))}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if value == field.default:
+            continue
+        if isinstance(value, Told):
+            out["told"] = [list(item) for item in value.items]
+        elif field.name == "parts":
+            out["parts"] = [_record_of_part(inner) for inner in value]
+        else:
+            out[field.name] = value
+    return out
+
+
+def _part_of(record: Json) -> Part:
+    kind = _PARTS.get(record.get("part", "")) if isinstance(record, Mapping) else None
+    if kind is None:
+        raise InvalidInput("holds something that is no part of a message", place="parts")
+    given: dict[str, Any] = {field.name: record[field.name] for field in fields(kind) if field.name in record}
+    if "parts" in given:
+        given["parts"] = tuple(_part_of(inner) for inner in _get(record, "parts", list))
+    if "told" in record:
+        given["raw"] = _told(_get(record, "told", list))
+    try:
+        part: Part = kind(**given)
+    except TypeError as error:
+        raise InvalidInput(f"holds an incomplete {record['part']}: {error}", place="parts") from None
+    return part
+
+
+# --- events that are figures ------------------------------------------------------------------------------------------
+
+_PLAIN: Final[Mapping[str, type[Any]]] = MappingProxyType(
+    {"unfold": Unfold, "usage": Usage, "limits": Limited, "pin": Pin, "branch": Branch}
+)
+
+
+def _plain(kind: type[Any]) -> Callable[[Mapping[str, Json], Codec], Event]:
+    whole = {field.name: bool if "bool" in str(field.type) else int for field in fields(kind)}
+
+    def make(record: Mapping[str, Json], codec: Codec) -> Event:
+        del codec
+        given = {name: _get(record, name, of) for name, of in whole.items() if record.get(name) is not None}
+        try:
+            event: Event = kind(**given)
+        except TypeError:
+            missing = ", ".join(name for name in whole if name not in given)
+            raise InvalidInput(f"is incomplete: one of {missing} is missing", place=str(record["type"])) from None
+        return event
+
+    return make
+
+
+_MAKERS: Final[Mapping[str, Callable[[Mapping[str, Json], Codec], Event]]] = MappingProxyType(
+    {"message": _entry_of, "fold": _fold_of, **{name: _plain(kind) for name, kind in _PLAIN.items()}}
+)
+
+EVENT_TYPES: Final = frozenset(_MAKERS)
+"""The record types that stand for events of the core."""
+
+
+T = TypeVar("T")
+_MUST: Final[Any] = object()
+
+
+def _get(record: Mapping[str, Json], name: str, kind: type[T], default: Any = _MUST) -> Any:
+    value = record.get(name)
+    if value is None and default is not _MUST:
+        return default
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InvalidInput(f"must be of type {kind.__name__}, not {type(value).__name__}", place=name)
+    return value

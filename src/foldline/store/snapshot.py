@@ -1,0 +1,174 @@
+"""`state.yaml`: how a session stands, for lists and for people. Made from the log, bounded, never needed.
+
+YAML 1.2 holds JSON whole, so the file is written without a YAML library: one field per line, its value as JSON, and one
+JSON object for each message that the model is shown. Only what this module writes is read back; anything else counts as
+lost, and is made again from the log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Final
+
+from foldline.messages import Json, Message
+from foldline.settings import memory_limit
+from foldline.view import View
+
+__all__ = ["MESSAGE_CHARS", "TITLE_CHARS", "Snapshot", "read_snapshot", "shown_messages", "title_of", "write_snapshot"]
+
+TITLE_CHARS: Final = 80
+MESSAGE_CHARS: Final = 2_000
+"""What one message may take of the snapshot; the whole of it is in the log."""
+
+_NAME_CHARS: Final = 200
+_HEAD_BYTES: Final = 65_536  # all fields before the messages; a file that needs more was not written here
+_VERSION: Final = 1
+_HEADING: Final = "# How this session stands, made from events.jsonl. It may be deleted: it is made again.\n"
+_FIELD = re.compile(r"([a-z_]+): (.*)\n")
+
+# YAML calls these unprintable, or takes them for line breaks. Lone surrogates cannot be written at all.
+_UNFIT = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """How a session stood when its log was `log_bytes` long: another length means that this is stale.
+
+    `messages`, `turns` and `folds` (in effect) are counts; `tokens` is what is used of `window_tokens`. Times are ISO
+    8601 in UTC.
+    """
+
+    id: str
+    created: str
+    updated: str
+    dialect: str
+    model: str | None
+    policy: str
+    title: str
+    parent: str | None
+    turns: int
+    messages: int
+    folds: int
+    tokens: int
+    window_tokens: int
+    log_bytes: int
+
+
+def title_of(text: str) -> str:
+    """The first words of a text on one line, as the title of a session."""
+    line = " ".join(text[: 20 * TITLE_CHARS].split())
+    return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
+
+
+def shown_messages(view: View, max_input_tokens: int | None) -> Iterator[dict[str, Json]]:
+    """The newest messages that the model is shown, oldest first: as many as the memory limit says. O(those).
+
+    Each is cut to MESSAGE_CHARS; `cut_chars` says how much is missing.
+    """
+    newest = (message for unit in reversed(view.units) for message in reversed(unit.messages))
+    for message in reversed(list(islice(newest, memory_limit(max_input_tokens)))):
+        yield _shown(message)
+
+
+def _shown(message: Message) -> dict[str, Json]:
+    left, cut = MESSAGE_CHARS, 0
+
+    def fit(text: str) -> str:
+        nonlocal left, cut
+        taken = text[:left]
+        left -= len(taken)
+        cut += len(text) - len(taken)
+        return taken
+
+    out: dict[str, Json] = {"role": message.role}
+    if message.kind:
+        out["kind"] = message.kind
+    if message.text:
+        out["text"] = fit(message.text)
+    # A message may hold any number of calls: those for which there is no room are told by `cut_chars` alone.
+    calls = [(call.name[:_NAME_CHARS], fit(call.arguments), left) for call in message.calls]
+    if calls:
+        out["calls"] = [{"name": name, "arguments": text} for name, text, room in calls if text or room]
+    results = [(result.call_id[:_NAME_CHARS], fit(result.text), left) for result in message.results]
+    if results:
+        out["results"] = [{"call": name, "text": text} for name, text, room in results if text or room]
+    if cut:
+        out["cut_chars"] = cut
+    return out
+
+
+def write_snapshot(path: Path, snapshot: Snapshot, shown: Iterable[Json]) -> None:
+    """Puts a snapshot in place, whole or not at all, readable by its owner only. Raises OSError (a full disk)."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(_lines(snapshot, shown))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):  # the reason why it could not be written matters more
+            draft.unlink()
+        raise
+
+
+def read_snapshot(path: Path) -> Snapshot | None:
+    """The fields of a snapshot; None when it is not there, or is not what `write_snapshot` writes. O(fields)."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            given = _fields(file)
+    except (OSError, ValueError, RecursionError):  # unreadable, no UTF-8, no JSON
+        return None
+    if given is None or given.pop("v", None) != _VERSION or given.keys() != {field.name for field in fields(Snapshot)}:
+        return None
+    if any(not _fits(given[field.name], str(field.type)) for field in fields(Snapshot)):
+        return None
+    return Snapshot(**given)
+
+
+def _lines(snapshot: Snapshot, shown: Iterable[Json]) -> Iterator[str]:
+    yield _HEADING
+    yield f"v: {_VERSION}\n"
+    for field in fields(snapshot):
+        yield f"{field.name}: {_json(getattr(snapshot, field.name))}\n"
+    count = 0
+    for count, message in enumerate(shown, 1):
+        yield f"{'shown:' + chr(10) if count == 1 else ''}- {_json(message)}\n"
+    if not count:
+        yield "shown: []\n"
+
+
+def _json(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _UNFIT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _fields(file: IO[bytes]) -> dict[str, Any] | None:
+    """The fields before the messages; None when they do not end where they should."""
+    out: dict[str, Any] = {}
+    for line in file.read(_HEAD_BYTES).decode("utf-8", "replace").splitlines(keepends=True):
+        if line.startswith("shown:"):
+            return out
+        if line == _HEADING:
+            continue
+        found = _FIELD.fullmatch(line)
+        if found is None:
+            return None
+        out[found[1]] = json.loads(found[2])
+    return None
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, str) or (value is None and "None" in kind)
