@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foldline.display.files import Room, file_refusal, file_view
+from foldline.display.files import Room, file_part, file_refusal, file_view, line_bounds, size_text
 from foldline.display.window import (
     RunNotice,
     colour,
@@ -23,9 +23,12 @@ __all__ = [
     "colour",
     "compact_question",
     "compacted",
+    "file_part",
     "file_refusal",
     "file_view",
+    "line_bounds",
     "preview",
+    "size_text",
     "summary_of",
     "telegram_compacted",
     "telegram_footer",

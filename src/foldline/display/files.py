@@ -11,7 +11,7 @@ from foldline.errors import InvalidInput
 from foldline.reducers.turn_share import share_tokens
 from foldline.tokens import ESTIMATE, Counter
 
-__all__ = ["Room", "file_refusal", "file_view"]
+__all__ = ["Room", "file_part", "file_refusal", "file_view", "line_bounds", "size_text"]
 
 PREVIEW_LINES = 50
 PREVIEW_TOKENS = 2_000
@@ -63,11 +63,15 @@ def file_view(
             room=room,
             counter=counter,
         )
-    start, stop = _bounds(start_line, end_line, len(lines))
-    return _part(lines[start - 1 : stop], start, room.budget_tokens, counter)
+    start, stop = line_bounds(start_line, end_line, len(lines))
+    return file_part(lines[start - 1 : stop], start, room, counter=counter)
 
 
-def _bounds(start_line: object, end_line: object, total: int) -> tuple[int, int]:
+def line_bounds(start_line: object, end_line: object, total: int) -> tuple[int, int]:
+    """The first and the last line of a part, out of what a model gave and the lines that there are.
+
+    Raises InvalidInput for what is no integer, starts outside of the file, or ends before it starts.
+    """
     for place, value in (("start_line", start_line), ("end_line", end_line)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise InvalidInput(f"must be an integer, not {value!r}", place=place)
@@ -80,14 +84,20 @@ def _bounds(start_line: object, end_line: object, total: int) -> tuple[int, int]
     return start, min(stop, total)
 
 
-def _part(lines: Sequence[str], start: int, budget_tokens: int, counter: Counter) -> str:
-    """Lines from number `start` on; what goes over the budget is cut off, and said so."""
+def file_part(
+    lines: Sequence[str], start: int, room: Room, *, stop: int | None = None, counter: Counter = ESTIMATE
+) -> str:
+    """Lines from number `start` on; what goes over the budget is cut off, and said so.
+
+    `stop` is the last line asked for, when `lines` are only the first of them.
+    """
+    budget_tokens = room.budget_tokens
     text = "\n".join(lines)
     if counter.text(text) <= budget_tokens:
         return text
     kept = clip_tokens(text, budget_tokens, counter)[0]
     whole = kept.count("\n")
-    stop = start + len(lines) - 1
+    stop = stop or start + len(lines) - 1
     if whole:
         kept = kept[: kept.rindex("\n")]
         return (
@@ -131,7 +141,7 @@ def file_refusal(
             "⚠ FILE TOO LARGE FOR FULL READ",
             "",
             f"File: {path}",
-            f"Size: {_size(size_bytes)} (~{tokens:,} tokens)",
+            f"Size: {size_text(size_bytes)} (~{tokens:,} tokens)",
             f"Total lines: {total_lines:,}",
             f"Would occupy: {room.share(tokens):.1%} of context window",
             f"Current context usage: {room.share(room.used_tokens):.1%}",
@@ -162,7 +172,8 @@ def _preview(lines: Sequence[str], most_tokens: int, counter: Counter) -> list[s
     return out
 
 
-def _size(size_bytes: int) -> str:
+def size_text(size_bytes: int) -> str:
+    """A size for people: "812 bytes", "3.4 KB", "1.2 MB"."""
     for unit, bytes_each in (("MB", 1024 * 1024), ("KB", 1024)):
         if size_bytes >= bytes_each:
             return f"{size_bytes / bytes_each:.1f} {unit}"

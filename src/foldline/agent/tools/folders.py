@@ -1,0 +1,140 @@
+"""One open folder: what is done in it is done relative to it, whatever happens to its path meanwhile."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from foldline.errors import InvalidInput
+
+__all__ = ["BY_DESCRIPTOR", "Folder"]
+
+BY_DESCRIPTOR: Final = (
+    {os.open, os.stat, os.readlink, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
+    and os.listdir in os.supports_fd
+    and hasattr(os, "O_NOFOLLOW")
+)
+"""Whether this platform can open a file relative to an open folder."""
+
+_NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
+_READ: Final = (
+    os.O_RDONLY
+    | _NO_FOLLOW
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # a pipe that was swapped in does not block
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_FOLDER: Final = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)
+_DRAFT: Final = (
+    os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder under a root: its real path, its names below the root, and its descriptor where the platform has them.
+
+    No method follows a link in the last name. All raise OSError.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    descriptor: int | None
+
+    @classmethod
+    @contextmanager
+    def top(cls, path: str, *, by_descriptor: bool) -> Iterator[Folder]:
+        """The root itself; closed at the end."""
+        descriptor = os.open(path, _FOLDER) if by_descriptor else None
+        try:
+            yield cls(path, (), descriptor)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    @contextmanager
+    def enter(self, name: str) -> Iterator[Folder]:
+        """A folder in this one; closed at the end."""
+        path, names = os.path.join(self.path, name), (*self.names, name)
+        if self.descriptor is None:
+            if os.path.realpath(path) != path:  # a junction, which is no link to Windows
+                raise InvalidInput("leads through a folder that is elsewhere", place="/".join(names))
+            yield Folder(path, names, None)
+            return
+        descriptor = os.open(name, _FOLDER, dir_fd=self.descriptor)
+        try:
+            yield Folder(path, names, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _at(self, name: str) -> str:
+        """What the operating system is given for a name, together with `descriptor`."""
+        return os.path.join(self.path, name) if self.descriptor is None else name
+
+    def status(self, name: str) -> os.stat_result | None:
+        """What is there under a name; None for nothing."""
+        try:
+            return os.stat(self._at(name), dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def target(self, name: str) -> str:
+        """Where a link points; "" when it is gone, or no link any more."""
+        try:
+            return os.readlink(self._at(name), dir_fd=self.descriptor)
+        except OSError:
+            return ""
+
+    def list(self) -> list[str]:
+        """All names in it, in no order."""
+        return os.listdir(self.path if self.descriptor is None else self.descriptor)
+
+    def make(self, name: str) -> None:
+        """Makes a folder in it, if it is not there."""
+        with suppress(FileExistsError):
+            os.mkdir(self._at(name), dir_fd=self.descriptor)
+
+    def open_file(self, name: str) -> BinaryIO:
+        """A file to read from."""
+        return os.fdopen(os.open(self._at(name), _READ, dir_fd=self.descriptor), "rb")
+
+    def replace(self, name: str, data: bytes, before: os.stat_result | None) -> None:
+        """Puts a whole file under a name by a rename, on the disk before; `before` gives its mode and owner."""
+        draft = f".{secrets.token_hex(8)}.part"
+        descriptor = os.open(self._at(draft), _DRAFT, 0o666, dir_fd=self.descriptor)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                if before is not None:
+                    _as_before(file.fileno(), self._at(draft), before)
+                os.fsync(file.fileno())
+            self._rename(draft, name)
+        except BaseException:
+            with suppress(OSError):  # the reason why it could not be written matters more
+                os.unlink(self._at(draft), dir_fd=self.descriptor)
+            raise
+
+    def _rename(self, draft: str, name: str) -> None:
+        if self.descriptor is None:
+            os.replace(self._at(draft), self._at(name))
+        else:
+            os.rename(draft, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+
+def _as_before(descriptor: int, path: str, before: os.stat_result) -> None:
+    mode = stat.S_IMODE(before.st_mode) & 0o777  # never set-user-ID: what runs is new content
+    if not hasattr(os, "fchown"):
+        os.chmod(path, mode)
+        return
+    now = os.fstat(descriptor)
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        with suppress(PermissionError):  # only the superuser may give a file away; the content matters more
+            os.fchown(descriptor, before.st_uid, before.st_gid)
+    os.fchmod(descriptor, mode)

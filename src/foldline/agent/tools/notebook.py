@@ -1,0 +1,102 @@
+"""A Jupyter notebook as text: cells with what they put out, pictures as one line each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from foldline.display import size_text
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+
+__all__ = ["notebook_text"]
+
+_TERMINAL: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+"""Colours of a terminal, in tracebacks (ECMA-48, section 5.4)."""
+_READABLE: Final = ("text/plain", "text/markdown", "text/latex", "application/json", "text/html")
+"""What an output is shown as: the first of these that it has."""
+
+
+def notebook_text(text: str) -> str:
+    """The cells of a notebook (nbformat 3 and 4) as text. Raises InvalidInput when it is none."""
+    try:
+        book = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"is not JSON: {error}") from None
+    cells = _cells(book)
+    language = _language(book)
+    out = [f"[a notebook with {len(cells)} cell{'s' * (len(cells) != 1)}, shown as text]"]
+    for number, cell in enumerate(cells, 1):
+        kind = str(cell.get("cell_type") or "unknown")
+        count = cell.get("execution_count", cell.get("prompt_number"))
+        ran = f" [{count}]" if isinstance(count, int) else ""
+        out.append(f"--- Cell {number} ({f'code, {language}' if kind == 'code' else kind}){ran} ---")
+        out.append(_joined(cell.get("source", cell.get("input"))).rstrip("\n"))
+        shown = [line for output in _list(cell.get("outputs")) for line in _output(output)]
+        if shown:
+            out += [f"--- Output of cell {number} ---", *shown]
+    return "\n".join(out) + "\n"
+
+
+def _cells(book: Json) -> list[Mapping[str, Json]]:
+    if isinstance(book, Mapping):
+        if isinstance(book.get("cells"), list):
+            return [cell for cell in book["cells"] if isinstance(cell, Mapping)]
+        sheets = book.get("worksheets")
+        if isinstance(sheets, list):  # nbformat 3
+            return [
+                c for s in sheets if isinstance(s, Mapping) for c in _list(s.get("cells")) if isinstance(c, Mapping)
+            ]
+    raise InvalidInput("has no list of cells")
+
+
+def _language(book: Mapping[str, Json]) -> str:
+    found = book.get("metadata")
+    for key in ("language_info", "kernelspec"):
+        inner = found.get(key) if isinstance(found, Mapping) else None
+        name = inner.get("name" if key == "language_info" else "language") if isinstance(inner, Mapping) else None
+        if isinstance(name, str):
+            return name
+    return "python"
+
+
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _joined(value: Json) -> str:
+    """A text as notebooks hold it: in one string, or in a list of lines with their ends."""
+    return value if isinstance(value, str) else "".join(str(line) for line in _list(value))
+
+
+def _output(output: Json) -> Iterator[str]:
+    if not isinstance(output, Mapping):
+        return
+    kind = output.get("output_type")
+    if kind == "stream":
+        yield _joined(output.get("text")).rstrip("\n")
+    elif kind in {"error", "pyerr"}:
+        lines = [_TERMINAL.sub("", str(line)) for line in _list(output.get("traceback"))]
+        yield "\n".join(lines) or f"{output.get('ename')}: {output.get('evalue')}"
+    elif isinstance(output.get("data"), Mapping):
+        yield from _data(output["data"])
+    else:  # nbformat 3 has what is data beside the type, by short names
+        names = {"png": "image/png", "jpeg": "image/jpeg", "svg": "image/svg+xml", "text": "text/plain"}
+        yield from _data({long: output[short] for short, long in names.items() if short in output})
+
+
+def _data(data: Mapping[str, Json]) -> Iterator[str]:
+    for name, value in data.items():
+        if name.startswith("image/"):
+            content = _joined(value)
+            # Base64 is 4 characters for 3 bytes; SVG is text.
+            yield f"[{name}, {size_text(len(content) if 'svg' in name else len(content) * 3 // 4)}]"
+    name = next((name for name in _READABLE if name in data), "")
+    if name:
+        value = data[name]
+        text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else _joined(value)
+        yield _TERMINAL.sub("", text).rstrip("\n")
+    elif data and not any(name.startswith("image/") for name in data):
+        yield f"[{', '.join(sorted(data))}]"

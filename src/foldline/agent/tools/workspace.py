@@ -1,0 +1,284 @@
+"""The folder that an agent's file tools may see, and nothing outside it.
+
+A path from a model is walked one name at a time, each folder opened relative to the one before it and no link followed
+by the operating system: a link is read here and walked in its turn, so it can lead anywhere inside and nowhere else.
+What was checked is what is then opened, since the folders stay open in between; a link that is swapped in meanwhile is
+refused by the open call itself. Where the platform cannot open relative to a folder (Windows), paths are checked in
+the same way and opened by name: the check holds, but not against something that swaps links at the same moment.
+
+Hard links cannot be told from files; a write replaces the name, so what else shares the content keeps it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import BinaryIO, Final
+
+from foldline.agent.tools.folders import BY_DESCRIPTOR, Folder
+from foldline.errors import InvalidInput
+
+__all__ = ["IGNORED_FOLDERS", "Item", "Place", "Workspace", "kind_of"]
+
+IGNORED_FOLDERS: Final = frozenset(
+    ".git .hg .svn .venv venv node_modules __pycache__ .mypy_cache .pytest_cache .ruff_cache .tox .nox .hypothesis "
+    ".idea .cache .eggs .gradle .next".split()
+)
+"""Folders of things that are made or fetched: left out of listings and searches unless they are asked for."""
+
+MOST_LINKS: Final = 40  # as Linux has it (path_resolution(7))
+MOST_DEPTH: Final = 100
+"""Folders in a path: each one is an open file while it is walked."""
+
+_KERNEL: Final = ("/proc", "/sys", "/dev")
+"""Files that are none: reading them may block, and writing them changes the machine."""
+
+_KINDS: Final = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "folder",
+    stat.S_IFLNK: "link",
+    stat.S_IFIFO: "pipe",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+
+
+def kind_of(status: os.stat_result) -> str:
+    """What a status is of: "file", "folder", "link", "pipe", "socket", "device" or "unknown"."""
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a path leads: a name without links, relative to the root with "/", and what is there (None: nothing)."""
+
+    name: str
+    status: os.stat_result | None = None
+
+    @property
+    def kind(self) -> str:
+        """What is there; "" for nothing."""
+        return "" if self.status is None else kind_of(self.status)
+
+    @property
+    def stamp(self) -> tuple[int, ...] | None:
+        """Changes whenever what is there is written or replaced; None for nothing."""
+        s = self.status
+        return None if s is None else (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One name in a folder: `path` relative to the root, its kind, its size, and where it points if it is a link."""
+
+    path: str
+    kind: str
+    size_bytes: int = 0
+    target: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+
+class Workspace:
+    """Files under a folder, by the paths that a model gives (relative, or absolute within it).
+
+    Every method raises InvalidInput, with the path as its place and a reason that a model can act upon: for a path that
+    leads outside, for what is no ordinary file or folder, and for what the operating system refuses. Safe for threads.
+    `lock` is held by whoever reads a file to write it back.
+    """
+
+    def __init__(self, root: Path | str, *, by_descriptor: bool = BY_DESCRIPTOR) -> None:
+        self._given = os.path.abspath(root)
+        self._root = os.path.realpath(root)
+        self._by_descriptor = by_descriptor
+        self.lock = threading.RLock()
+        if not os.path.isdir(self._root):
+            raise InvalidInput("is not a folder", place=str(root))
+
+    @property
+    def root(self) -> Path:
+        """The folder, links resolved."""
+        return Path(self._root)
+
+    def find(self, path: str) -> Place:
+        """Where a path leads. What is not there yet, and folders missing above it, are no error."""
+        with self._walk(path) as (folder, name, rest):
+            status = folder.status(name)
+            return Place("/".join([*folder.names, name, *rest]) if name != "." else _named(folder.names), status)
+
+    def writable(self, path: str) -> Place:
+        """The place of a file that may be written: an ordinary one that is not read-only, or none yet."""
+        place = self.find(path)
+        if place.status is not None:
+            _only_writable(place.status, path)
+        return place
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[tuple[BinaryIO, Place]]:
+        """An ordinary file to read from, and its place; closed at the end."""
+        with ExitStack() as stack:
+            with self._walk(path) as (folder, name, _):
+                before = folder.status(name)
+                _only_file(before, path)  # before it is opened: opening a device or a pipe may already do something
+                file = stack.enter_context(folder.open_file(name))
+            status = os.fstat(file.fileno())
+            _only_file(status, path)
+            yield file, Place("/".join([*folder.names, name]), status)
+
+    def scan(self, path: str) -> list[Item]:
+        """What is in a folder, sorted by name; links are not followed. O(names)."""
+        with self._walk(path) as (above, last, _), ExitStack() as stack:
+            if last == ".":
+                folder = above
+            else:
+                _only_folder(above.status(last), path)
+                folder = stack.enter_context(above.enter(last))
+            prefix = "".join(f"{part}/" for part in folder.names)
+            found = []
+            for name in sorted(folder.list()):
+                status = folder.status(name)
+                if status is not None:  # it was there a moment ago
+                    kind = kind_of(status)
+                    target = folder.target(name) if kind == "link" else ""
+                    found.append(Item(prefix + name, kind, status.st_size, target))
+            return found
+
+    def write(self, place: Place, data: bytes) -> None:
+        """Puts a file at a place that `find` named: whole or not at all, the folders above it made, its mode kept.
+
+        No link is followed any more, so what is written is what was found. Refused when something else than what
+        `place` tells of is there by now; what changes between that look and the rename, microseconds later, is lost.
+        """
+        with self.lock, self._walk(place.name, make=True, follow=False) as (folder, name, _):
+            now = Place(place.name, folder.status(name))
+            if now.status is not None:
+                _only_writable(now.status, place.name)
+            if now.stamp != place.stamp:
+                raise InvalidInput("has changed in the meantime: nothing was written", place=place.name)
+            folder.replace(name, data, now.status)
+
+    def _parts(self, path: str) -> list[str]:
+        """The names in a path from the root on; of an absolute one those below the root."""
+        if "\0" in path:
+            raise InvalidInput("has a NUL byte in it", place=repr(path))
+        pure = PurePath(path)
+        if not pure.anchor:
+            return list(pure.parts)
+        for root in (self._root, self._given):
+            with suppress(ValueError):
+                return list(pure.relative_to(root).parts)
+        raise InvalidInput("is outside the workspace; use a path relative to it", place=path)
+
+    @contextmanager
+    def _walk(self, path: str, *, make: bool = False, follow: bool = True) -> Iterator[tuple[Folder, str, list[str]]]:
+        """The open folder that a path ends in, the last name in it (no link; "." for the root), and what is missing.
+
+        The third is names below the last one, when folders on the way are not there.
+        """
+        with _said_of(path), ExitStack() as stack:
+            todo = deque(self._parts(path))
+            top = stack.enter_context(Folder.top(self._root, by_descriptor=self._by_descriptor))
+            trail = [top]
+            links = 0
+            while todo:
+                part, folder = todo.popleft(), trail[-1]
+                if part == "..":
+                    if len(trail) == 1:
+                        raise InvalidInput("leads out of the workspace by '..'", place=path)
+                    trail.pop()
+                    continue
+                self._not_of_the_kernel(os.path.join(folder.path, part), path)
+                status = folder.status(part)
+                if status is not None and stat.S_ISLNK(status.st_mode):
+                    links += 1
+                    trail = self._follow(folder, part, todo, trail, path, refused=not follow or links > MOST_LINKS)
+                    continue
+                if status is None and todo:
+                    if not make:
+                        yield folder, part, _missing(todo, path)
+                        return
+                    folder.make(part)
+                elif not todo:
+                    yield folder, part, []
+                    return
+                elif status is not None and not stat.S_ISDIR(status.st_mode):
+                    raise InvalidInput(f"{part!r} in it is a {kind_of(status)}, not a folder", place=path)
+                if len(trail) > MOST_DEPTH:
+                    raise InvalidInput(f"has more than {MOST_DEPTH} folders in it", place=path)
+                trail.append(stack.enter_context(folder.enter(part)))
+            yield trail[-1], ".", []
+
+    def _follow(
+        self, folder: Folder, part: str, todo: deque[str], trail: list[Folder], path: str, *, refused: bool
+    ) -> list[Folder]:
+        """Puts the target of a link in front of what is still to walk; the folders from which to go on."""
+        if refused:
+            raise InvalidInput(f"{part!r} in it is a link that is not followed", place=path)
+        target = folder.target(part)
+        if not target:
+            raise InvalidInput(f"{part!r} in it is a link that cannot be read", place=path)
+        try:
+            parts = self._parts(target)
+        except InvalidInput:
+            raise InvalidInput(f"{part!r} in it is a link that leads out of the workspace", place=path) from None
+        todo.extendleft(reversed(parts))
+        return trail[:1] if PurePath(target).anchor else trail
+
+    def _not_of_the_kernel(self, full: str, path: str) -> None:
+        for place in _KERNEL:
+            inside = full == place or full.startswith(f"{place}/")
+            if inside and not (self._root == place or self._root.startswith(f"{place}/")):
+                raise InvalidInput(f"is in {place}, where no ordinary files are", place=path)
+
+
+def _named(names: tuple[str, ...]) -> str:
+    return "/".join(names) or "."
+
+
+def _missing(todo: deque[str], path: str) -> list[str]:
+    if ".." in todo:
+        raise InvalidInput("goes through a folder that is not there", place=path)
+    return list(todo)
+
+
+def _only_file(status: os.stat_result | None, path: str) -> None:
+    if status is None:
+        raise InvalidInput("there is no such file", place=path)
+    kind = kind_of(status)
+    if kind == "folder":
+        raise InvalidInput("is a folder, not a file; list_files shows what is in it", place=path)
+    if kind != "file":
+        raise InvalidInput(f"is a {kind}, not an ordinary file", place=path)
+
+
+def _only_writable(status: os.stat_result, path: str) -> None:
+    _only_file(status, path)
+    if not status.st_mode & 0o222:
+        raise InvalidInput("is read-only", place=path)
+
+
+def _only_folder(status: os.stat_result | None, path: str) -> None:
+    if status is None:
+        raise InvalidInput("there is no such folder", place=path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise InvalidInput(f"is a {kind_of(status)}, not a folder", place=path)
+
+
+@contextmanager
+def _said_of(path: str) -> Iterator[None]:
+    """What the operating system refuses becomes an error that names the path as it was given."""
+    try:
+        yield
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidInput(reason[:1].lower() + reason[1:], place=path) from error
