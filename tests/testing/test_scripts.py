@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.property.sessions import DIALECTS
 
 from foldline.context import Completion, Context
 from foldline.errors import SummaryError
 from foldline.fitting import check
 from foldline.testing import Call, ScriptedModel, session
-from tests.property.sessions import DIALECTS
 
 PROMPT = [{"role": "system", "content": "Write."}, {"role": "user", "content": "What happened"}]
 

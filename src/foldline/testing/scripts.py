@@ -1,4 +1,4 @@
-"""Fakes for tests of agents that use Foldline: ordinary objects, no patching."""
+"""A summariser that answers from a script, and sessions made to order."""
 
 from __future__ import annotations
 

@@ -1,0 +1,22 @@
+"""Fakes for tests of agents that use Foldline: ordinary objects, no patching."""
+
+from __future__ import annotations
+
+from foldline.testing.counting import count_body
+from foldline.testing.provider import FakeProvider
+from foldline.testing.scripts import Call, ScriptedModel, session
+from foldline.testing.values import Fails, FakeReply, FakeRequest, Gate, Refused, Script
+
+__all__ = [
+    "Call",
+    "Fails",
+    "FakeProvider",
+    "FakeReply",
+    "FakeRequest",
+    "Gate",
+    "Refused",
+    "Script",
+    "ScriptedModel",
+    "count_body",
+    "session",
+]

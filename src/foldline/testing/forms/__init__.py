@@ -1,0 +1,1 @@
+"""The dialects as a server speaks them."""

@@ -1,0 +1,131 @@
+"""What the fake's prompt cache holds: the beginnings of earlier requests, by model.
+
+Two ways, as the providers have them. OpenAI and most compatible servers: the longest beginning in common with an
+earlier request. Anthropic ("Prompt caching"): only what ends at a `cache_control` breakpoint is kept, and a request
+finds what was kept at one of its own breakpoints or at most 20 blocks before it. The least sizes of the providers and
+the time after which they forget are left out: a test wants to see that the prefix is stable, not how long it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from foldline.messages import Json
+from foldline.replay.cache import common_prefix
+from foldline.testing.counting import dumped
+from foldline.testing.values import Body
+
+__all__ = ["MAX_BREAKPOINTS", "Cached", "PromptCache", "breakpoints"]
+
+MAX_BREAKPOINTS: Final = 4  # Anthropic, "Prompt caching": up to 4 cache breakpoints
+_LOOK_BACK_BLOCKS: Final = 20  # as above: checks up to 20 blocks before each breakpoint
+_KEPT_PROMPTS: Final = 8
+_KEPT_MODELS: Final = 16
+_KEPT_MARKS: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """Tokens of a request that were found in the cache, and that were written to it (Anthropic only)."""
+
+    read_tokens: int = 0
+    written_tokens: int = 0
+
+
+class PromptCache:
+    """Remembers requests, a bounded number of them, and says how much of the next is known."""
+
+    def __init__(self) -> None:
+        self._prompts: OrderedDict[str, deque[str]] = OrderedDict()
+        self._marks: OrderedDict[bytes, None] = OrderedDict()
+
+    def by_prefix(self, body: Body, tokens: int) -> Cached:
+        """The longest beginning in common with an earlier request to the same model; remembers this one. O(size)."""
+        fields = ("tools", "instructions", "messages", "input")
+        text = "\n".join(dumped(body[name]) for name in fields if body.get(name))
+        model = str(body.get("model"))
+        known = self._prompts.setdefault(model, deque(maxlen=_KEPT_PROMPTS))
+        self._prompts.move_to_end(model)
+        if len(self._prompts) > _KEPT_MODELS:
+            self._prompts.popitem(last=False)
+        common = max((common_prefix(before, text) for before in known), key=len, default="")
+        known.append(text)
+        return Cached(tokens * _size(common) // max(1, _size(text)))
+
+    def by_breakpoint(self, body: Body, tokens: int) -> Cached:
+        """What was kept at breakpoints of earlier requests; keeps what ends at the breakpoints of this one. O(size)."""
+        running = hashlib.blake2b(dumped(body.get("model")).encode(), digest_size=16)
+        digests: list[bytes] = []
+        ends: list[int] = []
+        marked: list[int] = []
+        size = 0
+        for number, (text, is_marked) in enumerate(_blocks(body)):
+            data = text.encode("utf-8", "surrogatepass")
+            size += len(data)
+            running.update(len(data).to_bytes(8, "big") + data)
+            digests.append(running.digest())
+            ends.append(size)
+            if is_marked:
+                marked.append(number)
+        if body.get("cache_control") and digests:  # of the whole request: a breakpoint at its last block
+            marked.append(len(digests) - 1)
+        found = max((self._found(digests, mark) for mark in marked), default=-1)
+        for mark in marked:
+            self._marks[digests[mark]] = None
+            self._marks.move_to_end(digests[mark])
+        while len(self._marks) > _KEPT_MARKS:
+            self._marks.popitem(last=False)
+        if not marked:
+            return Cached()
+        read = tokens * ends[found] // size if found >= 0 else 0
+        return Cached(read, tokens * ends[max(marked)] // size - read)
+
+    def _found(self, digests: list[bytes], mark: int) -> int:
+        """The last block, at `mark` or shortly before, up to which the request is known; -1 if it is not."""
+        near = range(mark, max(-1, mark - _LOOK_BACK_BLOCKS - 1), -1)
+        return next((number for number in near if digests[number] in self._marks), -1)
+
+
+def breakpoints(body: Body) -> int:
+    """How many cache breakpoints an Anthropic request sets. O(size)."""
+    return sum(marked for _, marked in _blocks(body)) + bool(body.get("cache_control"))
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _blocks(body: Body) -> Iterator[tuple[str, bool]]:
+    """All blocks in the order in which they are cached (tools, system, messages), each with whether it is marked."""
+    for tool in body.get("tools") or ():
+        yield _unmarked("tool", tool)
+    for block in _listed(body.get("system")):
+        yield _unmarked("system", block)
+    for message in body.get("messages") or ():
+        for block in _listed(message.get("content")):
+            yield _unmarked(str(message.get("role")), block)
+
+
+def _listed(content: Json) -> list[Any]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return list(content or ())
+
+
+def _unmarked(place: str, block: Json) -> tuple[str, bool]:
+    """A block without its mark, so that a mark may move on without making another block of it."""
+    text = dumped(block)
+    if '"cache_control"' not in text:
+        return f"{place}:{text}", False
+    bare = dumped(_without_marks(block))
+    return f"{place}:{bare}", bare != text
+
+
+def _without_marks(value: Json) -> Json:
+    if isinstance(value, Mapping):
+        return {name: _without_marks(inner) for name, inner in value.items() if name != "cache_control"}
+    return [_without_marks(inner) for inner in value] if isinstance(value, list) else value

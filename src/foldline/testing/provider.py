@@ -1,0 +1,288 @@
+"""A model server for tests: it speaks the three dialects, keeps their rules, and answers from a script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Collection
+from typing import Final
+
+from foldline.testing.asgi import (
+    Exchange,
+    Held,
+    Receive,
+    Scope,
+    Send,
+    held_body,
+    lifespan,
+    read_body,
+    send_body,
+    send_events,
+)
+from foldline.testing.counting import count_body
+from foldline.testing.forms.anthropic import AnthropicForm
+from foldline.testing.forms.base import Counts, Form, Made, output_counts
+from foldline.testing.forms.chat import ChatForm
+from foldline.testing.forms.responses import ResponsesForm
+from foldline.testing.judge import Taken, Terms, judge, key_fault, parsed
+from foldline.testing.prompt_cache import Cached, PromptCache
+from foldline.testing.steps import Steps
+from foldline.testing.telling import model_card, model_list, props
+from foldline.testing.values import Body, FakeReply, FakeRequest, Gate, Refusal, Refused, Scripts
+from foldline.testing.wording import no_such_model, prompt_too_long, scripted, too_many_bytes
+
+__all__ = ["FakeProvider"]
+
+_CHAT: Final = ChatForm()
+_ANTHROPIC: Final = AnthropicForm()
+_REPLIES: Final[dict[str, Form]] = {
+    "/v1/chat/completions": _CHAT,
+    "/v1/responses": ResponsesForm(),
+    "/v1/messages": _ANTHROPIC,
+}
+_COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+_MODELS: Final = "/v1/models"
+_PROPS: Final = "/props"
+_NAMELESS: Final = "fake-model"  # what is served where no `models` are given and every name is taken
+_BAD_GATEWAY: Final = "<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
+
+
+class FakeProvider:
+    """An ASGI application that answers as OpenAI, Anthropic and llama.cpp do, and refuses what they refuse.
+
+    POST /v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens; GET /v1/models, /props. `script`
+    is a reply (a FakeReply or its text) for every request, a function of the request's body, or an iterable of these,
+    taken one by one; with `repeat` its last one goes on for ever, else a request too many is refused (400). A text or
+    reply alone, and nothing (it says "ok"), answers everything.
+
+    A request must keep the rules of `foldline.check`, and fit `window_tokens` as `count` (body -> tokens) has it; with
+    `models`, `api_key`, `max_output_tokens` and `max_request_bytes` it must keep those too. `usage=False` reports none.
+    `tells_window=False` hides the window, as hosted servers do. Cached tokens: see `PromptCache`.
+
+    `requests` are the last `keep` requests that were taken, `refused` the last `keep` that were not (those of the
+    script are in `faults`, counted by what went wrong). The counts hold everything: `served` replies sent whole,
+    `refusals` by kind, `disconnected` clients, `counted` calls of count_tokens; `input_tokens`, `cached_tokens`,
+    `written_tokens`, `output_tokens` sums over what was taken, `largest_tokens` the largest request. Memory is
+    bounded whatever the number of requests. Cost of a request: O(its size).
+
+    A real server (uvicorn) streams piece by piece. `httpx.ASGITransport` hands over a reply when it is whole, and what
+    breaks the connection ("no_answer", "broken") comes out of it as ConnectionResetError.
+    """
+
+    def __init__(
+        self,
+        script: Scripts = None,
+        *,
+        window_tokens: int = 128_000,
+        count: Callable[[Body], int] = count_body,
+        models: Collection[str] | None = None,
+        api_key: str | None = None,
+        max_output_tokens: int | None = None,
+        max_request_bytes: int | None = None,
+        usage: bool = True,
+        tells_window: bool = True,
+        repeat: bool = False,
+        keep: int = 20,
+    ) -> None:
+        self._terms = Terms(window_tokens, count, models, api_key, max_output_tokens)
+        self._max_request_bytes = max_request_bytes
+        self._usage, self._tells_window = usage, tells_window
+        self._steps = Steps(script, repeat=repeat)
+        self._cache = PromptCache()
+        self._number = 0
+        self.requests: deque[FakeRequest] = deque(maxlen=keep)
+        self.refused: deque[Refused] = deque(maxlen=keep)
+        self.refusals: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.served = self.disconnected = self.counted = 0
+        self.input_tokens = self.cached_tokens = self.written_tokens = self.output_tokens = self.largest_tokens = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI 3 hands it over."""
+        if scope["type"] == "lifespan":
+            await lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            raise ValueError(f"FakeProvider speaks HTTP, not {scope['type']}")
+        self._number += 1
+        at = Exchange.of(scope, self._number, receive, send)
+        try:
+            data = await read_body(receive, self._max_request_bytes)
+        except ConnectionResetError:
+            self.disconnected += 1
+            return
+        if at.path in {_MODELS, _PROPS} or at.path.startswith(f"{_MODELS}/"):
+            await self._tell(at)
+        else:
+            await self._take(at, data)
+
+    # --- taking a request ---------------------------------------------------------------------------------------
+
+    async def _take(self, at: Exchange, data: bytes | None) -> None:
+        form = _ANTHROPIC if at.path == _COUNT_TOKENS else _REPLIES.get(at.path)
+        if form is None or at.method != "POST":
+            await self._no_route(at, 404 if form is None else 405)
+            return
+        if data is None:
+            await self._refuse(at, form, too_many_bytes(form.dialect, self._max_request_bytes or 0))
+            return
+        body = key_fault(form, at.headers, self._terms) or parsed(form, data)
+        if isinstance(body, Refusal):
+            await self._refuse(at, form, body)
+            return
+        taken = judge(form, body, self._terms, counting=at.path == _COUNT_TOKENS)
+        if isinstance(taken, Refusal):
+            await self._refuse(at, form, taken)
+        elif at.path == _COUNT_TOKENS:
+            self.counted += 1
+            await send_body(at, 200, {"input_tokens": taken.tokens})
+        else:
+            await self._reply(at, form, body, taken)
+
+    async def _refuse(self, at: Exchange, form: Form, refusal: Refusal) -> None:
+        self.refusals[refusal.kind] += 1
+        self.refused.append(Refused(refusal.status, refusal.kind, refusal.message))
+        await send_body(at, refusal.status, form.error(refusal, at.number))
+
+    async def _no_route(self, at: Exchange, status: int) -> None:
+        kind, code = ("route", None) if status == 404 else ("method", "method_not_supported")
+        message = (
+            f"Invalid URL ({at.method} {at.path})"
+            if status == 404
+            else f"Invalid method for URL ({at.method} {at.path})"
+        )
+        form: Form = _ANTHROPIC if at.path.startswith("/v1/messages") else _CHAT
+        await self._refuse(at, form, Refusal(status, kind, message, code))
+
+    async def _tell(self, at: Exchange) -> None:
+        """GET /v1/models, one of them, or /props."""
+        anthropic = "anthropic-version" in at.headers
+        form: Form = _ANTHROPIC if anthropic else _CHAT
+        window = self._terms.window_tokens if self._tells_window else None
+        names = (_NAMELESS,) if self._terms.models is None else tuple(self._terms.models)
+        if at.method != "GET" or (at.path == _PROPS and window is None):
+            await self._no_route(at, 405 if at.method != "GET" else 404)
+            return
+        if at.path == _PROPS and window is not None:
+            await send_body(at, 200, props(window, names[0] if names else _NAMELESS))
+            return
+        refusal = key_fault(form, at.headers, self._terms)
+        name = at.path.removeprefix(_MODELS).removeprefix("/")
+        if refusal is None and name and self._terms.models is not None and name not in names:
+            refusal = no_such_model(form.dialect, name)
+        if refusal is not None:
+            await self._refuse(at, form, refusal)
+        elif name:
+            await send_body(at, 200, model_card(name, window, anthropic=anthropic))
+        else:
+            await send_body(at, 200, model_list(names, window, anthropic=anthropic))
+
+    # --- answering it -------------------------------------------------------------------------------------------
+
+    async def _reply(self, at: Exchange, form: Form, body: Body, taken: Taken) -> None:
+        reply = self._steps.reply(body)
+        if reply is None:
+            message = (
+                f"FakeProvider was asked {self._steps.taken + 1} times, its script has {self._steps.taken} replies"
+            )
+            await self._refuse(at, form, Refusal(400, "script-exhausted", message))
+            return
+        if reply.status is not None:
+            self._record(at, form, body, taken.tokens, Cached())
+            await self._scripted_refusal(at, form, reply, reply.status)
+            return
+        by = self._cache.by_breakpoint if form.dialect == "anthropic" else self._cache.by_prefix
+        cached = by(body, taken.tokens)
+        self._record(at, form, body, taken.tokens, cached)
+        made = self._made(at, reply, body, taken, cached)
+        if reply.fails is not None:
+            self.faults[reply.fails] += 1
+        if reply.fails == "no_answer":
+            raise ConnectionResetError("the script ends the connection without an answer")
+        stayed = await (self._streamed if taken.prompt.streamed else self._whole)(at, form, made)
+        if not stayed:
+            self.disconnected += 1
+            return
+        if reply.fails == "broken":
+            raise ConnectionResetError("the script breaks the connection")
+        self.served += reply.fails is None
+
+    def _record(self, at: Exchange, form: Form, body: Body, tokens: int, cached: Cached) -> None:
+        self.input_tokens += tokens
+        self.cached_tokens += cached.read_tokens
+        self.written_tokens += cached.written_tokens
+        self.largest_tokens = max(self.largest_tokens, tokens)
+        self.requests.append(
+            FakeRequest(
+                dialect=form.dialect,
+                path=at.path,
+                headers=at.headers,
+                body=body,
+                input_tokens=tokens,
+                cached_tokens=cached.read_tokens,
+                written_tokens=cached.written_tokens,
+            )
+        )
+
+    def _made(self, at: Exchange, reply: FakeReply, body: Body, taken: Taken, cached: Cached) -> Made:
+        output, reasoning = output_counts(reply)
+        output = output if reply.output_tokens is None else reply.output_tokens
+        self.output_tokens += output
+        counts = Counts(taken.tokens, cached.read_tokens, cached.written_tokens, output, reasoning)
+        if reply.input_tokens is not None:  # a server that cut the prompt says nothing of a cache
+            counts = Counts(reply.input_tokens, 0, 0, output, reasoning)
+        return Made(
+            reply=reply,
+            body=body,
+            model=taken.prompt.model,
+            number=at.number,
+            counts=counts if self._usage else None,
+        )
+
+    async def _scripted_refusal(self, at: Exchange, form: Form, reply: FakeReply, status: int) -> None:
+        self.faults[str(status)] += 1
+        refusal = scripted(form.dialect, reply, status)
+        seconds = reply.retry_after_seconds
+        headers = {} if seconds is None else {"retry-after": f"{seconds:g}"}
+        if status == 502 and reply.message is None:  # a gateway in front answers for itself
+            await send_body(at, status, _BAD_GATEWAY, headers)
+            return
+        await send_body(at, status, form.error(refusal, at.number), headers)
+
+    def _inside(self, form: Form, reply: FakeReply) -> Refusal:
+        """The error that stands inside a reply with status 200."""
+        if reply.fails == "overflow":
+            window = self._terms.window_tokens
+            return prompt_too_long(form.dialect, window + 1, window)
+        return scripted(form.dialect, reply, 529 if form.dialect == "anthropic" else 500)
+
+    async def _whole(self, at: Exchange, form: Form, made: Made) -> bool:
+        reply = made.reply
+        gate = reply.gate
+        if gate is not None and not await held_body(at, _held(gate, -1)):
+            return False
+        if reply.fails in {"error", "overflow"}:
+            await send_body(at, 200, form.error(self._inside(form, reply), at.number))
+        else:
+            cut = reply.fails in {"broken", "unfinished"}
+            await send_body(at, 200, form.whole(made), cut=cut, ends=reply.fails != "broken")
+        return True
+
+    async def _streamed(self, at: Exchange, form: Form, made: Made) -> bool:
+        reply, stream = made.reply, form.stream(made)
+        events = [*stream.opening, *stream.content, *stream.closing]
+        if reply.fails is not None:
+            begun = len(stream.opening) + len(stream.content)
+            events = events[: begun if reply.after_events is None else reply.after_events]
+        if reply.fails in {"error", "overflow"}:
+            events.append(form.error_event(self._inside(form, reply), made))
+        frames = (form.frame(event, number) for number, event in enumerate(events))
+        held = None if reply.gate is None else _held(reply.gate, stream.first_piece)
+        return await send_events(at, frames, held=held, ends=reply.fails != "broken")
+
+
+def _held(gate: Gate, first_piece: int) -> Held:
+    """What is awaited before each event; an event of asyncio holds back those after number `first_piece`."""
+    if isinstance(gate, asyncio.Event):
+        return lambda number: asyncio.sleep(0) if number <= first_piece else gate.wait()
+    return gate

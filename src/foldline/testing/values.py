@@ -1,0 +1,95 @@
+"""What a script says, and what FakeProvider keeps of what it was asked: plain values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from foldline.messages import Json
+
+__all__ = ["Body", "Fails", "FakeReply", "FakeRequest", "Gate", "Refusal", "Refused", "Script", "Scripts"]
+
+Body: TypeAlias = Mapping[str, Any]
+"""The JSON object of a request."""
+
+Gate: TypeAlias = asyncio.Event | Callable[[int], Awaitable[object]]
+"""What holds back pieces of a stream: see `FakeReply.gate`."""
+
+Fails = Literal["no_answer", "broken", "unfinished", "error", "overflow"]
+"""How a reply goes wrong after the request was taken: see `FakeReply.fails`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FakeReply:
+    """One answer of the fake: what the model says, or what goes wrong.
+
+    `calls` are (name of the tool, arguments). `finish_reason` is "stop", "tool_calls", "length" or "refusal", told in
+    the dialect's own word, or any other word, told as it is; None follows from the calls. `input_tokens` and
+    `output_tokens` replace what the fake would report. Text goes out in pieces of `piece_chars` characters.
+
+    `status` refuses with that HTTP status instead: `message` and `code` replace the provider's usual ones,
+    `retry_after_seconds` adds the header. `fails` breaks a reply that has begun: "no_answer" ends the connection before
+    the first byte, "broken" in the middle, "unfinished" ends the stream in good order but without its closing events,
+    "error" and "overflow" put an error event into the stream (status 200). It happens after `after_events` events;
+    None means after the last piece of content. In a reply that is not streamed "unfinished" is JSON cut in half, and
+    "error" and "overflow" are an error object with status 200.
+
+    `gate` makes it slow: a function is awaited before event number n (from 0); an asyncio.Event holds back what comes
+    after the first piece of content, or the whole reply if it is not streamed.
+    """
+
+    text: str = ""
+    calls: Sequence[tuple[str, Mapping[str, Json]]] = ()
+    reasoning: str = ""
+    finish_reason: str | None = None
+    status: int | None = None
+    message: str | None = None
+    code: str | None = None
+    retry_after_seconds: float | None = None
+    fails: Fails | None = None
+    after_events: int | None = None
+    gate: Gate | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    piece_chars: int = 20
+
+
+Script: TypeAlias = FakeReply | str | Callable[[Body], FakeReply | str]
+"""One step of a script: a reply, its text alone, or a function of the request's body."""
+
+Scripts: TypeAlias = Script | Iterable[Script] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeRequest:
+    """One request that was taken, with the counts of the fake: `input_tokens` holds the cached and written ones."""
+
+    dialect: str
+    path: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: Body
+    input_tokens: int
+    cached_tokens: int
+    written_tokens: int
+
+
+class Refused(NamedTuple):
+    """One refusal: the HTTP status, why ("overflow", "auth", a rule of `foldline.check`, …), the message sent."""
+
+    status: int
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refusal on its way out; `code` and `param` are told where the dialect has such fields."""
+
+    status: int
+    kind: str
+    message: str
+    code: str | None = None
+    param: str | None = None
+    retry_after_seconds: float | None = None

@@ -1,0 +1,227 @@
+"""The words in which providers refuse a request, with their figures.
+
+Where the words of a provider for a broken rule are known (from its documents, or from public reports of the error),
+they are used, because clients match on them; else the rule's own finding stands after the place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from foldline.codecs.base import Violation
+from foldline.testing.values import FakeReply, Refusal
+
+__all__ = [
+    "broken_rule",
+    "no_such_model",
+    "output_above_cap",
+    "output_does_not_fit",
+    "prompt_too_long",
+    "scripted",
+    "too_many_bytes",
+    "wrong_key",
+]
+
+_ROLES: Final = "'system', 'assistant', 'user', 'function', 'tool', and 'developer'"
+
+# {at} is the number of the message, {ids} the ids that the finding names, {detail} the finding.
+_WORDS: Final[dict[str, dict[str, str]]] = {
+    "openai-chat": {
+        "empty-request": (
+            "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead."
+        ),
+        "object": "Invalid type for 'messages[{at}]': expected an object with a role.",
+        "encoding": "We could not parse the JSON body of your request: messages[{at}] is not valid UTF-8 JSON.",
+        "role": f"Invalid value for 'messages[{{at}}].role'. Supported values are: {_ROLES}.",
+        "content": (
+            "Invalid type for 'messages[{at}].content': expected one of a string or array of objects ({detail})."
+        ),
+        "result-without-call": (
+            "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
+            "'tool_calls'. messages[{at}] has tool_call_id {ids}."
+        ),
+        "call-without-result": (
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            "'tool_call_id'. The following tool_call_ids did not have response messages: {ids}"
+        ),
+        "result-content": "Invalid value for 'messages[{at}].content': expected a string, got null.",
+        "empty-calls": (
+            "Invalid 'messages[{at}].tool_calls': empty array. Expected an array with minimum length 1, but got an "
+            "empty array instead."
+        ),
+        "call-ids": "Duplicate value for 'tool_call_id' in messages[{at}].tool_calls.",
+        "says-nothing": "Assistant message must have either content or tool_calls, but not none (messages[{at}]).",
+    },
+    "openai-responses": {
+        "empty-request": (
+            "One of \"input\" or \"previous_response_id\" or 'prompt' or 'conversation_id' must be provided."
+        ),
+        "object": "Invalid type for 'input[{at}]': expected an object with a type or a role.",
+        "encoding": "We could not parse the JSON body of your request: input[{at}] is not valid UTF-8 JSON.",
+        "role": (
+            "Invalid value for 'input[{at}].role'. Supported values are: 'assistant', 'system', 'developer', and "
+            "'user'."
+        ),
+        "content": "Invalid type for 'input[{at}].content': expected one of a string or array of objects ({detail}).",
+        "result-without-call": "No tool call found for function call output with call_id {ids}.",
+        "call-without-result": "No tool output found for function call {ids}.",
+        "result-content": "Missing required parameter: 'input[{at}].output'.",
+        "item-ids": "Duplicate item found with id {ids}. Remove duplicate items from your input and try again.",
+        "reasoning-alone": "Item 'input[{at}]' of type 'reasoning' was provided without its required following item.",
+    },
+    "anthropic": {
+        "empty-request": "messages: at least one message is required",
+        "object": "messages.{at}: Input should be a valid dictionary with a role",
+        "encoding": "The request body is not valid JSON: messages.{at} is not UTF-8",
+        "role": "messages.{at}.role: Input should be 'user' or 'assistant'",
+        "content": "messages.{at}.content: Input should be a valid list ({detail})",
+        "user-first": 'messages: first message must use the "user" role',
+        "empty-content": (
+            "messages.{at}: all messages must have non-empty content except for the optional final assistant message"
+        ),
+        "blank-text": "messages.{at}: text content blocks must be non-empty",
+        "result-without-call": (
+            "messages.{at}: unexpected `tool_use_id` found in `tool_result` blocks: {ids}. Each `tool_result` block "
+            "must have a corresponding `tool_use` block in the previous message."
+        ),
+        "call-without-result": (
+            "messages: `tool_use` ids were found without `tool_result` blocks immediately after: {ids}. Each "
+            "`tool_use` block must have a corresponding `tool_result` block in the next message."
+        ),
+        "second-result": (
+            "messages.{at}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {ids}"
+        ),
+        "results-first": (
+            "messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately after: `tool_result` "
+            "blocks must come first in the content array."
+        ),
+        "empty-error": "messages.{at}.content: tool_result: content cannot be empty if `is_error` is true",
+        "call-ids": "messages.{at}.content: `tool_use` ids must be unique",
+        "id-pattern": "messages.{at}.content.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
+        "input-object": "messages.{at}.content.tool_use.input: Input should be a valid dictionary",
+        "signature": "messages.{at}.content.thinking.signature: Field required",
+        "system-text": "system: text content blocks must be non-empty",
+        "tool-names": "tools: Tool names must be unique.",
+    },
+}
+
+# By status: Anthropic ("Errors"), OpenAI ("Error codes"); the 429 of each with the figures it carries.
+_STATUS_ANTHROPIC: Final = {
+    401: "invalid x-api-key",
+    402: "Your credit balance is too low to access the API. Please go to Plans & Billing to purchase credits.",
+    403: "Your API key does not have permission to use the specified resource.",
+    413: "Request exceeds the maximum size",
+    429: "This request would exceed your organization's rate limit of 30,000 input tokens per minute.",
+    500: "Internal server error",
+    503: "Service unavailable",
+    504: "Request timed out",
+    529: "Overloaded",
+}
+_STATUS_OPENAI: Final = {
+    401: "Incorrect API key provided.",
+    413: "Request body too large.",
+    429: (
+        "Rate limit reached on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s."
+    ),
+    500: "The server had an error while processing your request. Sorry about that!",
+    503: "The engine is currently overloaded, please try again later",
+    504: "The request timed out.",
+}
+_CODES_OPENAI: Final = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+
+
+def broken_rule(dialect: str, violation: Violation) -> Refusal:
+    """Refuses a request that breaks a rule of its dialect."""
+    at = "" if violation.index is None else str(violation.index)
+    ids = ", ".join(re.findall(r"'([^']*)'", violation.detail))
+    words = _WORDS[dialect].get(violation.rule, "")
+    if not words or ("{at}" in words and not at) or ("{ids}" in words and not ids):
+        name = "input" if dialect == "openai-responses" else "messages"
+        place = name if not at else f"{name}.{at}" if dialect == "anthropic" else f"{name}[{at}]"
+        words = f"{place}: {{detail}}"
+    message = words.format(at=at, ids=ids, detail=violation.detail)
+    return Refusal(400, violation.rule, message, None, "input" if dialect == "openai-responses" else "messages")
+
+
+def prompt_too_long(dialect: str, tokens: int, window_tokens: int) -> Refusal:
+    """Refuses a request that is larger than the window by itself."""
+    if dialect == "anthropic":
+        return Refusal(400, "overflow", f"prompt is too long: {tokens} tokens > {window_tokens} maximum")
+    if dialect == "openai-responses":
+        message = (
+            f"Input tokens exceed the configured limit of {window_tokens} tokens. Your messages resulted in {tokens} "
+            "tokens. Please reduce the length of the messages."
+        )
+        return Refusal(400, "overflow", message, "context_length_exceeded", "input")
+    message = (
+        f"This model's maximum context length is {window_tokens} tokens. However, your messages resulted in {tokens} "
+        "tokens. Please reduce the length of the messages."
+    )
+    return Refusal(400, "overflow", message, "context_length_exceeded", "messages")
+
+
+def output_does_not_fit(dialect: str, tokens: int, output_tokens: int, window_tokens: int) -> Refusal | None:
+    """Refuses a request that fits, but not with the output it asks for; Responses has no such rule: None."""
+    if dialect == "anthropic":
+        message = (
+            f"input length and `max_tokens` exceed context limit: {tokens} + {output_tokens} > {window_tokens}, "
+            "decrease input length or `max_tokens` and try again"
+        )
+        return Refusal(400, "output-overflow", message)
+    if dialect == "openai-responses":
+        return None
+    message = (
+        f"This model's maximum context length is {window_tokens} tokens. However, you requested "
+        f"{tokens + output_tokens} tokens ({tokens} in the messages, {output_tokens} in the completion). Please reduce "
+        "the length of the messages or completion."
+    )
+    return Refusal(400, "output-overflow", message, "context_length_exceeded", "messages")
+
+
+def output_above_cap(dialect: str, asked_tokens: int, cap_tokens: int, model: str) -> Refusal:
+    """Refuses to write more than the model can."""
+    if dialect == "anthropic":
+        message = (
+            f"max_tokens: {asked_tokens} > {cap_tokens}, which is the maximum allowed number of output tokens for "
+            f"{model}"
+        )
+        return Refusal(400, "output-cap", message)
+    name = "max_tokens" if dialect == "openai-chat" else "max_output_tokens"
+    message = (
+        f"{name} is too large: {asked_tokens}. This model supports at most {cap_tokens} completion tokens, whereas you "
+        f"provided {asked_tokens}."
+    )
+    return Refusal(400, "output-cap", message, "invalid_value", name)
+
+
+def no_such_model(dialect: str, model: str) -> Refusal:
+    """Refuses a model that is not served."""
+    if dialect == "anthropic":
+        return Refusal(404, "model", f"model: {model}")
+    message = f"The model `{model}` does not exist or you do not have access to it."
+    return Refusal(404, "model", message, "model_not_found", "model")
+
+
+def wrong_key(dialect: str, *, given: bool) -> Refusal:
+    """Refuses a wrong key, or none."""
+    if dialect == "anthropic":
+        return Refusal(401, "auth", "invalid x-api-key" if given else "x-api-key header is required")
+    if not given:
+        return Refusal(401, "auth", "Missing bearer authentication in header: you didn't provide an API key.")
+    return Refusal(401, "auth", "Incorrect API key provided.", "invalid_api_key")
+
+
+def too_many_bytes(dialect: str, max_request_bytes: int) -> Refusal:
+    """Refuses a body that is too large to be read."""
+    if dialect == "anthropic":
+        return Refusal(413, "bytes", "Request exceeds the maximum size")
+    return Refusal(413, "bytes", f"Request body too large. The maximum request size is {max_request_bytes} bytes.")
+
+
+def scripted(dialect: str, reply: FakeReply, status: int) -> Refusal:
+    """The refusal that a script asks for, in the provider's usual words where it gives none of its own."""
+    usual = _STATUS_ANTHROPIC if dialect == "anthropic" else _STATUS_OPENAI
+    message = reply.message if reply.message is not None else usual.get(status, f"The request failed ({status}).")
+    code = reply.code or (None if dialect == "anthropic" else _CODES_OPENAI.get(status))
+    return Refusal(status, f"scripted-{status}", message, code, None, reply.retry_after_seconds)

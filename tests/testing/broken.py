@@ -1,0 +1,115 @@
+"""For each rule of each dialect a history that breaks it, as a client might send it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+USER = {"role": "user", "content": "Hello"}
+SURROGATE = {"role": "user", "content": "\ud800"}
+
+
+def _chat(*messages: Any) -> dict[str, Any]:
+    return {"messages": [USER, *messages]}
+
+
+def _calls(*calls: Any, content: Any = None) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, "tool_calls": list(calls)}
+
+
+def _call(call_id: str = "c1", arguments: str = "{}") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": "ls", "arguments": arguments}}
+
+
+def _result(call_id: str = "c1", content: Any = "done") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+CHAT: dict[str, dict[str, Any]] = {
+    "empty-request": {"messages": []},
+    "object": _chat("a text"),
+    "encoding": _chat(SURROGATE),
+    "role": _chat({"role": "banana", "content": "hi"}),
+    "content": _chat({"role": "user", "content": 7}),
+    "call-shape": _chat({"role": "tool", "content": "done"}),
+    "result-without-call": _chat(_result()),
+    "call-without-result": _chat(_calls(_call()), USER),
+    "result-content": _chat(_calls(_call()), _result(content=None)),
+    "empty-calls": _chat({"role": "assistant", "content": "hi", "tool_calls": []}),
+    "call-ids": _chat(_calls(_call(), _call()), _result()),
+    "arguments": _chat(_calls(_call(arguments="{")), _result()),
+    "says-nothing": _chat({"role": "assistant", "content": None}),
+}
+
+
+def _items(*items: Any) -> dict[str, Any]:
+    return {"input": [USER, *items]}
+
+
+def _fc(call_id: str = "c1", item_id: str = "fc_1", arguments: str = "{}") -> dict[str, Any]:
+    return {"type": "function_call", "id": item_id, "call_id": call_id, "name": "ls", "arguments": arguments}
+
+
+def _out(call_id: str = "c1", output: Any = "done") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+RESPONSES: dict[str, dict[str, Any]] = {
+    "empty-request": {"input": []},
+    "object": _items({"content": "who"}),
+    "encoding": _items(SURROGATE),
+    "role": _items({"role": "banana", "content": "hi"}),
+    "content": _items({"role": "user", "content": 7}),
+    "call-shape": _items({"type": "function_call_output", "output": "done"}),
+    "result-without-call": _items(_out()),
+    "second-result": _items(_fc(), _out(), _out()),
+    "call-without-result": _items(_fc(), USER),
+    "result-content": _items(_fc(), _out(output=None)),
+    "call-ids": _items(_fc(), _fc(item_id="fc_2"), _out()),
+    "item-ids": _items(_fc(), _out(), _fc("c2"), _out("c2")),
+    "arguments": _items(_fc(arguments="{"), _out()),
+    "reasoning-alone": _items({"type": "reasoning", "id": "rs_1", "summary": []}),
+}
+
+
+def _uses(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def _use(call_id: str = "t1", **more: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "ls", "input": {}} | more
+
+
+def _results(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def _tr(call_id: str = "t1", content: Any = "done", **more: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content} | more
+
+
+ANTHROPIC: dict[str, dict[str, Any]] = {
+    "empty-request": {"messages": []},
+    "object": _chat("a text"),
+    "encoding": _chat(SURROGATE),
+    "role": _chat({"role": "system", "content": "hi"}),
+    "content": _chat({"role": "user", "content": 7}),
+    "call-shape": _chat(_uses({"type": "tool_use", "name": "ls", "input": {}})),
+    "user-first": {"messages": [_uses({"type": "text", "text": "hi"}), USER]},
+    "empty-content": _chat({"role": "assistant", "content": ""}, USER),
+    "blank-text": _chat(_results({"type": "text", "text": " "})),
+    "result-without-call": _chat(_uses({"type": "text", "text": "hi"}), _results(_tr())),
+    "call-without-result": _chat(_uses(_use()), USER),
+    "second-result": _chat(_uses(_use()), _results(_tr(), _tr())),
+    "results-first": _chat(_uses(_use()), _results({"type": "text", "text": "so"}, _tr())),
+    "empty-error": _chat(_uses(_use()), _results(_tr(content="", is_error=True))),
+    "block-place": _chat(_results(_use())),
+    "call-ids": _chat(_uses(_use()), _results(_tr()), _uses(_use()), _results(_tr())),
+    "id-pattern": _chat(_uses(_use("t 1")), _results(_tr("t 1"))),
+    "input-object": _chat(_uses(_use(input="{}")), _results(_tr())),
+    "signature": _chat(_uses({"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "hi"}), USER),
+    "system-text": {"messages": [USER], "system": [{"type": "text", "text": " "}]},
+    "tool-names": {"messages": [USER], "tools": [{"name": "ls", "input_schema": {}}, {"name": "ls"}]},
+}
+
+BROKEN = {"openai-chat": CHAT, "openai-responses": RESPONSES, "anthropic": ANTHROPIC}
+CASES = [(dialect, rule, given) for dialect, rules in BROKEN.items() for rule, given in rules.items()]

@@ -1,0 +1,126 @@
+"""What the fake reports as cached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.testing.asking import DIALECTS, ask_for
+
+from foldline.testing import FakeProvider, session
+from foldline.usage import usage_of
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+def usage(app: FakeProvider, dialect: str, messages: Any, **more: Any) -> Any:
+    return usage_of(ask_for(app, dialect, messages, **more).json()["usage"])
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses"])
+def test_openai_knows_what_an_earlier_request_began_with(dialect: str) -> None:
+    app = FakeProvider()
+    wires = [dict(wire) for wire in session(20, dialect=dialect)]
+    first = usage(app, dialect, wires[:21])
+    second = usage(app, dialect, wires)
+    assert first.cached_tokens == 0
+    assert first.input_tokens - 2 <= second.cached_tokens <= first.input_tokens < second.input_tokens
+    edited = [{**wires[0], "content": "Another task."}, *wires[1:]]
+    assert usage(app, dialect, edited).cached_tokens < 20
+    assert usage(app, dialect, wires, model="other").cached_tokens == 0
+    assert app.cached_tokens == sum(request.cached_tokens for request in app.requests)
+
+
+def test_openai_knows_nothing_when_the_tools_change() -> None:
+    app = FakeProvider()
+    tools = [{"type": "function", "function": {"name": "ls"}}]
+    usage(app, "openai-chat", "Hello there " * 50, tools=tools)
+    assert usage(app, "openai-chat", "Hello there " * 50).cached_tokens == 0
+    again = usage(app, "openai-chat", "Hello there " * 50, tools=tools)
+    assert again.cached_tokens == again.input_tokens
+
+
+def test_the_newest_requests_are_remembered_only() -> None:
+    app = FakeProvider()
+    for number in range(12):
+        usage(app, "openai-chat", f"{number} " * 99)
+    assert usage(app, "openai-chat", "11 " * 99).cached_tokens > 70
+    assert usage(app, "openai-chat", "0 " * 99).cached_tokens < 20
+
+
+def marked(words: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": words, **MARK}]}
+
+
+def said(words: str) -> dict[str, Any]:
+    return {"role": "user", "content": words}
+
+
+def test_anthropic_caches_nothing_without_a_breakpoint() -> None:
+    app = FakeProvider()
+    for _ in range(2):
+        found = usage(app, "anthropic", "Hello there " * 50)
+        assert (found.cached_tokens, found.written_tokens) == (0, 0)
+
+
+def test_anthropic_writes_up_to_a_breakpoint_and_reads_it_again() -> None:
+    app = FakeProvider()
+    first = usage(app, "anthropic", [marked("a" * 400), said("b" * 400)])
+    assert first.cached_tokens == 0
+    assert 100 <= first.written_tokens < first.input_tokens - 90
+    second = usage(app, "anthropic", [said("a" * 400), said("b" * 400), marked("c" * 400)])
+    assert abs(second.cached_tokens - first.written_tokens) <= 12
+    assert second.cached_tokens + second.written_tokens == second.input_tokens
+
+
+def test_anthropic_counts_beside_what_is_cached() -> None:
+    app = FakeProvider()
+    ask_for(app, "anthropic", [marked("a" * 400), said("b" * 400)])
+    raw = ask_for(app, "anthropic", [marked("a" * 400), said("b" * 400)]).json()["usage"]
+    assert raw["cache_creation_input_tokens"] == 0
+    assert raw["input_tokens"] + raw["cache_read_input_tokens"] == app.requests[-1].input_tokens
+    assert raw["cache_read_input_tokens"] == app.requests[-1].cached_tokens > 90
+
+
+def test_anthropic_reads_nothing_where_the_request_has_no_breakpoint() -> None:
+    app = FakeProvider()
+    usage(app, "anthropic", [marked("a" * 400)])
+    assert usage(app, "anthropic", [said("a" * 400)]).cached_tokens == 0
+
+
+@pytest.mark.parametrize(("between", "found"), [(19, True), (21, False)])
+def test_anthropic_looks_back_twenty_blocks(between: int, found: bool) -> None:
+    app = FakeProvider()
+    usage(app, "anthropic", [marked("a" * 400)])
+    later = [said("a" * 400), *[said(f"word {n}") for n in range(between)], marked("end")]
+    assert (usage(app, "anthropic", later).cached_tokens > 0) is found
+
+
+def test_system_text_and_tools_come_first() -> None:
+    app = FakeProvider()
+    tools = [{"name": "ls", "input_schema": {}, **MARK}]
+    system = [{"type": "text", "text": "s" * 400, **MARK}]
+    usage(app, "anthropic", "one", tools=tools, system=system)
+    whole = usage(app, "anthropic", "two", tools=tools, system=system)
+    other = usage(app, "anthropic", "two", tools=tools, system=[{"type": "text", "text": "t" * 400, **MARK}])
+    assert 0 < other.cached_tokens < 20
+    assert whole.cached_tokens > 90
+
+
+def test_a_mark_on_the_whole_request_is_one_at_its_end() -> None:
+    app = FakeProvider()
+    messages = [said("a" * 400), said("b" * 400)]
+    first = usage(app, "anthropic", messages, **MARK)
+    second = usage(app, "anthropic", [*messages, said("c")], **MARK)
+    assert first.written_tokens == first.input_tokens
+    assert second.cached_tokens > 0.9 * first.input_tokens
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_request_that_was_refused_is_not_remembered(dialect: str) -> None:
+    app = FakeProvider(window_tokens=300)
+    words = "Hello there " * 200
+    messages = [marked(words)] if dialect == "anthropic" else words
+    assert ask_for(app, dialect, messages).status_code == 400
+    short = [marked("Hello")] if dialect == "anthropic" else "Hello"
+    assert usage(app, dialect, short).cached_tokens == 0
