@@ -1,0 +1,267 @@
+"""Arguments of a call against the JSON Schema of its tool: what is wrong, and where.
+
+The keywords are those of JSON Schema 2020-12 that tools use, the ones of MCP servers among them, with `$ref` inside the
+same schema. An unknown keyword is ignored, as the standard has it (Core, section 4.3.1). Nothing is converted: "3" is
+no number.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, TypeAlias, TypeGuard
+
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.patterns import Pattern
+
+__all__ = ["faults", "portable"]
+
+MOST_DEPTH: Final = 64
+"""Levels of schemas inside each other, references followed: no tool nests so deep, and a circle of references ends."""
+SHOWN_CHARS: Final = 80
+"""Characters of a value that a fault quotes, at most."""
+MOST_STEPS: Final = 100_000
+"""Schemas that are looked at for one value: alternatives that refer to each other would double at every level."""
+MOST_FAULTS: Final = 5
+"""Faults that are told: a model mends a few at a time."""
+
+
+def _whole(value: Json) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Json) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_TYPES: Final[Mapping[str, Callable[[Json], bool]]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: _whole(value) or (isinstance(value, float) and value.is_integer()),
+    "number": _number,
+    "string": lambda value: isinstance(value, str),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, Mapping),
+}
+_BOUNDS: Final[Mapping[str, tuple[Callable[[float, float], bool], str]]] = {
+    "minimum": (operator.ge, "at least"),
+    "maximum": (operator.le, "at most"),
+    "exclusiveMinimum": (operator.gt, "more than"),
+    "exclusiveMaximum": (operator.lt, "less than"),
+}
+# What providers refuse at the top of a tool's schema: OpenAI "Structured outputs", Supported schemas (the root must be
+# a plain object), Anthropic's error "input_schema does not support oneOf, allOf, or anyOf at the top level".
+_NOT_AT_THE_TOP: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "const", "if", "then", "else"})
+_NAMES_OF_SCHEMAS: Final = frozenset({"$schema", "$id"})
+
+
+def faults(schema: Mapping[str, Json], value: Json) -> tuple[str, ...]:
+    """What is wrong with a value, each with its place ("edits[0].line: must be …"); empty when it is as it must be.
+
+    Five at most. O(value x schema).
+    """
+    return tuple(str(fault) for fault in islice(_Checker(schema).check(schema, value, "", 0), MOST_FAULTS))
+
+
+def portable(schema: Mapping[str, Json]) -> dict[str, Json]:
+    """A tool's schema as every provider takes it: an object at the top, with properties, without alternatives there.
+
+    Only what is shown to the model is plainer; arguments are still checked against the whole schema.
+    """
+    plain = {key: inner for key, inner in schema.items() if key not in _NOT_AT_THE_TOP | _NAMES_OF_SCHEMAS}
+    properties = plain.get("properties")
+    return plain | {"type": "object", "properties": properties if isinstance(properties, Mapping) else {}}
+
+
+_Schema: TypeAlias = Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}" if self.place else self.reason
+
+
+def _same(one: Json, other: Json) -> bool:
+    """Equality of JSON: true is not 1, and 1.0 is 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
+
+
+def _shown(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
+
+
+def _named(types: Json) -> list[str]:
+    return [name for name in ([types] if isinstance(types, str) else _listed(types)) if name in _TYPES]
+
+
+def _article(names: Sequence[str]) -> str:
+    return " or ".join("null" if name == "null" else f"{'an' if name[:1] in 'aio' else 'a'} {name}" for name in names)
+
+
+class _Checker:
+    """One schema, with what its references point to."""
+
+    def __init__(self, root: Mapping[str, Json]) -> None:
+        self._root = root
+        self._steps = 0
+
+    def check(self, schema: Json, value: Json, place: str, depth: int) -> Iterator[_Fault]:
+        if schema is False:
+            yield _Fault(place, "is not allowed")
+        if not isinstance(schema, Mapping):
+            return
+        self._steps += 1
+        if depth > MOST_DEPTH or self._steps > MOST_STEPS:
+            yield _Fault(place, "is too large or nested too deep to be checked")
+            return
+        if "$ref" in schema:
+            yield from self.check(self._target(schema["$ref"]), value, place, depth + 1)
+        if fault := _kind_fault(schema, value):
+            yield _Fault(place, fault)
+            return
+        for of_kind in (_text_faults, _number_faults, _size_faults):
+            yield from (_Fault(place, reason) for reason in of_kind(schema, value))
+        if isinstance(value, Mapping):
+            yield from self._members(schema, value, place, depth)
+        elif isinstance(value, list):
+            yield from self._items(schema, value, place, depth)
+        yield from self._combined(schema, value, place, depth)
+
+    def _target(self, reference: Json) -> Json:
+        """What a reference points to; one out of the schema is not followed, and allows everything."""
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return True
+        found: Json = self._root
+        for step in reference[1:].split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, Mapping) or name not in found:
+                return True
+            found = found[name]
+        return found
+
+    def _members(
+        self, schema: Mapping[str, Json], value: Mapping[str, Json], place: str, depth: int
+    ) -> Iterator[_Fault]:
+        properties = _mapping(schema.get("properties"))
+        patterns = [(_pattern(key), inner) for key, inner in _mapping(schema.get("patternProperties")).items()]
+        others = schema.get("additionalProperties", True)
+        for name in _listed(schema.get("required")):
+            if isinstance(name, str) and name not in value:
+                yield _Fault(place, f"{name!r} is missing")
+        for name, member in value.items():
+            inside = f"{place}.{name}" if place else str(name)
+            known = [properties[name]] if name in properties else []
+            known += [inner for pattern, inner in patterns if pattern is None or pattern.search(name) is not None]
+            if not known and others is False:
+                listed = f"known are {', '.join(properties)}" if properties else "none is taken"
+                yield _Fault(inside, f"is not an argument; {listed}" if not place else f"is not known; {listed}")
+            for inner in known or [others]:
+                if inner is not False:
+                    yield from self.check(inner, member, inside, depth + 1)
+
+    def _items(self, schema: _Schema, value: Sequence[Json], place: str, depth: int) -> Iterator[_Fault]:
+        first = _listed(schema.get("prefixItems"))
+        rest = schema.get("items", True)
+        for number, item in enumerate(value):
+            yield from self.check(first[number] if number < len(first) else rest, item, f"{place}[{number}]", depth + 1)
+
+    def _combined(self, schema: _Schema, value: Json, place: str, depth: int) -> Iterator[_Fault]:
+        for inner in _listed(schema.get("allOf")):
+            yield from self.check(inner, value, place, depth + 1)
+        for keyword in ("anyOf", "oneOf"):
+            forms = _listed(schema.get(keyword))
+            found = [next(self.check(inner, value, place, depth + 1), None) for inner in forms]
+            fitting = sum(fault is None for fault in found)
+            if forms and not fitting:
+                reasons = "; ".join(dict.fromkeys(str(fault) for fault in found[:MOST_FAULTS]))
+                yield _Fault(place, f"fits none of the {len(forms)} forms that are allowed ({reasons})")
+            elif keyword == "oneOf" and fitting > 1:
+                yield _Fault(place, f"fits {fitting} of the forms that are allowed, and may fit only one")
+        if "not" in schema and next(self.check(schema["not"], value, place, depth + 1), None) is None:
+            yield _Fault(place, f"must not be {_shown(value)}")
+
+
+def _mapping(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _listed(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _pattern(text: Json) -> Pattern | None:
+    """A pattern; None for one that cannot be matched in one pass (look-around, or another language's syntax)."""
+    try:
+        return Pattern(text) if isinstance(text, str) else None
+    except InvalidInput:
+        return None
+
+
+def _kind_fault(schema: _Schema, value: Json) -> str | None:
+    names = _named(schema.get("type"))
+    if names and not any(_TYPES[name](value) for name in names):
+        return f"must be {_article(names)}, not {_shown(value)}"
+    choices = _listed(schema.get("enum"))
+    if choices and not any(_same(choice, value) for choice in choices):
+        return f"must be one of {', '.join(map(_shown, choices))}, not {_shown(value)}"
+    if "const" in schema and not _same(schema["const"], value):
+        return f"must be {_shown(schema['const'])}, not {_shown(value)}"
+    return None
+
+
+def _text_faults(schema: _Schema, value: Json) -> Iterator[str]:
+    if not isinstance(value, str):
+        return
+    least, most = schema.get("minLength"), schema.get("maxLength")
+    if _number(least) and len(value) < least:
+        yield "must not be empty" if least == 1 else f"must have at least {least:,} characters, not {len(value):,}"
+    if _number(most) and len(value) > most:
+        yield f"must have at most {most:,} characters, not {len(value):,}"
+    pattern = _pattern(schema.get("pattern"))
+    if pattern and pattern.search(value) is None:
+        yield f"must match {schema['pattern']}, which {_shown(value)} does not"
+
+
+def _number_faults(schema: _Schema, value: Json) -> Iterator[str]:
+    if not _number(value):
+        return
+    for keyword, (holds, words) in _BOUNDS.items():
+        bound = schema.get(keyword)
+        if _number(bound) and not holds(value, bound):
+            yield f"must be {words} {bound}, not {_shown(value)}"
+    step = schema.get("multipleOf")
+    if _whole(step) and step > 0 and value % step:
+        yield f"must be a multiple of {step}, not {_shown(value)}"
+
+
+def _size_faults(schema: _Schema, value: Json) -> Iterator[str]:
+    for kind, least_key, most_key, what in (
+        (list, "minItems", "maxItems", "items"),
+        (Mapping, "minProperties", "maxProperties", "members"),
+    ):
+        if not isinstance(value, kind):
+            continue
+        least, most = schema.get(least_key), schema.get(most_key)
+        if _number(least) and len(value) < least:
+            yield f"must have at least {least} {what}, not {len(value)}"
+        if _number(most) and len(value) > most:
+            yield f"must have at most {most} {what}, not {len(value)}"
+    if schema.get("uniqueItems") is True and isinstance(value, list):
+        texts = [json.dumps(item, sort_keys=True) for item in value]
+        if len(set(texts)) < len(texts):
+            yield "must not hold the same item twice"

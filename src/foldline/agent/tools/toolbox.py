@@ -1,0 +1,158 @@
+"""The tools of an agent: how they are shown to a model, and how a call of one is run.
+
+Every call has an answer. What is wrong with a call, and what goes wrong in a tool, becomes a result that says so, which
+the model can act upon; only a cancellation comes out of `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NoReturn
+
+from foldline.agent.tools.base import Outcome, Scope, Tool
+from foldline.agent.tools.schema import faults, portable
+from foldline.codecs import codec
+from foldline.cutting import clip_bytes
+from foldline.errors import InvalidInput
+from foldline.messages import Json, ToolCall
+
+__all__ = ["RESULT_BYTES", "Toolbox"]
+
+RESULT_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of a result that enter a session, at most: tools keep to far less, and a tool of others may not know how."""
+
+_LEGAL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # OpenAI's rule for function names; Anthropic takes 128 characters
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class Toolbox:
+    """Tools by name.
+
+    Raises InvalidInput for a name that is not legal or given twice, and for parameters that are no schema of an object.
+    """
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in sorted(tools, key=lambda each: each.name):
+            if not _LEGAL.fullmatch(tool.name):
+                raise InvalidInput('a name has 1 to 64 letters, digits, "_" and "-"', place=f"tool {tool.name[:80]!r}")
+            if tool.name in self._tools:
+                raise InvalidInput("two tools have this name", place=f"tool {tool.name!r}")
+            if not isinstance(tool.parameters, Mapping) or tool.parameters.get("type", "object") != "object":
+                raise InvalidInput("its parameters must be the schema of an object", place=f"tool {tool.name!r}")
+            self._tools[tool.name] = tool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all tools, in the order of `wires`."""
+        return tuple(self._tools)
+
+    def wires(self, dialect: str) -> list[dict[str, Json]]:
+        """The tools as a request carries them, ordered by name: whichever way they came, cached prefixes stay the same.
+
+        Raises InvalidInput for an unknown dialect.
+        """
+        codec(dialect)
+        return [_wire(tool, dialect) for tool in self._tools.values()]
+
+    async def run(self, call: ToolCall, scope: Scope) -> Outcome:
+        """Run one call; raises only CancelledError.
+
+        Arguments are checked first; no tool sees one that its schema does not allow. A result over `RESULT_BYTES` keeps
+        its beginning and its end.
+        """
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return _bounded(Outcome(self._unknown(call.name), is_error=True))
+        try:
+            arguments = _arguments(call.arguments)
+            wrong = "; ".join(faults(tool.parameters, arguments))
+        except InvalidInput as error:
+            wrong = str(error)
+        except RecursionError:
+            wrong = "its arguments are nested too deep"
+        if wrong:
+            return _bounded(Outcome(f"{call.name} was not run: {wrong}", is_error=True))
+        return _bounded(await _ran(tool, arguments, scope))
+
+    def _unknown(self, name: str) -> str:
+        near = difflib.get_close_matches(name[:64], self._tools, n=len(self._tools) or 1, cutoff=0.4)
+        listed = [*near, *(other for other in self._tools if other not in near)]
+        known = f"there are {', '.join(listed)}" if listed else "there are no tools"
+        return f"There is no tool {name[:80]!r}; {known}."
+
+
+def _wire(tool: Tool, dialect: str) -> dict[str, Json]:
+    schema = portable(tool.parameters)
+    if dialect == "anthropic":
+        return {"name": tool.name, "description": tool.description, "input_schema": schema}
+    function = {"name": tool.name, "description": tool.description, "parameters": schema}
+    if dialect == "openai-responses":
+        # Strict is the default of this dialect, and wants every property required (OpenAI, "Function calling").
+        return {"type": "function", **function, "strict": False}
+    return {"type": "function", "function": function}
+
+
+def _arguments(text: str) -> dict[str, Json]:
+    """The arguments of a call: a JSON object; none at all are written as an empty text by some servers."""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        around = text[max(0, error.pos - 20) : error.pos + 20]
+        where = f"line {error.lineno}, column {error.colno}, near {around!r}"
+        raise InvalidInput(f"its arguments are not valid JSON: {error.msg} at {where}") from None
+    except ValueError as error:  # NaN and the like, or a number of thousands of digits
+        raise InvalidInput(f"its arguments cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"its arguments must be a JSON object, not {text.strip()[:80]}")
+    return value
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+async def _ran(tool: Tool, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    """What a tool answered, or what went wrong in it: the one place where code of users and MCP servers runs."""
+    try:
+        outcome = await tool.run(arguments, scope)
+    except InvalidInput as error:
+        return Outcome(str(error), is_error=True)
+    except OSError as error:
+        return Outcome(f"{tool.name} failed: {_named(error)}", is_error=True)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Nobody cancelled the turn: something that the tool waited for was.
+        return Outcome(f"{tool.name} failed: what it waited for was cancelled", is_error=True)
+    except Exception as error:  # noqa: BLE001 - what a tool of others raises cannot be listed
+        return Outcome(f"{tool.name} failed: {_named(error)}", is_error=True)
+    if not isinstance(outcome, Outcome) or not isinstance(outcome.text, str):
+        return Outcome(f"{tool.name} failed: it answered {type(outcome).__name__}, not an Outcome", is_error=True)
+    return outcome
+
+
+def _named(error: BaseException) -> str:
+    """The type and message of an error; of a group of errors the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _bounded(outcome: Outcome) -> Outcome:
+    """The outcome with a text that can be written down: no lone surrogates, and not more than `RESULT_BYTES`."""
+    text = outcome.text if outcome.text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", outcome.text)
+    size_bytes = len(text.encode())
+    if size_bytes > RESULT_BYTES:
+        head, tail = (clip_bytes(text, RESULT_BYTES // 2, end=end) for end in (False, True))
+        left_out = size_bytes - len(head.encode()) - len(tail.encode())
+        text = f"{head}\n[… {left_out:,} of {size_bytes:,} bytes are left out here …]\n{tail}"
+    return outcome if text is outcome.text else replace(outcome, text=text)
