@@ -1,0 +1,134 @@
+"""The text of an HTML page: titles, headings, lists and links stay, scripts and styles go."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from time import monotonic
+from typing import Final
+from urllib.parse import urljoin
+
+__all__ = ["page_text"]
+
+_SILENT: Final = frozenset({"script", "style", "template", "noscript", "svg", "canvas"})
+_BLOCKS: Final = frozenset(
+    "address article aside blockquote body dd details div dl dt fieldset figcaption figure footer form header hr main "
+    "nav ol p pre section summary table tbody thead tfoot tr ul".split()
+)
+_HEADINGS: Final = {f"h{level}": "#" * level for level in range(1, 7)}
+MOST_SECONDS: Final = 5.0
+"""Time for one page. An ordinary one of 2 MiB takes one second; html.parser takes the square of the size for some that
+are made to hurt."""
+_SPACES: Final = re.compile(r"[ \t\r\n\f\v]+")
+_GAPS: Final = re.compile(r"\n(?:[ \t]*\n)+")
+
+
+def page_text(html: str, url: str = "", *, most_seconds: float = MOST_SECONDS) -> str:
+    """The text that a reader of the page sees, its title first; links as "words (address)", addresses made whole.
+
+    A page of any shape gives some text, within a few seconds; what cannot be parsed is left out, and said so.
+    """
+    reader = _Page(url, most_seconds)
+    try:
+        reader.feed(html)
+        reader.close()
+    except (AssertionError, _LateError) as error:  # html.parser asserts that declarations are not broken
+        reader.pieces.append(f"\n[the rest of the page cannot be parsed: {error}]")
+    body = _GAPS.sub("\n\n", "".join(reader.pieces)).strip()
+    title = _SPACES.sub(" ", "".join(reader.title)).strip()
+    return f"{title}\n\n{body}".strip() if title else body
+
+
+class _LateError(Exception):
+    """The page takes too long."""
+
+
+class _Page(HTMLParser):
+    def __init__(self, url: str, most_seconds: float) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[str] = []
+        self.title: list[str] = []
+        self._url = url
+        self._silent = ""
+        self._depth = 0
+        self._in_title = False
+        self._verbatim = 0
+        self._link: tuple[str, int] | None = None
+        self._most_seconds = most_seconds
+        self._stop = monotonic() + most_seconds
+
+    def add(self, text: str) -> None:
+        if monotonic() > self._stop:
+            raise _LateError(f"it took more than {self._most_seconds:g} seconds")
+        if text:
+            self.pieces.append(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._silent:
+            self._depth += tag == self._silent
+            return
+        given = dict(attrs)
+        if tag in _SILENT:
+            self._silent, self._depth = tag, 1
+        elif tag == "title":
+            self._in_title = True
+        elif tag in _HEADINGS:
+            self.add(f"\n\n{_HEADINGS[tag]} ")
+        elif tag == "li":
+            self.add("\n- ")
+        elif tag == "br":
+            self.add("\n")
+        elif tag in {"td", "th"}:
+            self.add("| " if self._at_start() else " | ")
+        elif tag == "a":
+            self._link = (given.get("href") or "", len(self.pieces))
+        elif tag == "img" and (words := (given.get("alt") or "").strip()):
+            self.add(f"[image: {words}]")
+        elif tag in _BLOCKS:
+            self._verbatim += tag == "pre"
+            self.add("\n" if tag == "tr" else "\n\n")
+        if tag == "base" and given.get("href"):
+            self._url = _whole(self._url, given["href"] or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag in _SILENT:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._silent:
+            self._depth -= tag == self._silent
+            if not self._depth:
+                self._silent = ""
+        elif tag == "title":
+            self._in_title = False
+        elif tag == "a" and self._link:
+            (href, start), self._link = self._link, None
+            address = _whole(self._url, href)
+            if address and "".join(self.pieces[start:]).strip() not in {"", address}:
+                self.add(f" ({address})")
+        elif (tag in _HEADINGS or tag in _BLOCKS) and tag != "tr":
+            self._verbatim -= tag == "pre" and self._verbatim > 0
+            self.add("\n\n")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title.append(data)
+        elif not self._silent:
+            text = data if self._verbatim else _SPACES.sub(" ", data)
+            self.add(text.lstrip() if self._at_start() and not self._verbatim else text)
+
+    def _at_start(self) -> bool:
+        """Whether a line begins here."""
+        return not self.pieces or self.pieces[-1].endswith("\n")
+
+
+def _whole(base: str, href: str) -> str:
+    """The address of a link that leads somewhere: not one of this page, of a script or of inline data."""
+    if not href or href.startswith("#"):
+        return ""
+    try:
+        address = urljoin(base, href.strip())
+    except ValueError:
+        return ""
+    return address if address.startswith(("http://", "https://", "mailto:")) else ""
