@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,10 +52,17 @@ class AgentSession:
     raise OSError (a full disk): what was not written is written with the next event.
     """
 
-    def __init__(self, under: Under, *, stored: StoredSession | None = None, listen: Listener | None = None) -> None:
+    def __init__(
+        self,
+        under: Under,
+        *,
+        stored: StoredSession | None = None,
+        listen: Listener | None = None,
+        learned: MutableMapping[tuple[str, str], int] | None = None,
+    ) -> None:
         self.under = under
         self.stored = stored
-        self.learned: dict[tuple[str, str], int] = {}
+        self.learned = {} if learned is None else learned
         self._listen = listen
         self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count

@@ -1,0 +1,204 @@
+"""An agent out of its parts: settings, a model, a workspace, a place for its sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+
+from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, TurnEnded
+from foldline.agent.loop import Agent
+from foldline.agent.prompt import system_prompt
+from foldline.agent.session import AgentSession, Under
+from foldline.agent.settings import AgentSettings
+from foldline.agent.tools.base import Ask, Scope, Tool
+from foldline.agent.tools.compact import CompactContext
+from foldline.agent.tools.edit import EditFile, WriteFile
+from foldline.agent.tools.fetch_url import FetchUrl
+from foldline.agent.tools.find import ListFiles, SearchFiles
+from foldline.agent.tools.read_file import ReadFile
+from foldline.agent.tools.recall import Recall
+from foldline.agent.tools.run_command import RunCommand
+from foldline.agent.tools.spawn import SpawnAgent
+from foldline.agent.tools.toolbox import Toolbox
+from foldline.agent.tools.workspace import Workspace
+from foldline.catalog.models import lookup
+from foldline.context import AsyncSummarize, Request
+from foldline.display import Room
+from foldline.messages import Json
+from foldline.providers.base import Provider, Reply
+from foldline.providers.summarise import summariser
+from foldline.store.calls import CallLog
+from foldline.store.folders import SessionStore
+from foldline.store.session import StoredSession
+from foldline.transcript import Usage
+from foldline.usage import usage_of
+
+__all__ = ["Parts", "assemble", "tool_names"]
+
+ASKED_FOR = ("write_file", "edit_file", "run_command")
+"""Tools that are off unless allowed, and then asked for at each call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an agent and its sub-agents share.
+
+    `window_tokens` is the window to keep to. `summaries` is the provider that summarises (None: no model is asked).
+    `allowed` asks a person for one call. `more_tools` are those of MCP servers. `calls` is where model calls are
+    logged. `learned` are windows by (endpoint, model).
+    """
+
+    settings: AgentSettings
+    provider: Provider
+    workspace: Workspace
+    window_tokens: int
+    allowed: Callable[[Ask], Awaitable[bool]]
+    summaries: Provider | None = None
+    more_tools: Sequence[Tool] = ()
+    calls: CallLog | None = None
+    learned: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+def assemble(
+    parts: Parts, *, tell: Listener, stored: StoredSession | None = None, depth: int = 0, system: str | None = None
+) -> Agent:
+    """The agent, its session read from `stored` where that holds one. O(log). Raises InvalidInput."""
+    settings, provider = parts.settings, parts.provider
+    toolbox = Toolbox(_tools(parts, tell, stored, depth))
+    under = Under(
+        dialect=provider.dialect,
+        model=provider.model,
+        policy=settings.policy_value(),
+        window=parts.window_tokens,
+        max_output_tokens=settings.model.max_output_tokens,
+        system=system or settings.system or system_prompt(toolbox.names),
+        tools=toolbox.wires(provider.dialect) or None,
+        endpoint=provider.endpoint,
+    )
+    session = AgentSession(under, stored=stored, listen=tell, learned=parts.learned)
+
+    def room() -> Room:
+        return Room(session.context.limits.window_tokens, session.context.view.tokens)
+
+    log = _Logged(parts.calls, stored.id if stored is not None else "", provider, tell)
+    return Agent(
+        session=session,
+        provider=provider,
+        toolbox=toolbox,
+        scope=Scope(room=room, history=session, allowed=parts.allowed, depth=depth),
+        tell=tell,
+        summarize=_summarize(parts, log),
+        record=log.reply,
+        max_iterations=settings.max_tool_iterations,
+        compact_threshold=settings.threshold,
+    )
+
+
+def tool_names(settings: AgentSettings) -> tuple[str, ...]:
+    """The tools of our own that these settings give."""
+    names = ("read_file", "list_files", "search_files", "write_file", "edit_file", "run_command", "fetch_url")
+    ours = (*names, "recall", "compact_context", "spawn_agent")
+    shown = [name for name in ours if name not in ASKED_FOR or name in settings.tools.allow]
+    return tuple(name for name in shown if name not in settings.tools.off)
+
+
+def _tools(parts: Parts, tell: Listener, stored: StoredSession | None, depth: int) -> list[Tool]:
+    settings, workspace = parts.settings, parts.workspace
+    makers: dict[str, Callable[[], Tool]] = {
+        "read_file": lambda: ReadFile(workspace),
+        "list_files": lambda: ListFiles(workspace),
+        "search_files": lambda: SearchFiles(workspace),
+        "write_file": lambda: WriteFile(workspace),
+        "edit_file": lambda: EditFile(workspace),
+        "run_command": lambda: RunCommand(workspace.root, timeout_seconds=settings.tools.command_timeout_seconds),
+        "fetch_url": lambda: FetchUrl(allow_private=settings.tools.allow_private_urls),
+        "recall": Recall,
+        "compact_context": CompactContext,
+        "spawn_agent": lambda: SpawnAgent(_begin(parts, tell, stored, depth), settings.subagents.max_number),
+    }
+    names = tool_names(settings)
+    if depth >= settings.subagents.max_depth or not settings.subagents.max_number:
+        names = tuple(name for name in names if name != "spawn_agent")
+    return [*(makers[name]() for name in names), *parts.more_tools]
+
+
+def _begin(
+    parts: Parts, tell: Listener, stored: StoredSession | None, depth: int
+) -> Callable[[str, int], Awaitable[TurnEnded]]:
+    """How a sub-agent is run: in a session of its own, kept in the folder of the one that started it."""
+
+    async def begin(task: str, number: int) -> TurnEnded:
+        own = None
+        if stored is not None:
+            store = SessionStore(stored.folder / "agents")
+            own = store.create(dialect=parts.provider.dialect, model=parts.provider.model, parent=stored.id)
+
+        def told(event: AgentEvent) -> None:
+            if isinstance(event, ToolStarted):
+                tell(Notice(f"agent {number}: {event.tool} {event.arguments}"))
+            elif isinstance(event, Notice):
+                tell(Notice(f"agent {number}: {event.text}"))
+
+        agent = assemble(parts, tell=told, stored=own, depth=depth + 1)
+        try:
+            ended = await agent.run(task)
+            agent.session.save()
+        finally:
+            agent.session.close()
+        return ended
+
+    return begin
+
+
+def _summarize(parts: Parts, log: _Logged) -> AsyncSummarize | None:
+    """The summariser; none where it is switched off, or for a model too small to be trusted (its catalogue entry)."""
+    chosen = parts.summaries or parts.provider
+    if not parts.settings.summaries or lookup(chosen.model, local=True).summaries == "off":
+        return None
+    return summariser(chosen, on_reply=log.summary)
+
+
+class _Logged:
+    """The way into the log of calls. A log that cannot be written is said once, and stops nothing."""
+
+    def __init__(self, calls: CallLog | None, session_id: str, provider: Provider, tell: Listener) -> None:
+        self._calls, self._session_id, self._provider, self._tell = calls, session_id, provider, tell
+
+    def reply(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
+        """One call of the loop."""
+        body = reply.request_body if reply is not None else self._refused(request)
+        counted = usage or Usage(input_tokens=request.tokens, reported=False)
+        seconds = 0.0 if reply is None else reply.seconds
+        self._write(body, counted, seconds, error=error or "", folds=len(request.folds))
+
+    def _refused(self, request: Request) -> dict[str, Json]:
+        """The body of a request that got no reply, near enough to compare it with those that did."""
+        beside: dict[str, Json] = {"model": self._provider.model, "tools": request.tools}
+        if self._provider.dialect != "openai-chat" or not request.system:
+            return {**beside, "messages": request.messages, "system": request.system}
+        return {**beside, "messages": [{"role": "system", "content": request.system}, *request.messages]}
+
+    def summary(self, reply: Reply) -> None:
+        """One call of the summariser."""
+        usage = Usage(input_tokens=0, reported=False) if reply.usage is None else usage_of(reply.usage)
+        self._write(reply.request_body, usage, reply.seconds, purpose="summary")
+
+    def _write(
+        self,
+        body: Mapping[str, Json],
+        usage: Usage,
+        seconds: float,
+        *,
+        error: str = "",
+        purpose: str = "reply",
+        folds: int = 0,
+    ) -> None:
+        if self._calls is None:
+            return
+        try:
+            self._calls.record(
+                self._session_id, body, usage, seconds=seconds, folds=folds, error=error, purpose=purpose
+            )
+        except OSError as fault:
+            self._calls = None
+            self._tell(Notice(f"Model calls are no longer logged: {fault}"))

@@ -1,0 +1,90 @@
+"""An agent over a fake server, for tests of the loop and of what stands around it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from foldline.agent.events import AgentEvent
+from foldline.agent.loop import Agent
+from foldline.agent.session import AgentSession, Under
+from foldline.agent.tools.base import Outcome, Scope, Tool
+from foldline.agent.tools.toolbox import Toolbox
+from foldline.display import Room
+from foldline.messages import Json
+from foldline.policy import policy
+from foldline.providers.base import Provider
+from foldline.providers.endpoint import Endpoint
+from foldline.providers.http import provider_for
+from foldline.store.folders import SessionStore
+from foldline.testing import FakeProvider
+
+DIALECTS = ("openai-chat", "openai-responses", "anthropic")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """A tool that answers by a function of its arguments."""
+
+    answer: Callable[[Mapping[str, Json]], str | Outcome | Awaitable[Outcome]]
+    name: str = "look"
+    description: str = "Looks something up."
+    parameters: Mapping[str, Json] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        schema = {"type": "object", "properties": {"what": {"type": "string"}}}
+        object.__setattr__(self, "parameters", schema)
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """The answer, whatever form it has."""
+        answer = self.answer(arguments)
+        if isinstance(answer, str):
+            return Outcome(answer)
+        return answer if isinstance(answer, Outcome) else await answer
+
+
+@asynccontextmanager
+async def agent_over(
+    fake: FakeProvider,
+    *tools: Tool,
+    dialect: str = "openai-chat",
+    chosen: str = "balanced",
+    window: int = 8_000,
+    max_output_tokens: int = 500,
+    root: Path | None = None,
+    resume: str | None = None,
+    heard: list[AgentEvent] | None = None,
+    **more: Any,
+) -> AsyncIterator[Agent]:
+    """An agent whose model is a fake; with `root` its session is on disk."""
+    events: list[AgentEvent] = [] if heard is None else heard
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=fake), base_url="http://fake") as client:
+        endpoint = Endpoint(name="fake", dialect=dialect, base_url="http://fake/v1", model="fake-model", api_key="k")
+        provider: Provider = provider_for(endpoint, client=client)
+        toolbox = Toolbox(tools)
+        under = Under(
+            dialect=dialect,
+            model="fake-model",
+            policy=policy(chosen),
+            window=window,
+            max_output_tokens=max_output_tokens,
+            system="You are terse.",
+            tools=toolbox.wires(dialect) or None,
+            endpoint="http://fake/v1",
+        )
+        stored = None
+        if root is not None:
+            store = SessionStore(root, fsync=False)
+            stored = store.open(resume) if resume else store.create(dialect=dialect, model="fake-model", policy=chosen)
+        session = AgentSession(under, stored=stored, listen=events.append)
+        scope = Scope(room=lambda: Room(window, session.context.view.tokens), history=session)
+        try:
+            yield Agent(session=session, provider=provider, toolbox=toolbox, scope=scope, tell=events.append, **more)
+        finally:
+            session.close()
+            await provider.aclose()

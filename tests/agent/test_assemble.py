@@ -1,0 +1,190 @@
+"""An agent out of settings: its tools, its sub-agents, its summariser, and its log of calls."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from foldline.agent.assemble import Parts, assemble
+from foldline.agent.events import AgentEvent, Notice, ToolFinished
+from foldline.agent.loop import Agent
+from foldline.agent.settings import AgentSettings, ModelSettings, SubagentSettings, ToolSettings
+from foldline.agent.tools.base import Ask
+from foldline.agent.tools.workspace import Workspace
+from foldline.providers.endpoint import Endpoint
+from foldline.providers.http import provider_for
+from foldline.store.calls import CallLog
+from foldline.store.folders import SessionStore
+from foldline.testing import FakeProvider, FakeReply
+
+
+async def nobody(ask: Ask) -> bool:
+    del ask
+    return False
+
+
+@asynccontextmanager
+async def assembled(
+    fake: FakeProvider,
+    folder: Path,
+    settings: AgentSettings | None = None,
+    *,
+    model: str = "fake-model",
+    window: int = 16_000,
+    heard: list[AgentEvent] | None = None,
+    **more: Any,
+) -> AsyncIterator[Agent]:
+    """An agent in `folder`, its sessions and its log of calls in `folder`/home."""
+    (folder / "work").mkdir(exist_ok=True)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=fake)) as client:
+        endpoint = Endpoint(name="fake", dialect="openai-chat", base_url="http://fake/v1", model=model, api_key="k")
+        with CallLog(folder / "home" / "llm_calls.sqlite") as calls:
+            stored = SessionStore(folder / "home" / "sessions", fsync=False).create(dialect="openai-chat", model=model)
+            parts = Parts(
+                settings=settings or AgentSettings(),
+                provider=provider_for(endpoint, client=client),
+                workspace=Workspace(folder / "work"),
+                window_tokens=window,
+                allowed=more.pop("allowed", nobody),
+                calls=calls,
+                **more,
+            )
+            agent = assemble(parts, tell=(heard if heard is not None else []).append, stored=stored)
+            try:
+                yield agent
+            finally:
+                agent.session.close()
+
+
+def by_task(body: Any) -> FakeReply | str:
+    """The agent asked to delegate does; a sub-agent reads and answers; the agent says what came back."""
+    said = [message for message in body["messages"] if message["role"] != "system"]
+    last = said[-1]
+    if last["role"] == "user" and last["content"].startswith("Delegate"):
+        return FakeReply(calls=(("spawn_agent", {"task": "Find the secret word in notes.txt."}),))
+    if last["role"] == "user" and last["content"].startswith("Find"):
+        return FakeReply(calls=(("read_file", {"path": "notes.txt"}),))
+    if last["role"] == "tool" and "zephyr" in last["content"] and len(said) == 3 and said[0]["content"][:4] == "Find":
+        return "The word is zephyr."
+    return f"It said: {last['content']}"
+
+
+def test_s4_12_a_sub_agent_has_a_window_of_its_own_and_only_its_result_comes_back(tmp_path: Path) -> None:
+    async def turn() -> None:
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work" / "notes.txt").write_text("the secret word is zephyr\n" + "more\n" * 100)
+        fake = FakeProvider(by_task)
+        heard: list[AgentEvent] = []
+        async with assembled(fake, tmp_path, heard=heard) as agent:
+            ended = await agent.run("Delegate this.")
+            assert ended.text == "It said: The word is zephyr."
+            own = str((await agent.session.prepare()).messages)
+            assert "the secret word is" not in own
+            assert "The word is zephyr." in own
+            child = next(request for request in fake.requests if "Find the secret" in str(request.body["messages"][1]))
+            assert "Delegate" not in str(child.body["messages"])
+            assert "spawn_agent" not in str(child.body["tools"])
+            assert agent.session.stored is not None
+            kept = SessionStore(agent.session.stored.folder / "agents").sessions()
+            assert [one.snapshot.parent for one in kept if one.snapshot] == [agent.session.stored.id]
+        assert any(isinstance(event, Notice) and event.text.startswith("agent 1: read_file") for event in heard)
+        assert not fake.refusals
+
+    asyncio.run(turn())
+
+
+def test_sub_agents_are_limited_in_number(tmp_path: Path) -> None:
+    async def turn() -> list[str]:
+        spawn = FakeReply(calls=(("spawn_agent", {"task": "Say hi."}),))
+
+        def script(body: Any) -> FakeReply | str:
+            if "Say hi." in str(body["messages"][1]["content"]):
+                return "hi"
+            return spawn if len(body["messages"]) < 8 else "Done."
+
+        heard: list[AgentEvent] = []
+        settings = AgentSettings(subagents=SubagentSettings(max_number=2))
+        async with assembled(FakeProvider(script), tmp_path, settings, heard=heard) as agent:
+            await agent.run("Go.")
+        return [event.text for event in heard if isinstance(event, ToolFinished)]
+
+    first, second, third = asyncio.run(turn())
+    assert (first, second) == ("hi", "hi")
+    assert "no more are allowed" in third
+
+
+def test_tools_that_change_things_are_off_unless_allowed_and_asked_for_each_time(tmp_path: Path) -> None:
+    asked: list[Ask] = []
+
+    async def yes_once(ask: Ask) -> bool:
+        asked.append(ask)
+        return len(asked) == 1
+
+    async def turn(settings: AgentSettings) -> list[ToolFinished]:
+        write = FakeReply(calls=(("write_file", {"path": "a.txt", "content": "new"}),))
+        heard: list[AgentEvent] = []
+        fake = FakeProvider([write, write, "Done."])
+        async with assembled(fake, tmp_path, settings, heard=heard, allowed=yes_once) as agent:
+            await agent.run("Write it.")
+        return [event for event in heard if isinstance(event, ToolFinished)]
+
+    for done in asyncio.run(turn(AgentSettings())):
+        assert done.is_error
+        assert "write_file" in done.text
+    assert asked == []
+    first, second = asyncio.run(turn(AgentSettings(tools=ToolSettings(allow=frozenset({"write_file"})))))
+    assert not first.is_error
+    assert second.is_error
+    assert (tmp_path / "work" / "a.txt").read_text() == "new"
+    assert [ask.tool for ask in asked] == ["write_file", "write_file"]
+
+
+def test_s0_07_every_call_of_a_turn_is_in_the_log(tmp_path: Path) -> None:
+    async def turn() -> None:
+        look = FakeReply(calls=(("list_files", {}),))
+        async with assembled(FakeProvider([look, FakeReply(status=401)]), tmp_path) as agent:
+            assert (await agent.run("What is here?")).reason == "failed"
+
+    asyncio.run(turn())
+    with sqlite3.connect(tmp_path / "home" / "llm_calls.sqlite") as database:
+        query = "SELECT request_messages, prompt_tokens, completion_tokens FROM llm_calls ORDER BY id"
+        rows = database.execute(query).fetchall()
+    database.close()
+    assert len(rows) == 2
+    assert "What is here?" in rows[0][0]
+    assert rows[0][1] > 0
+    assert rows[0][2] > 0
+    assert len(rows[1][0]) > len(rows[0][0])
+
+
+def test_a_model_too_small_to_be_trusted_is_not_asked_for_summaries(tmp_path: Path) -> None:
+    async def turn(model: str, settings: AgentSettings) -> bool:
+        async with assembled(FakeProvider("ok"), tmp_path, settings, model=model) as agent:
+            return agent.summarize is not None
+
+    assert asyncio.run(turn("fake-model", AgentSettings()))
+    assert not asyncio.run(turn("smollm2-135m-instruct.q4_1", AgentSettings()))
+    assert not asyncio.run(turn("fake-model", AgentSettings(summaries=False)))
+
+
+def test_settings_reach_the_session(tmp_path: Path) -> None:
+    async def turn() -> None:
+        settings = AgentSettings(
+            model=ModelSettings(max_output_tokens=123), system="Speak like a pirate.", compact_threshold=0.5
+        )
+        async with assembled(FakeProvider("Arr."), tmp_path, settings, window=9_000) as agent:
+            await agent.run("Hello")
+            request = await agent.session.prepare()
+            assert (request.system, request.max_output_tokens) == ("Speak like a pirate.", 123)
+            assert agent.session.context.limits.window_tokens == 9_000
+            assert agent.session.context.policy.name == "confirm"
+            assert agent.scope.max_context_tokens == 9_000
+            assert agent.scope.current_context_tokens == agent.session.context.view.tokens
+
+    asyncio.run(turn())
