@@ -124,3 +124,17 @@ def test_a_request_that_was_refused_is_not_remembered(dialect: str) -> None:
     assert ask_for(app, dialect, messages).status_code == 400
     short = [marked("Hello")] if dialect == "anthropic" else "Hello"
     assert usage(app, dialect, short).cached_tokens == 0
+
+
+def test_a_mark_inside_a_result_is_one_too() -> None:
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "ls", "input": {}}]}
+
+    def result(**mark: Any) -> dict[str, Any]:
+        inner = {"type": "text", "text": "r" * 400, **mark}
+        return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [inner]}]}
+
+    app = FakeProvider()
+    first = usage(app, "anthropic", [said("go"), call, result(**MARK)])
+    second = usage(app, "anthropic", [said("go"), call, result(), marked("more")])
+    assert first.written_tokens == first.input_tokens
+    assert second.cached_tokens > 100

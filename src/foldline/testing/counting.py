@@ -14,13 +14,14 @@ __all__ = ["IMAGE_TOKENS", "count_body", "count_text", "dumped"]
 IMAGE_TOKENS: Final = 85
 """What an image or file sent as base64 costs here, whatever its size: OpenAI's figure for an image of low detail."""
 
+_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _PROMPT_FIELDS: Final = ("tools", "system", "instructions", "messages", "input")
 _PAYLOAD: Final = re.compile(r'(?:;base64,|"type":"base64",[^{}]{0,80}?"data":")[A-Za-z0-9+/=_-]+')
 
 
 def dumped(value: Json) -> str:
     """Compact JSON. O(size)."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _COMPACT.encode(value)
 
 
 def count_text(text: str) -> int:

@@ -58,13 +58,16 @@ class PromptCache:
 
     def by_breakpoint(self, body: Body, tokens: int) -> Cached:
         """What was kept at breakpoints of earlier requests; keeps what ends at the breakpoints of this one. O(size)."""
+        if not breakpoints(body):
+            return Cached()
         running = hashlib.blake2b(dumped(body.get("model")).encode(), digest_size=16)
         digests: list[bytes] = []
         ends: list[int] = []
         marked: list[int] = []
         size = 0
-        for number, (text, is_marked) in enumerate(_blocks(body)):
-            data = text.encode("utf-8", "surrogatepass")
+        for number, (place, block) in enumerate(_blocks(body)):
+            is_marked = _marks(block) > 0
+            data = f"{place}:{dumped(_bare(block) if is_marked else block)}".encode("utf-8", "surrogatepass")
             size += len(data)
             running.update(len(data).to_bytes(8, "big") + data)
             digests.append(running.digest())
@@ -79,8 +82,6 @@ class PromptCache:
             self._marks.move_to_end(digests[mark])
         while len(self._marks) > _KEPT_MARKS:
             self._marks.popitem(last=False)
-        if not marked:
-            return Cached()
         read = tokens * ends[found] // size if found >= 0 else 0
         return Cached(read, tokens * ends[max(marked)] // size - read)
 
@@ -91,23 +92,23 @@ class PromptCache:
 
 
 def breakpoints(body: Body) -> int:
-    """How many cache breakpoints an Anthropic request sets. O(size)."""
-    return sum(marked for _, marked in _blocks(body)) + bool(body.get("cache_control"))
+    """How many cache breakpoints an Anthropic request sets. O(blocks)."""
+    return sum(_marks(block) for _, block in _blocks(body)) + bool(body.get("cache_control"))
 
 
 def _size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _blocks(body: Body) -> Iterator[tuple[str, bool]]:
-    """All blocks in the order in which they are cached (tools, system, messages), each with whether it is marked."""
+def _blocks(body: Body) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """All blocks in the order in which they are cached (tools, system, messages), each with where it stands."""
     for tool in body.get("tools") or ():
-        yield _unmarked("tool", tool)
+        yield "tool", tool
     for block in _listed(body.get("system")):
-        yield _unmarked("system", block)
+        yield "system", block
     for message in body.get("messages") or ():
         for block in _listed(message.get("content")):
-            yield _unmarked(str(message.get("role")), block)
+            yield message["role"], block
 
 
 def _listed(content: Json) -> list[Any]:
@@ -116,16 +117,17 @@ def _listed(content: Json) -> list[Any]:
     return list(content or ())
 
 
-def _unmarked(place: str, block: Json) -> tuple[str, bool]:
-    """A block without its mark, so that a mark may move on without making another block of it."""
-    text = dumped(block)
-    if '"cache_control"' not in text:
-        return f"{place}:{text}", False
-    bare = dumped(_without_marks(block))
-    return f"{place}:{bare}", bare != text
+def _inner(block: Mapping[str, Any]) -> list[Any]:
+    """The blocks inside a block (a tool result has some)."""
+    content = block.get("content")
+    return [one for one in content if isinstance(one, Mapping)] if isinstance(content, list) else []
 
 
-def _without_marks(value: Json) -> Json:
-    if isinstance(value, Mapping):
-        return {name: _without_marks(inner) for name, inner in value.items() if name != "cache_control"}
-    return [_without_marks(inner) for inner in value] if isinstance(value, list) else value
+def _marks(block: Mapping[str, Any]) -> int:
+    return sum(one.get("cache_control") is not None for one in (block, *_inner(block)))
+
+
+def _bare(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A block without its marks, so that a mark may move on without making another block of it."""
+    bare = {name: value for name, value in block.items() if name != "cache_control"}
+    return {**bare, "content": [_bare(one) for one in _inner(block)]} if _inner(block) else bare
