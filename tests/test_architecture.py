@@ -75,7 +75,10 @@ IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"
 CLOCK_CALLS = frozenset({"now", "utcnow", "today"})
 
 # Where code of other people runs, any error may come out of it; nowhere else is one caught unnamed and kept.
-FOREIGN_CODE = {"foldline.drive": "calls the summariser that a user handed in"}
+FOREIGN_CODE = {
+    "foldline.drive": "calls the summariser that a user handed in",
+    "foldline.agent.tools.toolbox": "runs tools that a user or an MCP server brought",
+}
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
