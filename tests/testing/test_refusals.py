@@ -56,6 +56,21 @@ def test_a_refusal_names_the_place_and_the_call() -> None:
     assert "messages[1] has tool_call_id c9" in ask_for(FakeProvider(), "openai-chat", messages).text
 
 
+@pytest.mark.parametrize(
+    ("role", "block", "home"),
+    [
+        ("user", {"type": "tool_use", "id": "t1", "name": "ls", "input": {}}, "assistant"),
+        ("user", {"type": "thinking", "thinking": "", "signature": "s"}, "assistant"),
+        ("assistant", {"type": "tool_result", "tool_use_id": "t1"}, "user"),
+    ],
+)
+def test_a_block_in_the_wrong_place_is_x -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": role, "content": [block]}]
+    app = FakeProvider()
+    message = ask_for(app, "anthropic", messages).json()["error"]["message"]
+    assert message == f"messages.1: `{block['type']}` blocks can only be in `{home}` messages"
+
+
 @every_dialect
 def test_what_is_larger_than_the_window_is_refused_with_its_figures(dialect: str) -> None:
     app = FakeProvider(window_tokens=1_000)

@@ -1,7 +1,8 @@
 """The words in which providers refuse a request, with their figures.
 
-Where the words of a provider for a broken rule are known (from its documents, or from public reports of the error),
-they are used, because clients match on them; else the rule's own finding stands after the place.
+Those about size, pairs of calls and results, empty content, item ids and cache breakpoints are the providers' own, as
+public reports of the errors have them: clients match on them. The others keep the form of the provider's messages and
+say what the rule's finding says.
 """
 
 from __future__ import annotations
@@ -106,13 +107,20 @@ _WORDS: Final[dict[str, dict[str, str]]] = {
     },
 }
 
+# The second word of a finding about a block in the wrong place: which block it is, and where it belongs.
+_PLACES: Final = {
+    "result": ("tool_result", "user"),
+    "thinking": ("thinking", "assistant"),
+    "redacted_thinking": ("redacted_thinking", "assistant"),
+}
+
 # By status: Anthropic ("Errors"), OpenAI ("Error codes"); the 429 of each with the figures it carries.
 _STATUS_ANTHROPIC: Final = {
     401: "invalid x-api-key",
     402: "Your credit balance is too low to access the API. Please go to Plans & Billing to purchase credits.",
     403: "Your API key does not have permission to use the specified resource.",
     413: "Request exceeds the maximum size",
-    429: "This request would exceed your organization's rate limit of 30,000 input tokens per minute.",
+    429: "This request would exceed the rate limit for your organization of 30,000 input tokens per minute.",
     500: "Internal server error",
     503: "Service unavailable",
     504: "Request timed out",
@@ -136,6 +144,9 @@ def broken_rule(dialect: str, violation: Violation) -> Refusal:
     at = "" if violation.index is None else str(violation.index)
     ids = ", ".join(re.findall(r"'([^']*)'", violation.detail))
     words = _WORDS[dialect].get(violation.rule, "")
+    if violation.rule == "block-place":
+        kind, role = _PLACES.get(violation.detail.split()[1], ("tool_use", "assistant"))
+        words = f"messages.{{at}}: `{kind}` blocks can only be in `{role}` messages"
     if not words or ("{at}" in words and not at) or ("{ids}" in words and not ids):
         name = "input" if dialect == "openai-responses" else "messages"
         place = name if not at else f"{name}.{at}" if dialect == "anthropic" else f"{name}[{at}]"
