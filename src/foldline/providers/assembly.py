@@ -16,7 +16,7 @@ from foldline.providers.sse import Event
 
 __all__ = [
     "Assembler",
-    "BrokenEvent",
+    "BrokenEventError",
     "Dialect",
     "Outcome",
     "StreamedError",
@@ -35,7 +35,7 @@ class StreamedError(Exception):
         self.body = body
 
 
-class BrokenEvent(StreamedError):
+class BrokenEventError(StreamedError):
     """An event that is no JSON object: a line that was cut off, or an error as plain text."""
 
 
@@ -124,13 +124,13 @@ def new_call_id(prefix: str = "call_") -> str:
 
 
 def object_in(event: Event) -> dict[str, Any]:
-    """The JSON object of an event. Raises BrokenEvent when it is none."""
+    """The JSON object of an event. Raises BrokenEventError when it is none."""
     try:
         value = json.loads(event.data)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise BrokenEvent(event.data[:2_000])
+        raise BrokenEventError(event.data[:2_000])
     return value
 
 

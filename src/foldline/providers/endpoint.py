@@ -22,6 +22,7 @@ its first byte comes after that."""
 _ANTHROPIC_VERSION: Final = "2023-06-01"  # the only one that is current (API reference, "Versions")
 _RESERVED: Final = frozenset({"model", "messages", "input", "system", "instructions", "tools", "stream"})
 _FULL_PATHS: Final = ("/chat/completions", "/responses", "/v1/messages", "/messages")
+_HOST: Final = re.compile(r"[^\s/\\<>^`{|}%\"]+")
 _SECRET_HEADERS: Final = re.compile(r"(?i)auth|key|token|cookie|secret")
 _LOCAL_NAMES: Final = re.compile(r"(?:localhost|host\.docker\.internal|.+\.local(?:host)?|.+\.internal|[^.:]+)$")
 
@@ -181,21 +182,21 @@ def _base_url(given: str, dialect: str) -> str:
         port = parts.port
     except ValueError:
         raise InvalidInput("is no address", place="base_url") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not _HOST.fullmatch(parts.hostname or ""):
         raise InvalidInput("must begin with http:// or https:// and name a host", place="base_url")
     if parts.username or parts.password or "@" in parts.netloc:
         raise InvalidInput("must not hold a name or password: use api_key or headers", place="base_url")
     if parts.query or parts.fragment:
         raise InvalidInput("must not have a query or fragment", place="base_url")
-    path = parts.path.rstrip("/")
+    path, host = parts.path.rstrip("/"), parts.hostname or ""
     for full in _FULL_PATHS:
         path = path.removesuffix(full)
-    if not path and dialect != "anthropic" and _is_local(parts.hostname):
+    if not path and dialect != "anthropic" and _is_local(host):
         path = "/v1"  # Ollama, vLLM and LM Studio answer there only
     if dialect == "anthropic":
         path = path.removesuffix("/v1")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{path}"
+    named = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{named}{'' if port is None else f':{port}'}{path}"
 
 
 def _is_local(host: str) -> bool:

@@ -24,7 +24,7 @@ from foldline.failures import Failure, classify
 from foldline.messages import Json
 from foldline.providers.anthropic import AnthropicDialect
 from foldline.providers.asked import ask_window
-from foldline.providers.assembly import Assembler, BrokenEvent, Dialect, Outcome, StreamedError
+from foldline.providers.assembly import Assembler, BrokenEventError, Dialect, Outcome, StreamedError
 from foldline.providers.base import Piece, Provider, Reply, Retrying
 from foldline.providers.bodies import encoded, innermost, json_object, load_httpx, read_bytes
 from foldline.providers.endpoint import Endpoint
@@ -175,6 +175,8 @@ class HttpProvider:
                 follow_redirects=False,
                 # A proxy of the environment does not know the addresses of one's own network.
                 trust_env=not self._endpoint.is_local,
+                # Certificates take 0.2 s to load, and nothing is checked against them without TLS.
+                verify=self._endpoint.base_url.startswith("https:"),
             )
         return self._own
 
@@ -205,7 +207,7 @@ class HttpProvider:
             raise self._other(str(error)) from error
         except httpx.InvalidURL as error:
             raise self._other(f"is no address: {error}") from error
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, OSError) as error:
             if assembler.outcome() is None:  # else all that matters had come
                 raise self._fault(error) from error
         yield self._reply(assembler.outcome(), body, request.max_output_tokens, monotonic() - start)
@@ -249,7 +251,7 @@ class HttpProvider:
             try:
                 for piece in assembler.take(event):
                     yield piece
-            except BrokenEvent:  # half a line: the reply was cut off, which its missing end says
+            except BrokenEventError:  # half a line: the reply was cut off, which its missing end says
                 return
 
     async def _refused(self, response: httpx.Response, request: Request) -> _Trouble:
@@ -278,14 +280,14 @@ class HttpProvider:
         bad = failure.status in _BAD_REQUEST and failure.kind in _MAY_BE_ADAPTED
         return _Trouble(failure, retries(failure), text[:4_000] if bad else "")
 
-    def _fault(self, error: httpx.HTTPError) -> _Trouble:
+    def _fault(self, error: httpx.HTTPError | OSError) -> _Trouble:
         """A connection that failed, in words that name the address."""
         httpx, said = load_httpx(), self._clean(innermost(error))
         if isinstance(error, httpx.ReadTimeout):
             return self._other(f"nothing came for {self._endpoint.timeout_seconds:g} s", _SILENT_RETRIES)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
             return self._other(f"cannot connect: {said}", CONNECT_RETRIES)
-        if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+        if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError | OSError):
             return self._other(f"the reply was cut off: {said}", FAULT_RETRIES)
         return self._other(said, FAULT_RETRIES)
 

@@ -62,7 +62,7 @@ def retries(failure: Failure, *, advice: str | None = None) -> int:
 
 def pause(attempt: int, failure: Failure, chance: Callable[[], float]) -> float | None:
     """Seconds before the retry number `attempt` (1, 2, …); None when the server asks for more than is waited."""
-    step = min(_FIRST_PAUSE_SECONDS * 2 ** (attempt - 1), _LARGEST_STEP_SECONDS)
+    step = min(_FIRST_PAUSE_SECONDS * 2.0 ** (attempt - 1), _LARGEST_STEP_SECONDS)
     asked = failure.retry_after_seconds
     if asked is None:
         return step * (1 - _JITTER * chance())

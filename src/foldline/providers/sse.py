@@ -32,7 +32,8 @@ class Event:
 class EventReader:
     """Takes bytes as they come, gives events as they become whole. Each byte is looked at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
         self._pieces: list[bytes] = []  # of the line that is not yet whole
         self._size_bytes = 0
         self._after_cr = False
@@ -41,7 +42,7 @@ class EventReader:
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that these bytes complete. Raises InvalidInput for one over `MAX_EVENT_BYTES`."""
+        """The events that these bytes complete. Raises InvalidInput for one over `max_event_bytes`."""
         if self._after_cr and chunk:
             self._after_cr = False
             if chunk[0] == _LF:  # the other half of a CRLF that was split
@@ -63,8 +64,8 @@ class EventReader:
                 events.append(event)
                 self._size_bytes = len(chunk) - start
         self._pieces.append(chunk[start:])
-        if self._size_bytes > MAX_EVENT_BYTES:
-            raise InvalidInput(f"an event of more than {MAX_EVENT_BYTES:,} bytes", place="stream")
+        if self._size_bytes > self._max_event_bytes:
+            raise InvalidInput(f"an event of more than {self._max_event_bytes:,} bytes", place="stream")
         return events
 
     def finish(self) -> list[Event]:
