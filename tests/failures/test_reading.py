@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.failures import classify
-from foldline.failures.reading import SEARCHED_CHARS, read_body, read_error, redact
+from foldline.failures import classify, redact
+from foldline.failures.reading import SEARCHED_CHARS, read_body, read_error
 
 WORDS = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens."
 INNER = {"message": WORDS, "type": "invalid_request_error", "code": "context_length_exceeded"}

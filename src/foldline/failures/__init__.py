@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from foldline.failures.figures import Figures, LimitOf, rate_figures, retry_after_seconds, size_figures
-from foldline.failures.reading import Evidence, read_body, read_error, redact
+from foldline.failures.reading import Evidence, read_body, read_error
+from foldline.failures.redaction import redact
 from foldline.failures.table import ROWS, Kind, Row
 
 __all__ = ["NEAR_WINDOW", "Failure", "Kind", "LimitOf", "Row", "classify", "redact", "silent_truncation"]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["PARSED_CHARS", "SEARCHED_CHARS", "Evidence", "read_body", "read_error", "redact"]
+__all__ = ["PARSED_CHARS", "SEARCHED_CHARS", "Evidence", "read_body", "read_error"]
 
 PARSED_CHARS = 1_048_576
 """Longer text is not parsed as JSON, only searched. The largest bodies seen echo a request of about this size."""
@@ -53,18 +53,6 @@ _UNREADABLE = (
 
 _URL = r"https?://\S{1,300}"  # a link to a page about rate limits says nothing about this failure
 
-_SECRETS = r"""(?x)
-    \b(?:sk|pk|rk|gsk|xai|hf|r8|fw|pplx|nvapi)[-_][\w\-.*]{4,}          # keys by prefix
-    | \bAIza[\w\-]{10,} | \bAKIA[A-Z0-9]{12,} | \beyJ[\w\-]{8,}(?:\.[\w\-]*){1,2}
-    | (?i:\b(?:bearer|basic)\ +[\w.~+/=\-]{8,})
-    | (?i:(?<=[?&]key=)[^\s&'"]+)
-    | (?<=://)[^\s/@:]{1,64}:[^\s/@]{1,64}(?=@)
-    """
-_NAMED_SECRETS = (
-    r"""(?i)((?:api[-_ ]?key(?: provided)?|access[-_ ]?token|secret|password|authorization)['"]?\s?[:=]\s?['"]?)"""
-    r"""(?!\[redacted)[^\s'",}&]{4,}"""
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -80,11 +68,6 @@ class Evidence:
     text: str = ""
     figures: Mapping[str, int] = field(default_factory=dict)
     retry_after_seconds: float | None = None
-
-
-def redact(text: str) -> str:
-    """The text with keys, tokens and passwords replaced by `[redacted]`."""
-    return re.sub(_NAMED_SECRETS, r"\1[redacted]", re.sub(_SECRETS, "[redacted]", text))
 
 
 def read_body(body: object) -> Evidence:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from foldline.store.events import EventLog, Torn, read_events
 from foldline.store.files import FileArchive
 from foldline.store.folders import LATEST, Listed, SessionStore
-from foldline.store.session import Header, Recording, StoredSession
+from foldline.store.recording import Header, Recording
+from foldline.store.repair import Repaired
+from foldline.store.session import StoredSession
 from foldline.store.snapshot import Snapshot
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "Header",
     "Listed",
     "Recording",
+    "Repaired",
     "SessionStore",
     "Snapshot",
     "StoredSession",

@@ -6,13 +6,14 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from foldline.archive import key_of
 from foldline.errors import InvalidInput
 
-__all__ = ["FileArchive", "make_private_folder", "sync_folder"]
+__all__ = ["FileArchive", "make_private_folder", "sync_folder", "write_whole"]
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on Windows, where the check before opening must do
@@ -25,6 +26,23 @@ def make_private_folder(path: Path) -> None:
     for folder in reversed(missing):
         with suppress(FileExistsError):  # another process was faster
             folder.mkdir(mode=0o700)
+
+
+def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
+    """Puts a file in place, whole or not at all, on the disk and for its owner only. Raises OSError (a full disk)."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY
+    try:
+        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):  # the reason why it could not be written matters more
+            draft.unlink()
+        raise
+    sync_folder(path.parent)
 
 
 class FileArchive:

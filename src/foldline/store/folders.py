@@ -14,18 +14,9 @@ from typing import Final
 
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.store.files import make_private_folder, sync_folder
-from foldline.store.session import (
-    LOG,
-    STATE,
-    Clock,
-    Header,
-    Recording,
-    StoredSession,
-    now_utc,
-    read_recording,
-    snapshot_of,
-    stamp,
-)
+from foldline.store.recording import LOG, STATE, Clock, Header, Recording, now_utc, read_recording, stamp
+from foldline.store.repair import Repaired
+from foldline.store.session import StoredSession, repaired, snapshot_of
 from foldline.store.snapshot import Snapshot, read_snapshot, shown_messages, write_snapshot
 
 __all__ = ["LATEST", "Listed", "SessionStore"]
@@ -103,6 +94,14 @@ class SessionStore:
         Raises InvalidInput when there is none, when another process has it, or when its log is damaged (file and line).
         """
         return StoredSession(self._folder(self.find(name)), clock=self._clock, fsync=self._fsync)
+
+    def repair(self, name: str) -> Repaired | None:
+        """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
+
+        What can be read stays, what cannot is told and kept aside. Raises InvalidInput when another process has the
+        session, or nothing tells what it was; OSError, then it is as it was.
+        """
+        return repaired(self._folder(self.find(name)))
 
     def read(self, name: str) -> Recording:
         """Reads a session without taking it; `name` as in `find`. O(log). Raises InvalidInput."""

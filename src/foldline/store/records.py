@@ -7,6 +7,7 @@ value is left out; fields that this version does not know are ignored.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reas
 from foldline.reducers.digest import Told
 from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage
 
-__all__ = ["EVENT_TYPES", "VERSION", "Record", "event_of", "record_of"]
+__all__ = ["VERSION", "Record", "event_of", "record_of", "sealed"]
 
 Record: TypeAlias = dict[str, Json]
 
@@ -42,12 +43,46 @@ def record_of(event: Event, codec: Codec) -> Record:
 
 def event_of(record: Mapping[str, Json], codec: Codec, *, version: int = VERSION) -> Event:
     """The event of a record. Raises InvalidInput that names the field, or a type that this version does not know."""
+    if "json" in record:
+        record = _unsealed(record)
     name = record.get("type")
     make = _MAKERS.get(name) if isinstance(name, str) else None
     if make is not None:
         return make(record, codec)
     newer = f"; it was written by a newer version (form {version}, this one reads {VERSION})"
     raise InvalidInput(f"a record of the unknown type {name!r}{newer if version > VERSION else ''}", place="type")
+
+
+def sealed(record: Record) -> Record:
+    """The record as it is, or with its content as text where that is no strict JSON. Raises InvalidInput.
+
+    Python reads NaN, Infinity and 1e999 in a model's arguments, which a log that other programs read may not hold; a
+    session must not fail over it. O(size).
+    """
+    try:
+        json.dumps(record, allow_nan=False)
+    except (ValueError, TypeError):
+        try:
+            return {"type": record["type"], "json": json.dumps(record, default=_as_dict)}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InvalidInput(f"cannot be written as JSON: {error}", place=str(record["type"])) from error
+    return record
+
+
+def _as_dict(value: object) -> dict[str, Json]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _unsealed(record: Mapping[str, Json]) -> Mapping[str, Json]:
+    try:
+        inner = json.loads(_get(record, "json", str))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"holds no JSON: {error}", place="json") from None
+    if not isinstance(inner, dict) or "json" in inner:
+        raise InvalidInput("holds no record", place="json")
+    return inner
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -229,10 +264,6 @@ def _plain(kind: type[Any]) -> Callable[[Mapping[str, Json], Codec], Event]:
 _MAKERS: Final[Mapping[str, Callable[[Mapping[str, Json], Codec], Event]]] = MappingProxyType(
     {"message": _entry_of, "fold": _fold_of, **{name: _plain(kind) for name, kind in _PLAIN.items()}}
 )
-
-EVENT_TYPES: Final = frozenset(_MAKERS)
-"""The record types that stand for events of the core."""
-
 
 T = TypeVar("T")
 _MUST: Final[Any] = object()

@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import IO, Any, Final
 
 from foldline.messages import Json, Message
 from foldline.settings import memory_limit
+from foldline.store.files import write_whole
 from foldline.view import View
 
 __all__ = ["MESSAGE_CHARS", "TITLE_CHARS", "Snapshot", "read_snapshot", "shown_messages", "title_of", "write_snapshot"]
@@ -107,18 +106,7 @@ def _shown(message: Message) -> dict[str, Json]:
 
 def write_snapshot(path: Path, snapshot: Snapshot, shown: Iterable[Json]) -> None:
     """Puts a snapshot in place, whole or not at all, readable by its owner only. Raises OSError (a full disk)."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    try:
-        with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(_lines(snapshot, shown))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        with suppress(OSError):  # the reason why it could not be written matters more
-            draft.unlink()
-        raise
+    write_whole(path, (line.encode() for line in _lines(snapshot, shown)))
 
 
 def read_snapshot(path: Path) -> Snapshot | None:

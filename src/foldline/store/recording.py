@@ -1,0 +1,235 @@
+"""One session on disk: a folder with its log, its archive and a snapshot of how it stands.
+
+events.jsonl   the log: a record that names the session, then one per event, with the time at which it was written
+archive/       originals of what was folded, by their hash
+state.yaml     the snapshot
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from foldline.catalog.models import lookup
+from foldline.codecs import codec as codec_for
+from foldline.context import Context
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.policy import Policy, policy
+from foldline.store.events import read_events
+from foldline.store.records import VERSION, Record, event_of
+from foldline.store.snapshot import title_of
+from foldline.transcript import Entry, Event, Fold, Limited, Unfold
+
+__all__ = [
+    "ARCHIVE",
+    "CHANGEABLE",
+    "LOG",
+    "STATE",
+    "Clock",
+    "Header",
+    "Recording",
+    "Tally",
+    "header_of",
+    "in_force",
+    "now_utc",
+    "read_log",
+    "read_recording",
+    "stamp",
+]
+
+Clock: TypeAlias = Callable[[], datetime]
+
+LOG: Final = "events.jsonl"
+STATE: Final = "state.yaml"
+ARCHIVE: Final = "archive"
+
+
+def now_utc() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
+
+
+def stamp(clock: Clock) -> str:
+    """The time as records have it: ISO 8601, UTC, milliseconds."""
+    return clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a session is: its first record, with later changes of model, policy, window and title in it.
+
+    `window` is what the user set, None where it was left to the server or the catalogue. `parent` is the session that
+    this one was forked from. `version` is the form of the log.
+    """
+
+    id: str
+    created: str
+    dialect: str
+    model: str | None = None
+    policy: str = "balanced"
+    window: int | None = None
+    title: str = ""
+    parent: str | None = None
+    version: int = VERSION
+
+    def record(self) -> Record:
+        """The first record of the log."""
+        values = ((one.name, getattr(self, one.name)) for one in fields(self) if one.name != "version")
+        return {"type": "session", "v": self.version, **{name: value for name, value in values if value is not None}}
+
+    def changed(self, record: Mapping[str, Json]) -> Header:
+        """The header with what a `settings` record says. Raises InvalidInput."""
+        return replace(self, **_checked({name: record[name] for name in CHANGEABLE if name in record}))
+
+
+CHANGEABLE: Final = ("model", "policy", "window", "title")
+_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "id": str, "created": str, "dialect": str, "model": (str, type(None)), "policy": str, "window": (int, type(None)),
+    "title": str, "parent": (str, type(None)), "version": int,
+}  # fmt: skip
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    for name, value in given.items():
+        if not isinstance(value, _KINDS[name]):
+            raise InvalidInput(f"is no {name} of a session: {str(value)[:80]!r}", place=name)
+    return given
+
+
+def header_of(record: Mapping[str, Json]) -> Header:
+    """The header in the first record of a log. Raises InvalidInput."""
+    if record.get("type") != "session":
+        raise InvalidInput("the log does not begin with the record of its session", place="type")
+    given = {name: record[name] for name in _KINDS if name in record} | {"version": record.get("v")}
+    missing = [name for name in ("id", "created", "dialect") if name not in given]
+    if missing:
+        raise InvalidInput(f"is missing in the record of the session: {missing[0]}", place=missing[0])
+    header = Header(**_checked(given))
+    codec_for(header.dialect)  # an unknown dialect is named here, not later
+    return header
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts over the records of a log, kept while it grows. O(1) per record."""
+
+    updated: str = ""
+    turns: int = 0
+    messages: int = 0
+    folds: set[int] = field(default_factory=set)
+    """Those in effect."""
+    title: str = ""
+    model: str | None = None
+    events: int = 0
+    since: int = 0
+    """Events before the model that is spoken to now: limits that were learned before hold no longer."""
+
+    def take(self, record: Mapping[str, Json], event: Event | None = None) -> None:
+        """Count one record; with its event, the first words of the user become the title."""
+        self.updated = str(record.get("at", self.updated))
+        if record.get("type") == "turn" and record.get("state") == "begun":
+            self.turns += 1
+        if record.get("type") in ("session", "settings") and record.get("model", self.model) != self.model:
+            self.model, self.since = record["model"], self.events
+        self.events += event is not None
+        if isinstance(event, Entry):
+            self.messages += 1
+            message = event.message
+            if not self.title and message.role == "user" and message.agent_visible and not message.kind:
+                self.title = title_of(message.text)
+        elif isinstance(event, Fold):
+            self.folds.add(event.id)
+        elif isinstance(event, Unfold):
+            self.folds.discard(event.fold)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A session as it was read, without taking it: for lists, looks and exports.
+
+    `other` are the records that are no events of the core (turns, settings, notes). `log_bytes` is the size that the
+    log had.
+    """
+
+    header: Header
+    events: tuple[Event, ...]
+    other: tuple[Record, ...]
+    tally: Tally
+    log_bytes: int
+
+    def replay(self, **settings: Any) -> Context:
+        """The context that the log leads to, to be looked at. O(log).
+
+        Settings are the session's own unless others are given; a policy that only its agent knows is taken as balanced,
+        which changes nothing that is shown.
+        """
+        header = self.header
+        own: dict[str, Any] = {
+            "dialect": header.dialect,
+            "model": header.model,
+            "policy": _known(header.policy),
+            "window": header.window or lookup(header.model).window_tokens,
+        }
+        return Context.replay(in_force(self.events, self.tally), **{**own, **settings})
+
+
+def _known(name: str) -> Policy:
+    try:
+        return policy(name)
+    except InvalidInput:
+        return policy("balanced")
+
+
+def in_force(events: Iterable[Event], tally: Tally) -> Iterator[Event]:
+    """The events without the limits of models that the session has left."""
+    return (event for at, event in enumerate(events) if at >= tally.since or not isinstance(event, Limited))
+
+
+def read_recording(folder: Path) -> Recording:
+    """Reads the log of a session, which another process may be writing. O(log).
+
+    Raises FileNotFoundError, and InvalidInput that names file and line.
+    """
+    path = folder / LOG
+    log_bytes = _size(path)
+    tally, header = Tally(), None
+    events: list[Event] = []
+    other: list[Record] = []
+    for header, record, event in read_log(path):  # noqa: B007 - the last one, with every change in it
+        tally.take(record, event)
+        if event is not None:
+            events.append(event)
+        elif record.get("type") != "session":
+            other.append(record)
+    if header is None:
+        raise InvalidInput("the log is empty", place=str(path))
+    return Recording(header=header, events=tuple(events), other=tuple(other), tally=tally, log_bytes=log_bytes)
+
+
+def _size(path: Path) -> int:
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidInput("not a log (a link, or no regular file)", place=str(path))
+    return status.st_size
+
+
+def read_log(path: Path) -> Iterator[tuple[Header, Record, Event | None]]:
+    """Each record, the header as it is from there on, and the event where the record is one."""
+    header: Header | None = None
+    for line, record in enumerate(read_events(path), 1):
+        event: Event | None = None
+        try:
+            if header is None:
+                header, codec = header_of(record), codec_for(record["dialect"])
+            elif record.get("type") == "settings":
+                header = header.changed(record)
+            elif record.get("type") not in ("turn", "note"):
+                event = event_of(record, codec, version=header.version)
+        except InvalidInput as error:
+            raise InvalidInput(str(error), place=f"{path}, line {line}") from None
+        yield header, record, event
