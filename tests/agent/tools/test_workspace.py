@@ -26,7 +26,7 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[True, False], ids=["by descriptor", "by path"])
 def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Workspace:
-    root = tmp_path / "root"
+    root = tmp_path / "here"
     (root / "src").mkdir(parents=True)
     (root / "src" / "a.py").write_text("a = 1\n")
     return Workspace(root, by_descriptor=request.param)
@@ -58,7 +58,7 @@ def test_a_workspace_that_was_given_by_a_link_is_known_by_both_names(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "path", ["..", "../outside/secret.txt", "src/../../outside/secret.txt", "src/../..", "../root/src/a.py"]
+    "path", ["..", "../outside/secret.txt", "src/../../outside/secret.txt", "src/../..", "../here/src/a.py"]
 )
 def test_two_dots_do_not_lead_out(workspace: Workspace, outside: Path, path: str) -> None:
     for method in (workspace.find, workspace.scan, workspace.writable, lambda path: content(workspace, path)):
@@ -136,7 +136,7 @@ def test_what_is_no_file_is_not_opened(workspace: Workspace) -> None:
         content(workspace, "src/a.py/b")
 
 
-@pytest.mark.parametrize("path", ["/dev/zero", "dev/null", "/proc/self/environ", "proc/self/root/etc/passwd", "sys"])
+@pytest.mark.parametrize("path", ["/dev/zero", "dev/null", "/proc/self/environ", "proc/self/root", "sys"])
 def test_files_of_the_kernel_are_none_even_where_the_root_is_all(path: str) -> None:
     with pytest.raises(InvalidInput, match="where no ordinary files are"):
         content(Workspace("/"), path)

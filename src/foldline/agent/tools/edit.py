@@ -157,7 +157,8 @@ class _Plan:
         gone = _lines(self.text[start:stop])
         come = _lines(self.text[start:offset] + self.new + self.text[end:stop])
         before = _lines(self.text[max(0, start - 2_000) : start])[:-1][-CONTEXT_LINES:]
-        after = _lines(self.text[stop + 1 : stop + 2_000])[:CONTEXT_LINES]
+        rest = self.text[stop + 1 : stop + 2_000]
+        after = _lines(rest.removesuffix("\n"))[:CONTEXT_LINES] if rest else []
         same = min(len(gone), len(come))
         head = next((n for n in range(same) if gone[n] != come[n]), same)
         tail = next((n for n in range(same - head) if gone[-1 - n] != come[-1 - n]), same - head)

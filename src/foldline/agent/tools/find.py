@@ -153,12 +153,13 @@ class SearchFiles:
 
     def _answer(self, search: _Search, walk: Walk, limit: int, budget_tokens: int) -> str:
         if not search.count:
-            return "\n".join([f"[no line matches, in {search.files:,} files]", *search.notes(), *walk.notes()])
+            where = "1 file" if search.files == 1 else f"{search.files:,} files"
+            return "\n".join([f"[no line matches, in {where}]", *search.notes(), *walk.notes()])
         lines = search.found[:limit]
         kept = largest(0, len(lines), lambda n: self.counter.text("\n".join(lines[:n])) <= budget_tokens)
         more = search.count - kept
-        told = [f"… and {more:,} more; {search.count:,} lines in {search.hits:,} files match"] if more else []
-        return "\n".join([*lines[:kept], *told, *search.notes(), *walk.notes()])
+        told = [f"… and {more:,} more; {search.count:,} lines match, in {search.hits:,} of {search.files:,} files"]
+        return "\n".join([*lines[:kept], *(told if more else []), *search.notes(), *walk.notes()])
 
 
 class _Search:
