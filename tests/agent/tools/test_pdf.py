@@ -97,7 +97,10 @@ def test_a_damaged_pdf_is_a_clear_error(tool: ReadFile, tmp_path: Path, data: by
         text(tool, path="bad.pdf")
 
 
-def test_a_pdf_is_taken_apart_once_until_it_changes_and_few_are_kept(tool: ReadFile, tmp_path: Path) -> None:
+def test_a_pdf_is_taken_apart_once_until_it_changes_and_few_are_kept(
+    tool: ReadFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldline.agent.tools.read_file.KEPT", 2)
     path = tmp_path / "a.pdf"
     path.write_bytes(pdf("first"))
     first = [text(tool, path="a.pdf") for _ in range(2)]
@@ -105,10 +108,9 @@ def test_a_pdf_is_taken_apart_once_until_it_changes_and_few_are_kept(tool: ReadF
     assert first[0] is first[1]
     path.write_bytes(pdf("second, and longer"))
     assert "second" in text(tool, path="a.pdf")
-    for number in range(3):
-        (tmp_path / f"{number}.pdf").write_bytes(pdf("x"))
-        text(tool, path=f"{number}.pdf")
-    assert len(tool._recent) == 4
+    (tmp_path / "b.pdf").write_bytes(pdf("third"))
+    assert "third" in text(tool, path="b.pdf")
+    assert len(tool._recent) == 2
 
 
 def test_a_reader_that_takes_too_long_or_is_not_waited_for_is_ended(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from foldline.agent.tools.workspace import Workspace
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 
+LARGE = "".join(f"line {n:07} {'é' * 10}\n" for n in range(1, 300_001)).encode()
+
 
 @pytest.fixture
 def tool(tmp_path: Path) -> ReadFile:
@@ -29,7 +31,7 @@ def tool(tmp_path: Path) -> ReadFile:
 def large(tmp_path: Path) -> Path:
     """A file that comes in pieces: 300,000 numbered lines, in one of them a character that pieces may split."""
     path = tmp_path / "large.log"
-    path.write_text("".join(f"line {n:07} {'é' * 10}\n" for n in range(1, 300_001)), "utf-8")
+    path.write_bytes(LARGE)
     assert path.stat().st_size > MOST_WHOLE_BYTES
     return path
 
