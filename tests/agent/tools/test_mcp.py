@@ -110,7 +110,7 @@ def test_a_server_that_keeps_no_rules_does_no_harm() -> None:
         assert {"child_chatter", "child_hang", "child_refuse"} <= set(box.names)
         assert len(box.names) == 7
         assert await call("chatter") == Outcome("words")
-        assert await call("refuse") == Outcome("the MCP server child refused the call: not today", is_error=True)
+        assert await call("refuse") == Outcome("the call to the MCP server child failed: not today", is_error=True)
         assert await call("chatter") == Outcome("words")
 
     with_server(steps, child("mcp_plain.py"))

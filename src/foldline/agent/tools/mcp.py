@@ -104,7 +104,7 @@ class _Link:
             self._task.exception()  # taken note of, or asyncio complains that nobody did
 
     async def call(self, tool: str, arguments: Mapping[str, Json]) -> wire.CallToolResult:
-        """Call a tool. Raises InvalidInput when the server has ended or refuses, and TimeoutError."""
+        """Call a tool. Raises InvalidInput when the server has ended, refuses, or takes too long."""
         if self._client is None or self._task is None or self._task.done():
             raise InvalidInput(self._ended())
         called = asyncio.create_task(
@@ -119,7 +119,7 @@ class _Link:
             # Servers use the same number for errors of their own; the words are the package's.
             if (error.code, error.message) == (wire.CONNECTION_CLOSED, "Connection closed"):
                 raise InvalidInput(self._ended()) from None
-            raise InvalidInput(f"the MCP server {self.name} refused the call: {error.message}") from None
+            raise InvalidInput(f"the call to the MCP server {self.name} failed: {error.message}") from None
         finally:
             called.cancel()
 

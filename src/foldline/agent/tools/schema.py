@@ -24,8 +24,10 @@ MOST_DEPTH: Final = 64
 """Levels of schemas inside each other, references followed: no tool nests so deep, and a circle of references ends."""
 SHOWN_CHARS: Final = 80
 """Characters of a value that a fault quotes, at most."""
-MOST_STEPS: Final = 100_000
+MOST_STEPS: Final = 50_000
 """Schemas that are looked at for one value: alternatives that refer to each other would double at every level."""
+FAULT_CHARS: Final = 400
+"""Characters of one fault, at most: those of alternatives hold those of their own alternatives."""
 MOST_FAULTS: Final = 5
 """Faults that are told: a model mends a few at a time."""
 
@@ -86,7 +88,8 @@ class _Fault:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.reason}" if self.place else self.reason
+        text = f"{self.place}: {self.reason}" if self.place else self.reason
+        return text if len(text) <= FAULT_CHARS else f"{text[: FAULT_CHARS - 1]}…"
 
 
 def _same(one: Json, other: Json) -> bool:
