@@ -64,7 +64,7 @@ def test_a_refusal_names_the_place_and_the_call() -> None:
         ("assistant", {"type": "tool_result", "tool_use_id": "t1"}, "user"),
     ],
 )
-def test_a_block_in_the_wrong_place_is_x -> None:
+def test_a_misplaced_block_is_named_with_its_place(role: str, block: dict[str, Any], home: str) -> None:
     messages = [{"role": "user", "content": "hi"}, {"role": role, "content": [block]}]
     app = FakeProvider()
     message = ask_for(app, "anthropic", messages).json()["error"]["message"]
