@@ -1,25 +1,363 @@
-"""One session on disk."""
+"""One session on disk: what was acknowledged is there, whatever happened to the process that wrote it."""
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+from tests.property.sessions import DIALECTS
+
+from foldline.codecs import codec
 from foldline.context import Context
-from foldline.store import SessionStore
+from foldline.errors import InvalidInput
+from foldline.store import EventLog, SessionStore, StoredSession
+from foldline.transcript import Entry, Limited
+
+posix_only = pytest.mark.skipif(sys.platform == "win32", reason="modes, locks, signals and limits of POSIX")
+
+ROOT = Path(__file__).parents[2]
 
 
-def test_a_session_goes_on_where_it_was(tmp_path: Path) -> None:
-    store = SessionStore(tmp_path / "sessions")
-    with store.create(dialect="openai-chat", window=4_000) as session:
-        context = Context(window=4_000, archive=session.archive)
+class Ticking:
+    """A clock that goes on by a second each time it is read."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 11, 28, 4, 5, 6, 789_000, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SessionStore:
+    return SessionStore(tmp_path / "sessions", clock=Ticking())
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def records(session: StoredSession) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (session.folder / "events.jsonl").read_text("utf-8").splitlines()]
+
+
+def filled(session: StoredSession, turns: int = 3, window: int = 4_000) -> Context:
+    """A context with some turns, all of them written down."""
+    context = Context(dialect=session.header.dialect, window=window, max_output_tokens=0, archive=session.archive)
+    for number in range(turns):
         session.turn("begun")
-        context.append({"role": "user", "content": "hello there"})
-        session.append(context.events)
-        context.append({"role": "assistant", "content": "hi"})
-        session.append(context.events[1:])
+        before = context.event_count
+        context.append(user(f"question {number} " + "word " * 50))
+        context.append({"role": "assistant", "content": f"answer {number}"})
+        context.prepare()
+        session.append(context.events_after(before))
         session.turn("ended", reason="done")
-        session.save(context)
-        assert store.sessions()[0].snapshot is not None
-    with store.open("latest") as session:
-        again = Context.replay(session.events(), window=4_000, archive=session.archive)
+    return context
+
+
+def test_a_session_goes_on_where_it_was(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat", window=900) as session:
+        context = filled(session, 20, 900)
+        assert any(context.explain(seq) for seq in range(20)), "something was folded"
+    with store.open(session.id) as opened:
+        again = Context.replay(opened.events(), window=900, max_output_tokens=0, archive=opened.archive)
+        assert opened.torn is None
         assert again.events == context.events
+        assert again.view.wires()[0] == context.view.wires()[0]
+        assert again.undo() == context.undo()
+
+
+def test_the_log_begins_with_what_the_session_is(store: SessionStore) -> None:
+    with store.create(dialect="anthropic", model="m", policy="cost", window=9_000, parent="x") as session:
+        assert records(session) == [
+            {
+                "type": "session",
+                "v": 1,
+                "id": session.id,
+                "created": "2026-11-28T04:05:07.789Z",
+                "dialect": "anthropic",
+                "model": "m",
+                "policy": "cost",
+                "window": 9_000,
+                "title": "",
+                "parent": "x",
+                "at": "2026-11-28T04:05:07.789Z",
+            }
+        ]
+        assert session.header.window == 9_000
+
+
+def test_every_record_has_its_time_and_a_batch_has_one(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat") as session:
+        filled(session, 1)
+        times = [record["at"] for record in records(session)]
+    assert times == [f"2026-11-28T04:05:{second:02}.789Z" for second in (7, 8, 9, 9, 10)]
+
+
+def test_turns_settings_and_notes_stand_in_the_log(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat", model="a") as session:
+        session.turn("begun")
+        session.turn("ended", reason="cancelled")
+        session.change(model="b", window=5_000)
+        session.note(text="resumed after a crash")
+        assert (session.header.model, session.header.window) == ("b", 5_000)
+        assert [record["type"] for record in records(session)] == ["session", "turn", "turn", "settings", "note"]
+        assert list(session.events()) == []
+    with store.open(session.id) as again:
+        assert again.header == session.header
+
+
+@pytest.mark.parametrize("settings", [{"dialect": "anthropic"}, {"id": "x"}, {"model": 3}, {"window": "wide"}])
+def test_what_may_not_change_is_refused_and_leaves_no_trace(store: SessionStore, settings: dict[str, object]) -> None:
+    with store.create(dialect="openai-chat") as session:
+        with pytest.raises(InvalidInput, match=next(iter(settings))):
+            session.change(**settings)
+        assert len(records(session)) == 1
+
+
+def test_limits_of_a_model_that_was_left_hold_no_longer(store: SessionStore) -> None:
+    limit = Limited(window_tokens=1_000, max_output_tokens=10)
+    with store.create(dialect="openai-chat", model="a") as session:
+        session.append([limit])
+        session.change(model="a")
+        assert list(session.events()) == [limit]
+        session.change(model="b")
+        assert list(session.events()) == []
+        session.append([later := Limited(window_tokens=2_000, max_output_tokens=10)])
+    with store.open(session.id) as again:
+        assert list(again.events()) == [later]
+        assert store.read(session.id).events == (limit, later)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_numbers_that_json_does_not_know_do_not_end_a_session(store: SessionStore, dialect: str) -> None:
+    odd = json.loads('{"role": "user", "content": "hi", "x": [NaN, -Infinity, 1e999, "\\ud83d"]}')
+    with store.create(dialect=dialect) as session:
+        context = Context(dialect=dialect, window=4_000)
+        context.extend([user("before"), odd, user("after")])
+        session.append(context.events)
+        again = list(session.events())
+        assert [json.dumps(e.recorded) for e in again if isinstance(e, Entry)] == [
+            json.dumps(wire) for wire in (user("before"), odd, user("after"))
+        ]
+        for line in (session.folder / "events.jsonl").read_bytes().splitlines():
+            json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_what_is_no_json_at_all_is_refused_and_nothing_of_its_batch_is_written(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat") as session:
+        context = Context(window=4_000)
+        context.extend([user("good"), {**user("bad"), "x": b"bytes"}])
+        with pytest.raises(InvalidInput, match="bytes"):
+            session.append(context.events)
+        assert list(session.events()) == []
+
+
+def test_an_empty_batch_writes_nothing(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat") as session:
+        before = (session.folder / "events.jsonl").read_bytes()
+        session.append([])
+        assert (session.folder / "events.jsonl").read_bytes() == before
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def writers(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """The process that starts writers."""
+    command = [sys.executable, "-m", "tests.store.writer", str(root)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
+        yield starter
+        assert starter.stdin is not None
+        starter.stdin.close()
+
+
+def told_before_its_end(starter: subprocess.Popen[str], name: str, lines: int) -> list[str]:
+    """What a writer of the session said before it was killed, some time after it had said so many lines."""
+    assert starter.stdin is not None
+    assert starter.stdout is not None
+    starter.stdin.write(f"{name}\n")
+    starter.stdin.flush()
+    told: list[str] = []
+    pid = 0
+    for line in starter.stdout:
+        if line.startswith("pid"):
+            pid = int(line.split()[1])
+        elif line == "gone\n":
+            break
+        else:
+            told.append(line.strip())
+        if pid and len(told) >= lines:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    return told
+
+
+@posix_only
+def test_after_kill_9_every_acknowledged_message_is_there(tmp_path: Path) -> None:
+    """Thirty-two kills at random moments; the session opens each time, and the next request can be made."""
+    store = SessionStore(tmp_path)
+    chance = random.Random(7)
+    names = []
+    for _ in range(4):
+        with store.create(dialect="openai-chat", window=2_000) as session:
+            names.append(session.id)
+    with writers(tmp_path) as starter:
+        for kill in range(32):
+            told = told_before_its_end(starter, names[kill % 4], chance.randint(1, 6))
+            with store.open(names[kill % 4]) as session:
+                context = Context.replay(session.events(), window=2_000, max_output_tokens=0, archive=session.archive)
+            entries = [event for event in context.events if isinstance(event, Entry)]
+            numbers = [int(str(entry.recorded["content"]).split()[1]) for entry in entries]
+            assert numbers == list(range(len(numbers)))
+            assert int(told[-1]) < len(numbers) <= int(told[-1]) + 2
+            assert context.prepare().tokens <= 0.9 * 2_000
+    assert [one.damage for one in store.sessions()] == [""] * 4
+
+
+def test_a_torn_last_record_is_set_aside_and_told(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat") as session:
+        filled(session, 1)
+    path = session.folder / "events.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"type":"message","seq":2,"message":{"role":"user","content":"a person\'s w')
+    with store.open(session.id) as again:
+        assert again.torn is not None
+        assert again.torn.at_byte == len(whole)
+        aside = session.folder / f"events.torn-{len(whole)}"
+        assert aside.read_bytes() == again.torn.data
+        assert sys.platform == "win32" or aside.stat().st_mode & 0o777 == 0o600
+        assert len(list(again.events())) == 2
+        again.note(text="goes on")
+    assert path.read_bytes().startswith(whole)
+
+
+def test_a_damaged_record_is_named_by_file_and_line(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat") as session:
+        filled(session, 2)
+    path = session.folder / "events.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3][:20] + b"\x00" + lines[3][21:]
+    path.write_bytes(b"".join(lines))
+    for taking in (store.open, store.read):
+        with pytest.raises(InvalidInput, match=r"events\.jsonl, line 4") as caught:
+            taking(session.id)
+        assert session.id in str(caught.value)
+    EventLog(path).close()  # nobody holds the lock of a session that could not be opened
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"type": "dream"}, "unknown type 'dream'"),
+        ({"type": None}, "unknown type None"),
+        ({"seq": "two"}, "seq: must be of type int"),
+        ({"message": []}, "message: must be of type dict"),
+        ({"message": {"content": "no role"}}, "role"),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_named(store: SessionStore, change: dict[str, object], words: str) -> None:
+    with store.create(dialect="openai-chat") as session:
+        filled(session, 1)
+    path = session.folder / "events.jsonl"
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    lines[2] |= change
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    with pytest.raises(InvalidInput, match=f"line 3.*{words}"):
+        store.read(session.id)
+
+
+def test_a_newer_log_is_read_as_far_as_it_is_understood(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat") as session:
+        filled(session, 1)
+    path = session.folder / "events.jsonl"
+    lines = [json.loads(line) | {"unknown": [1]} for line in path.read_text("utf-8").splitlines()]
+    lines[0]["v"] = 2
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    assert len(store.read(session.id).events) == 2
+    with path.open("a") as file:
+        file.write('{"type":"dream","v":2}\n')
+    with pytest.raises(InvalidInput, match=r"'dream'; it was written by a newer version \(form 2, this one reads 1\)"):
+        store.read(session.id)
+
+
+@posix_only
+def test_a_full_disk_fails_the_append_and_not_the_session(store: SessionStore) -> None:
+    import resource
+
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with store.create(dialect="openai-chat") as session:
+        context = filled(session, 1)
+        written = context.event_count
+        context.append(user("x" * 30_000))
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+            with pytest.raises(OSError, match="too large"):
+                session.append(context.events_after(written))
+            assert len(list(session.events())) == written
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+        session.append(context.events_after(written))
+        assert len(list(session.events())) == context.event_count
+
+
+# --- one writer, one reader -------------------------------------------------------------------------------------------
+
+
+@posix_only
+def test_a_second_writer_is_told_so_and_a_reader_is_not_kept_out(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat") as session:
+        context = filled(session, 2)
+        with pytest.raises(InvalidInput, match="open in another process") as caught:
+            store.open(session.id)
+        assert caught.value.place == session.id
+        assert store.read(session.id).replay().view.wires()[0] == context.view.wires()[0]
+        assert store.sessions()[0].snapshot is not None
+        with writers(store.root) as starter:
+            told = told_before_its_end(starter, session.id, 2)
+        assert told == [f"refused: {caught.value}"]
+        filled(session, 1)
+    store.open(session.id).close()
+
+
+@posix_only
+def test_only_the_owner_can_read_it(store: SessionStore) -> None:
+    before = os.umask(0)
+    try:
+        with store.create(dialect="openai-chat", window=900) as session:
+            session.save(filled(session, 12, 900))
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in (store.root, *store.root.rglob("*"))}
+    assert any(path.parent.parent.name == "archive" for path in modes)
+    assert {path.name for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)} == set()
+
+
+def test_a_closed_session_takes_nothing(store: SessionStore) -> None:
+    session = store.create(dialect="openai-chat")
+    session.close()
+    session.close()
+    with pytest.raises(ValueError, match="closed"):
+        session.turn("begun")
+
+
+def test_what_is_read_gives_the_session_without_taking_it(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat", model="no-such-model", policy="house rules") as session:
+        context = filled(session, 2)
+    recording = store.read(session.id)
+    assert recording.events == context.events
+    assert [record["type"] for record in recording.other] == ["turn"] * 4
+    assert recording.replay().view.wires()[0] == context.view.wires()[0]
+    assert codec(recording.header.dialect).dialect == "openai-chat"

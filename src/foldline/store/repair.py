@@ -62,12 +62,11 @@ class _Mending:
         except (ValueError, TypeError, KeyError, RecursionError):
             self.damaged.append(number)
             return
+        yield from self._stand_ins(_known(event))
         if self.damaged and isinstance(event, Fold | Unfold | Pin):
             self.left_out += 1
             return
-        if isinstance(event, Entry | Branch):
-            yield from self._stand_ins(event.seq if isinstance(event, Entry) else event.stop)
-            self.next_seq += isinstance(event, Entry)
+        self.next_seq += isinstance(event, Entry)
         yield record
 
     def _stand_ins(self, stop: Seq) -> Iterator[Record]:
@@ -77,6 +76,16 @@ class _Mending:
             yield record_of(Entry(seq, seq, note, 0, self.codec.write(note), (), hidden=True), self.codec)
             self.lost += 1
         self.next_seq = max(self.next_seq, stop)
+
+
+def _known(event: Event | None) -> Seq:
+    """How many messages there must have been before an event."""
+    match event:
+        case Entry(seq=stop) | Fold(stop=stop) | Branch(stop=stop):
+            return stop
+        case Pin(seq=seq):
+            return seq + 1
+    return 0
 
 
 def repair_log(path: Path, header: Header | None = None) -> Repaired | None:

@@ -55,7 +55,7 @@ class StoredSession:
         self._folder = folder
         self._clock = clock
         self._tally = Tally()
-        self.archive = FileArchive(folder / ARCHIVE, fsync=fsync)
+        self.archive = FileArchive(folder / ARCHIVE)  # not synced: all of it is in the log, and a replay puts it back
         self._log = _opened(folder / LOG, fsync)
         try:
             if header is not None:

@@ -1,0 +1,177 @@
+"""All sessions under one root: found by what a user types, listed whatever state they are in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from tests.store.test_session import Ticking, filled, user
+
+from foldline.context import Context
+from foldline.errors import InvalidInput
+from foldline.store import SessionStore
+
+posix_only = pytest.mark.skipif(sys.platform == "win32", reason="links and modes of POSIX")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SessionStore:
+    return SessionStore(tmp_path / "sessions", clock=Ticking())
+
+
+def made(store: SessionStore, text: str = "hello", *, saved: bool = True) -> str:
+    with store.create(dialect="openai-chat", window=4_000) as session:
+        context = Context(window=4_000)
+        session.turn("begun")
+        context.append(user(text))
+        session.append(context.events)
+        if saved:
+            session.save(context)
+        return session.id
+
+
+def test_nothing_is_made_before_the_first_session(store: SessionStore) -> None:
+    assert store.sessions() == []
+    with pytest.raises(InvalidInput, match="no session yet"):
+        store.find("latest")
+    with pytest.raises(InvalidInput, match="no session"):
+        store.open("20261128")
+    assert not store.root.exists()
+
+
+def test_ids_sort_by_age_and_are_safe_names(store: SessionStore) -> None:
+    names = [made(store) for _ in range(5)]
+    assert names == sorted(names)
+    assert all(len(name) == 24 and set(name) <= set("0123456789abcdef-") for name in names)
+
+
+def test_the_one_written_last_is_first_and_latest(store: SessionStore) -> None:
+    names = [made(store) for _ in range(3)]
+    assert [one.id for one in store.sessions()] == names[::-1]
+    with store.open(names[0]) as session:
+        session.turn("begun")
+    assert [one.id for one in store.sessions()] == [names[0], names[2], names[1]]
+    assert store.find("latest") == names[0]
+
+
+def test_a_session_is_found_by_the_beginning_that_only_it_has(store: SessionStore) -> None:
+    names = [made(store) for _ in range(3)]
+    assert store.find(names[1]) == names[1]
+    assert store.find(names[1][:16]) == names[1]
+    with pytest.raises(InvalidInput, match="3 sessions begin with '2026'"):
+        store.find("2026")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", "../other", "/etc", ".", "20261128-0405*", "a/b", "20261128-040507-zzzzzzzz", "x" * 5_000, "\0"]
+)
+def test_no_name_leads_anywhere_else(store: SessionStore, name: str) -> None:
+    made(store)
+    (store.root.parent / "other").mkdir()
+    with pytest.raises(InvalidInput, match="no session"):
+        store.open(name)
+
+
+def test_a_list_says_how_each_session_stands(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat", model="gpt-4o", policy="cost", window=900, parent="p") as session:
+        context = filled(session, 12, 900)
+        session.save(context)
+    [listed] = store.sessions()
+    assert listed.snapshot is not None
+    found = listed.snapshot
+    assert (found.id, found.model, found.policy, found.parent) == (session.id, "gpt-4o", "cost", "p")
+    assert (found.turns, found.messages) == (12, 24)
+    assert found.folds == len({fold.id for seq in range(24) for fold in context.explain(seq)}) > 0
+    assert (found.tokens, found.window_tokens) == (context.figures.used_tokens, 900)
+    assert found.title.startswith("question 0 word")
+    assert found.created < found.updated
+    assert found.log_bytes == (session.folder / "events.jsonl").stat().st_size
+
+
+def test_a_lost_or_stale_snapshot_is_made_again(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat", window=900) as session:
+        session.save(filled(session, 12, 900))
+    state = session.folder / "state.yaml"
+    [before] = store.sessions()
+    whole = state.read_bytes()
+    for spoilt in (b"", b"v: [", b"v: 1\nid: 7\n", whole[:60], whole.replace(b"turns: 12", b"turns: -1"), b"\xff" * 99):
+        state.write_bytes(spoilt)
+        assert store.sessions() == [before]
+        assert state.read_bytes() == whole
+    state.unlink()
+    assert store.sessions() == [before]
+    with store.open(session.id) as again:
+        again.turn("begun")
+    [after] = store.sessions()
+    assert after.snapshot is not None
+    assert after.snapshot.turns == 13
+
+
+def test_a_snapshot_of_another_session_is_not_believed(store: SessionStore) -> None:
+    first, second = made(store, "first words"), made(store, "other words")
+    assert [one.snapshot.title for one in store.sessions() if one.snapshot] == ["other words", "first words"]
+    shutil.copy(store.root / first / "state.yaml", store.root / second / "state.yaml")
+    assert [one.snapshot.title for one in store.sessions() if one.snapshot] == ["other words", "first words"]
+
+
+def test_no_broken_folder_ends_the_list(store: SessionStore) -> None:
+    good = made(store)
+    damaged, empty, bare, newer = (made(store, saved=False) for _ in range(4))
+    log = store.root / damaged / "events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"type":"turn"', b'"type":turn'))
+    (store.root / empty / "events.jsonl").write_bytes(b"")
+    (store.root / bare / "events.jsonl").unlink()
+    log = store.root / newer / "events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"type":"turn"', b'"type":"dream"'))
+    (store.root / "notes.txt").write_text("not a session")
+    (store.root / "20261128-040000-00000000").write_text("not a folder")
+    listed = {one.id: one for one in store.sessions()}
+    assert listed[good].snapshot is not None
+    assert next(iter(listed)) == good, "what can be used comes first"
+    reasons = {name: one.damage for name, one in listed.items() if name != good}
+    assert "line 2" in reasons[damaged]
+    assert "empty" in reasons[empty]
+    assert "no log" in reasons[bare]
+    assert "dream" in reasons[newer]
+    assert "not the folder" in reasons["20261128-040000-00000000"]
+    assert store.find("latest") == good
+    for name in reasons:
+        with pytest.raises(InvalidInput):
+            store.open(name)
+    assert not (store.root / bare / "events.jsonl").exists(), "opening makes no log where none was"
+
+
+@posix_only
+def test_inside_the_root_links_are_refused_and_the_root_may_be_one(store: SessionStore, tmp_path: Path) -> None:
+    real = made(store)
+    outside = SessionStore(tmp_path / "outside", clock=Ticking())
+    secret = made(outside, "a secret")
+    (store.root / secret).symlink_to(outside.root / secret)
+    linked_log = made(store, saved=False)
+    (store.root / linked_log / "events.jsonl").unlink()
+    (store.root / linked_log / "events.jsonl").symlink_to(outside.root / secret / "events.jsonl")
+    (store.root / real / "state.yaml").unlink()
+    (store.root / real / "state.yaml").symlink_to(outside.root / secret / "state.yaml")
+    kept = (outside.root / secret / "state.yaml").read_bytes()
+    for name in (secret, linked_log):
+        for taking in (store.open, store.read, store.repair):
+            with pytest.raises(InvalidInput):
+                taking(name)
+    assert [one.id for one in store.sessions() if one.snapshot] == [real]
+    assert (outside.root / secret / "state.yaml").read_bytes() == kept
+    (tmp_path / "link").symlink_to(store.root)
+    assert SessionStore(tmp_path / "link").find(real) == real
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_list_can_be_shown_from_a_disk_that_cannot_be_written(store: SessionStore) -> None:
+    name = made(store, saved=False)
+    folder = store.root / name
+    folder.chmod(0o500)
+    try:
+        assert [one.damage for one in store.sessions()] == [""]
+    finally:
+        folder.chmod(0o700)
