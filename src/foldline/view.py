@@ -8,6 +8,7 @@ of the same objects.
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,9 @@ from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
 __all__ = ["View"]
+
+MOST_NAMES = 16_384
+"""Names that are remembered, a few MiB of them: a session of months uses ever new ones."""
 
 
 class View(Cover):
@@ -70,9 +74,7 @@ class View(Cover):
         if entry.message.role == "assistant" and not self.codec.itemised:  # there a reply is several items
             self.meter.reply(entry.tokens)
         if entry.message.role != "tool":
-            self.spoken.update(names(entry.message.text))
-            for call in entry.message.calls:
-                self.spoken.update(names(call.arguments))
+            self._speak(entry.message)
         if edits is None:
             self._refresh(at)
         else:
@@ -204,6 +206,14 @@ class View(Cover):
             self._ledger.account(unit, 1)
         self.units[first:last] = units
         self._ledger.replace(first, last, units)
+
+    def _speak(self, message: Message) -> None:
+        """Count the names in what the user or the agent said. The rarest are forgotten once there are too many."""
+        self.spoken.update(names(message.text))
+        for call in message.calls:
+            self.spoken.update(names(call.arguments))
+        if len(self.spoken) > MOST_NAMES:
+            self.spoken = Counts(dict(self.spoken.most_common(MOST_NAMES // 2)))
 
     def measure(self, unit: Unit, forms: dict[Seq, Fold]) -> int:
         """Tokens of a block if these forms of its entries were shown besides those that are. O(block)."""
