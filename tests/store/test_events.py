@@ -166,6 +166,16 @@ def test_a_closed_log_takes_nothing(path: Path) -> None:
     assert list(log) == [{"seq": 0}]
 
 
+def test_a_batch_is_written_whole_or_not_at_all(path: Path) -> None:
+    with EventLog(path, fsync=True) as log:
+        log.extend([{"seq": 0}, {"seq": 1}])
+        log.extend([])
+        with pytest.raises(InvalidInput):
+            log.extend([{"seq": 2}, {"n": float("nan")}])
+        assert list(log) == [{"seq": 0}, {"seq": 1}]
+        assert log.size_bytes == path.stat().st_size == 20
+
+
 @posix_only
 def test_only_the_owner_can_read(path: Path) -> None:
     before = os.umask(0)
