@@ -2,8 +2,8 @@
 
 The server decodes under the schema (`response_format`), so what it writes is a valid call whatever the model is. The
 rewritten request takes no more tokens than the original was counted at: a line that names a tool and its parameters is
-shorter than its JSON schema, which pays for the words around calls and results (some six tokens for each pair), and the
-schema itself is never part of the prompt (llama.cpp, vLLM).
+shorter than its JSON schema, which pays for the words around calls and results; and the schema itself is never part of
+the prompt. By llama.cpp's own count, over a session of 20 calls with five tools: 0.66 to 0.95 of the estimate.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class SchemaTools:
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         """Send a request; text comes as it is written, a call with the `Reply`. Raises ProviderError."""
         plain = replace(request, messages=plain_messages(request), system=None, tools=None, stable_until=0)
-        inner = self._holding(request) if any(functions(request.tools)) else self._plain
-        turn = _Turn() if inner is not self._plain else None
+        turn = _Turn() if any(functions(request.tools)) else None
+        inner = self._holding(request) if turn else self._plain
         # The protocol promises an iterator; that of every provider here is a generator, which can be closed.
         async with aclosing(cast("Any", inner.stream(plain))) as pieces:
             async for piece in pieces:
