@@ -70,7 +70,7 @@ def test_what_is_said_twice_is_a_fault() -> None:
         ("main: {model: {max_input_tokens: true}}", "main.model.max_input_tokens: must be a whole number, not True"),
         ("main: {model: {base_url: localhost:1}}", "main.model.base_url: must be an http or https address"),
         ("main: {model: {base_url: 'http://x:99999999'}}", "main.model.base_url: must be an http or https address"),
-        ("main: {model: {base_url: 'https://me:pw@host'}}", "main.model.base_url: must hold no user or password"),
+        ("main: {model: {base_url: 'https://me@host'}}", "main.model.base_url: must hold no user or password"),
         ("main: {model: {dialect: openai}}", "main.model.dialect: must be one of openai-chat, openai-responses"),
         ("main: {model: {tools: auto}}", "main.model.tools: must be one of native, schema, not 'auto'"),
         ("main: {model: {api_key_env: $KEY}}", "must be the name of an environment variable, not '$KEY'"),
@@ -107,7 +107,9 @@ def test_all_faults_are_found_and_the_good_fields_stay() -> None:
     [
         "main: {model: {name: x, extra: {api: sk-abcdefghijklmnop1234}}}",
         "main: {model: {base_url: 'https://x/?k=ghp_abcdefghijklmnopqrstuvwxyz0123'}}",
-        "main: {mcp: {a: {url: 'https://x', headers: {Authorization: Bearer abcdefghijklmnop}}}}",
+        "main: {mcp: {a: {url: 'https://x', headers: {Authorization: Bearer abcdefgh12345678}}}}",
+        "main: {mcp: {a: {command: x, env: {PASSWORD: abcdefgh-abc}}}}",
+        "main: {model: {base_url: 'https://me:abcdefgh@host'}}",
         "main: {mcp: {a: {command: x, env: {K: AKIAABCDEFGHIJKLMNOP}}}}",
         "main: {mcp: {a: {command: x, args: [--token=glpat-abcdefghijklmnopqrst]}}}",
         "main: {model: {api_key: sk-abcdefghijklmnop1234}}",
@@ -120,9 +122,18 @@ def test_a_key_in_the_file_is_refused_and_not_repeated(text: str) -> None:
     assert "abcdefgh" not in fault.lower()
 
 
-@pytest.mark.parametrize("text", ["task-list-of-many-long-words", "Bearer ${TOKEN}", "gpt-4.1-mini", "risk-assessment"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task-list-of-many-long-words",
+        "Bearer ${TRACKER_TOKEN_2}",
+        "api_key=${TRACKER_TOKEN_2}",
+        "gpt-4.1-mini",
+        "risk-assessment",
+    ],
+)
 def test_a_plain_text_is_no_key(text: str) -> None:
-    assert not looks_secret(text)
+    assert not looks_secret("name", text)
 
 
 def test_yes_and_no_are_understood_where_a_truth_value_is_asked_for() -> None:

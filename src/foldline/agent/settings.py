@@ -27,6 +27,7 @@ __all__ = [
     "implied_policy",
     "policy_names",
     "variables",
+    "variables_out",
 ]
 
 MAX_TOOL_ITERATIONS: Final = 50
@@ -268,6 +269,11 @@ class AgentSettings:
 def variables(value: str) -> list[str]:
     """The names in the `${NAME}` of a value."""
     return _VARIABLE.findall(value)
+
+
+def variables_out(value: str) -> str:
+    """The value without its `${NAME}`."""
+    return _VARIABLE.sub("", value)
 
 
 def implied_policy(asks_context: bool, threshold: float | None) -> str:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from foldline.agent.settings import policy_names
+from foldline.agent.settings import policy_names, variables_out
 from foldline.codecs import DIALECTS
 from foldline.errors import InvalidInput
+from foldline.failures.redaction import redact
 from foldline.messages import Json
 from foldline.settings import (
     CheckpointSettings,
@@ -33,19 +34,11 @@ MOST_TOKENS: Final = 100_000_000
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORDS: Final = {"yes": True, "on": True, "no": False, "off": False}
 
-_SECRET = re.compile(
-    r"(?:^|[\s=:,;\"'/@])(?:Bearer +|Basic +)?(?:"
-    r"sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|AIza[\w-]{30,}"
-    r"|xox[abprs]-[\w-]{10,}|gsk_\w{20,}|hf_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{16}|xai-\w{20,}|pplx-\w{20,}"
-    r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
-    r"|^(?:Bearer|Basic) +[A-Za-z0-9+/=_.~-]{12,}$",
-)
-"""Keys and tokens in the shapes that their issuers give them."""
 
-
-def looks_secret(text: str) -> bool:
-    """Whether a text holds what has the shape of a key or token."""
-    return _SECRET.search(text) is not None
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a value has the shape of a key or token, or the name of one and is no `${NAME}`."""
+    plain = variables_out(value)
+    return redact(plain) != plain or redact(f"{name}: {plain}") != f"{name}: {plain}"
 
 
 def shown(value: Json) -> str:
@@ -90,7 +83,7 @@ def _number(value: Json, above: float, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput(f"must be a number, not {shown(value)}")
     if not above < value <= most:
-        raise InvalidInput(f"must be above {above:g} and at most {most:g}, not {value:g}")
+        raise InvalidInput(f"must be above {above:g} and at most {most:,g}, not {value:g}")
     return float(value)
 
 
@@ -123,6 +116,11 @@ def word(value: Json) -> str:
     if not found.isprintable() or len(found) > 4_096:
         raise InvalidInput("must be a text of one line, without control characters")
     return found
+
+
+def env_value(value: Json) -> str:
+    """The value of an environment variable; it may be empty."""
+    return "" if value == "" else text(value)
 
 
 def texts(value: Json) -> tuple[str, ...]:
@@ -283,7 +281,7 @@ SERVER: Final = Block(
     {
         "command": word,
         "args": texts,
-        "env": Named(text, _ENV_NAME),
+        "env": Named(env_value, _ENV_NAME),
         "url": url,
         "headers": Named(word, re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")),  # a token of RFC 9110, section 5.6.2
         "allow": flag,

@@ -115,7 +115,8 @@ class _Checker:
         if isinstance(spec, Named):
             return self._named(value, spec, place)
         try:
-            if _holds_secret(value):  # its value is not repeated, or it would stand in a log as well
+            # A system text is prose; elsewhere the value is not repeated, or it would stand in a log as well.
+            if spec is not AGENT.fields["system"] and _holds_secret(value, place.rpartition(".")[2]):
                 raise InvalidInput(
                     "holds what looks like a key: keys are not written here; "
                     "name their environment variable (api_key_env, or ${NAME} in env and headers)"
@@ -159,7 +160,7 @@ class _Checker:
                 self.faults.append(self.wrong("is no name: letters, digits, _ and -, at most 64, none first", field))
             elif (found := self._field(inner, spec.each, field)) is not None:
                 tree[name] = found
-                if spec is AGENT.fields["mcp"] and not found:
+                if spec is AGENT.fields["mcp"] and not inner:
                     self.faults.append(self.wrong("must have a command to start, or the url of a server", field))
                     del tree[name]
         return tree
@@ -182,11 +183,11 @@ def _unknown(name: str, spec: Block) -> str:
     return f"is not a setting; {hint}"
 
 
-def _holds_secret(value: Json) -> bool:
+def _holds_secret(value: Json, name: str = "") -> bool:
     if isinstance(value, str):
-        return looks_secret(value)
+        return looks_secret(name, value)
     if isinstance(value, Mapping):
-        return any(map(_holds_secret, value.values()))
+        return any(_holds_secret(inner, str(key)) for key, inner in value.items())
     return isinstance(value, list) and any(map(_holds_secret, value))
 
 

@@ -89,6 +89,8 @@ def _asked(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
         if isinstance(model, dict):
             # The whole block: its name alone would be looked for at a server that the file did not mean.
             told = next((model[field] for field in ELSEWHERE if field in model), None)
+            if told is None and (file := _weights(model)) is not None:
+                yield name, Withheld(file, f"load the weights {file.value}")
             if told is not None:
                 yield name, Withheld(told, f"send the conversation to a server of its own choice, {told.value}")
     tools = tree.get("tools", {})
@@ -103,6 +105,13 @@ def _asked(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
     path = tree.get("system_file")
     if path is not None and not Path(path.value).resolve().is_relative_to(folder.resolve()):
         yield "system_file", Withheld(path, f"read {path.value}, outside its folder")
+
+
+def _weights(model: Tree) -> Given | None:
+    """The file of a model that would be loaded here: what reads such files is not made for a stranger's."""
+    name: Given | None = model.get("name")
+    embedded = "provider" in model and model["provider"].value == "embedded"
+    return name if name is not None and (embedded or name.value.lower().endswith(".gguf")) else None
 
 
 def _server(name: str, server: Tree) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from foldline.errors import FoldlineError, InvalidInput, MissingExtra
+from foldline.interfaces.cli_config import config
 from foldline.interfaces.cli_models import models
 from foldline.interfaces.cli_replay import replay
 from foldline.interfaces.cli_requests import check, count, fit
@@ -107,7 +108,7 @@ def cli() -> None:
     """
 
 
-for _command in (fit, check, count, replay, models):
+for _command in (fit, check, count, replay, models, config):
     cli.add_command(_command)
 
 
