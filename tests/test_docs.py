@@ -13,6 +13,11 @@ import click
 import pytest
 
 from foldline import POLICIES, Context, FoldlineError, Policy, Reducer
+from foldline.agent.settings_checks import AGENT, Block, Named, Spec
+from foldline.agent.settings_making import faults_together
+from foldline.agent.settings_reading import checked_file
+from foldline.agent.settings_tree import merged
+from foldline.agent.yaml_lines import read_yaml
 from foldline.budget import Trigger
 from foldline.interfaces.cli import cli
 from foldline.policy import RUNGS
@@ -107,3 +112,38 @@ def test_every_error_is_in_the_manual(error: type[FoldlineError]) -> None:
 def test_every_setting_of_a_context_is_in_the_manual() -> None:
     settings = text_of("README.md").partition("## Settings of a context")[2].partition("\n## ")[0]
     assert [name for name in inspect.signature(Context).parameters if f"`{name}`" not in settings] == []
+
+
+def setting_names(spec: Spec, place: str = "") -> list[str]:
+    """The full names of all that a settings file may hold."""
+    if isinstance(spec, Block):
+        return [name for key, inner in spec.fields.items() for name in setting_names(inner, f"{place}.{key}")]
+    if isinstance(spec, Named) and isinstance(spec.each, Block):
+        return setting_names(spec.each, f"{place}.NAME")
+    return [place.removeprefix(".")]
+
+
+def test_every_setting_of_an_agent_is_in_the_manual() -> None:
+    """The summariser's fields are those of the model, and are told once."""
+    page = text_of("docs/settings.md")
+    names = [name for name in setting_names(AGENT) if not name.startswith("summariser.")]
+    assert len(names) > 40
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_settings_file_in_the_manual_is_a_good_one() -> None:
+    [block] = re.findall(r"^```yaml\n(.*?)^```$", text_of("docs/settings.md"), re.MULTILINE | re.DOTALL)
+    settings = checked_file(read_yaml(block.encode(), file="agents.yaml"), file="agents.yaml")
+    assert settings.faults == ()
+    tree = merged(settings.defaults, settings.agents["main"])
+    assert faults_together(tree) == faults_together(merged(tree, settings.profiles["cheap"])) == []
+
+
+def test_every_option_of_the_commands_about_settings_is_in_the_manual() -> None:
+    section = text_of("docs/commands.md").partition("## `foldline config")[2].partition("\n## ")[0]
+    group = cli.commands["config"]
+    assert isinstance(group, click.Group)
+    for name, command in group.commands.items():
+        assert f"`foldline config {name}" in section
+        options = [option for p in command.params if isinstance(p, click.Option) for option in p.opts]
+        assert [option for option in options if f"`{option}`" not in section] == []
