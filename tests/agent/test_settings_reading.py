@@ -84,6 +84,7 @@ def test_what_is_said_twice_is_a_fault() -> None:
         ("main: {subagents: {max_depth: -1}}", "main.subagents.max_depth: must be from 0 to 8, not -1"),
         ("main: {mcp: {git: }}", "main.mcp.git: must have a command to start, or the url of a server"),
         ("main: {mcp: {'a b': {command: x}}}", "main.mcp.a b: is no name"),
+        (f"main: {{mcp: {{{'a' * 33}: {{command: x}}}}}}", "is no name"),
         ("main: {mcp: {git: {command: x, args: y}}}", "main.mcp.git.args: must be a list of texts, not 'y'"),
         ('main: {mcp: {git: {command: "x\\e[2J"}}}', "main.mcp.git.command: must be a text of one line"),
         ("main: {system: a, system_file: b}", "main.system_file: system is set too: one of them"),

@@ -30,6 +30,7 @@ Check: TypeAlias = Callable[[Json], Any]
 """Returns the value that counts. Raises InvalidInput with a reason and no place."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_SERVER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")  # it stands before the names of its tools
 MOST_TOKENS: Final = 100_000_000
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORDS: Final = {"yes": True, "on": True, "no": False, "off": False}
@@ -298,7 +299,7 @@ AGENT: Final = Block(
         "session": SESSION,
         "tools": TOOLS,
         "subagents": Block({"max_depth": whole(0, 8), "max_number": whole(0, 1_000)}),
-        "mcp": Named(SERVER, NAME),
+        "mcp": Named(SERVER, _SERVER_NAME),
     }
 )
 """What may be set for an agent: in `agents.NAME`, `defaults` and `profiles.NAME` alike."""

@@ -157,7 +157,9 @@ class _Checker:
         for name, inner in value.items():
             field = f"{place}.{name}"
             if spec.names is not None and not spec.names.fullmatch(name):
-                self.faults.append(self.wrong("is no name: letters, digits, _ and -, at most 64, none first", field))
+                self.faults.append(
+                    self.wrong("is no name: letters, digits, _ and -, at most 64 (a server: 32), no digit first", field)
+                )
             elif (found := self._field(inner, spec.each, field)) is not None:
                 tree[name] = found
                 if spec is AGENT.fields["mcp"] and not inner:
