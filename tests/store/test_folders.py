@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -142,6 +143,26 @@ def test_no_broken_folder_ends_the_list(store: SessionStore) -> None:
         with pytest.raises(InvalidInput):
             store.open(name)
     assert not (store.root / bare / "events.jsonl").exists(), "opening makes no log where none was"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"type": "branch", "start": 99, "stop": 100},
+        {"type": "fold", "id": 0, "start": 50, "stop": 60, "tokens": 1, "reducer": "r", "reason": "w", "shown": []},
+        {"type": "fold", "id": 0, "start": 5, "stop": 1, "tokens": 1, "reducer": "r", "reason": "w", "shown": []},
+        {"type": "pin", "seq": 77},
+        {"type": "unfold", "fold": 3},
+    ],
+    ids=lambda record: f"{record['type']} {record.get('start', '')}",
+)
+def test_records_that_contradict_each_other_harm_no_list(store: SessionStore, record: dict[str, object]) -> None:
+    good, odd = made(store), made(store)
+    with (store.root / odd / "events.jsonl").open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    listed = {one.id: one for one in store.sessions()}
+    assert listed[good].snapshot is not None
+    assert (listed[odd].snapshot is None) == bool(listed[odd].damage)
 
 
 @posix_only

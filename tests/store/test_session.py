@@ -243,6 +243,25 @@ def test_a_torn_last_record_is_set_aside_and_told(store: SessionStore) -> None:
     assert path.read_bytes().startswith(whole)
 
 
+def test_what_was_set_aside_is_never_written_over(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat") as session:
+        pass
+    path = session.folder / "events.jsonl"
+    whole = path.read_bytes()
+    for words in (b'{"type":"one', b'{"type":"two'):
+        path.write_bytes(whole + words)
+        store.open(session.id).close()
+    kept = sorted(session.folder.glob("events.torn-*"))
+    assert [one.read_bytes() for one in kept] == [b'{"type":"one', b'{"type":"two']
+
+
+def test_drafts_of_a_process_that_was_killed_are_cleared_away(store: SessionStore) -> None:
+    with store.create(dialect="openai-chat") as session:
+        (session.folder / ".state.yaml.0123.part").write_text("half a snap")
+    store.open(session.id).close()
+    assert [one.name for one in session.folder.iterdir()] == ["events.jsonl"]
+
+
 def test_a_damaged_record_is_named_by_file_and_line(store: SessionStore) -> None:
     with store.create(dialect="openai-chat") as session:
         filled(session, 2)

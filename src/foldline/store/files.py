@@ -13,7 +13,7 @@ from pathlib import Path
 from foldline.archive import key_of
 from foldline.errors import InvalidInput
 
-__all__ = ["FileArchive", "make_private_folder", "sync_folder", "write_whole"]
+__all__ = ["FileArchive", "make_private_folder", "sync_folder", "unused", "write_whole"]
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on Windows, where the check before opening must do
@@ -43,6 +43,15 @@ def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
             draft.unlink()
         raise
     sync_folder(path.parent)
+
+
+def unused(path: Path) -> Path:
+    """The path, or with a number behind it where something is there already: what was kept is never written over."""
+    number, free = 1, path
+    while os.path.lexists(free):
+        number += 1
+        free = path.with_name(f"{path.name}.{number}")
+    return free
 
 
 class FileArchive:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from foldline.catalog.models import lookup
 from foldline.codecs import codec as codec_for
 from foldline.context import Context
-from foldline.errors import InvalidInput
+from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 from foldline.policy import Policy, policy
 from foldline.store.events import read_events
@@ -166,7 +166,7 @@ class Recording:
         """The context that the log leads to, to be looked at. O(log).
 
         Settings are the session's own unless others are given; a policy that only its agent knows is taken as balanced,
-        which changes nothing that is shown.
+        which changes nothing that is shown. Raises InvalidInput for records that contradict each other.
         """
         header = self.header
         own: dict[str, Any] = {
@@ -175,7 +175,12 @@ class Recording:
             "policy": _known(header.policy),
             "window": header.window or lookup(header.model).window_tokens,
         }
-        return Context.replay(in_force(self.events, self.tally), **{**own, **settings})
+        try:
+            return Context.replay(in_force(self.events, self.tally), **{**own, **settings})
+        except FoldlineError:
+            raise
+        except (LookupError, ValueError, TypeError, AttributeError) as error:  # a fork from nowhere, and the like
+            raise InvalidInput(f"the records of this log contradict each other: {error}", place=header.id) from error
 
 
 def _known(name: str) -> Policy:

@@ -11,7 +11,7 @@ from typing import Final
 from foldline.codecs import codec as codec_for
 from foldline.codecs.base import Codec
 from foldline.errors import InvalidInput
-from foldline.store.files import write_whole
+from foldline.store.files import unused, write_whole
 from foldline.store.recording import Header, header_of
 from foldline.store.records import Record, event_of, record_of
 from foldline.transcript import Branch, Entry, Event, Fold, Pin, Seq, Unfold
@@ -107,7 +107,7 @@ def repair_log(path: Path, header: Header | None = None) -> Repaired | None:
     records = [record for number, line in enumerate(lines[1:], 2) for record in mending.records(number, line)]
     if not mending.damaged:
         return None
-    kept = path.with_name(f"events.damaged-{path.stat().st_size}.jsonl")
+    kept = unused(path.with_name(f"events.damaged-{path.stat().st_size}.jsonl"))
     write_whole(kept, lines)
     text = (json.dumps(record) + "\n" for record in ({**first.record(), "at": first.created}, *records))
     write_whole(path, (line.encode() for line in text))

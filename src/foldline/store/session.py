@@ -20,7 +20,7 @@ from foldline.context import Context
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.events import ANOTHER_WRITER, EventLog, Torn
-from foldline.store.files import FileArchive, write_whole
+from foldline.store.files import FileArchive, unused, write_whole
 from foldline.store.recording import (
     ARCHIVE,
     CHANGEABLE,
@@ -65,6 +65,8 @@ class StoredSession:
                 self._tally.take(first)
             else:
                 _set_aside(self._log)
+                for draft in folder.glob(".*.part"):  # of a process that ended while it wrote a snapshot
+                    draft.unlink(missing_ok=True)
                 self._header = self._counted()
         except BaseException:
             self._log.close()
@@ -194,7 +196,7 @@ def _opened(path: Path, fsync: bool) -> EventLog:
 def _set_aside(log: EventLog) -> None:
     """Keep what was torn: it was never acknowledged, but it may hold a person's words."""
     if log.torn is not None:
-        write_whole(log.path.with_name(f"events.torn-{log.torn.at_byte}"), [log.torn.data])
+        write_whole(unused(log.path.with_name(f"events.torn-{log.torn.at_byte}")), [log.torn.data])
 
 
 def repaired(folder: Path) -> Repaired | None:
