@@ -110,7 +110,8 @@ class SessionStore:
     def sessions(self) -> list[Listed]:
         """Every session, the one written last first. A broken one is in the list, with the reason.
 
-        Raises OSError where the root cannot be read. O(sessions), and O(log) for each whose snapshot is lost or stale: it is made again.
+        Raises OSError where the root cannot be read. O(sessions), and O(log) for each whose snapshot is lost or stale:
+        it is made again.
         """
         found = [self._listed(name) for name in self._names()]
         return sorted(found, key=lambda one: (one.snapshot.updated if one.snapshot else "", one.id), reverse=True)
