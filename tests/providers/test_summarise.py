@@ -91,6 +91,14 @@ def test_a_context_is_compacted_with_it() -> None:
     assert any("Twelve messages of words" in str(wire) for wire in session.prepare().messages)
 
 
+def test_a_key_that_was_pasted_does_not_live_on_in_the_summary() -> None:
+    key = "sk-" + "ant-api03-" + "Ab1" * 20
+    session = compacted(chat({"content": f"The user gave the key {key} for the tests; nothing is open."}))
+    sent = str(session.prepare().messages)
+    assert key not in sent
+    assert "for the tests" in sent
+
+
 def test_a_summary_that_was_cut_off_is_rejected() -> None:
     with pytest.raises(SummaryError, match="cut off"):
         compacted(chat({"content": "Twelve mess"}, reason="length"))

@@ -8,6 +8,7 @@ from typing import Final
 from foldline.beside import System
 from foldline.codecs import codec
 from foldline.context import AsyncSummarize, Completion, Request
+from foldline.failures import redact
 from foldline.messages import Wire
 from foldline.providers.base import Provider, Reply
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens
@@ -22,8 +23,8 @@ def summariser(
 ) -> AsyncSummarize:
     """A function that asks the provider for a summary; `on_reply` gets each reply, for its usage.
 
-    It raises ProviderError, which the context takes for a failed summary. A text that was cut off or refused is said to
-    be so, and rejected there.
+    Keys and tokens in known shapes are taken out of it. ProviderError is raised, which the context takes for a failed
+    summary. A text that was cut off or refused is said to be so, and rejected there.
     """
 
     async def summarise(messages: list[dict[str, str]], max_output_tokens: int) -> Completion:
@@ -35,7 +36,7 @@ def summariser(
             return Completion("", "length")
         if on_reply is not None:
             on_reply(reply)
-        return Completion(reply.text, reply.finish_reason)
+        return Completion(redact(reply.text), reply.finish_reason)
 
     return summarise
 
