@@ -26,15 +26,13 @@ class Compact:
 class Outcome:
     """What a call brought.
 
-    `text` is data for the model, whatever stands in it: only the typed fields beside it can make the loop do something,
-    and only tools of this package set them. `is_error` marks a call that failed. `guarded` is False for results that
-    no size guard may cut (S4.08: those of sub-agents).
+    `text` is data for the model, whatever stands in it: only the typed field beside it can make the loop do something,
+    and only tools of this package set it. `is_error` marks a call that failed.
     """
 
     text: str
     is_error: bool = False
     compact: Compact | None = None
-    guarded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
