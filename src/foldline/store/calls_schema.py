@@ -1,0 +1,188 @@
+"""The database behind the record of model calls: its tables, how it is opened, and what its errors mean.
+
+A message stands in `texts` once. Between two calls few messages of a request change, so `slots` says from which call
+to which one a text stood at a position; a call costs rows for what is new or moved, and no more. The view `llm_calls`
+puts every request together again in plain SQL: any SQLite shell reads it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from foldline.errors import InvalidInput
+from foldline.store.files import make_private_folder
+
+__all__ = ["faults", "open_to_read", "open_to_write"]
+
+_APPLICATION: Final = int.from_bytes(b"Fold")
+"""Says in the file's own header whose it is ("PRAGMA application_id" of SQLite)."""
+
+_VERSION: Final = 1
+
+_SCHEMA: Final = f"""
+CREATE TABLE IF NOT EXISTS lanes (
+    id INTEGER PRIMARY KEY,
+    session_id TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    UNIQUE (session_id, purpose)
+);
+CREATE TABLE IF NOT EXISTS texts (
+    id INTEGER PRIMARY KEY,
+    sha256 BLOB NOT NULL UNIQUE,
+    body TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS calls (
+    id INTEGER PRIMARY KEY,
+    lane INTEGER NOT NULL REFERENCES lanes (id),
+    model TEXT NOT NULL,
+    message_count INTEGER NOT NULL,
+    request_bytes INTEGER NOT NULL,
+    system INTEGER REFERENCES texts (id),
+    tools INTEGER REFERENCES texts (id),
+    parameters INTEGER NOT NULL REFERENCES texts (id),
+    prompt_tokens INTEGER NOT NULL,
+    completion_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    estimated INTEGER NOT NULL,
+    seconds REAL NOT NULL,
+    folds INTEGER NOT NULL,
+    error TEXT NOT NULL,
+    created_at TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS calls_by_time ON calls (created_at);
+CREATE INDEX IF NOT EXISTS calls_by_lane ON calls (lane);
+CREATE TABLE IF NOT EXISTS slots (
+    lane INTEGER NOT NULL REFERENCES lanes (id),
+    position INTEGER NOT NULL,
+    since_call INTEGER NOT NULL,
+    until_call INTEGER,
+    text INTEGER NOT NULL REFERENCES texts (id),
+    PRIMARY KEY (lane, position, since_call)
+) WITHOUT ROWID;
+CREATE VIEW IF NOT EXISTS llm_calls AS
+SELECT
+    calls.id,
+    lanes.session_id,
+    lanes.purpose,
+    calls.model,
+    '[' || COALESCE((
+        SELECT group_concat(body, ',') FROM (
+            SELECT texts.body FROM slots CROSS JOIN texts ON texts.id = slots.text
+            WHERE slots.lane = calls.lane AND slots.position < calls.message_count
+                AND slots.since_call <= calls.id AND (slots.until_call IS NULL OR slots.until_call > calls.id)
+            ORDER BY slots.position
+        )
+    ), '') || ']' AS request_messages,
+    calls.message_count,
+    calls.request_bytes,
+    (SELECT body FROM texts WHERE texts.id = calls.system) AS request_system,
+    (SELECT body FROM texts WHERE texts.id = calls.tools) AS request_tools,
+    (SELECT body FROM texts WHERE texts.id = calls.parameters) AS request_parameters,
+    calls.prompt_tokens,
+    calls.completion_tokens,
+    calls.cached_tokens,
+    calls.estimated,
+    calls.seconds,
+    calls.folds,
+    calls.error,
+    calls.created_at
+FROM calls CROSS JOIN lanes ON lanes.id = calls.lane;
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {_VERSION};
+"""
+# CROSS JOIN keeps SQLite to the order written ("Query Planner", section on manual control): the newest calls are then
+# read by the index on the time, and only those that are asked for are put together.
+
+_ERRNO: Final = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_READONLY: errno.EACCES,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_BUSY: errno.EAGAIN,
+    sqlite3.SQLITE_LOCKED: errno.EAGAIN,
+}
+
+
+def open_to_write(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
+    """A connection that may write; makes the file (0600), its folder (0700) and the tables if need be.
+
+    Raises InvalidInput for a file that is none of ours, OSError when it cannot be opened or written.
+    """
+    make_private_folder(path.parent)
+    # Made before SQLite would make it, which asks no mode of us. The files beside it (-wal, -shm) get its mode.
+    number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if sys.platform != "win32":
+            os.fchmod(number, 0o600)  # it may have been made by someone less careful
+    finally:
+        os.close(number)
+    with faults(path):
+        database = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+        try:
+            _prepare(database, path)
+        except BaseException:
+            database.close()
+            raise
+    return database
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing. Raises FileNotFoundError, and what `open_to_write` raises."""
+    os.stat(path)
+    with faults(path):
+        database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+        try:
+            if not _is_ours(database, path):
+                raise InvalidInput("holds no record of model calls", place=str(path))
+        except BaseException:
+            database.close()
+            raise
+    return database
+
+
+@contextmanager
+def faults(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into OSError (disk full, no right, busy) or InvalidInput (not, or no longer, a database)."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bytes say in which place it happened
+        if code in _ERRNO:
+            raise OSError(_ERRNO[code], f"the record of model calls: {error}", str(path)) from error
+        if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
+            reason = f"is damaged, or no record of model calls ({error}); move it away and a new one is made"
+            raise InvalidInput(reason, place=str(path)) from error
+        raise
+
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    if _is_ours(database, path):
+        database.execute("PRAGMA journal_mode = WAL")
+    else:
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that `prune` gives room back; before the first table
+        database.execute("PRAGMA journal_mode = WAL")
+        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # harmless where another process was faster
+    # With WAL a power cut may take the newest calls and never damages the file: right for a log of what was done.
+    database.execute("PRAGMA synchronous = NORMAL")
+
+
+def _is_ours(database: sqlite3.Connection, path: Path) -> bool:
+    """Whether the tables are there; False for an empty file. Raises InvalidInput for the database of someone else."""
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    (tables,) = database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    if application == _APPLICATION:
+        if version > _VERSION:
+            raise InvalidInput(f"was written by a newer Foldline (form {version:,})", place=str(path))
+        return True
+    if tables or application or version:
+        raise InvalidInput("is a database of another program", place=str(path))
+    return False
