@@ -20,6 +20,7 @@ import click
 
 from foldline.errors import FoldlineError, InvalidInput, MissingExtra
 from foldline.interfaces.cli_config import config
+from foldline.interfaces.cli_growth import growth
 from foldline.interfaces.cli_models import models
 from foldline.interfaces.cli_replay import replay
 from foldline.interfaces.cli_requests import check, count, fit
@@ -108,7 +109,7 @@ def cli() -> None:
     """
 
 
-for _command in (fit, check, count, replay, models, config):
+for _command in (fit, check, count, replay, growth, models, config):
     cli.add_command(_command)
 
 

@@ -13,7 +13,7 @@ from foldline.bench.rows import ENOUGH, Row, rows
 from foldline.replay import NONE, Replay
 from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
 from foldline.report.chart import chart, fold_text
-from foldline.report.style import STYLE
+from foldline.report.document import document
 from foldline.report.words import DASH, compact, escaped, limits, milliseconds, plural, share
 
 __all__ = ["page"]
@@ -94,27 +94,13 @@ def page(replays: Sequence[Replay], *, prices: str = "") -> str:
     for replay in replays:
         sessions.setdefault(replay.session, []).append(replay)
     body = [
-        "<main>",
         "<h1>Foldline replay</h1>",
         f'<p class="faint">{_setting(replays, len(sessions), prices)}</p>',
         _table(rows(replays), f"All sessions ({len(sessions):,})"),
         _legend(),
         *(_session(number, name, own, len(sessions) > 1) for number, (name, own) in enumerate(sessions.items())),
-        "</main>",
     ]
-    return "\n".join((_HEAD, *body, "</body>", "</html>", ""))
-
-
-_HEAD: Final = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>Foldline replay</title>
-<style>{STYLE}</style>
-</head>
-<body>"""
+    return document("Foldline replay", body)
 
 
 def _setting(replays: Sequence[Replay], sessions: int, prices: str) -> str:
