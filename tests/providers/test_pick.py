@@ -118,7 +118,9 @@ def test_a_template_without_tools_gets_them_by_schema_and_says_so() -> None:
     result = with_servers(Wanted(), llama=LLAMA)
     assert isinstance(result.provider, SchemaTools)
     assert not result.summaries
-    assert [note.partition(" ")[0] for note in result.notes] == ["SmolLM2-135M-Instruct.Q4_1.gguf", "The"]
+    assert [note.partition(" ")[0] for note in result.notes] == ["SmolLM2-135M-Instruct.Q4_1.gguf", "It", "The"]
+    assert not result.tools
+    assert with_servers(Wanted(tools="schema"), llama=LLAMA).tools
     assert not isinstance(with_servers(Wanted(tools="native"), llama=LLAMA).provider, SchemaTools)
     assert isinstance(with_servers(Wanted(tools="schema"), ollama=OLLAMA).provider, SchemaTools)
 

@@ -30,6 +30,7 @@ _UNTRUSTED: Final = (
     "{model} talks, it cannot be trusted: much of what it says is wrong. Its summaries are refused: a fold gets a "
     "mechanical digest instead."
 )
+_WITHOUT_TOOLS: Final = "It gets no tools: set tools to schema in its model settings to see it call them."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +55,15 @@ class Wanted:
 class Picked:
     """The provider, why it was chosen, and what the user should know of it. The caller closes the provider.
 
-    `summaries` is False for a model that is too small to be trusted with them.
+    `summaries` is False for a model that is too small to be trusted with them; `tools` then too, unless they were asked
+    for: such a model calls whatever the schema begins with, and never answers.
     """
 
     provider: Provider
     why: str
     notes: tuple[str, ...] = ()
     summaries: bool = True
+    tools: bool = True
 
     @property
     def line(self) -> str:
@@ -147,7 +150,7 @@ async def _picked(endpoint: Endpoint, wanted: Wanted, why: str) -> Picked:
     if wanted.tools is None and endpoint.is_local and endpoint.dialect == "openai-chat":
         found = await find_local((Place("llama.cpp", endpoint.root_url),))
         by_schema = any(not local.has_tools for local in found)
-    return _at(endpoint, by_schema, why)
+    return _at(endpoint, by_schema, wanted, why)
 
 
 def _local(local: Local, wanted: Wanted, why: str) -> Picked:
@@ -158,29 +161,31 @@ def _local(local: Local, wanted: Wanted, why: str) -> Picked:
         model=_serves(local, wanted.model) or "",
     )
     by_schema = not local.has_tools if wanted.tools is None else wanted.tools == "schema"
-    return _at(endpoint, by_schema and endpoint.dialect == "openai-chat", f"{why} ({local.base_url})")
+    return _at(endpoint, by_schema and endpoint.dialect == "openai-chat", wanted, f"{why} ({local.base_url})")
 
 
-def _at(endpoint: Endpoint, by_schema: bool, why: str) -> Picked:
+def _at(endpoint: Endpoint, by_schema: bool, wanted: Wanted, why: str) -> Picked:
     def with_fields(fields: Mapping[str, Json]) -> Provider:
         return provider_for(replace(endpoint, extra={**endpoint.extra, **fields}))
 
     if not by_schema:
-        return _told(with_fields({}), why)
+        return _told(with_fields({}), wanted, why)
     note = "The server's template has no tools: calls are held to a JSON schema."
-    return _told(SchemaTools(with_fields), why, note)
+    return _told(SchemaTools(with_fields), wanted, why, note)
 
 
 def _embedded(wanted: Wanted, why: str) -> Picked:
     found = weights(wanted.model)
     by_schema = None if wanted.tools is None else wanted.tools == "schema"
-    return _told(Embedded(found, window_tokens=wanted.window or WINDOW_TOKENS, by_schema=by_schema), why)
+    return _told(Embedded(found, window_tokens=wanted.window or WINDOW_TOKENS, by_schema=by_schema), wanted, why)
 
 
-def _told(provider: Provider, why: str, *notes: str) -> Picked:
-    summaries = lookup(provider.model, local=True).summaries != "off"
-    honest = () if summaries else (_UNTRUSTED.format(model=provider.model),)
-    return Picked(provider, why, (*honest, *notes), summaries)
+def _told(provider: Provider, wanted: Wanted, why: str, *notes: str) -> Picked:
+    trusted = lookup(provider.model, local=True).summaries != "off"
+    tools = trusted or wanted.tools is not None
+    honest = () if trusted else (_UNTRUSTED.format(model=provider.model),)
+    without = () if tools else (_WITHOUT_TOOLS,)
+    return Picked(provider, why, (*honest, *without, *notes), trusted, tools)
 
 
 def _adjusted(endpoint: Endpoint, wanted: Wanted, environ: Mapping[str, str]) -> Endpoint:
