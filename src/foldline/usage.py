@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from foldline.errors import InvalidInput
@@ -25,7 +26,7 @@ _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 def usage_of(reported: object, request: int = 0) -> Usage:
     """The usage in a provider's report: a mapping, or an SDK object with the same names. Raises InvalidInput."""
     if isinstance(reported, Usage):
-        return reported
+        return reported if reported.request else replace(reported, request=request)
     fields = _mapping(reported)
     found = _first(fields, _INPUT)
     if found is None:

@@ -23,6 +23,7 @@ from foldline.errors import DoesNotFit, ProviderError, SummaryError
 from foldline.messages import Message, Text
 from foldline.providers.base import Provider, Reply, TextDelta
 from foldline.settings import COMPACT_THRESHOLD
+from foldline.store.calls import usage_or_count
 from foldline.tokens import ESTIMATE
 from foldline.transcript import Usage
 
@@ -145,12 +146,9 @@ class Agent:
 
     def _take(self, request: Request, reply: Reply) -> None:
         self.session.record(reply.messages)
-        if reply.usage is not None:
-            usage = self.session.observe(reply.usage)
-        else:
-            written = sum(ESTIMATE.text(str(call.arguments)) for call in reply.calls) + ESTIMATE.text(reply.text)
-            counted = Usage(input_tokens=request.tokens, output_tokens=max(1, written), reported=False)
-            usage = self.session.observe(counted)
+        written = sum(ESTIMATE.text(call.arguments) for call in reply.calls) + ESTIMATE.text(reply.text)
+        counted = usage_or_count(reply.usage, prompt_tokens=request.tokens, completion_tokens=max(1, written))
+        usage = self.session.observe(counted)
         self._recorded(request, reply, usage, None)
         self.tell(
             ReplyFinished(
