@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -92,6 +92,7 @@ def test_the_number_of_the_request_is_kept() -> None:
 def test_a_usage_is_returned_as_it_is() -> None:
     usage = Usage(input_tokens=5)
     assert usage_of(usage) is usage
+    assert usage_of(usage, 7) == replace(usage, request=7)
 
 
 def test_an_object_with_the_same_names_will_do() -> None:

@@ -26,7 +26,7 @@ _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 def usage_of(reported: object, request: int = 0) -> Usage:
     """The usage in a provider's report: a mapping, or an SDK object with the same names. Raises InvalidInput."""
     if isinstance(reported, Usage):
-        return reported if reported.request else replace(reported, request=request)
+        return replace(reported, request=request) if request and not reported.request else reported
     fields = _mapping(reported)
     found = _first(fields, _INPUT)
     if found is None:

@@ -76,6 +76,9 @@ class Told:
 LEAST_PIECE_TOKENS = 4
 """A piece that would get less is left out."""
 
+SENTENCE_TOKENS = 24
+"""What a user's message gets at least, or all of it."""
+
 LEAST_TOKENS = 10
 """A group that would get less is left out: a label and a name is the least that says anything."""
 
@@ -88,7 +91,7 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     header = HEADER.format(n=view.covered_count(start, stop))
     items = _items(view, start, stop)
     room = limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4
-    spent = _share_out([item for item in items if item.user], room // 2)
+    spent = _share_out(_newest_words([item for item in items if item.user], room // 2), room // 2)
     left = float(room - spent)
     shares = _told_ages([age for age, item in enumerate(reversed(items)) if not item.user], left)
     mass = sum(map(_weight, shares))
@@ -199,6 +202,16 @@ def _named(part: Image | Document) -> str:
     if isinstance(part, Image):
         return "[image]"
     return part.text or f"[document {part.media_type}]".replace(" ]", "]")
+
+
+def _newest_words(items: list[_Item], room: int) -> list[_Item]:
+    """The newest of the user's messages, as many as get room for a sentence: a word of each would say nothing."""
+    left = room
+    for count, item in enumerate(reversed(items)):
+        left -= min(item.tokens, SENTENCE_TOKENS)
+        if left < 0:
+            return items[len(items) - count :]
+    return items
 
 
 def _share_out(items: list[_Item], room: int) -> int:
