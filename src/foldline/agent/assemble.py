@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,14 +25,15 @@ from foldline.agent.tools.workspace import Workspace
 from foldline.catalog.models import lookup
 from foldline.context import AsyncSummarize, Request
 from foldline.display import Room
+from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.providers.base import Provider, Reply
 from foldline.providers.summarise import summariser
-from foldline.store.calls import CallLog
+from foldline.store.calls import CallLog, usage_or_count
 from foldline.store.folders import SessionStore
 from foldline.store.session import StoredSession
+from foldline.tokens import ESTIMATE
 from foldline.transcript import Usage
-from foldline.usage import usage_of
 
 __all__ = ["Parts", "assemble", "tool_names"]
 
@@ -45,7 +47,7 @@ class Parts:
 
     `window_tokens` is the window to keep to. `summaries` is the provider that summarises (None: no model is asked).
     `allowed` asks a person for one call. `more_tools` are those of MCP servers. `calls` is where model calls are
-    logged. `learned` are windows by (endpoint, model).
+    logged. `learned` are windows by (endpoint, model). Without `tools` the model is offered none.
     """
 
     settings: AgentSettings
@@ -56,15 +58,26 @@ class Parts:
     summaries: Provider | None = None
     more_tools: Sequence[Tool] = ()
     calls: CallLog | None = None
+    tools: bool = True
     learned: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 def assemble(
-    parts: Parts, *, tell: Listener, stored: StoredSession | None = None, depth: int = 0, system: str | None = None
+    parts: Parts,
+    *,
+    tell: Listener,
+    stored: StoredSession | None = None,
+    session: AgentSession | None = None,
+    depth: int = 0,
+    system: str | None = None,
 ) -> Agent:
-    """The agent, its session read from `stored` where that holds one. O(log). Raises InvalidInput."""
+    """The agent, its session read from `stored` where that holds one, or a `session` of the same dialect that goes on.
+
+    O(log). Raises InvalidInput.
+    """
     settings, provider = parts.settings, parts.provider
-    toolbox = Toolbox(_tools(parts, tell, stored, depth))
+    stored = stored if session is None else session.stored
+    toolbox = Toolbox(_tools(parts, tell, stored, depth) if parts.tools else [])
     under = Under(
         dialect=provider.dialect,
         model=provider.model,
@@ -75,17 +88,19 @@ def assemble(
         tools=toolbox.wires(provider.dialect) or None,
         endpoint=provider.endpoint,
     )
-    session = AgentSession(under, stored=stored, listen=tell, learned=parts.learned)
+    if session is not None:
+        session.switch(under)
+    kept = session or AgentSession(under, stored=stored, listen=tell, learned=parts.learned)
 
     def room() -> Room:
-        return Room(session.context.limits.window_tokens, session.context.view.tokens)
+        return Room(kept.context.limits.window_tokens, kept.context.view.tokens)
 
     log = _Logged(parts.calls, stored.id if stored is not None else "", provider, tell)
     return Agent(
-        session=session,
+        session=kept,
         provider=provider,
         toolbox=toolbox,
-        scope=Scope(room=room, history=session, allowed=parts.allowed, depth=depth),
+        scope=Scope(room=room, history=kept, allowed=parts.allowed, depth=depth),
         tell=tell,
         summarize=_summarize(parts, log),
         record=log.reply,
@@ -180,7 +195,9 @@ class _Logged:
 
     def summary(self, reply: Reply) -> None:
         """One call of the summariser."""
-        usage = Usage(input_tokens=0, reported=False) if reply.usage is None else usage_of(reply.usage)
+        asked = ESTIMATE.text(json.dumps(reply.request_body, ensure_ascii=False))
+        written = max(1, ESTIMATE.text(reply.text))
+        usage = usage_or_count(reply.usage, prompt_tokens=asked, completion_tokens=written)
         self._write(reply.request_body, usage, reply.seconds, purpose="summary")
 
     def _write(
@@ -199,6 +216,6 @@ class _Logged:
             self._calls.record(
                 self._session_id, body, usage, seconds=seconds, folds=folds, error=error, purpose=purpose
             )
-        except OSError as fault:
+        except (InvalidInput, OSError) as fault:
             self._calls = None
             self._tell(Notice(f"Model calls are no longer logged: {fault}"))

@@ -1,0 +1,140 @@
+"""What a chat is made of, and everything that it needs, begun in order and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from foldline.agent.settings_file import Loaded
+from foldline.errors import FoldlineError
+from foldline.interfaces.chat.consent import Consent
+from foldline.interfaces.chat.screen import Screen
+
+if TYPE_CHECKING:
+    from foldline.agent.events import AgentEvent
+    from foldline.interfaces.talking import Talk
+    from foldline.store.calls import CallLog
+
+__all__ = ["Chat", "Kept", "begun", "ticking"]
+
+_TICK_SECONDS: Final = 0.12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Where things are kept; None for what is not."""
+
+    sessions: Path | None = None
+    calls: Path | None = None
+    learned: Path | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Chat:
+    """What a chat is made of. `resume` names the session to take up; `also` hears every event beside the screen.
+
+    With `loud` the log goes to standard error too.
+    """
+
+    loaded: Loaded
+    screen: Screen
+    consent: Consent
+    workspace: Path
+    environ: Mapping[str, str]
+    kept: Kept
+    resume: str | None = None
+    loud: bool = False
+    also: list[Callable[[AgentEvent], None]] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def begun(chat: Chat) -> AsyncIterator[Talk]:
+    """A conversation with its model picked and its session taken up, ended with the block.
+
+    Raises FoldlineError and OSError. Models and servers are not waited for.
+    """
+    # In a thread: these modules take longer to load than a person takes to begin to type.
+    await asyncio.to_thread(_load)
+    from foldline.agent.events import Notice
+    from foldline.interfaces.chat.journal import Journal
+    from foldline.interfaces.starting import Crew
+    from foldline.interfaces.talking import Talk
+    from foldline.store.folders import SessionStore
+    from foldline.store.learned import LearnedLimits
+
+    talks: list[Talk] = []
+
+    def folder() -> Path | None:
+        session = talks[0].stored if talks else None
+        return None if session is None else session.folder
+
+    hearing = (Journal(folder, loud=sys.stderr if chat.loud else None).hear, chat.screen.hear, *chat.also)
+
+    def tell(event: AgentEvent) -> None:
+        for hear in hearing:
+            hear(event)
+
+    def notice(line: str) -> None:
+        tell(Notice(line))
+
+    kept = chat.kept
+    learned = None if kept.learned is None else LearnedLimits(kept.learned)
+    store = None if kept.sessions is None else SessionStore(kept.sessions)
+    crew = await Crew.start(
+        chat.loaded.settings,
+        chat.environ,
+        workspace=chat.workspace,
+        learned=learned,
+        calls=_calls(kept.calls, notice),
+        notice=notice,
+    )
+    try:
+        talks.append(Talk(crew, store=store, tell=tell, allowed=chat.consent.allowed))
+        try:
+            if chat.resume is not None:
+                talks[0].resume(chat.resume)
+            yield talks[0]
+        finally:
+            talks[0].close()
+    finally:
+        await crew.aclose()
+
+
+def _load() -> None:
+    import foldline.interfaces.talking  # noqa: F401
+
+
+def _calls(path: Path | None, notice: Callable[[str], None]) -> CallLog | None:
+    """The log of model calls. One that cannot be written is told, and nothing else depends on it."""
+    from foldline.store.calls import CallLog
+
+    if path is None:
+        return None
+    try:
+        return CallLog(path)
+    except (OSError, FoldlineError) as error:
+        notice(f"Model calls are not logged: {error}")
+        return None
+
+
+@asynccontextmanager
+async def ticking(screen: Screen) -> AsyncIterator[None]:
+    """Redraw the screen a few times a second."""
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            screen.tick()
+
+    ticker = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        ticker.cancel()
+        with suppress(asyncio.CancelledError):
+            await ticker

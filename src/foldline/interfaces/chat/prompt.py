@@ -1,0 +1,229 @@
+"""Where lines come from: prompt-toolkit on a terminal that can do it, plain lines on any other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if sys.platform != "win32":
+    import termios
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.formatted_text import OneStyleAndTextTuple
+
+__all__ = ["LinePrompt", "Prompt", "ToolkitPrompt", "prompt_for"]
+
+_LONGEST_LINE_BYTES = 1024 * 1024
+
+
+class Prompt(Protocol):
+    """Where a person types."""
+
+    async def line(self) -> str:
+        """The next line (or pasted lines). Raises EOFError at the end, KeyboardInterrupt for Ctrl-C."""
+
+    async def ask(self, question: str) -> str:
+        """The answer to a question; what was typed before it was asked does not count. Raises as `line` does."""
+
+    def above(self, show: Callable[[], None]) -> None:
+        """Show something while a line is being typed."""
+
+    def break_off(self, error: BaseException) -> None:
+        """End a `line` or `ask` that waits, with this error."""
+
+    def silent(self) -> AbstractContextManager[None]:
+        """While something runs: what is typed meanwhile does not mix with what is shown."""
+
+
+def prompt_for(
+    environ: Mapping[str, str], *, commands: Sequence[tuple[str, str]], history: Path | None, tty: bool
+) -> Prompt:
+    """The prompt that this terminal can have; `tty` says whether both ends of it are one."""
+    if not tty or environ.get("TERM", "") in ("", "dumb", "unknown") or sys.platform == "win32":
+        return LinePrompt(sys.stdin.fileno(), sys.stdout.write)
+    return ToolkitPrompt(commands=commands, history=history, colours="NO_COLOR" not in environ)
+
+
+class LinePrompt:
+    """Lines from a file descriptor as they stand: for dumb terminals, and where the output is no terminal."""
+
+    def __init__(self, handle: int, write: Callable[[str], Any]) -> None:
+        self._handle, self._write = handle, write
+        self._held = b""
+        self._ended = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    async def line(self) -> str:
+        """The next line."""
+        return await self._asked("> ")
+
+    async def ask(self, question: str) -> str:
+        """The answer to a question."""
+        self._held = b""
+        forget_typed(self._handle)
+        return await self._asked(f"{question} ")
+
+    def above(self, show: Callable[[], None]) -> None:
+        """Show something."""
+        show()
+
+    def break_off(self, error: BaseException) -> None:
+        """End the wait for a line."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(error)
+
+    def silent(self) -> AbstractContextManager[None]:
+        """Nothing: a terminal that cannot redraw is left as it is."""
+        return nullcontext()
+
+    async def _asked(self, words: str) -> str:
+        self._write(words)
+        sys.stdout.flush()
+        loop = asyncio.get_running_loop()
+        while b"\n" not in self._held and not self._ended:
+            self._waiting = loop.create_future()
+            loop.add_reader(self._handle, self._read)
+            try:
+                await self._waiting
+            finally:
+                loop.remove_reader(self._handle)
+                self._waiting = None
+        if b"\n" not in self._held and not self._held:
+            raise EOFError
+        line, _, self._held = self._held.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    def _read(self) -> None:
+        data = os.read(self._handle, 65_536)
+        self._held += data
+        self._ended = not data or len(self._held) > _LONGEST_LINE_BYTES
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+class ToolkitPrompt:
+    """prompt-toolkit: editing, history, completion of commands. Escape and then Enter begins another line."""
+
+    def __init__(self, *, commands: Sequence[tuple[str, str]], history: Path | None, colours: bool) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.key_binding import KeyBindings
+        from prompt_toolkit.output import ColorDepth
+
+        depth = None if colours else ColorDepth.DEPTH_1_BIT
+        keys = KeyBindings()
+
+        @keys.add("escape", "enter")
+        def another_line(event: Any) -> None:
+            event.current_buffer.insert_text("\n")
+
+        kept = None if history is None else private_file(history)
+        self._session: PromptSession[str] = PromptSession(
+            history=InMemoryHistory() if kept is None else FileHistory(kept),
+            completer=completer(commands),
+            complete_while_typing=True,
+            key_bindings=keys,
+            color_depth=depth,
+            reserve_space_for_menu=6,
+        )
+        self._questions: PromptSession[str] = PromptSession(color_depth=depth)
+        self._open: PromptSession[str] | None = None
+        self._shown: asyncio.Future[None] | None = None  # held, or it would be collected while it runs
+
+    async def line(self) -> str:
+        """The next line, or several that were pasted or begun with Escape and Enter."""
+        return await self._typed(self._session, [("bold", "› ")])
+
+    async def ask(self, question: str) -> str:
+        """The answer to a question."""
+        from prompt_toolkit.input.typeahead import clear_typeahead
+
+        clear_typeahead(self._questions.app.input)
+        forget_typed(sys.stdin.fileno())
+        return await self._typed(self._questions, [("", f"{question} ")])
+
+    def above(self, show: Callable[[], None]) -> None:
+        """Show something above the line that is being typed."""
+        from prompt_toolkit.application import run_in_terminal
+
+        if self._open is None or not self._open.app.is_running:
+            show()
+            return
+        self._shown = asyncio.ensure_future(run_in_terminal(show))
+
+    def break_off(self, error: BaseException) -> None:
+        """End the wait for a line."""
+        if self._open is not None and self._open.app.is_running:
+            self._open.app.exit(exception=error)
+
+    def silent(self) -> AbstractContextManager[None]:
+        """No echo."""
+        return without_echo(sys.stdin.fileno())
+
+    async def _typed(self, session: PromptSession[str], words: list[OneStyleAndTextTuple]) -> str:
+        self._open = session
+        try:
+            return await session.prompt_async(words, handle_sigint=False)
+        finally:
+            self._open = None
+
+
+def completer(commands: Sequence[tuple[str, str]]) -> Any:
+    """Completes the names of commands, with what they do beside them."""
+    from prompt_toolkit.completion import Completer, Completion
+
+    class Commands(Completer):
+        def get_completions(self, document: Any, event: object) -> Iterator[Completion]:
+            typed = document.text_before_cursor
+            if not typed.startswith("/") or " " in typed or "\n" in typed:
+                return
+            for name, does in commands:
+                if name.startswith(typed):
+                    yield Completion(name, start_position=-len(typed), display_meta=does)
+
+    return Commands()
+
+
+def private_file(path: Path) -> str | None:
+    """The file, made if need be, for its user alone; None where it cannot be written."""
+    from foldline.store.files import make_private_folder
+
+    try:
+        make_private_folder(path.parent)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    except OSError:
+        return None
+    return str(path)
+
+
+def forget_typed(handle: int) -> None:
+    """Drop what was typed and not read yet: an answer must come after its question."""
+    if sys.platform != "win32" and os.isatty(handle):
+        with suppress(termios.error):
+            termios.tcflush(handle, termios.TCIFLUSH)
+
+
+@contextmanager
+def without_echo(handle: int) -> Iterator[None]:
+    """Keep what is typed meanwhile off the screen; the terminal is put back however the block ends."""
+    if sys.platform == "win32" or not os.isatty(handle):
+        yield
+        return
+    try:
+        before = termios.tcgetattr(handle)
+    except termios.error:
+        yield
+        return
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    try:
+        termios.tcsetattr(handle, termios.TCSANOW, quiet)
+        yield
+    finally:
+        termios.tcsetattr(handle, termios.TCSANOW, before)

@@ -1,0 +1,178 @@
+"""The command `foldline chat`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from foldline.errors import InvalidInput, MissingExtra
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from foldline.interfaces.chat.begin import Chat
+    from foldline.interfaces.starting import Options
+
+__all__ = ["chat"]
+
+
+@click.command()
+@click.option("--agent", metavar="NAME", help="The agent of agents.yaml; without it main, or the only one.")
+@click.option("--profile", metavar="NAME", help="A profile of agents.yaml.")
+@click.option("--config", metavar="FILE", help="A settings file, instead of those that are found.")
+@click.option("--model", metavar="NAME", help="The model; a .gguf file is loaded here.")
+@click.option("--provider", metavar="NAME", help="openai, anthropic, ollama, embedded, …; by default it is found.")
+@click.option("--base-url", metavar="URL", help="The address of any compatible server.")
+@click.option("--policy", metavar="NAME", help="How the context is folded (balanced, cost, quality, …).")
+@click.option("--window", type=int, metavar="TOKENS", help="The window to keep to.")
+@click.option("--workspace", metavar="DIR", default=".", help="The folder that the tools see; the current one.")
+@click.option("--allow", metavar="TOOL", multiple=True, help="Offer write_file, edit_file or run_command too.")
+@click.option("--resume", metavar="ID", is_flag=False, flag_value="latest", help="Go on with a session; the last one.")
+@click.option("--once", metavar="PROMPT", help="Answer this one prompt on standard output, and end.")
+@click.option("--json", "as_json", is_flag=True, help="With one prompt: an event on each line of standard output.")
+@click.option("--no-save", is_flag=True, help="Keep nothing on disk.")
+@click.option("--trust", is_flag=True, help="Take the agents.yaml of this folder as your own, this once.")
+@click.option("--yes", is_flag=True, help="Run allowed tools without asking for each call.")
+@click.option("-v", "--verbose", is_flag=True, help="Write the log to standard error too.")
+def chat(
+    *,
+    agent: str | None,
+    profile: str | None,
+    config: str | None,
+    model: str | None,
+    provider: str | None,
+    base_url: str | None,
+    policy: str | None,
+    window: int | None,
+    workspace: str,
+    allow: tuple[str, ...],
+    resume: str | None,
+    once: str | None,
+    as_json: bool,
+    no_save: bool,
+    trust: bool,
+    yes: bool,
+    verbose: bool,
+) -> int:
+    """Talk with an agent that works in this folder and never runs out of context.
+
+    The model is what is set, else that of a key in the environment, else a local server that answers, else the embedded
+    one. A prompt on standard input, or --once, is answered on standard output, for scripts.
+
+    Exit codes: 0 done; 1 the turn failed, did not fit or was cut off; 2 bad usage; 130 stopped.
+    """
+    from foldline.interfaces.starting import Options
+
+    options = Options(
+        agent=agent,
+        profile=profile,
+        config=config,
+        model=model,
+        provider=provider,
+        base_url=base_url,
+        policy=policy,
+        window=window,
+        allow=tuple(name for given in allow for name in given.split(",") if name),
+        trust=trust,
+    )
+    return _made(options, workspace, resume=resume, keep=not no_save, yes=yes, loud=verbose, once=once, as_json=as_json)
+
+
+def _made(
+    options: Options,
+    workspace: str,
+    *,
+    resume: str | None,
+    keep: bool,
+    yes: bool,
+    loud: bool,
+    once: str | None,
+    as_json: bool,
+) -> int:
+    """Put the chat together and run it; its exit code."""
+    import asyncio
+
+    try:
+        import httpx  # noqa: F401 - what the extra brings is asked for before anything is done
+        import prompt_toolkit  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("chat", "the chat") from error
+    from foldline.interfaces.chat.once import answer_once, piped_text, prompt_text
+
+    piped = None if sys.stdin is None or sys.stdin.isatty() else piped_text(sys.stdin)
+    single = once is not None or not sys.stdin.isatty()
+    if as_json and not single:
+        raise InvalidInput("is for one prompt: give --once, or pipe it in", place="--json")
+    text = prompt_text(once, piped) if single else ""
+    chat = _chat(options, Path(workspace), resume=resume, keep=keep, loud=loud, single=single, yes=yes)
+    try:
+        if single:
+            return asyncio.run(answer_once(chat, text, as_events=as_json))
+        return asyncio.run(_conversation(chat))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise InvalidInput(error.strerror or str(error), place=str(error.filename or "chat")) from None
+
+
+def _chat(
+    options: Options, workspace: Path, *, resume: str | None, keep: bool, loud: bool, single: bool, yes: bool
+) -> Chat:
+    from foldline.interfaces.chat.begin import Chat, Kept
+    from foldline.interfaces.chat.consent import Consent
+    from foldline.interfaces.chat.screen import Screen
+    from foldline.interfaces.starting import settings_for
+    from foldline.store import places
+
+    if not workspace.is_dir():
+        raise InvalidInput("is no folder", place=f"--workspace: {workspace}")
+    if resume is not None and not keep:
+        raise InvalidInput("cannot go with --no-save", place="--resume")
+    environ = dict(os.environ)
+    loaded = settings_for(options, environ)
+    screen = Screen(_console(to_stderr=single), answers=not single)
+    kept = Kept()
+    if keep:
+        kept = Kept(
+            sessions=places.sessions_path(environ),
+            calls=places.calls_path(environ),
+            learned=places.learned_path(environ),
+        )
+    return Chat(
+        loaded=loaded,
+        screen=screen,
+        consent=Consent(screen, None, everything=yes),
+        workspace=workspace.resolve(),
+        environ=environ,
+        kept=kept,
+        resume=resume,
+        loud=loud,
+    )
+
+
+async def _conversation(chat: Chat) -> int:
+    from foldline.interfaces.chat.commands import COMMANDS
+    from foldline.interfaces.chat.conversation import Conversation
+    from foldline.interfaces.chat.prompt import prompt_for
+    from foldline.store.places import history_path
+
+    prompt = prompt_for(
+        chat.environ,
+        commands=[(command.name, command.does) for command in COMMANDS],
+        history=history_path(chat.environ) if chat.kept.sessions is not None else None,
+        tty=sys.stdin.isatty() and sys.stdout.isatty(),
+    )
+    chat.consent.prompt = prompt
+    return await Conversation(chat, prompt).run()
+
+
+def _console(*, to_stderr: bool) -> Console:
+    from foldline.interfaces.cli_files import terminal
+
+    console = terminal(to_stderr=to_stderr)
+    console.soft_wrap = False
+    return console
