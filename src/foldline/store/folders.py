@@ -107,23 +107,30 @@ class SessionStore:
         """Reads a session without taking it; `name` as in `find`. O(log). Raises InvalidInput."""
         return read_recording(self._folder(self.find(name)))
 
-    def sessions(self) -> list[Listed]:
+    def names(self) -> list[str]:
+        """The id of every session, oldest first. Raises OSError where the root cannot be read."""
+        try:
+            return sorted(name for name in os.listdir(self._root) if _ID.fullmatch(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def sessions(self, *, keep: bool = True) -> list[Listed]:
         """Every session, the one written last first. A broken one is in the list, with the reason.
 
         Raises OSError where the root cannot be read. O(sessions), and O(log) for each whose snapshot is lost or stale:
-        it is made again.
+        it is made again. With `keep=False` nothing is written.
         """
-        found = [self._listed(name) for name in self._names()]
+        found = [self._listed(name, keep) for name in self.names()]
         return sorted(found, key=lambda one: (one.snapshot.updated if one.snapshot else "", one.id), reverse=True)
 
     def find(self, name: str) -> str:
         """The id that a user means: all of it, a beginning that only one session has, or "latest". InvalidInput."""
         if name == LATEST:
-            latest = next((one.id for one in self.sessions() if one.snapshot is not None), None)
+            latest = next((one.id for one in self.sessions(keep=False) if one.snapshot is not None), None)
             if latest is None:
                 raise InvalidInput("there is no session yet", place="session")
             return latest
-        found = [known for known in self._names() if _PREFIX.fullmatch(name) and known.startswith(name)]
+        found = [known for known in self.names() if _PREFIX.fullmatch(name) and known.startswith(name)]
         if len(found) == 1:
             return found[0]
         if not found:
@@ -131,12 +138,6 @@ class SessionStore:
         raise InvalidInput(f"{len(found)} sessions begin with {name!r}: {', '.join(found[:5])}", place="session")
 
     # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _names(self) -> list[str]:
-        try:
-            return sorted(name for name in os.listdir(self._root) if _ID.fullmatch(name))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
 
     def _folder(self, name: str) -> Path:
         folder = self._root / name
@@ -146,21 +147,23 @@ class SessionStore:
             raise InvalidInput("there is no log in the folder of this session", place=str(folder / LOG))
         return folder
 
-    def _listed(self, name: str) -> Listed:
+    def _listed(self, name: str, keep: bool) -> Listed:
         try:
             folder = self._folder(name)
             kept = read_snapshot(folder / STATE)
             if kept is not None and kept.id == name and kept.log_bytes == (folder / LOG).stat().st_size:
                 return Listed(name, kept)
-            return Listed(name, _rebuilt(folder))
+            return Listed(name, _rebuilt(folder, keep))
         except (FoldlineError, OSError) as error:
             return Listed(name, None, str(error))
 
 
-def _rebuilt(folder: Path) -> Snapshot:
+def _rebuilt(folder: Path, keep: bool) -> Snapshot:
     recording = read_recording(folder)
     context = recording.replay()
     made = snapshot_of(recording.header, recording.tally, context, recording.log_bytes)
+    if not keep:
+        return made
     with suppress(OSError):  # a disk that is full or read-only: the list can be shown all the same
         write_snapshot(folder / STATE, made, shown_messages(context.view, context.limits.window_tokens))
     return made

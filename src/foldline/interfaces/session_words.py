@@ -1,0 +1,78 @@
+"""Messages and folds of a recorded session, in the words in which commands show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from foldline.interfaces.chat.plain import plain_line
+from foldline.messages import Document, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from foldline.transcript import Branch, Entry, Event, Fold, Seq
+
+__all__ = ["active", "entries_of", "folds_of", "local_time", "said", "seqs", "who"]
+
+
+def entries_of(events: Iterable[Event]) -> dict[Seq, Entry]:
+    """Every message that was ever recorded, by its number."""
+    return {event.seq: event for event in events if isinstance(event, Entry)}
+
+
+def folds_of(events: Iterable[Event]) -> dict[int, Fold]:
+    """Every fold that was ever made, by its id."""
+    return {event.id: event for event in events if isinstance(event, Fold)}
+
+
+def active(events: Iterable[Event]) -> list[Entry]:
+    """The messages of the branch that the session is on, in order; those of branches that were left are not. O(log)."""
+    out: list[Entry] = []
+    for event in events:
+        if isinstance(event, Entry):
+            out.append(event)
+        elif isinstance(event, Branch):
+            while out and out[-1].seq >= event.start:
+                out.pop()
+    return out
+
+
+def local_time(text: str, form: str = "%Y-%m-%d %H:%M") -> str:
+    """A time of the log in the time of this place; what is no time as it stands."""
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime(form)
+    except ValueError:
+        return plain_line(text, 24)
+
+
+def seqs(start: Seq, stop: Seq) -> str:
+    """The numbers of messages [start, stop): "4" or "4–9"."""
+    return f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"
+
+
+def who(message: Message) -> str:
+    """Whose words they are: system, user, assistant, tool; a kind of ours where they are nobody's."""
+    if message.results:
+        return "tool"
+    return message.kind or message.role
+
+
+def said(message: Message) -> str:
+    """All of a message as text: words, calls after an arrow, results after one back, names for what is no text."""
+    return "\n".join(piece for part in message.parts if (piece := _piece(part)))
+
+
+def _piece(part: Part) -> str:
+    match part:
+        case Text(text=text):
+            return text
+        case Reasoning(text=text):
+            return f"(thinking) {text}" if text else "(thinking)"
+        case ToolCall(name=name, arguments=arguments):
+            return f"→ {name} {arguments}"
+        case ToolResult():
+            inner = "\n".join(piece for each in part.parts if (piece := _piece(each)))
+            return f"← {'error: ' if part.is_error else ''}{inner}"
+        case Image():
+            return "[image]"
+        case Document(text=text, media_type=media_type):
+            return text or f"[document {media_type}]"
+        case other:
+            return f"[{other.type}]"
