@@ -25,7 +25,7 @@ class Conversation:
 
     def __init__(self, chat: Chat, prompt: Prompt, *, interrupts: Interrupts | None = None) -> None:
         self.chat, self.prompt = chat, prompt
-        self.screen = chat.screen
+        self.screen, self.consent = chat.screen, chat.consent
         self._interrupts = interrupts or Interrupts()
         self._interrupts.idle = prompt.break_off
         chat.consent.stop = self._interrupts.stop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final
@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.segment import Segment
 from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text
 
 from foldline.agent.events import (
@@ -86,6 +87,15 @@ class Screen:
         self.console.print(
             Text(text, style=style), no_wrap=one, overflow="ellipsis" if one else "fold", crop=True, soft_wrap=False
         )
+
+    def pairs(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Print names and what they mean, in two columns that wrap by themselves."""
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, meaning in rows:
+            grid.add_row(Text(name), Text(meaning))
+        self.show(grid)
 
     def error(self, text: str) -> None:
         """Print what went wrong."""
@@ -256,6 +266,9 @@ class Screen:
     def _ended(self, event: TurnEnded) -> None:
         self._flush()
         self._halt()
+        for call in self._running.values():
+            self.line(f"✗ {call_text(call)} → stopped", "red", one=True)
+        self._running.clear()
         if event.message:
             style = "yellow" if event.reason in ("cancelled", "length", "iterations") else "red"
             self.line(plain_line(event.message, 2_000), style)
