@@ -255,7 +255,7 @@ class Context:
         return self._engine.released
 
     def release(self) -> int:
-        """Let go of the entries that folds stand for, because the log is written down elsewhere. How many. O(in memory).
+        """Let go of the entries that folds stand for, as the log is written down elsewhere. How many. O(in memory).
 
         Requests stay as they are. `undo`, a fork and a look at those entries then want a context replayed from there.
         """
@@ -284,10 +284,12 @@ class Context:
             ask_at_tokens=engine.policy.ask_at_tokens(engine.limits),
         )
 
-    def peek(self, seq: Seq, *, start_line: int = 1, lines: int = 50, call_id: str | None = None) -> str:
+    def peek(
+        self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None
+    ) -> str:
         """Lines of an entry as it came in, whether it is shown or folded: see `peek.head`."""
-        entries = self._engine.view.entries
-        return head(self._engine.codec, entries, seq, start_line=start_line, lines=lines, call_id=call_id)
+        part = {"start_line": start_line, "start_char": start_char, "lines": lines}
+        return head(self._engine.codec, self._engine.view.entries, seq, call_id=call_id, **part)
 
     def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
         """(seq, line number, line) of the lines that match, over shown and folded entries alike: see `peek.grep`."""

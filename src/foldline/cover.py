@@ -54,6 +54,8 @@ class Cover:
         self.asked = False
         """Set while a compaction that was asked for runs: it may fold a newest user message that is answered."""
         self._folded_users: set[Seq | None] = set()
+        self._plain_loop: Seq | None = None
+        """The newest user message whose loop is known to have begun without reasoning (-1: there was none)."""
         self._ledger = Ledger(codec.write)
         self._lead = codec.note(LEAD)
         self._led = False
@@ -293,6 +295,8 @@ class Cover:
     def _loop_reasons(self) -> bool:
         """Whether the running tool loop began with signed reasoning."""
         after = 0 if self.newest_user is None else self.newest_user + 1
+        if self._plain_loop == after - 1:
+            return False
         for unit in self.units[self.index(after) if self.units else 0 :]:
             for entry in entries_of(unit):
                 if entry.seq >= after and entry.message.role == "assistant":

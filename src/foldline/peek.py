@@ -5,7 +5,8 @@ Answers are bounded, so that a look at what was hidden for its size does not bri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from foldline.codecs.base import Codec
 from foldline.errors import InvalidInput
@@ -13,7 +14,7 @@ from foldline.messages import Document, Message, Reasoning, Text
 from foldline.patterns import Pattern
 from foldline.transcript import Entry, Seq
 
-__all__ = ["grep", "head", "told"]
+__all__ = ["grep", "head", "matching", "told", "window"]
 
 MOST_LINES = 400
 """Lines of one look, at most."""
@@ -31,26 +32,43 @@ def head(
     seq: Seq,
     *,
     start_line: int = 1,
+    start_char: int = 1,
     lines: int = 50,
     call_id: str | None = None,
 ) -> str:
-    """Lines `start_line` (from 1) and following of an entry; with `call_id` of that result or that call's arguments.
+    """Lines of an entry; with `call_id` of that result or that call's arguments. See `window`.
 
-    At most 400 lines and 20,000 characters; a last line says what there is beyond. Raises InvalidInput for an entry,
-    call or line that there is not. O(size of the entry).
+    Raises InvalidInput for an entry, call or line that there is not. O(size of the entry).
     """
-    for place, number in (("start_line", start_line), ("lines", lines)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise InvalidInput(f"must be a whole number from 1 on, not {number!r}", place=place)
-    found = told(_original(codec, _entry(entries, seq)), call_id)
+    entry = _entry(entries, seq)
+    found = told(_original(codec, entry), call_id)
     if found is None:
         raise InvalidInput(f"entry {seq} has neither a call nor a result {call_id!r}", place="call_id")
-    text = found.split("\n")
-    if start_line > len(text):
-        raise InvalidInput(f"entry {seq} has {len(text):,} lines", place="start_line")
+    return window(found, f"entry {seq}", start_line=start_line, start_char=start_char, lines=lines)
+
+
+def window(text: str, name: str, *, start_line: int = 1, start_char: int = 1, lines: int = 50) -> str:
+    """Lines `start_line` (from 1) and following of a text, the first of them from character `start_char` (from 1) on.
+
+    At most 400 lines and 20,000 characters; a last line says what there is beyond. Raises InvalidInput for a line or
+    character that there is not. O(size of the text).
+    """
+    for place, number in (("start_line", start_line), ("start_char", start_char), ("lines", lines)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise InvalidInput(f"must be a whole number from 1 on, not {number!r}", place=place)
+    found = text.split("\n")
+    if start_line > len(found):
+        raise InvalidInput(f"{name} has {len(found):,} lines", place="start_line")
+    if start_char > max(1, len(found[start_line - 1])):
+        raise InvalidInput(f"line {start_line} has {len(found[start_line - 1]):,} characters", place="start_char")
+    return _shown(found, start_line, start_char, lines)
+
+
+def _shown(text: list[str], start_line: int, start_char: int, lines: int) -> str:
     shown: list[str] = []
     chars = 0
-    for line in text[start_line - 1 : start_line - 1 + min(lines, MOST_LINES)]:
+    first, *rest = text[start_line - 1 : start_line - 1 + min(lines, MOST_LINES)]
+    for line in (first[start_char - 1 :], *rest):
         room = MOST_CHARS - chars
         if len(line) > room:
             shown.append(f"{line[:room]}… [{len(line) - room:,} more characters in this line]")
@@ -77,14 +95,22 @@ def grep(
     wanted = Pattern(pattern)
     out: list[tuple[Seq, int, str]] = []
     for entry in entries.values() if seq is None else [_entry(entries, seq)]:
-        for number, line in enumerate((told(_original(codec, entry)) or "").split("\n"), 1):
-            stop = wanted.search(line)
-            if stop is None:
-                continue
-            out.append((entry.seq, number, _around(line, stop)))
-            if len(out) == MOST_FOUND:
-                return out
+        lines = _matching(told(_original(codec, entry)) or "", wanted)
+        out += [(entry.seq, number, line) for number, line in islice(lines, MOST_FOUND - len(out))]
+        if len(out) == MOST_FOUND:
+            break
     return out
+
+
+def matching(text: str, pattern: str) -> list[tuple[int, str]]:
+    """(line number from 1, line) of each line of a text in which `pattern` is found, 200 at most: see `grep`."""
+    return list(islice(_matching(text, Pattern(pattern)), MOST_FOUND))
+
+
+def _matching(text: str, wanted: Pattern) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if (stop := wanted.search(line)) is not None:
+            yield number, _around(line, stop)
 
 
 def told(message: Message, call_id: str | None = None) -> str | None:

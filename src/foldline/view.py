@@ -123,14 +123,19 @@ class View(Cover):
         return fold
 
     def release(self) -> int:
-        """Let go of the entries under folds before the newest user message; how many. O(what is let go of).
+        """Let go of the entries under folds; how many. O(units + what is let go of).
 
-        Their numbers stay covered. What came since decides where the running loop may be cut.
+        Their numbers stay covered. Those of a running loop that began with reasoning stay: they decide where it may be
+        cut. So does a folded newest user message.
         """
         count = 0
-        for unit in self.units[: self.index(self.newest_user or 0)]:
-            if unit.fold is None or not unit.under:
+        running, reasoning = -1 if self.newest_user is None else self.newest_user, self._loop_reasons()
+        for unit in self.units:
+            of_loop = unit.start > running
+            if unit.fold is None or not unit.under or self._holds_newest(unit) or (of_loop and reasoning):
                 continue
+            if of_loop:
+                self._plain_loop = running
             entries = entries_of(unit)
             unit.gone = self.covered_count(unit.start, unit.stop), self.covered_count(unit.start, unit.stop, seen=True)
             unit.under = []

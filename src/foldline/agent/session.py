@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from foldline.agent.events import Listener
+from foldline.agent.held_messages import HeldMessages
+from foldline.archive import Archive, MemoryArchive
 from foldline.codecs import codec as codec_for
 from foldline.context import AsyncSummarize, Context, Request
 from foldline.errors import InvalidInput
@@ -39,8 +42,11 @@ class Under:
     endpoint: str = ""
 
     def context(self, events: Sequence[Event], **more: Any) -> Context:
-        """The context that these events lead to. O(log)."""
+        """The context that these events lead to, its messages in memory bounded (S3.02). O(log)."""
         settings = {name: getattr(self, name) for name in self.__slots__}
+        policy = self.policy
+        if policy.auto:  # who switched folding off is not folded for
+            settings["policy"] = replace(policy, always=(*policy.always, HeldMessages()))
         return Context.replay(events, **settings, **more)
 
 
@@ -64,6 +70,7 @@ class AgentSession:
         self.stored = stored
         self.learned = {} if learned is None else learned
         self._listen = listen
+        self._archive = _Recallable(stored.archive if stored is not None else MemoryArchive())
         self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count
         self._close_calls()
@@ -176,10 +183,20 @@ class AgentSession:
 
     # --- looking back ------------------------------------------------------------------------------------------------
 
-    def peek(self, seq: Seq, *, start_line: int = 1, lines: int = 50, call_id: str | None = None) -> str:
+    def peek(
+        self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None
+    ) -> str:
         """Lines of an entry as it came in, in memory or on the disk. Raises InvalidInput."""
         context = self._context if seq in self._context.view.entries else self.whole()
-        return context.peek(seq, start_line=start_line, lines=lines, call_id=call_id)
+        return context.peek(seq, start_line=start_line, start_char=start_char, lines=lines, call_id=call_id)
+
+    def saved(self, name: str) -> str:
+        """An output that went to the archive whole, by its SHA-256 or its path there. Raises InvalidInput."""
+        key = PurePath(name.strip()).name
+        try:
+            return self._archive.get(key).decode("utf-8", "surrogatepass")
+        except (KeyError, UnicodeDecodeError):
+            raise InvalidInput(f"no output is kept under {name[:100]!r}", place="saved") from None
 
     def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
         """(seq, line number, line) of the lines that match, over all entries. O(log). Raises InvalidInput."""
@@ -210,8 +227,7 @@ class AgentSession:
 
     def _made(self, events: Sequence[Event], under: Under, *, quiet: bool = False) -> Context:
         heard = _Gate(self._heard)
-        archive = self.stored.archive if self.stored is not None else None
-        context = under.context(events, learned=self.learned, archive=archive, on_event=heard)
+        context = under.context(events, learned=self.learned, archive=self._archive, on_event=heard)
         heard.open = not quiet  # what is replayed was told when it happened
         return context
 
@@ -243,6 +259,25 @@ class AgentSession:
         """Give calls that a crash has left open a result that says so; what they began may have been done."""
         if waiting := open_calls(self._context):
             self.record_results([(call, INTERRUPTED, True) for call in waiting])
+
+
+@dataclass(frozen=True, slots=True)
+class _Recallable:
+    """An archive whose places say how the agent gets there: they are outside the folder that its file tools see."""
+
+    inner: Archive
+
+    def put(self, data: bytes, /) -> str:
+        return self.inner.put(data)
+
+    def get(self, key: str, /) -> bytes:
+        return self.inner.get(key)
+
+    def where(self, key: str, /) -> str:
+        return f"{self.inner.where(key)} (the tool recall reads it)"
+
+    def __contains__(self, key: object, /) -> bool:
+        return key in self.inner
 
 
 class _Gate:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from foldline.display import Room
 from foldline.messages import Json
 from foldline.transcript import Seq
 
-__all__ = ["CONSENT_NEEDED", "Ask", "Compact", "History", "Outcome", "Scope", "Tool"]
+__all__ = ["CONSENT_NEEDED", "Ask", "Compact", "History", "Keeps", "Outcome", "Scope", "Tool"]
 
 CONSENT_NEEDED: Final = "The user did not allow this call."
 
@@ -46,11 +46,21 @@ class Ask:
 class History(Protocol):
     """The session as a tool may look into it: entries by number, shown or folded (`Context` is one)."""
 
-    def peek(self, seq: Seq, *, start_line: int = 1, lines: int = 50, call_id: str | None = None) -> str:
+    def peek(
+        self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None
+    ) -> str:
         """Lines of an entry as it came in. Raises InvalidInput."""
 
     def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
         """(seq, line number, line) of the lines that match. Raises InvalidInput."""
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """A history that keeps outputs too large for a session, each by its SHA-256 (`AgentSession` is one)."""
+
+    def saved(self, name: str) -> str:
+        """The whole of such an output, by what its notice names: the SHA-256, or the path. Raises InvalidInput."""
 
 
 async def _nobody(ask: Ask) -> bool:

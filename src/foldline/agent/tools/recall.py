@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldline.agent.tools.base import History, Outcome, Scope
+from foldline.agent.tools.base import History, Keeps, Outcome, Scope
 from foldline.errors import InvalidInput
 from foldline.messages import Json
+from foldline.peek import matching, window
 
 __all__ = ["Recall"]
 
@@ -24,10 +25,19 @@ def _schema() -> dict[str, Json]:
             "entry": {
                 "type": "integer",
                 "minimum": 0,
-                "description": "Number of the entry. peek needs it; grep without it searches all entries.",
+                "description": "Number of the entry. peek needs it, or saved; grep without both searches all entries.",
+            },
+            "saved": {
+                "type": "string",
+                "description": "A saved output instead of an entry, by the SHA-256 that its notice names.",
             },
             "pattern": {"type": "string", "minLength": 1, "description": "For grep: a regular expression."},
             "start_line": {"type": "integer", "minimum": 1, "description": "For peek: the first line, 1 if not given."},
+            "start_char": {
+                "type": "integer",
+                "minimum": 1,
+                "description": "For peek: where to begin in the first line, to go on in a long one.",
+            },
             "lines": {"type": "integer", "minimum": 1, "description": "For peek: how many lines, 50 if not given."},
             "call_id": {"type": "string", "description": "For peek: only this call or its result."},
         },
@@ -42,8 +52,8 @@ class Recall:
 
     name: str = "recall"
     description: str = (
-        "Looks into this conversation as it was, folded and shortened parts included. peek reads lines of one entry; "
-        "grep finds lines in all entries and names entry and line."
+        "Looks into this conversation as it was, folded and shortened parts included, and into outputs that a notice "
+        "says were saved. peek reads lines of one entry; grep finds lines in all entries and names entry and line."
     )
     parameters: Mapping[str, Json] = field(default_factory=_schema)
 
@@ -51,37 +61,49 @@ class Recall:
         """Look. Raises InvalidInput for an entry, line or call that there is not, and a pattern that is none."""
         if scope.history is None:
             raise InvalidInput("there is no conversation to look into here")
+        if "saved" in arguments and "entry" in arguments:
+            raise InvalidInput("names an output, entry a part of the conversation: give one of them", place="saved")
         if arguments["action"] == "grep":
             return Outcome(_found(scope.history, arguments))
         return Outcome(_read(scope.history, arguments))
 
 
 def _read(history: History, arguments: Mapping[str, Json]) -> str:
+    part = {name: arguments[name] for name in ("start_line", "start_char", "lines") if name in arguments}
+    line, char = part.get("start_line", 1), part.get("start_char", 1)
+    at = f"line {line}" if char == 1 else f"line {line}, character {char}"
+    if "saved" in arguments:
+        return f"[the saved output, from {at}]\n{window(_saved(history, arguments), 'the saved output', **part)}"
     if "entry" not in arguments:
         raise InvalidInput("peek needs the number of an entry; grep finds it", place="entry")
     entry, call_id = arguments["entry"], arguments.get("call_id")
-    text = history.peek(
-        entry,
-        start_line=arguments.get("start_line", 1),
-        lines=arguments.get("lines", 50),
-        call_id=call_id,
-    )
     of = f", call {call_id}" if call_id else ""
-    return f"[entry {entry}{of}, from line {arguments.get('start_line', 1)}]\n{text}"
+    return f"[entry {entry}{of}, from {at}]\n{history.peek(entry, call_id=call_id, **part)}"
+
+
+def _saved(history: History, arguments: Mapping[str, Json]) -> str:
+    if not isinstance(history, Keeps):
+        raise InvalidInput("nothing is saved here", place="saved")
+    return history.saved(arguments["saved"])
 
 
 def _found(history: History, arguments: Mapping[str, Json]) -> str:
     if "pattern" not in arguments:
         raise InvalidInput("grep needs a pattern", place="pattern")
     pattern, entry = arguments["pattern"], arguments.get("entry")
-    where = "the conversation" if entry is None else f"entry {entry}"
-    found = history.grep(pattern, seq=entry)
+    found: Sequence[tuple[str, int, str]]
+    if "saved" in arguments:
+        where, text = "the saved output", _saved(history, arguments)
+        found = [("", number, line) for number, line in matching(text, pattern)]
+    else:
+        where = "the conversation" if entry is None else f"entry {entry}"
+        found = [(f"entry {seq}, ", number, line) for seq, number, line in history.grep(pattern, seq=entry)]
     if not found:
         return f"No line of {where} matches {pattern!r}."
     lines: list[str] = []
     chars = 0
-    for seq, number, line in found:
-        told = f"entry {seq}, line {number}: {line}"
+    for of, number, line in found:
+        told = f"{of}line {number}: {line}"
         if chars + len(told) > FOUND_CHARS:
             lines.append(f"[{len(found) - len(lines):,} more lines match; narrow the pattern, or name an entry]")
             break
