@@ -22,6 +22,7 @@ from foldline.providers.base import Provider
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
 from foldline.store.folders import SessionStore
+from foldline.store.session import StoredSession
 from foldline.testing import FakeProvider
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
@@ -58,10 +59,11 @@ async def agent_over(
     max_output_tokens: int = 500,
     root: Path | None = None,
     resume: str | None = None,
+    stored: StoredSession | None = None,
     heard: list[AgentEvent] | None = None,
     **more: Any,
 ) -> AsyncIterator[Agent]:
-    """An agent whose model is a fake; with `root` its session is on disk."""
+    """An agent whose model is a fake; with `root` its session is on disk, or it is `stored` already."""
     events: list[AgentEvent] = [] if heard is None else heard
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=fake), base_url="http://fake") as client:
         endpoint = Endpoint(name="fake", dialect=dialect, base_url="http://fake/v1", model="fake-model", api_key="k")
@@ -77,7 +79,6 @@ async def agent_over(
             tools=toolbox.wires(dialect) or None,
             endpoint="http://fake/v1",
         )
-        stored = None
         if root is not None:
             store = SessionStore(root, fsync=False)
             stored = store.open(resume) if resume else store.create(dialect=dialect, model="fake-model", policy=chosen)
