@@ -1254,9 +1254,12 @@ def test_compacting_without_a_model_puts_a_digest_in_place() -> None:
     for number in range(20):
         context.append({"role": "user", "content": f"Question {number} about the parser in src/parse.py"})
         context.append({"role": "assistant", "content": f"Answer {number}: " + "detail " * 30})
+    context.prepare()
+    context.observe({"prompt_tokens": 900, "completion_tokens": 9})
     before = context.view.tokens
     folds = context.compact(summarize=None)
-    assert [fold.reducer for fold in folds] == ["digest"]
+    assert [fold.shown[0].kind for fold in folds] == ["digest"]
+    assert context.figures.total_prompt_tokens == context.figures.last_prompt_tokens == 0
     assert context.view.tokens < before / 2
     assert "Question 19" in str(context.prepare().messages)
 

@@ -24,9 +24,11 @@ def compact(engine: Engine, instructions: str | None, *, asking: bool) -> Steps[
     """
     summarize = engine.policy.compactor.focused(instructions)
     need = engine.need(Pressure.SOFT, 0)
+    # A checkpoint either way: the figures of the session begin anew there (S4.04).
+    reducer = summarize if asking else WithoutModel(summarize, name=summarize.name)
     engine.view.asked = True
     with engine.batching() as batch, folding(engine, "compaction was asked for"):
-        yield from _compacted(engine, summarize if asking else WithoutModel(summarize), need, batch)
+        yield from _compacted(engine, reducer, need, batch)
     return tuple(engine.folds[number] for number in batch if number in engine.folds)
 
 
