@@ -28,11 +28,12 @@ from foldline.display import Room
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.providers.base import Provider, Reply
+from foldline.providers.exact import exact_counter
 from foldline.providers.summarise import summariser
 from foldline.store.calls import CallLog, usage_or_count
 from foldline.store.folders import SessionStore
 from foldline.store.session import StoredSession
-from foldline.tokens import ESTIMATE
+from foldline.tokens import ESTIMATE, CharsPerFour, Counter
 from foldline.transcript import Usage
 
 __all__ = ["Parts", "assemble", "tool_names"]
@@ -87,6 +88,7 @@ def assemble(
         system=system or settings.system or system_prompt(toolbox.names),
         tools=toolbox.wires(provider.dialect) or None,
         endpoint=provider.endpoint,
+        counter=_counter(settings, provider.model),
     )
     if session is not None:
         session.switch(under)
@@ -163,6 +165,13 @@ def _begin(
         return ended
 
     return begin
+
+
+def _counter(settings: AgentSettings, model: str) -> Counter:
+    """How tokens are counted. Raises MissingExtra for exact counts where the extra is not there."""
+    if settings.counter == "exact":
+        return exact_counter(model)
+    return CharsPerFour() if settings.counter == "chars" else ESTIMATE
 
 
 def _summarize(parts: Parts, log: _Logged) -> AsyncSummarize | None:

@@ -50,6 +50,7 @@ def _values(loaded: Loaded, environ: Mapping[str, str]) -> Iterator[tuple[str, J
     for name, value in chosen.settings.items():
         yield f"policy.{name}", value, ""
     yield "compact_threshold", now.threshold, ""
+    yield "counter", now.counter, ""
     if now.summariser is None:
         yield "summariser", "the model itself" if now.summaries else "off", ""
     else:

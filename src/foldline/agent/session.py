@@ -20,6 +20,7 @@ from foldline.messages import Message, Text, ToolCall, Wire
 from foldline.policy import Policy
 from foldline.recovery import Recovery
 from foldline.store.session import StoredSession
+from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 
 __all__ = ["INTERRUPTED", "AgentSession", "Under"]
@@ -40,6 +41,7 @@ class Under:
     system: str | None
     tools: Sequence[Mapping[str, Any]] | None
     endpoint: str = ""
+    counter: Counter = ESTIMATE
 
     def context(self, events: Sequence[Event], **more: Any) -> Context:
         """The context that these events lead to, its messages in memory bounded (S3.02). O(log)."""

@@ -218,6 +218,7 @@ class AgentSettings:
 
     `policy` None stands for the one that goes with what is set: layered with a `session.context`, confirm with a
     `compact_threshold`, else balanced. `summariser` None is the model itself; with `summaries` off no model sums up.
+    `counter` says how tokens are counted: by our estimate, by characters / 4 (S2.09), by the model's own vocabulary.
     `asks_context` says whether `session.context` was set.
     """
 
@@ -225,6 +226,7 @@ class AgentSettings:
     model: ModelSettings = field(default_factory=ModelSettings)
     policy: PolicySettings | None = None
     compact_threshold: float | None = None
+    counter: Literal["estimate", "chars", "exact"] = "estimate"
     summariser: ModelSettings | None = None
     summaries: bool = True
     system: str | None = None

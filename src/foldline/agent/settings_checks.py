@@ -293,6 +293,7 @@ AGENT: Final = Block(
         "model": Block(MODEL, short="name"),
         "policy": POLICY,
         "compact_threshold": _threshold,
+        "counter": one_of("estimate", "chars", "exact"),
         "summariser": Block(MODEL, short="name", off=True),
         "system": text,
         "system_file": word,

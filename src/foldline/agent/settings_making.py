@@ -125,6 +125,7 @@ def made(tree: Tree, name: str, *, file: str = "") -> AgentSettings:
         model=maker.model("model") or ModelSettings(),
         policy=maker.policy(),
         compact_threshold=maker.threshold,
+        counter=plain(tree["counter"]) if "counter" in tree else "estimate",
         summariser=maker.model("summariser"),
         summaries=not isinstance(summariser, Given),
         system=maker.system(),
