@@ -282,7 +282,7 @@ def check_after(store: SessionStore, seen: Seen, said: Sequence[str], hit: Count
     assert [line for line in said if line.startswith(("refused", "failed"))] == []
     last = [line for line in said if line not in {"gone", "writing"} and not line.startswith("pid ")][-1:]
     hit[f"in {(last or ['starting'])[0].split()[0]}"] += 1
-    hit["in a write"] += [line for line in said if line != "gone"][-1:] == ["writing"]
+    hit["in a write or just after it"] += [line for line in said if line != "gone"][-1:] == ["writing"]
     seen.acknowledged |= {line for line in said if line.startswith(("prompt ", "reply ", "result "))}
     seen.tools |= {line.split()[1] for line in said if line.startswith("tool ")}
     hit["acknowledged"] += sum(line.startswith(("prompt ", "reply ", "result ")) for line in said)
@@ -307,6 +307,8 @@ def check_after(store: SessionStore, seen: Seen, said: Sequence[str], hit: Count
     assert sum(PROBE in text for text in texts) == seen.probes
     prompts = [int(found[2]) for text in texts if (found := TOKEN.search(text)) and found[1] == "prompt"]
     assert prompts == list(range(len(prompts)))
+    # A result is written together with those of the calls beside it; until then what a tool brought may be lost, though
+    # it was seen to end, and the call is said to be interrupted. That is counted, not refused.
     hit["tools seen and then called interrupted"] += sum(f"result {token}" not in there for token in seen.tools)
     seen.tools &= {found.split()[1] for found in there}
 
@@ -327,4 +329,4 @@ def test_after_200_kills_every_acknowledged_message_is_there_and_the_session_goe
     assert hit["torn"] > 0
     assert hit["in folding"] > 0
     assert hit["in resuming"] > 0
-    assert hit["in a write"] > 0
+    assert hit["in a write or just after it"] > 0

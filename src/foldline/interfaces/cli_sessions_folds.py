@@ -90,7 +90,7 @@ def _print_fold(sheet: Sheet, fold: Fold, chosen: Chosen, held: bool) -> None:
     sheet.line(f"  {fold.before_tokens:,} → {fold.tokens:,} tokens")
     path = _archived(fold, chosen)
     if fold.archive is not None:
-        sheet.line(f"  archive key {plain_line(fold.archive)}")
+        sheet.path(f"  archive key {plain_line(fold.archive)}")
         if path is None:
             sheet.words("  no longer in the archive; the log has it")
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
@@ -161,8 +162,8 @@ def _left(chosen: Chosen) -> list[str]:
     ]
     notes += [f"the log was damaged once; as it was it is {p.name}" for p in chosen.folder.glob("events.damaged-*")]
     with open(chosen.folder / LOG, "rb") as file:
-        *_, last = file
-    if not last.endswith(b"\n"):
+        last = deque(file, maxlen=1)[0]
+    if not last.endswith((b"\n", b"}")):  # with its brace a record is whole: only the line break is missing
         notes.append(f"the last record is only half there ({len(last):,} bytes): being written, or left by a crash")
     return notes
 
