@@ -21,7 +21,7 @@ import pytest
 from tests.agent.crashing import TOKEN, WINDOW_TOKENS, tool
 from tests.agent.support import DIALECTS, Answers, agent_over
 
-from foldline.agent.session import INTERRUPTED
+from foldline.agent.session import NOT_KEPT
 from foldline.fitting import check
 from foldline.store.folders import SessionStore
 from foldline.store.recording import LOG, STATE
@@ -142,7 +142,7 @@ def test_calls_without_results_are_closed_and_say_so(dialect: str, tmp_path: Pat
     path.write_bytes(b"".join(lines[: called + 1]))
     entries = asyncio.run(goes_on(SessionStore(tmp_path, fsync=False), name))
     texts = [str(entry.recorded) for entry in entries]
-    assert sum(text.count(INTERRUPTED) for text in texts) == 2
+    assert sum(text.count(NOT_KEPT) for text in texts) == 2
     again = asyncio.run(goes_on(SessionStore(tmp_path, fsync=False), name))
     assert [entry.recorded for entry in again[: len(entries)]] == [entry.recorded for entry in entries]
 

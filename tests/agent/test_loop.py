@@ -12,7 +12,7 @@ import pytest
 from tests.agent.support import DIALECTS, Answers, agent_over
 
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, TurnEnded
-from foldline.agent.session import INTERRUPTED
+from foldline.agent.session import INTERRUPTED, NOT_KEPT
 from foldline.agent.tools.base import Compact, Outcome
 from foldline.context import Request
 from foldline.errors import InvalidInput
@@ -312,7 +312,7 @@ def test_a_session_that_broke_off_in_a_tool_call_goes_on(dialect: str, tmp_path:
         async with agent_over(fake, Answers(look), dialect=dialect, root=tmp_path, resume=name) as agent:
             ended = await agent.run("Go on.")
             assert ended.text == "Fine."
-            assert INTERRUPTED in str(fake.requests[-1].body)
+            assert NOT_KEPT in str(fake.requests[-1].body)
             assert not fake.refusals
 
     asyncio.run(turn())

@@ -148,7 +148,13 @@ def _begin(
         own = None
         if stored is not None:
             store = SessionStore(stored.folder / "agents")
-            own = store.create(dialect=parts.provider.dialect, model=parts.provider.model, parent=stored.id)
+            own = store.create(
+                dialect=parts.provider.dialect,
+                model=parts.provider.model,
+                policy=parts.settings.policy_settings.name,
+                window=parts.window_tokens,
+                parent=stored.id,
+            )
 
         def told(event: AgentEvent) -> None:
             if isinstance(event, ToolStarted):

@@ -23,10 +23,13 @@ from foldline.store.session import StoredSession
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 
-__all__ = ["INTERRUPTED", "AgentSession", "Under"]
+__all__ = ["INTERRUPTED", "NOT_KEPT", "AgentSession", "Under"]
 
 INTERRUPTED = "[stopped before it was finished]"
-"""The result of a call that was cut off, by the user or by a crash."""
+"""The result of a call that was cut off."""
+
+NOT_KEPT = "[no result was kept: the process ended before it was written down]"
+"""The result of a call that has none when a session is opened again; it may have run to its end all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +263,7 @@ class AgentSession:
     def _close_calls(self) -> None:
         """Give calls that a crash has left open a result that says so; what they began may have been done."""
         if waiting := open_calls(self._context):
-            self.record_results([(call, INTERRUPTED, True) for call in waiting])
+            self.record_results([(call, NOT_KEPT, True) for call in waiting])
 
 
 @dataclass(frozen=True, slots=True)
