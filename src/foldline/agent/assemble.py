@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, TurnEnded
 from foldline.agent.loop import Agent
 from foldline.agent.prompt import system_prompt
 from foldline.agent.session import AgentSession, Under
-from foldline.agent.settings import AgentSettings
+from foldline.agent.settings import AgentSettings, ModelSettings
 from foldline.agent.tools.base import Ask, Scope, Tool
 from foldline.agent.tools.compact import CompactContext
 from foldline.agent.tools.edit import EditFile, WriteFile
@@ -27,9 +27,13 @@ from foldline.context import AsyncSummarize, Request
 from foldline.display import Room
 from foldline.errors import InvalidInput
 from foldline.messages import Json
+from foldline.policy import Policy
 from foldline.providers.base import Provider, Reply
 from foldline.providers.exact import exact_counter
 from foldline.providers.summarise import summariser
+from foldline.reducers.base import Reducer
+from foldline.reducers.sum_up import SumUp
+from foldline.reducers.summarize import Summarize
 from foldline.store.calls import CallLog, usage_or_count
 from foldline.store.folders import SessionStore
 from foldline.store.session import StoredSession
@@ -82,7 +86,7 @@ def assemble(
     under = Under(
         dialect=provider.dialect,
         model=provider.model,
-        policy=settings.policy_value(),
+        policy=_read_by(settings.policy_value(), settings.summariser),
         window=parts.window_tokens,
         max_output_tokens=settings.model.max_output_tokens,
         system=system or settings.system or system_prompt(toolbox.names),
@@ -171,6 +175,27 @@ def _begin(
         return ended
 
     return begin
+
+
+def _read_by(policy: Policy, summariser: ModelSettings | None) -> Policy:
+    """The policy whose summaries read no more at a time than the window of the model that writes them (S4.04)."""
+    if summariser is None:
+        return policy
+    window_tokens = summariser.limit_tokens
+
+    def fitted(reducer: Reducer) -> Reducer:
+        if isinstance(reducer, Summarize):
+            return replace(reducer, window_tokens=window_tokens)
+        if isinstance(reducer, SumUp):
+            return replace(reducer, summarize=replace(reducer.summarize, window_tokens=window_tokens))
+        return reducer
+
+    return replace(
+        policy,
+        always=tuple(map(fitted, policy.always)),
+        reducers=tuple(map(fitted, policy.reducers)),
+        compactor=replace(policy.compactor, window_tokens=window_tokens),
+    )
 
 
 def _counter(settings: AgentSettings, model: str) -> Counter:
