@@ -50,16 +50,21 @@ class Meter:
         """Note that a request goes out: the next assistant message is the reply to it."""
         self._counted = self._reported = None
 
-    def reply(self, tokens: int) -> None:
-        """Note an assistant message that we count at `tokens`; only the first after a request is its reply."""
-        if self._counted is None:
+    def reply(self, tokens: int, *, item: bool = False) -> None:
+        """Note an assistant message that we count at `tokens`; only the first after a request is its reply.
+
+        Where a reply is several items, those up to the report are the reply.
+        """
+        if item:
+            self._counted = (self._counted or 0) + tokens
+        elif self._counted is None:
             self._counted = tokens
             self._settle()
 
     def _settle(self) -> None:
         if not self.scaled and self._counted is not None and self._reported is not None:
             self.offset += self._reported - self._counted
-            self._reported = None
+            self._counted = self._reported = None  # a replay sends no requests: the next reply begins anew
 
     def folded(self) -> None:
         """Forget what belongs to the prefix that has just changed."""

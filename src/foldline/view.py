@@ -71,8 +71,8 @@ class View(Cover):
         block.waiting = waits(block.start) or (self.codec.itemised and is_reasoning(entry.message))
         if speaks(entry.message):
             self.newest_user = entry.seq
-        if entry.message.role == "assistant" and not self.codec.itemised:  # there a reply is several items
-            self.meter.reply(entry.tokens)
+        if entry.message.role == "assistant":
+            self.meter.reply(entry.tokens, item=self.codec.itemised)
         if entry.message.role != "tool":
             self._speak(entry.message)
         if edits is None:

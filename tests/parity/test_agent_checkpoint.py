@@ -428,20 +428,29 @@ def test_s2_08_off_means_that_nothing_is_compacted_unasked(tmp_path: Path) -> No
 # --- S2.09 ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dialect", ["openai-chat", "anthropic"])
+@every_dialect
 def test_s2_09_the_size_is_the_reported_usage_and_an_estimate_of_what_follows(dialect: str, tmp_path: Path) -> None:
     """`counter: chars` is the documented estimate: ceil(characters / 4) of what follows the report."""
 
     async def run() -> list[int]:
-        fake = FakeProvider([FakeReply("Fine.", input_tokens=9_000, output_tokens=70), "ok"])
+        full = FakeReply("Fine.", calls=(("look", {"what": "x"}),), input_tokens=8_000, output_tokens=60)
+        fake = FakeProvider(["A longer answer. " * 40, full, FakeReply("Fine.", input_tokens=9_000, output_tokens=70)])
         settings = "policy: checkpoint\ncounter: chars"
-        async with agent_of(settings, fake, tmp_path, dialect=dialect, window=60_000) as agent:
+        tools = [Answers(found)]
+        async with agent_of(settings, fake, tmp_path, dialect=dialect, window=60_000, tools=tools) as agent:
             await agent.run("Hello")
+            await agent.run("Look.")
             sizes = [agent.session.context.view.tokens]
             agent.session.say("x" * 41)
-            return [*sizes, (await agent.session.prepare()).tokens]
+            sizes.append((await agent.session.prepare()).tokens)
+            assert agent.session.stored is not None
+            name = agent.session.stored.id
+        async with agent_of(
+            settings, fake, tmp_path, dialect=dialect, window=60_000, tools=tools, resume=name
+        ) as agent:
+            return [*sizes, agent.session.context.view.tokens]
 
-    assert asyncio.run(run()) == [9_070, 9_081]
+    assert asyncio.run(run()) == [9_070, 9_081, 9_081], "and so it is when the session goes on"
 
 
 def test_s2_09_without_reported_usage_all_is_estimated(tmp_path: Path) -> None:
