@@ -92,3 +92,22 @@ def test_without_a_conversation_there_is_nothing_to_look_into() -> None:
     assert recalled(None, action="grep", pattern="a") == Outcome(
         "there is no conversation to look into here", is_error=True
     )
+
+
+def test_a_long_line_is_read_on_from_a_character() -> None:
+    session = Context(dialect="openai-chat", window=8_000)
+    session.append({"role": "user", "content": "".join(f"<{number:05}>" for number in range(5_000))})
+    first = recalled(session, action="peek", entry=0)
+    assert first.text.endswith("… [15,000 more characters in this line]")
+    rest = recalled(session, action="peek", entry=0, start_char=34_994)
+    assert rest.text == "[entry 0, from line 1, character 34994]\n<04999>"
+    beyond = recalled(session, action="peek", entry=0, start_char=40_000)
+    assert beyond == Outcome("start_char: line 1 has 35,000 characters", is_error=True)
+
+
+def test_a_saved_output_is_read_where_one_can_be_saved_and_not_beside_an_entry() -> None:
+    nothing = recalled(context(), action="peek", saved="ab" * 32)
+    assert nothing == Outcome("saved: nothing is saved here", is_error=True)
+    both = recalled(context(), action="grep", pattern="x", saved="ab" * 32, entry=1)
+    assert both.is_error
+    assert "give one of them" in both.text
