@@ -69,3 +69,15 @@ def test_a_target_that_cannot_be_met_is_zero_and_not_below() -> None:
     meter = Meter()
     meter.observe(100, 5_000)
     assert meter.target(100, 50) == 0
+
+
+def test_a_reply_of_several_items_counts_as_it_was_reported_and_each_reply_by_itself() -> None:
+    meter = Meter(scaled=False)
+    for estimated, items, reported, output in (
+        (100, (10, 20), 500, 90),
+        (130, (7,), 640, 40),
+    ):  # as in a replay: unsent
+        for tokens in items:
+            meter.reply(tokens, item=True)
+        meter.observe(estimated, reported, output)
+        assert meter.used(estimated + sum(items)) == reported + output
