@@ -25,20 +25,37 @@ async def run_calls(
 ) -> list[Outcome]:
     """Run calls beside each other; what they brought is recorded in their order, all of it at once.
 
-    A cancellation stops those that still run; their results say so, the others are kept. It propagates.
+    A cancellation stops those that still run; their results say so, the others are kept. It propagates, and so does
+    what a listener raises. A second cancellation waits no longer for tools that do not stop.
     """
     tasks = [asyncio.create_task(_run(call, toolbox, scope, tell)) for call in calls]
     try:
         await asyncio.wait(tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        cut_off = Outcome(INTERRUPTED, is_error=True)
-        outcomes = [cut_off if task.cancelled() else task.result() for task in tasks]
-        pairs = zip(calls, outcomes, strict=True)
-        record([(call, outcome.text, outcome.is_error) for call, outcome in pairs])
+        try:
+            await _stopped([task for task in tasks if not task.done()])
+        finally:
+            outcomes = [_outcome(task) for task in tasks]
+            pairs = zip(calls, outcomes, strict=True)
+            record([(call, outcome.text, outcome.is_error) for call, outcome in pairs])
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
     return outcomes
+
+
+async def _stopped(running: Sequence[asyncio.Task[Outcome]]) -> None:
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
+
+
+def _outcome(task: asyncio.Task[Outcome]) -> Outcome:
+    """What a call came to, as far as it came."""
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return Outcome(INTERRUPTED, is_error=True)
+    return task.result()
 
 
 async def _run(call: ToolCall, toolbox: Toolbox, scope: Scope, tell: Listener) -> Outcome:

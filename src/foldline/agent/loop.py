@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
 from foldline.agent.calls import run_calls
 from foldline.agent.events import Calling, Listener, Notice, ReplyFinished, TurnEnded
@@ -19,7 +20,7 @@ from foldline.agent.tools.toolbox import Toolbox
 from foldline.codecs import codec as codec_for
 from foldline.context import AsyncSummarize, Request
 from foldline.display import RunNotice
-from foldline.errors import DoesNotFit, ProviderError, SummaryError
+from foldline.errors import DoesNotFit, InvalidInput, ProviderError, SummaryError
 from foldline.messages import Message, Text
 from foldline.providers.base import Provider, Reply, TextDelta
 from foldline.settings import COMPACT_THRESHOLD
@@ -52,18 +53,28 @@ class Agent:
     record: Record | None = None
     max_iterations: int = MAX_ITERATIONS
     compact_threshold: float = COMPACT_THRESHOLD
+    _running: bool = field(default=False, init=False)
 
     async def run(self, prompt: str) -> TurnEnded:
-        """One turn: from what the user says to the answer. Raises InvalidInput for an empty prompt, OSError (disk).
+        """One turn: from what the user says to the answer. Raises InvalidInput (no words; a turn is running), OSError.
 
         Refusals and faults do not raise: the turn ends and says so. A cancellation propagates, after the session has
-        been left in order.
+        been left in order; so does what nobody foresaw, and a full disk.
         """
+        if self._running:
+            raise InvalidInput("a turn is running; wait for its end, or stop it", place="message")
+        self._running = True
+        try:
+            return await self._run(prompt)
+        finally:
+            self._running = False
+
+    async def _run(self, prompt: str) -> TurnEnded:
         self.session.say(prompt)
         ended = TurnEnded(reason="failed", message="The turn broke off.")
-        if self.session.stored is not None:
-            self.session.stored.turn("begun")
         try:
+            if self.session.stored is not None:
+                self.session.stored.turn("begun")
             ended = await self._turn()
         except DoesNotFit as error:
             ended = TurnEnded(reason="does_not_fit", message=str(error))
@@ -73,9 +84,11 @@ class Agent:
             ended = TurnEnded(reason="cancelled", message="Stopped.")
             raise
         finally:
-            if self.session.stored is not None:
-                self.session.stored.turn("ended", reason=ended.reason)
-            self.tell(ended)
+            try:
+                if self.session.stored is not None:
+                    self.session.stored.turn("ended", reason=ended.reason)
+            finally:  # a full disk or not: whoever listens waits for it
+                self.tell(ended)
         return ended
 
     async def _turn(self) -> TurnEnded:
@@ -126,22 +139,19 @@ class Agent:
     async def _ask(self, request: Request) -> Reply:
         """Send a request and pass on what streams in. A cancellation keeps the words that had come."""
         said: list[str] = []
-        stream = self.provider.stream(request)
         try:
-            async for piece in stream:
-                if isinstance(piece, Reply):
-                    return piece
-                if isinstance(piece, TextDelta):
-                    said.append(piece.text)
-                self.tell(piece)
-        except asyncio.CancelledError:
+            async with aclosing(cast("Any", self.provider.stream(request))) as stream:
+                async for piece in stream:
+                    if isinstance(piece, Reply):
+                        return piece
+                    if isinstance(piece, TextDelta):
+                        said.append(piece.text)
+                    self.tell(piece)
+        except asyncio.CancelledError:  # while the stream closes too, though the whole reply has come
             if text := "".join(said).strip():
                 words = Message("assistant", (Text(f"{text}\n{INTERRUPTED}"),))
                 self.session.record([codec_for(self.provider.dialect).write(words)])
             raise
-        finally:
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await close()
         raise AssertionError("a stream ends with its reply, or raises")
 
     def _take(self, request: Request, reply: Reply) -> None:

@@ -78,7 +78,7 @@ class AgentSession:
         self._archive = _Recallable(stored.archive if stored is not None else MemoryArchive())
         self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count
-        self._close_calls()
+        self._close_calls(NOT_KEPT)
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
@@ -107,6 +107,7 @@ class AgentSession:
         """Record what the user says. Raises InvalidInput when it is empty."""
         if not text.strip():
             raise InvalidInput("there is nothing in it", place="message")
+        self._close_calls(INTERRUPTED)  # of a reply that could not be written down, so that its calls were not run
         return self.record([codec_for(self.under.dialect).write(Message("user", (Text(text),)))])[0]
 
     def note(self, text: str) -> Entry:
@@ -179,6 +180,7 @@ class AgentSession:
                 place="model",
             )
         same = (under.endpoint, under.model) == (self.under.endpoint, self.under.model)
+        self._write()  # what a full disk kept from it; the log is all that is left of the session below
         events = [event for event in self._all_events() if same or not isinstance(event, Limited)]
         context = self._made(events, under)
         if self.stored is not None:
@@ -257,13 +259,14 @@ class AgentSession:
 
     def _whole(self) -> None:
         if self._context.released:
+            self._write()  # what a full disk kept from it
             self._context = self._made(self._all_events(), self.under)
             self._written = self._context.event_count
 
-    def _close_calls(self) -> None:
-        """Give calls that a crash has left open a result that says so; what they began may have been done."""
+    def _close_calls(self, result: str) -> None:
+        """Give calls that were left open a result that says so; what they began may have been done."""
         if waiting := open_calls(self._context):
-            self.record_results([(call, NOT_KEPT, True) for call in waiting])
+            self.record_results([(call, result, True) for call in waiting])
 
 
 @dataclass(frozen=True, slots=True)

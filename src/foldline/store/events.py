@@ -107,8 +107,10 @@ class EventLog:
                 written += self._file.write(data[written:]) or 0
             if self._fsync:
                 os.fsync(self._file.fileno())
-        except BaseException:
+        except BaseException as error:
             self._file.truncate(end)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(self._path)  # "No space left on device" alone does not say where
             raise
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
