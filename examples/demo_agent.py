@@ -23,7 +23,7 @@ from typing import Any
 
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Notice, ReplyFinished, ToolFinished, TurnEnded
-from foldline.agent.settings import AgentSettings, ModelSettings, ToolSettings
+from foldline.agent.settings import AgentSettings, ModelSettings, PolicySettings, ToolSettings
 from foldline.agent.tools.base import Ask, Outcome, Scope, Tool
 from foldline.agent.tools.find import SearchFiles
 from foldline.agent.tools.read_file import ReadFile
@@ -164,7 +164,10 @@ async def explore(
     workspace = Workspace(ROOT)
     off = ("read_file", "list_files", "search_files", "fetch_url", "recall", "compact_context", "spawn_agent")
     settings = AgentSettings(
-        model=ModelSettings(max_output_tokens=96), tools=ToolSettings(off=frozenset(off)), summaries=False
+        model=ModelSettings(max_output_tokens=96),
+        policy=PolicySettings(name="cost"),  # lands low: in so small a window a result needs the room
+        tools=ToolSettings(off=frozenset(off)),
+        summaries=False,
     )
     parts = Parts(
         settings=settings,
