@@ -12,24 +12,50 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from foldline.errors import FoldlineError, InvalidInput, MissingExtra
-from foldline.interfaces.cli_config import config
-from foldline.interfaces.cli_growth import growth
-from foldline.interfaces.cli_models import models
-from foldline.interfaces.cli_replay import replay
-from foldline.interfaces.cli_requests import check, count, fit
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
 
 __all__ = ["cli", "main"]
 
 _BAD_INPUT = 2
 _STOPPED = 130  # 128 + SIGINT, as a shell reports it
 _PIPE_CLOSED = 141  # 128 + SIGPIPE
+
+_COMMANDS: Final[Mapping[str, str]] = {
+    "fit": "cli_requests",
+    "check": "cli_requests",
+    "count": "cli_requests",
+    "replay": "cli_replay",
+    "chat": "cli_chat",
+    "sessions": "cli_sessions",
+    "growth": "cli_growth",
+    "models": "cli_models",
+    "config": "cli_config",
+}
+"""The module of each command: only that of the one that runs is loaded, so that a chat is there at once."""
+
+
+class _Loaded(Mapping[str, click.Command]):
+    """The commands, each loaded when it is looked at."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        command: click.Command = getattr(import_module(f"foldline.interfaces.{_COMMANDS[name]}"), name)
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
 
 
 class _ReaderGoneError(Exception):
@@ -98,7 +124,12 @@ def _drop_output() -> None:
     os.close(nothing)
 
 
-@click.group("foldline", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "foldline",
+    cls=_Commands,
+    commands=cast("MutableMapping[str, click.Command]", _Loaded()),  # none is ever added to it
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(version("foldline"), prog_name="foldline")
 def cli() -> None:
     """Keeps LLM agents inside their context window.
@@ -107,10 +138,6 @@ def cli() -> None:
     are read from a file (.gz too) or from "-", standard input. Results go to standard output, all else to standard
     error. Exit codes: 0 done; 1 would be refused or does not fit; 2 bad usage or input.
     """
-
-
-for _command in (fit, check, count, replay, growth, models, config):
-    cli.add_command(_command)
 
 
 def main() -> None:

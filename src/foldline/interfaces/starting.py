@@ -221,22 +221,28 @@ class Crew:
 
     async def parts(self, allowed: Callable[[Ask], Awaitable[bool]]) -> Parts:
         """What an agent is assembled from. The first time it asks the server for its window and starts MCP servers."""
-        from foldline.agent.assemble import Parts
+        from foldline.agent.assemble import Parts, tool_names
 
         if self.window is None:
             self.window = await window_of(self.settings, self.provider, self.learned)
             if self.window.warning is not None:
                 self._notice(self.window.warning)
-        if self._tools is None:
-            self._tools = await self._started()
+        settings = self.settings
+        tools: tuple[Tool, ...] = ()
+        if self.picked.tools:
+            if self._tools is None:
+                self._tools = await self._started()
+            tools = self._tools
+        else:  # the model would call them and never answer
+            settings = replace(settings, tools=replace(settings.tools, off=frozenset(tool_names(settings))))
         return Parts(
-            settings=self.settings,
+            settings=settings,
             provider=self.provider,
             workspace=self.workspace,
             window_tokens=self.window.tokens,
             allowed=allowed,
             summaries=None if self.summaries is None else self.summaries.provider,
-            more_tools=self._tools,
+            more_tools=tools,
             calls=self.calls,
             learned=self.learned,
         )
