@@ -7,14 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from foldline.errors import FoldlineError
-
 __all__ = ["Cancelled", "Stop", "in_thread"]
 
 T = TypeVar("T")
 
 
-class Cancelled(FoldlineError):  # noqa: N818 - says what happened
+class Cancelled(Exception):  # noqa: N818 - says what happened; no error of ours: it never leaves the thread
     """The call that this work was for is over; nobody will see what it brings."""
 
 
