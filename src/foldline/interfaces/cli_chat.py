@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from foldline.interfaces.starting import Options
 
 __all__ = ["chat"]
+
+_NEEDED: Final = ("httpx", "platformdirs", "prompt_toolkit", "pypdf", "yaml")
+"""What the extra `chat` brings. Looked for, not loaded: the prompt comes first."""
 
 
 @click.command()
@@ -65,6 +68,10 @@ def chat(
 
     Exit codes: 0 done; 1 the turn failed, did not fit or was cut off; 2 bad usage; 130 stopped.
     """
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in _NEEDED):
+        raise MissingExtra("chat", "the chat")
     from foldline.interfaces.starting import Options
 
     options = Options(
@@ -96,15 +103,11 @@ def _made(
     """Put the chat together and run it; its exit code."""
     import asyncio
 
-    try:
-        import httpx  # noqa: F401 - what the extra brings is asked for before anything is done
-        import prompt_toolkit  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra("chat", "the chat") from error
     from foldline.interfaces.chat.once import answer_once, piped_text, prompt_text
 
-    piped = None if sys.stdin is None or sys.stdin.isatty() else piped_text(sys.stdin)
-    single = once is not None or not sys.stdin.isatty()
+    typed = sys.stdin is not None and sys.stdin.isatty()
+    piped = None if sys.stdin is None or typed else piped_text(sys.stdin)
+    single = once is not None or not typed
     if as_json and not single:
         raise InvalidInput("is for one prompt: give --once, or pipe it in", place="--json")
     text = prompt_text(once, piped) if single else ""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Final
-
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import Heading, Markdown
-from rich.text import Text
+from typing import Final
 
 from foldline.interfaces.chat.plain import plain
 
-__all__ = ["Answer", "markdown"]
+__all__ = ["Answer"]
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _INDENTED: Final = re.compile(r"[ \t]")
@@ -83,30 +79,3 @@ class Answer:
         block = "\n".join(self._lines)
         self._lines, self._fence, self._gap, self._chars = [], "", False, 0
         return [block] if block.strip() else []
-
-
-class _Heading(Heading):
-    """A heading as a line of its own, at the left, without a box."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.text.justify = "left"
-        yield self.text
-
-
-class _Markdown(Markdown):
-    elements: ClassVar[dict[str, Any]] = {**Markdown.elements, "heading_open": _Heading}
-
-
-def markdown(block: str) -> Markdown | Text:
-    """A block, drawn. Nothing of it is left out: HTML is shown as it stands, links with their address."""
-    try:
-        drawn = _Markdown(block, code_theme="ansi_dark", hyperlinks=False)
-    except RecursionError:  # nested deeper than anybody writes
-        return Text(block)
-    for token in drawn.parsed:
-        if token.type == "html_block":
-            token.type, token.tag, token.info = "fence", "code", ""
-        for child in token.children or ():
-            if child.type == "html_inline":
-                child.type = "text"
-    return drawn

@@ -106,6 +106,7 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
 
 
 def _load() -> None:
+    import foldline.interfaces.chat.drawing
     import foldline.interfaces.talking  # noqa: F401
 
 

@@ -134,7 +134,6 @@ class ToolkitPrompt:
         )
         self._questions: PromptSession[str] = PromptSession(color_depth=depth)
         self._open: PromptSession[str] | None = None
-        self._shown: asyncio.Future[None] | None = None  # held, or it would be collected while it runs
 
     async def line(self) -> str:
         """The next line, or several that were pasted or begun with Escape and Enter."""
@@ -150,12 +149,16 @@ class ToolkitPrompt:
 
     def above(self, show: Callable[[], None]) -> None:
         """Show something above the line that is being typed."""
-        from prompt_toolkit.application import run_in_terminal
-
         if self._open is None or not self._open.app.is_running:
             show()
             return
-        self._shown = asyncio.ensure_future(run_in_terminal(show))
+        # Not by run_in_terminal: it leaves raw mode for a moment, and a Ctrl-D that comes then is lost.
+        app = self._open.app
+        app.renderer.erase()
+        show()
+        app.renderer.reset()
+        app.renderer.request_absolute_cursor_position()
+        app.invalidate()
 
     def break_off(self, error: BaseException) -> None:
         """End the wait for a line."""

@@ -25,7 +25,7 @@ from foldline.agent.events import (
 )
 from foldline.display import colour
 from foldline.events import FoldFinished, FoldStarted, LimitLearned, Repaired, SilentTruncation
-from foldline.interfaces.chat.answer import Answer, markdown
+from foldline.interfaces.chat.answer import Answer
 from foldline.interfaces.chat.lines import (
     call_text,
     calling_text,
@@ -180,6 +180,8 @@ class Screen:
         return Group(*parts)
 
     def _tail(self, tail: str) -> RenderableType:
+        from foldline.interfaces.chat.drawing import markdown
+
         rows = max(3, self.console.height - 5)
         width = max(20, self.console.width)
         drawn = markdown(tail) if len(tail) <= _TAIL_CHARS else Text("\n".join(tail.splitlines()[-rows:]))
@@ -279,6 +281,8 @@ class Screen:
     # --- the answer --------------------------------------------------------------------------------------------------
 
     def _block(self, block: str) -> None:
+        from foldline.interfaces.chat.drawing import markdown
+
         lines = self.console.render_lines(markdown(block), pad=False)
         empty = [not "".join(segment.text for segment in line).strip() for line in lines]
         first = next((at for at, is_empty in enumerate(empty) if not is_empty), len(lines))
