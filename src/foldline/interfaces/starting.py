@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foldline.providers.pick import Picked, Wanted
     from foldline.store.calls import CallLog
 
-__all__ = ["Crew", "Options", "Window", "flags_of", "settings_for", "wanted_of", "window_of"]
+__all__ = ["ALLOWABLE", "Crew", "Options", "Window", "flags_of", "settings_for", "wanted_of", "window_of"]
 
 _FLAGS: Final = {
     "model": "--model",
@@ -39,6 +39,9 @@ _FLAGS: Final = {
     "tools.allow": "--allow",
 }
 _FROM_FLAGS: Final = "command line: "
+
+ALLOWABLE: Final = ("write_file", "edit_file", "run_command")
+"""The tools that are off unless allowed (`agent.assemble` has them too, and takes long to load)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,9 @@ def flags_of(options: Options) -> dict[str, Json]:
 
 def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path | None = None) -> Loaded:
     """The settings in force under these options. Raises InvalidInput: of an option it names the flag."""
+    for name in options.allow:
+        if name not in ALLOWABLE:
+            raise InvalidInput(f"{name[:80]!r} is no tool to be allowed; {', '.join(ALLOWABLE)} are", place="--allow")
     try:
         loaded = load_settings(
             options.agent,

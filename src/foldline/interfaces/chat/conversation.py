@@ -31,6 +31,7 @@ class Conversation:
         chat.consent.stop = self._interrupts.stop
         self._stack = AsyncExitStack()
         self._starting: asyncio.Task[Talk] | None = None
+        self._next = ""
 
     async def run(self) -> int:
         """The whole chat. Raises FoldlineError and OSError when it cannot begin."""
@@ -100,7 +101,8 @@ class Conversation:
         """Line by line, until the person leaves."""
         while True:
             try:
-                typed = await self.prompt.line()
+                typed = self._next or await self.prompt.line()
+                self._next = ""
             except KeyboardInterrupt:
                 if self._interrupts.pressed():
                     return
@@ -139,5 +141,13 @@ class Conversation:
         from foldline.display import threshold_question
 
         figures = (await talk.agent()).session.figures
-        if figures.asks and await self.confirmed(threshold_question(figures)):
+        if not figures.asks:
+            return
+        try:
+            answer = (await self.prompt.ask(threshold_question(figures))).strip()
+        except (EOFError, KeyboardInterrupt):
+            return
+        if answer.lower() in ("y", "yes"):
             await self.compact(None)
+        elif answer.lower() not in ("", "n", "no"):
+            self._next = answer  # who goes on talking has said no, and has said something

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.live import Live
 from rich.segment import Segment
 from rich.spinner import Spinner
@@ -84,9 +84,8 @@ class Screen:
         if self.console.options.ascii_only:
             text = text.translate(_ASCII)
         self._end_line()
-        self.console.print(
-            Text(text, style=style), no_wrap=one, overflow="ellipsis" if one else "fold", crop=True, soft_wrap=False
-        )
+        overflow: OverflowMethod = "fold" if not one else "crop" if self.console.options.ascii_only else "ellipsis"
+        self.console.print(Text(text, style=style), no_wrap=one, overflow=overflow, crop=True, soft_wrap=False)
 
     def pairs(self, rows: Sequence[tuple[str, str]]) -> None:
         """Print names and what they mean, in two columns that wrap by themselves."""
