@@ -1198,6 +1198,18 @@ def test_the_log_leads_to_the_same_state(dialect: str) -> None:
     assert again.events == context.events
 
 
+def test_a_replayed_session_names_no_fold_again_that_was_in_a_request() -> None:
+    """The log of calls counts the folds of each request: a session that is resumed has not made them all anew."""
+    context = Context(window=4_000, max_output_tokens=0)
+    context.extend(long_session(30, "openai-chat"))
+    assert context.prepare().folds
+    context.observe({"input_tokens": 2_000, "output_tokens": 5})
+    again = Context.replay(context.events, window=4_000, max_output_tokens=0)
+    again.append(user("go on"))
+    context.append(user("go on"))
+    assert again.prepare().folds == context.prepare().folds == ()
+
+
 def test_hidden_messages_are_hidden_after_a_replay() -> None:
     context = Context(window=10_000)
     context.append(user("seen"))

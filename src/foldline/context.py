@@ -93,9 +93,8 @@ class Context:
         self._requests = 0
         limits = limits_of(self._window(window), model, max_output_tokens)
         beside = Beside(system, tools, counter)
-        weighed = max_request_bytes is not None
         kept = MemoryArchive() if archive is None else archive
-        view = View(codec, counter, base_tokens=beside.tokens, weighed=weighed, where=kept.where)
+        view = View(codec, counter, base_tokens=beside.tokens, weighed=bool(max_request_bytes), where=kept.where)
         rule = cache_rule or cache_rule_of(model, dialect)
         self._engine = Engine(
             codec=codec,
@@ -339,6 +338,7 @@ class Context:
             engine.log.append(event)
         else:
             engine.log.append(event)
+            engine.news = []  # the request that this is a report for has named them
             self._measure(event)
 
     def _measure(self, usage: Usage) -> None:
