@@ -267,3 +267,23 @@ def test_what_a_full_disk_kept_from_the_log_survives_an_undo(tmp_path: Path) -> 
             assert "Mind the gap." in str((await agent.session.prepare()).messages)
 
     asyncio.run(turn())
+
+
+@posix_only
+def test_an_archive_that_cannot_be_written_ends_the_turn_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    async def turn() -> None:
+        fake = FakeProvider([*[calls(f"n{number}") for number in range(8)], *["Fine."] * 3], window_tokens=3_000)
+        tool = Answers(lambda arguments: f"{arguments['what']} " + "some words of it " * 150)
+        async with agent_over(fake, tool, window=3_000, root=tmp_path) as agent:
+            stored = agent.session.stored
+            assert stored is not None
+            in_its_place = stored.folder / "archive"
+            in_its_place.write_text("no folder")
+            with pytest.raises(OSError, match="archive"):
+                await agent.run("Look.")
+            in_its_place.unlink()
+            assert (await agent.run("Go on.")).reason == "done"
+            assert not fake.refusals
+            assert (await agent.session.prepare()).repairs == ()
+
+    asyncio.run(turn())

@@ -14,10 +14,12 @@ from tests.agent.support import DIALECTS, Answers, agent_over
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, TurnEnded
 from foldline.agent.session import INTERRUPTED, NOT_KEPT
 from foldline.agent.tools.base import Compact, Outcome
+from foldline.codecs import codec
 from foldline.context import Request
 from foldline.errors import InvalidInput
 from foldline.fitting import check
-from foldline.providers.base import Piece, Provider, TextDelta
+from foldline.messages import Message, ToolCall
+from foldline.providers.base import Piece, Provider, Reply, TextDelta
 from foldline.testing import FakeProvider, FakeReply
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
@@ -313,6 +315,41 @@ def test_a_session_that_broke_off_in_a_tool_call_goes_on(dialect: str, tmp_path:
             ended = await agent.run("Go on.")
             assert ended.text == "Fine."
             assert NOT_KEPT in str(fake.requests[-1].body)
+            assert not fake.refusals
+
+    asyncio.run(turn())
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "anthropic"])
+def test_calls_of_one_reply_under_one_id_get_each_its_own_result(dialect: str) -> None:
+    """Some compatible servers number the calls of every reply anew, or give all of them one id."""
+
+    class OneId(Halting):
+        async def stream(self, request: Request) -> AsyncIterator[Piece]:
+            if not self.halted.is_set():
+                self.halted.set()
+                called = tuple(ToolCall("call_0", "look", json.dumps({"what": name})) for name in "ab")
+                yield Reply(
+                    messages=(codec(dialect).write(Message("assistant", called)),),
+                    text="",
+                    calls=called,
+                    finish_reason="tool_calls",
+                    usage=None,
+                    request_body={},
+                    seconds=0.1,
+                )
+                return
+            async for piece in self.inner.stream(request):
+                yield piece
+
+    async def turn() -> None:
+        fake = FakeProvider("Both found.")
+        async with agent_over(fake, Answers(look), dialect=dialect) as agent:
+            agent.provider = OneId(agent.provider)
+            assert (await agent.run("Find a and b.")).text == "Both found."
+            sent = json.dumps(fake.requests[-1].body)
+            assert "found a" in sent
+            assert "found b" in sent
             assert not fake.refusals
 
     asyncio.run(turn())

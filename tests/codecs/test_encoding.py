@@ -92,6 +92,14 @@ def test_arguments_that_are_no_object_are_kept_under_one_key(arguments: str) -> 
     assert object_of(arguments) == {"_invalid_arguments": arguments}
 
 
+@pytest.mark.parametrize("levels", [201, 950, 100_000])
+def test_arguments_that_are_nested_too_deep_to_be_written_are_kept_as_text(levels: int) -> None:
+    """One level less than what Python reads is more than it writes: such a message could never enter a log."""
+    arguments = '{"a":' * levels + "1" + "}" * levels
+    assert object_of(arguments) == {"_invalid_arguments": arguments}
+    assert object_of('{"a":' * 150 + "1" + "}" * 150) != {"_invalid_arguments": arguments}
+
+
 @pytest.mark.parametrize(("value", "expected"), [("a", "a"), (7, "7"), (True, ""), (None, ""), ([], "")])
 def test_a_number_is_an_id_too(value: Any, expected: str) -> None:
     assert call_id_of(value) == expected

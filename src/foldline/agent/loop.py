@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from foldline.agent.calls import run_calls
@@ -132,8 +132,7 @@ class Agent:
                     self.session.note(recovery.notice)
                 self.tell(Notice(recovery.notice or f"The request was refused ({error.failure.kind}); sent again."))
             else:
-                self._take(request, reply)
-                return reply
+                return self._take(request, reply)
         raise AssertionError("the last attempt returns or raises")
 
     async def _ask(self, request: Request) -> Reply:
@@ -154,8 +153,9 @@ class Agent:
             raise
         raise AssertionError("a stream ends with its reply, or raises")
 
-    def _take(self, request: Request, reply: Reply) -> None:
-        self.session.record(reply.messages)
+    def _take(self, request: Request, reply: Reply) -> Reply:
+        """Record a reply. Its calls come back under the ids that are sent: some servers use one id for all of them."""
+        sent = [call.id for entry in self.session.record(reply.messages) for call in entry.message.calls]
         written = sum(ESTIMATE.text(call.arguments) for call in reply.calls) + ESTIMATE.text(reply.text)
         counted = usage_or_count(reply.usage, prompt_tokens=request.tokens, completion_tokens=max(1, written))
         usage = self.session.observe(counted)
@@ -174,6 +174,10 @@ class Agent:
                 figures=self.session.figures,
             )
         )
+        if len(sent) != len(reply.calls):
+            return reply
+        pairs = zip(reply.calls, sent, strict=True)
+        return replace(reply, calls=tuple(replace(call, id=call_id) for call, call_id in pairs))
 
     def _recorded(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
         if self.record is not None:

@@ -135,12 +135,21 @@ def mend_arguments(given: Json) -> str:
 
 
 def object_of(arguments: str) -> dict[str, Any]:
-    """Call arguments as an object, for dialects that want one; what is none is kept under one key."""
+    """Call arguments as an object, for dialects that want one; what is none is kept under one key.
+
+    So is what is nested too deep to be sent: what can just be read may be too deep to be written down a moment later.
+    """
     try:
         value = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         value = None
-    return value if isinstance(value, dict) else {"_invalid_arguments": arguments}
+    return value if isinstance(value, dict) and not _deeper(value) else {"_invalid_arguments": arguments}
+
+
+def _deeper(value: Json, levels: int = _DEPTH_LIMIT) -> bool:
+    """Whether a value is nested below so many levels."""
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_deeper(each, levels - 1) for each in inner)
 
 
 def call_id_of(value: Json) -> str:

@@ -61,7 +61,7 @@ def sealed(record: Record) -> Record:
     """
     try:
         json.dumps(record, allow_nan=False)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         try:
             return {"type": record["type"], "json": json.dumps(record, default=_as_dict)}
         except (ValueError, TypeError, RecursionError) as error:
