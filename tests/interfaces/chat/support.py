@@ -50,6 +50,7 @@ class Typed:
     lines: Iterable[str | BaseException]
     answers: Iterable[str | BaseException] = ()
     questions: list[str] = field(default_factory=list)
+    redraws: bool = True
 
     def __post_init__(self) -> None:
         self._lines: Iterator[str | BaseException] = iter(self.lines)

@@ -99,6 +99,8 @@ class Conversation:
 
     async def _lines(self) -> None:
         """Line by line, until the person leaves."""
+        if not self.prompt.redraws:
+            await self._interrupts.run(self.talk())
         while True:
             try:
                 typed = self._next or await self.prompt.line()

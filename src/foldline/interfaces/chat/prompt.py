@@ -23,7 +23,9 @@ _LONGEST_LINE_BYTES = 1024 * 1024
 
 
 class Prompt(Protocol):
-    """Where a person types."""
+    """Where a person types. `redraws` says whether `above` can show something while a line is being typed."""
+
+    redraws: bool
 
     async def line(self) -> str:
         """The next line (or pasted lines). Raises EOFError at the end, KeyboardInterrupt for Ctrl-C."""
@@ -32,7 +34,7 @@ class Prompt(Protocol):
         """The answer to a question; what was typed before it was asked does not count. Raises as `line` does."""
 
     def above(self, show: Callable[[], None]) -> None:
-        """Show something while a line is being typed."""
+        """Show something; where the prompt `redraws`, above the line that is being typed."""
 
     def break_off(self, error: BaseException) -> None:
         """End a `line` or `ask` that waits, with this error."""
@@ -52,6 +54,8 @@ def prompt_for(
 
 class LinePrompt:
     """Lines from a file descriptor as they stand: for dumb terminals, and where the output is no terminal."""
+
+    redraws = False
 
     def __init__(self, handle: int, write: Callable[[str], Any]) -> None:
         self._handle, self._write = handle, write
@@ -109,6 +113,8 @@ class LinePrompt:
 
 class ToolkitPrompt:
     """prompt-toolkit: editing, history, completion of commands. Escape and then Enter begins another line."""
+
+    redraws = True
 
     def __init__(self, *, commands: Sequence[tuple[str, str]], history: Path | None, colours: bool) -> None:
         from prompt_toolkit import PromptSession

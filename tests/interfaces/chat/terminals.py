@@ -1,0 +1,126 @@
+"""The program in a terminal of its own: a pseudo-terminal, driven as a person would."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PATIENCE_SECONDS = 60
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """One run of `foldline chat`. `text` is all that it wrote."""
+
+    def __init__(self, pid: int, handle: int, side: int) -> None:
+        self.pid, self._handle, self._side = pid, handle, side
+        self._seen = 0
+        self.text = ""
+
+    @property
+    def words(self) -> str:
+        """What it wrote, without what only moves and colours."""
+        return ESCAPES.sub("", self.text)
+
+    def expect(self, words: str) -> None:
+        """Wait until it has written this, after what was expected before."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while (at := ESCAPES.sub("", self.text).find(words, self._seen)) < 0:
+            left = until - time.monotonic()
+            if left <= 0 or not self._read(left):
+                raise AssertionError(f"{words!r} did not come; it wrote {self.words[self._seen :]!r}")
+        self._seen = at + len(words)
+
+    def send(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._handle, keys.encode())
+
+    def leave(self) -> int:
+        """Press Ctrl-D at the prompt; the exit code."""
+        self.expect("›")
+        self.send("\x04")
+        return self.ended()
+
+    def line(self, text: str) -> None:
+        """Type a line."""
+        self.send(f"{text}\r")
+
+    def ended(self) -> int:
+        """Wait for its end; the exit code (128 + the signal that ended it)."""
+        while self._read(PATIENCE_SECONDS):
+            pass
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            raise AssertionError(f"it did not end; it wrote {self.words[self._seen :]!r}")
+        _, status = os.waitpid(self.pid, 0)
+        self.pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    @property
+    def is_cooked(self) -> bool:
+        """Whether lines are edited and echoed by the terminal, as a shell wants it."""
+        flags = termios.tcgetattr(self._side)[3]
+        return bool(flags & termios.ECHO) and bool(flags & termios.ICANON) and bool(flags & termios.ISIG)
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        if self.pid:
+            os.kill(self.pid, 9)
+            os.waitpid(self.pid, 0)
+        os.close(self._handle)
+        os.close(self._side)
+
+    def _read(self, seconds: float) -> bool:
+        # The other side is held open here, so that its settings can be looked at: the end of the program is no end of
+        # the file.
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            ready, _, _ = select.select([self._handle], [], [], 0.05)
+            if ready:
+                self.text += os.read(self._handle, 65_536).decode("utf-8", "replace")
+                return True
+            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return bool(select.select([self._handle], [], [], 0)[0])
+        return False
+
+
+@contextmanager
+def terminal(folder: Path, *arguments: str, width: int = 100, **environ: str) -> Iterator[Terminal]:
+    """`foldline chat` with these arguments, in `folder`/work."""
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    handle, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 30, width, 0, 0))
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LC_ALL") if name in os.environ}
+    variables = {
+        **kept,
+        "PYTHONUTF8": "1",
+        "TERM": "xterm-256color",
+        "FOLDLINE_HOME": str(folder / "home"),
+        "PROMPT_TOOLKIT_NO_CPR": "1",  # nobody answers questions about the cursor here
+        **environ,
+    }
+    command = [sys.executable, "-m", "foldline.interfaces.cli", "chat", *arguments]
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        fcntl.ioctl(side, termios.TIOCSCTTY, 0)
+        for number in (0, 1, 2):
+            os.dup2(side, number)
+        os.closerange(3, 256)
+        os.chdir(work)
+        os.execve(sys.executable, command, variables)
+    run = Terminal(pid, handle, side)
+    try:
+        yield run
+    finally:
+        run.close()
