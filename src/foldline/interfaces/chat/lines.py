@@ -12,8 +12,19 @@ from foldline.events import FoldFinished
 from foldline.figures import Figures
 from foldline.interfaces.chat.plain import plain_line
 from foldline.messages import Json
+from foldline.transcript import Fold
 
-__all__ = ["call_text", "calling_text", "fold_text", "main_argument", "result_text", "seconds_text", "usage_text"]
+__all__ = [
+    "call_text",
+    "calling_text",
+    "fold_text",
+    "made_by",
+    "main_argument",
+    "reply_text",
+    "result_text",
+    "seconds_text",
+    "usage_text",
+]
 
 _MAIN: Final = ("command", "path", "url", "pattern", "query", "task", "name", "seq", "glob", "instructions")
 """Arguments that say most about a call, the most telling first."""
@@ -78,11 +89,17 @@ def fold_text(event: FoldFinished) -> str | None:
         if not any(o is not fold and o.start <= fold.start and fold.stop <= o.stop for o in event.folds)
     ]
     count = sum(fold.stop - fold.start for fold in outer)
-    by = ", ".join(dict.fromkeys(fold.reducer for fold in event.folds))
+    by = ", ".join(dict.fromkeys(map(made_by, event.folds)))
     messages = "1 message" if count == 1 else f"{count:,} messages"
     # The one that covers most is the one to ask about.
     seq = max(outer, key=lambda fold: fold.before_tokens).start
     return f"folded {messages}: {event.tokens_before:,} → {event.tokens:,} tokens ({by}) · /why {seq} · /undo"
+
+
+def made_by(fold: Fold) -> str:
+    """What made a fold: its reducer, or "digest" where one without a model stands in for that."""
+    is_digest = any(message.kind == "digest" for message in fold.shown)
+    return "digest" if is_digest else plain_line(fold.reducer, 64)
 
 
 def usage_text(figures: Figures, *, estimated: bool) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from foldline.errors import InvalidInput
 from foldline.interfaces.chat.bar import bar_lines, shares_of
+from foldline.interfaces.chat.lines import made_by
 from foldline.interfaces.chat.money import Call, cost_lines, spent_on
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.session_words import said, seqs, who
@@ -79,7 +80,7 @@ def _show_fold(chat: Conversation, session: AgentSession, fold: Fold) -> None:
     screen = chat.screen
     what = "shortens" if fold.form else "stands for"
     screen.line(
-        f"fold {fold.id} by {plain_line(fold.reducer)} {what} {plural(fold.stop - fold.start, 'message')} "
+        f"fold {fold.id} by {made_by(fold)} {what} {plural(fold.stop - fold.start, 'message')} "
         f"({seqs(fold.start, fold.stop)}): {fold.before_tokens:,} → {fold.tokens:,} tokens",
         "magenta",
     )
