@@ -1210,6 +1210,28 @@ def test_a_replayed_session_names_no_fold_again_that_was_in_a_request() -> None:
     assert again.prepare().folds == context.prepare().folds == ()
 
 
+class Alike:
+    """A counter to which all texts are of one size."""
+
+    scaled = True
+
+    def text(self, text: str) -> int:
+        return 3
+
+
+def test_a_fold_that_was_made_holds_whatever_the_counter_of_now_says() -> None:
+    """Settings may choose another counter for a session that is resumed: what was decided stays decided."""
+    context = Context(window=4_000, max_output_tokens=0)
+    context.extend(long_session(30, "openai-chat"))
+    context.prepare()
+    folds = [event for event in context.events if isinstance(event, Fold)]
+    again = Context.replay(context.events, window=4_000, max_output_tokens=0, counter=Alike())
+    assert folds
+    assert [event.id for event in again.events if isinstance(event, Fold)] == [fold.id for fold in folds]
+    assert again.view.wires()[0] == context.view.wires()[0]
+    assert again.undo() == context.undo()
+
+
 def test_hidden_messages_are_hidden_after_a_replay() -> None:
     context = Context(window=10_000)
     context.append(user("seen"))

@@ -148,7 +148,7 @@ class Recorder:
             elif isinstance(event, Fold) and event.id in folds:
                 view.asked = True
                 try:
-                    view.commit(event)
+                    view.commit(event, again=True)
                 except FoldRefused as refused:
                     self.tell(FoldFailed(event.reducer, f"no longer holds: {refused.reason}", event.start, event.stop))
                 else:
@@ -218,12 +218,12 @@ class Recorder:
             if live := [number for number in batch if number in self.folds]:
                 self.batches.append(live)
 
-    def commit(self, fold: Fold) -> Fold | None:
-        """Put a fold into effect and record it; None when it was refused, which is reported."""
+    def commit(self, fold: Fold, *, again: bool = False) -> Fold | None:
+        """Put a fold into effect (`again`: as it was before) and record it; None when it was refused, which is told."""
         try:
             key = self.originals.keep(self.view, fold, self.view.is_form(fold))
             number = self.batch_number if self.batch is not None else fold.batch
-            made = self.view.commit(replace(fold, id=self.next_fold, archive=key, batch=number))
+            made = self.view.commit(replace(fold, id=self.next_fold, archive=key, batch=number), again=again)
         except FoldRefused as refused:
             self.tell(FoldFailed(fold.reducer, refused.reason, fold.start, fold.stop))
             return None
@@ -241,8 +241,9 @@ class Recorder:
         """Commit a fold of a recorded log, with its id and in its batch."""
         self.next_fold = fold.id
         self.view.asked = True
-        made = self.commit(fold)
+        made = self.commit(fold, again=True)
         self.view.asked = False
+        self.next_fold = fold.id + 1  # of one that no longer holds, too
         if made is None or made.batch < 0:
             return
         self.next_batch = max(self.next_batch, made.batch + 1)

@@ -92,18 +92,19 @@ class View(Cover):
             raise FoldRefused("already folded; undo the fold first", start=unit.start, stop=unit.stop)
         unit.pinned = pinned
 
-    def commit(self, fold: Fold) -> Fold:
+    def commit(self, fold: Fold, *, again: bool = False) -> Fold:
         """Put a fold into effect; returns it with its size before. Raises FoldRefused. O(what it covers).
 
         A fold over whole units replaces them; a fold over one entry that keeps its calls and results replaces the form
-        of that entry inside its block.
+        of that entry inside its block. One that was in effect before (`again`) shrank by the count of then, which need
+        not be that of now.
         """
         first = self.index(fold.start)
         if first < 0 or fold.start >= fold.stop or fold.stop > self._stop:
             raise FoldRefused("outside the log", start=fold.start, stop=fold.stop)
         unit = self.units[first]
         if (entry := self._paired(unit, fold)) is not None:
-            return self._commit_form(first, unit, entry, fold)
+            return self._commit_form(first, unit, entry, fold, again)
         last = self.index(fold.stop - 1) + 1
         if unit.start != fold.start or self.units[last - 1].stop != fold.stop:
             raise FoldRefused("it cuts through a group or a fold", start=fold.start, stop=fold.stop)
@@ -115,7 +116,7 @@ class View(Cover):
         if not self.cut(last):
             raise FoldRefused("what follows depends on signed reasoning before it", start=fold.start, stop=fold.stop)
         before = self.between(first, last)
-        fold = self._shrinking(fold, before)
+        fold = self._shrinking(fold, before, again)
         if self.newest_user is not None and fold.start <= self.newest_user < fold.stop and self.released:
             self._folded_users.add(self.newest_user)
         self._replace(first, last, [Unit(fold.start, fold.stop, fold=fold, under=self.units[first:last])])
@@ -180,7 +181,7 @@ class View(Cover):
         same = [call.id for call in new.calls] + [result.call_id for result in new.results] == ids
         return entry if same and new.role == old.role and (ids or len(unit.entries) > 1 or not new.kind) else None
 
-    def _commit_form(self, index: int, unit: Unit, entry: Entry, fold: Fold) -> Fold:
+    def _commit_form(self, index: int, unit: Unit, entry: Entry, fold: Fold, again: bool) -> Fold:
         refused = None
         if entry.message.role == "system":
             refused = "system text"
@@ -192,14 +193,14 @@ class View(Cover):
             refused = "newest user message"
         if refused:
             raise FoldRefused(f"it covers what must stay ({refused})", start=fold.start, stop=fold.stop)
-        fold = replace(self._shrinking(fold, unit.form_tokens(entry)), form=True)
+        fold = replace(self._shrinking(fold, unit.form_tokens(entry), again), form=True)
         unit.forms[entry.seq] = fold
         self._refresh(index)
         return fold
 
-    def _shrinking(self, fold: Fold, before: int) -> Fold:
+    def _shrinking(self, fold: Fold, before: int, again: bool) -> Fold:
         tokens = sum(map(self.count, fold.shown))  # ours: what a reducer says of itself is not the measure
-        if tokens >= before:
+        if tokens >= before and not again:
             why = f"it does not shrink ({before} tokens before, {tokens} after)"
             raise FoldRefused(why, start=fold.start, stop=fold.stop)
         return replace(fold, tokens=tokens, before_tokens=before)

@@ -65,7 +65,8 @@ def test_a_stored_session_replays_as_a_live_log_does(
     assert again.view.wires()[0] == context.view.wires()[0]
     assert text(again.view.wires()[0]) == text(context.view.wires()[0])
     assert again.view.tokens == context.view.tokens
-    assert again.view.repairs == context.view.repairs
+    # Whether a request with an answer in a late result's place was sent, no event says.
+    assert again.view.repairs == tuple(found for found in context.view.repairs if found.rule != "late-result")
     assert again.view.tiles == context.view.tiles
     assert again.events == context.events
     assert stored(again.events, dialect) == stored(context.events, dialect)
