@@ -118,6 +118,7 @@ def wanted_of(model: ModelSettings) -> Wanted:
         api_key_env=model.api_key_env,
         window=model.max_input_tokens,
         tools=model.tools,
+        extra=model.extra,
     )
 
 

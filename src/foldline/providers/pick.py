@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from foldline.catalog.models import lookup
@@ -39,7 +39,7 @@ class Wanted:
 
     `provider` is the name of a hosted one, of a kind of local server, or "embedded"; with `base_url` it is any name.
     `model` of the embedded one is a path of a GGUF file. `api_key_env` is the variable that holds the key. `window` is
-    in tokens; only the embedded model is started with it.
+    in tokens; only the embedded model is started with it. `extra` goes into each request, except to that one.
     """
 
     provider: str | None = None
@@ -49,6 +49,7 @@ class Wanted:
     api_key_env: str | None = None
     window: int | None = None
     tools: Literal["native", "schema"] | None = None
+    extra: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def _local(local: Local, wanted: Wanted, why: str) -> Picked:
 
 def _at(endpoint: Endpoint, by_schema: bool, wanted: Wanted, why: str) -> Picked:
     def with_fields(fields: Mapping[str, Json]) -> Provider:
-        return provider_for(replace(endpoint, extra={**endpoint.extra, **fields}))
+        return provider_for(replace(endpoint, extra={**endpoint.extra, **wanted.extra, **fields}))
 
     if not by_schema:
         return _told(with_fields({}), wanted, why)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.chat.support import Held, hold
+from tests.serving import serve
 
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.interfaces.chat.commands import COMMANDS
@@ -163,8 +164,6 @@ def test_a_model_of_another_dialect_gets_what_was_shown_in_a_session_of_its_own(
 
 
 def _across(fake: FakeProvider, tmp_path: Path, environ: dict[str, str]) -> Held:
-    from tests.serving import serve
-
     with serve(fake) as served:
         return hold(
             fake,
@@ -172,6 +171,18 @@ def _across(fake: FakeProvider, tmp_path: Path, environ: dict[str, str]) -> Held
             ["hello", "/model anthropic:claude-test", "again"],
             environ={**environ, "ANTHROPIC_BASE_URL": served.url},
         )
+
+
+def test_a_session_of_another_dialect_is_resumed_as_a_new_one(tmp_path: Path) -> None:
+    fake = FakeProvider(lambda body: "Noted.")
+    (first,) = hold(fake, tmp_path, ["hello"]).sessions
+    with serve(fake) as served:
+        environ = {"ANTHROPIC_API_KEY": "sk-ant-test", "ANTHROPIC_BASE_URL": served.url}
+        options: dict[str, Any] = {"base_url": None, "model": None, "provider": "anthropic"}
+        held = hold(fake, tmp_path, ["again"], resume="latest", environ=environ, **options)
+    assert f"{first} speaks openai-chat; what its model was shown goes on in" in held.text
+    assert [m["role"] for m in fake.requests[-1].body["messages"]] == ["user", "assistant", "user"]
+    assert len(held.sessions) == 2
 
 
 def test_an_export_has_all_that_was_said(tmp_path: Path) -> None:
