@@ -182,6 +182,41 @@ def test_a_cancelled_stream_keeps_the_words_that_came_and_a_valid_session(dialec
 
 
 @every_dialect
+def test_words_that_were_shown_stay_in_the_session_when_the_reply_breaks_off(dialect: str) -> None:
+    """Nothing is sent again: it would go on from half a sentence."""
+
+    async def turn() -> None:
+        fake = FakeProvider([FakeReply(text="Half of the answer is here", fails="error"), "Fine."])
+        async with agent_over(fake, dialect=dialect) as agent:
+            ended = await agent.run("Tell me.")
+            assert ended.reason == "failed"
+            assert len(fake.requests) == 1
+            assert (await agent.run("Go on.")).text == "Fine."
+            assert INTERRUPTED in json.dumps(fake.requests[-1].body)
+            assert not fake.refusals
+
+    asyncio.run(turn())
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason", "message"),
+    [
+        (FakeReply(finish_reason="refusal"), "refusal", "refused"),
+        (FakeReply(text="Well", finish_reason="length"), "length", "cut off"),
+        (FakeReply(text=""), "done", "said nothing"),
+    ],
+)
+def test_an_answer_that_is_none_says_so(reply: FakeReply, reason: str, message: str) -> None:
+    async def turn() -> TurnEnded:
+        async with agent_over(FakeProvider(reply)) as agent:
+            return await agent.run("Tell me.")
+
+    ended = asyncio.run(turn())
+    assert ended.reason == reason
+    assert message in ended.message
+
+
+@every_dialect
 def test_a_cancelled_tool_leaves_a_result_for_every_call(dialect: str) -> None:
     async def hang(arguments: Mapping[str, Any]) -> Outcome:
         if arguments["what"] == "quick":

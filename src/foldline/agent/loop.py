@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Final
 
 from foldline.agent.calls import run_calls
 from foldline.agent.events import Calling, Listener, Notice, ReplyFinished, TurnEnded
+from foldline.agent.replies import BrokenOffError, answered, streamed
 from foldline.agent.session import INTERRUPTED, AgentSession
 from foldline.agent.tools.base import Outcome, Scope
 from foldline.agent.tools.toolbox import Toolbox
@@ -22,7 +22,7 @@ from foldline.context import AsyncSummarize, Request
 from foldline.display import RunNotice
 from foldline.errors import DoesNotFit, InvalidInput, ProviderError, SummaryError
 from foldline.messages import Message, Text
-from foldline.providers.base import Provider, Reply, TextDelta
+from foldline.providers.base import Provider, Reply
 from foldline.settings import COMPACT_THRESHOLD
 from foldline.store.calls import usage_or_count
 from foldline.tokens import ESTIMATE
@@ -96,9 +96,7 @@ class Agent:
         for iteration in range(1, self.max_iterations + 1):
             reply = await self._reply(iteration)
             if not reply.calls:
-                reason = reply.finish_reason if reply.finish_reason in ("length", "refusal") else "done"
-                message = "The answer was cut off at the output limit." if reason == "length" else ""
-                return TurnEnded(reason=reason, text=reply.text, message=message, iterations=iteration)  # type: ignore[arg-type]
+                return answered(reply, iteration)
             outcomes = await run_calls(reply.calls, self.toolbox, self.scope, self.tell, self.session.record_results)
             await self._compact_if_asked(outcomes)
             if (text := notice.text(self.session.figures, goes_on=iteration < self.max_iterations)) is not None:
@@ -122,9 +120,11 @@ class Agent:
             )
             self.tell(calling)
             try:
-                reply = await self._ask(request)
+                reply = await streamed(self.provider, request, self.tell, self._keep)
             except ProviderError as error:
                 self._recorded(request, None, None, str(error))
+                if isinstance(error, BrokenOffError):
+                    raise
                 recovery = await self.session.recover(error.failure, self.summarize)
                 if not recovery.retry or attempt == MAX_RECOVERIES:
                     raise
@@ -135,23 +135,13 @@ class Agent:
                 return self._take(request, reply)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _ask(self, request: Request) -> Reply:
-        """Send a request and pass on what streams in. A cancellation keeps the words that had come."""
-        said: list[str] = []
-        try:
-            async with aclosing(cast("Any", self.provider.stream(request))) as stream:
-                async for piece in stream:
-                    if isinstance(piece, Reply):
-                        return piece
-                    if isinstance(piece, TextDelta):
-                        said.append(piece.text)
-                    self.tell(piece)
-        except asyncio.CancelledError:  # while the stream closes too, though the whole reply has come
-            if text := "".join(said).strip():
-                words = Message("assistant", (Text(f"{text}\n{INTERRUPTED}"),))
-                self.session.record([codec_for(self.provider.dialect).write(words)])
-            raise
-        raise AssertionError("a stream ends with its reply, or raises")
+    def _keep(self, said: str) -> bool:
+        """Record the words of a reply that broke off; whether there were any."""
+        if not (text := said.strip()):
+            return False
+        words = Message("assistant", (Text(f"{text}\n{INTERRUPTED}"),))
+        self.session.record([codec_for(self.provider.dialect).write(words)])
+        return True
 
     def _take(self, request: Request, reply: Reply) -> Reply:
         """Record a reply. Its calls come back under the ids that are sent: some servers use one id for all of them."""

@@ -90,7 +90,7 @@ class Provider(Protocol):
         """Send a request as `Context.prepare` returned it; the last piece is the `Reply`. Raises ProviderError."""
 
     async def window_tokens(self) -> int | None:
-        """The window that the server itself names; None where it does not say. Raises nothing for a server that is off."""
+        """The window that the server itself names; None where it does not say, or is off. Raises nothing."""
 
     async def aclose(self) -> None:
         """Let go of connections, and of a server that was started for it. Closing again does nothing."""
