@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from foldline.agent.settings import variables
 from foldline.agent.settings_reading import FileSettings
@@ -20,7 +21,15 @@ from foldline.store.kept_json import change_json, read_json
 
 __all__ = ["Withheld", "content_mark", "distrusted", "is_trusted", "remember_trust"]
 
-ELSEWHERE = ("base_url", "api_key_env")
+ELSEWHERE: Final = ("base_url", "api_key_env", "provider")
+"""Fields of a model that say to whom the conversation goes."""
+
+SAMPLING: Final = frozenset(
+    "temperature top_p top_k min_p seed stop presence_penalty frequency_penalty repeat_penalty reasoning "
+    "reasoning_effort thinking verbosity".split()
+)
+"""What a stranger's file may add to a request: how the model writes. Other fields can make a provider call servers,
+route to others, or charge more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,11 @@ def _asked(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
                 yield name, Withheld(file, f"load the weights {file.value}")
             if told is not None:
                 yield name, Withheld(told, f"send the conversation to a server of its own choice, {told.value}")
+                continue
+            more = {field.removeprefix("extra."): leaf for field, leaf in flat(model) if field.startswith("extra.")}
+            if beyond := sorted(more.keys() - SAMPLING):
+                leaf = more[beyond[0]]
+                yield f"{name}.extra", Withheld(leaf, f"send {', '.join(beyond)} with every request")
     tools = tree.get("tools", {})
     if "allow" in tools and tools["allow"].value:
         yield "tools.allow", Withheld(tools["allow"], f"offer {', '.join(tools['allow'].value)}")
