@@ -46,6 +46,8 @@ class Talk:
         self._tell, self._allowed = tell, allowed
         self._agent: Agent | None = None
         self._stored: StoredSession | None = None
+        self._new = False
+        """Whether the session was made here: one that was taken up is never removed, however little is in it."""
 
     @property
     def id(self) -> str | None:
@@ -80,7 +82,14 @@ class Talk:
         try:
             return await agent.run(text)
         finally:
+            self.save(agent)
+
+    def save(self, agent: Agent) -> None:
+        """Put the snapshot in place. Nothing depends on it, so a full disk is told and ends nothing."""
+        try:
             agent.session.save()
+        except OSError as fault:
+            self._tell(Notice(f"The snapshot of the session could not be written: {fault}"))
 
     def resume(self, name: str) -> str:
         """Take up a session by its id, a beginning of it, or "latest". Returns its id. Raises InvalidInput."""
@@ -96,17 +105,17 @@ class Talk:
 
     def clear(self) -> None:
         """Leave the session; the next word begins a new one."""
-        empty = self._agent is not None and self._agent.session.empty
+        unused = self._new and self._agent is not None and self._agent.session.empty
         if self._agent is not None:
             if self.begun:
-                with suppress(OSError):  # nothing depends on the snapshot
-                    self._agent.session.save()
+                self.save(self._agent)
             self._agent.session.close()
         if self._stored is not None:
             self._stored.close()
-            if empty:
+            if unused:
                 shutil.rmtree(self._stored.folder)
         self._agent = self._stored = None
+        self._new = False
 
     def close(self) -> None:
         """Leave the session. Again: nothing."""
@@ -140,7 +149,7 @@ class Talk:
             self._agent = self._again(agent, parts)
             return None
         self._carry(agent.session.context, parts, parent=left)
-        agent.session.save()
+        self.save(agent)
         agent.session.close()
         return left or ""
 
@@ -202,6 +211,7 @@ class Talk:
 
     def _created(self, parts: Parts, parent: str | None = None) -> StoredSession:
         assert self.store is not None
+        self._new = True
         return self.store.create(
             dialect=parts.provider.dialect,
             model=parts.provider.model,

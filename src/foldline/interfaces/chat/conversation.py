@@ -63,7 +63,8 @@ class Conversation:
         """Compact the session, and show the summary and the new figures."""
         from foldline.display import compacted, summary_of
 
-        agent = await (await self.talk()).agent()
+        talk = await self.talk()
+        agent = await talk.agent()
         how = "folding by digest" if agent.summarize is None else "summarising"
         with self.screen.working(how):
             try:
@@ -72,7 +73,7 @@ class Conversation:
                 self.screen.error(f"not compacted: {error.reason}")
                 return
             finally:
-                agent.session.save()
+                talk.save(agent)
         shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
         self.screen.line(compacted(agent.session.figures, shown))
 
