@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 from tests.serving import serve
 
 from foldline.agent.events import AgentEvent, Notice
