@@ -173,6 +173,21 @@ def test_a_model_too_small_to_be_trusted_is_not_asked_for_summaries(tmp_path: Pa
     assert not asyncio.run(turn("fake-model", AgentSettings(summaries=False)))
 
 
+def test_a_file_that_fits_its_budget_is_seen_whole_under_the_default_policy(tmp_path: Path) -> None:
+    """`read_file` says how to read a large file in parts: such a part must not be cut once more on its way."""
+    (tmp_path / "work").mkdir()
+    lines = [f"line {number}: value_{number} = {number}" for number in range(400)]
+    (tmp_path / "work" / "table.txt").write_text("\n".join(lines))
+
+    async def turn() -> str:
+        read = FakeReply(calls=(("read_file", {"path": "table.txt", "start_line": 101, "end_line": 200}),))
+        async with assembled(FakeProvider([read, "Done."]), tmp_path, window=16_000) as agent:
+            await agent.run("Read it.")
+            return str((await agent.session.prepare()).messages[-2])
+
+    assert all(line in asyncio.run(turn()) for line in lines[100:200])
+
+
 def test_settings_reach_the_session(tmp_path: Path) -> None:
     async def turn() -> None:
         settings = AgentSettings(

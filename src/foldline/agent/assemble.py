@@ -34,6 +34,7 @@ from foldline.providers.summarise import summariser
 from foldline.reducers.base import Reducer
 from foldline.reducers.sum_up import SumUp
 from foldline.reducers.summarize import Summarize
+from foldline.reducers.truncate import ShortenNew
 from foldline.store.calls import CallLog, usage_or_count
 from foldline.store.folders import SessionStore
 from foldline.store.session import StoredSession
@@ -86,7 +87,7 @@ def assemble(
     under = Under(
         dialect=provider.dialect,
         model=provider.model,
-        policy=_read_by(settings.policy_value(), settings.summariser),
+        policy=_whole_reads(_read_by(settings.policy_value(), settings.summariser)),
         window=parts.window_tokens,
         max_output_tokens=settings.model.max_output_tokens,
         system=system or settings.system or system_prompt(toolbox.names),
@@ -175,6 +176,18 @@ def _begin(
         return ended
 
     return begin
+
+
+def _whole_reads(policy: Policy) -> Policy:
+    """The policy, its guard leaving `read_file` alone: that has a budget of its own (S4.09).
+
+    Cut once more, a file that is read in parts, as the refusal advises, would never be seen whole.
+    """
+    guard = tuple(
+        replace(each, exempt=each.exempt | {"read_file"}) if isinstance(each, ShortenNew) else each
+        for each in policy.guard
+    )
+    return replace(policy, guard=guard)
 
 
 def _read_by(policy: Policy, summariser: ModelSettings | None) -> Policy:
