@@ -75,7 +75,7 @@ def test_calls_of_one_reply_run_beside_each_other(dialect: str) -> None:
 
 
 def test_s0_08_a_turn_stops_after_the_limit_with_a_clear_message() -> None:
-    async def turn(**more: int) -> tuple[TurnEnded, int]:
+    async def turn(**more: Any) -> tuple[TurnEnded, int]:
         fake = FakeProvider(calls("again"))
         async with agent_over(fake, Answers(look), window=100_000, **more) as agent:
             ended = await agent.run("Go.")

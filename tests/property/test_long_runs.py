@@ -94,7 +94,8 @@ def test_letting_go_of_what_was_folded_changes_no_request(
     written: list[Event] = []
     actions = st.sampled_from(("prepare", "ask", "compact", "observe", "recover"))
     for wire in wires * 2:
-        action, tokens, told = data.draw(actions), data.draw(st.integers(1, 3_000)), []
+        action, tokens = data.draw(actions), data.draw(st.integers(1, 3_000))
+        told: list[object] = []
         for context in (whole, light):
             context.append(wire)
             try:
