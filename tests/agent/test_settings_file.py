@@ -204,6 +204,12 @@ def test_the_first_fault_by_line_is_raised_and_all_are_listed(project: Path, env
     ]
 
 
+@pytest.mark.parametrize("number", ["²", "9" * 200])
+def test_a_path_that_reads_like_a_line_is_only_a_path(project: Path, number: str) -> None:
+    path = write(project / f"a: line {number}: b" / "agents.yaml", "main:\n  zzz: 1\n  yyy: 1\n")
+    assert len(check_file(path)) == 2
+
+
 def test_a_text_that_is_no_yaml_is_the_only_fault(project: Path) -> None:
     path = write(project / "agents.yaml", "a: [1\n")
     [fault] = check_file(path)

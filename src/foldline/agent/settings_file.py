@@ -140,7 +140,7 @@ def _parsed(path: Path, data: bytes) -> FileSettings:
 
 def _line(error: InvalidInput) -> int:
     digits = (error.place or "").partition(": line ")[2].partition(":")[0]
-    return int(digits) if digits.isdigit() else 0
+    return int(digits) if len(digits) <= 12 and digits.isascii() and digits.isdigit() else 0  # a path may have any
 
 
 def trust_file(file: SettingsFile, *, environ: Mapping[str, str] | None = None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from foldline.errors import InvalidInput
+from foldline.interfaces.chat.numbers import whole_number
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.session_words import local_time
 from foldline.report.words import plural
@@ -36,12 +37,13 @@ async def undo(chat: Conversation, given: str) -> None:
 
 async def pin(chat: Conversation, given: str) -> None:
     """Keep a message whole from here on, or let it be folded again."""
-    number, _, state = given.partition(" ")
-    if not number.isdigit() or state.strip() not in ("", "off"):
+    typed, _, state = given.partition(" ")
+    number = whole_number(typed)
+    if number is None or state.strip() not in ("", "off"):
         raise InvalidInput("takes the number of a message, and off to end it: /pin 4, /pin 4 off", place="/pin")
     session = (await (await chat.talk()).agent()).session
     pinned = state.strip() != "off"
-    session.pin(int(number), pinned=pinned)
+    session.pin(number, pinned=pinned)
     chat.screen.line(f"message {number} {'stays whole from here on' if pinned else 'may be folded again'}")
 
 

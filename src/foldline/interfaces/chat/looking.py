@@ -9,6 +9,7 @@ from foldline.errors import InvalidInput
 from foldline.interfaces.chat.bar import bar_lines, shares_of
 from foldline.interfaces.chat.lines import made_by
 from foldline.interfaces.chat.money import Call, cost_lines, spent_on
+from foldline.interfaces.chat.numbers import whole_number
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.session_words import said, seqs, who
 from foldline.report.words import plural
@@ -47,11 +48,11 @@ async def context(chat: Conversation, given: str) -> None:
 async def why(chat: Conversation, given: str) -> None:
     """Why a message is not shown as it was, or what a fold stands for, with the first lines of the original."""
     found = _WHY.fullmatch(given.strip())
-    if found is None:
+    number = None if found is None else whole_number(found[2])
+    if found is None or number is None:
         raise InvalidInput("takes the number of a message, or of a fold: /why 12, /why fold 3", place="/why")
     session = (await (await chat.talk()).agent()).session
-    whole, number = session.whole(), int(found[2])
-    screen = chat.screen
+    whole, screen = session.whole(), chat.screen
     if found[1]:
         made = {event.id: event for event in whole.events if isinstance(event, Fold)}
         if number not in made:
@@ -95,9 +96,9 @@ async def history(chat: Conversation, given: str) -> None:
     if given == "all":
         count = None
     elif given:
-        if not given.isdigit() or int(given) < 1:
+        count = whole_number(given)
+        if not count:
             raise InvalidInput("takes how many of the newest messages to show, or all", place="/history")
-        count = int(given)
     session = (await (await chat.talk()).agent()).session
     whole, screen = session.whole(), chat.screen
     entries = list(whole.view.entries.values())
