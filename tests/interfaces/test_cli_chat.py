@@ -96,6 +96,7 @@ def test_events_are_one_json_object_on_each_line(tmp_path: Path) -> None:
     assert names[-1] == "turn_ended"
     assert {"text", "reply", "tool_started", "tool_finished"} <= set(names)
     assert events[-1]["text"] == "All is well."
+    assert {"event": "call_started", "name": "list_files"} in events
 
 
 @pytest.mark.parametrize(

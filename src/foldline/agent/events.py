@@ -128,9 +128,10 @@ _NAMES: Final[Mapping[type, str]] = {
 
 def as_json(event: AgentEvent) -> dict[str, Json]:
     """The event as a JSON object; `event` is its name, the other fields are its own. O(size)."""
-    name = _NAMES.get(type(event)) or str(getattr(event, "name", type(event).__name__))
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
-    fields.pop("name", None)
+    name = _NAMES.get(type(event))
+    if name is None:  # an event of the context: its `name` is that of the event, not of a tool
+        name = fields.pop("name")
     return {"event": name, **fields}
 
 
