@@ -152,13 +152,15 @@ def raising(error: Exception) -> Callable[[], None]:
         (DoesNotFit(10, 5, ()), 1),
         (SummaryError("no text"), 1),
         (FoldlineError("something"), 1),
+        (OSError("the disk is gone"), 2),
     ],
 )
 def test_each_error_has_its_exit_code_and_one_line(error: Exception, code: int) -> None:
     group = type(cli)(name="foldline", commands={"go": click.Command("go", callback=raising(error))})
     result = CliRunner().invoke(group, ["go"])
     assert result.exit_code == code
-    assert result.stderr == f"foldline: {error}\n"
+    before = "cannot read or write: " if isinstance(error, OSError) else ""
+    assert result.stderr == f"foldline: {before}{error}\n"
 
 
 def test_a_bug_stays_visible() -> None:
@@ -210,6 +212,23 @@ def test_a_reader_that_stops_is_no_fault(tmp_path: Path) -> None:
         assert running.wait() == 141
     assert "Traceback" not in said
     assert "BrokenPipe" not in said
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a full device of Linux")
+@pytest.mark.parametrize("arguments", [("models",), ("models", "--json"), ("--help",), ("growth", "--help")])
+def test_a_full_output_is_one_line(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(process(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line == "foldline: cannot read or write: No space left on device"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell of POSIX")
+def test_a_closed_output_is_refused_before_anything_is_done() -> None:
+    closed = ["sh", "-c", '"$@" >&-', "sh", *process("models")]
+    done = subprocess.run(closed, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "foldline: standard output is closed: there is nowhere to write to\n")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")

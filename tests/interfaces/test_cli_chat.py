@@ -87,6 +87,46 @@ def test_a_prompt_is_given_or_piped_or_both(tmp_path: Path, once: str | None, pi
     assert fake.requests[0].body["messages"][-1]["content"] == sent
 
 
+@pytest.mark.skipif(os.name == "nt", reason="a shell of POSIX")
+def test_no_model_is_paid_for_an_answer_that_nobody_can_get(tmp_path: Path) -> None:
+    fake = FakeProvider("Dear.")
+    with model(fake) as at:
+        line = ["sh", "-c", '"$@" >&-', "sh", *command(*at, "--once", "Go.")]
+        done = subprocess.run(
+            line,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=environ(tmp_path),
+            cwd=tmp_path,
+            timeout=SECONDS,
+            check=False,
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "standard output is closed" in done.stderr
+    assert not fake.requests
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a full device of Linux")
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_an_answer_that_cannot_be_written_is_2_without_a_traceback(tmp_path: Path, more: tuple[str, ...]) -> None:
+    with model(FakeProvider("Dear.")) as at, open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command(*at, *more, "--once", "Go."),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environ(tmp_path),
+            cwd=tmp_path,
+            timeout=SECONDS,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.endswith("foldline: chat: No space left on device\n")
+    assert "Traceback" not in done.stderr
+
+
 def test_events_are_one_json_object_on_each_line(tmp_path: Path) -> None:
     with model(FakeProvider(look_then_answer)) as at:
         done = run(tmp_path, *at, "--json", piped="Go.")

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import click
 
@@ -76,26 +76,27 @@ class _Commands(click.Group):
         """Run a command. Ends the process with its exit code, unless `standalone_mode` is False."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        if sys.stdout is None:  # closed by whoever started this; nothing is read, written or paid for
+            _say("foldline: standard output is closed: there is nowhere to write to")
+            sys.exit(_BAD_INPUT)
         try:
             code = super().main(args, prog_name or "foldline", complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
         except (BrokenPipeError, _ReaderGoneError):
-            _drop_output()
-            sys.exit(_PIPE_CLOSED)
+            _end(_PIPE_CLOSED)
         except click.Abort:
-            sys.exit(_STOPPED)
+            _end(_STOPPED)
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
-            sys.exit(error.exit_code)
+            _end(error.exit_code)
         except click.ClickException as error:
-            _say(_usage(error))
-            sys.exit(_BAD_INPUT)
+            _end(_BAD_INPUT, _usage(error))
         except (InvalidInput, MissingExtra) as error:
-            _say(f"foldline: {error}")
-            sys.exit(_BAD_INPUT)
+            _end(_BAD_INPUT, f"foldline: {error}")
         except FoldlineError as error:
-            _say(f"foldline: {error}")
-            sys.exit(1)
+            _end(1, f"foldline: {error}")
+        except OSError as error:
+            _end(_BAD_INPUT, f"foldline: {_refused(error)}")
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -111,6 +112,23 @@ def _usage(error: click.ClickException) -> str:
     path = context.command_path if context is not None else "foldline"
     words = error.format_message()
     return f"{path}: {words[:1].lower()}{words[1:].rstrip('.')} (see '{path} --help')"
+
+
+def _refused(error: OSError) -> str:
+    """What the operating system refused; without a file it is an output that is full, as a rule."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else f"cannot read or write: {reason}"
+
+
+def _end(code: int, line: str = "") -> NoReturn:
+    """End the process. What was printed and cannot be written is dropped: Python would complain, and exit with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    if line:
+        _say(line)
+    sys.exit(code)
 
 
 def _say(line: str) -> None:
