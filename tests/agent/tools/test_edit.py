@@ -36,7 +36,7 @@ def done(tool: WriteFile | EditFile, person: Person | None = None, **arguments: 
 def test_a_new_file_is_asked_for_and_made_with_its_folders(write: WriteFile, tmp_path: Path) -> None:
     person = Person()
     answer = done(write, person, path="src/new/x.py", content="a = 'é'\nb = 2\n")
-    assert person.asked == [Ask("write_file", "write 15 bytes to src/new/x.py (new file)")]
+    assert person.asked == [Ask("write_file", "write 15 bytes to src/new/x.py (new file)\n+a = 'é'\n+b = 2")]
     assert answer == "Wrote src/new/x.py: 15 bytes, 2 lines (a new file)."
     assert (tmp_path / "src/new/x.py").read_bytes() == "a = 'é'\nb = 2\n".encode()
 
@@ -46,7 +46,9 @@ def test_a_file_that_is_there_is_replaced_and_keeps_its_mode(write: WriteFile, t
     (tmp_path / "run").chmod(0o755)
     person = Person()
     assert done(write, person, path="run", content="y") == "Wrote run: 1 byte, 1 line (it had 1,204 bytes)."
-    assert person.asked[0].what == "write 1 byte to run (replaces 1,204 bytes)"
+    head, place, *change = person.asked[0].what.split("\n")
+    assert (head, place) == ("write 1 byte to run (replaces 1,204 bytes)", "@@ line 1 @@")
+    assert change == [f"-{'x' * 299}… (905 more characters)", "+y"]
     assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o755
 
 
@@ -93,6 +95,39 @@ def test_a_person_sees_the_file_that_is_meant_and_no_trick_of_a_terminal(write: 
     done(write, person, path="a\n\x1b[2K\u202egnp.sh", content="x")
     assert "real.py" in person.asked[0].what
     assert "a\\n\\x1b[2K\\u202egnp.sh" in person.asked[1].what
+
+
+def test_a_replaced_file_is_shown_as_a_diff_without_tricks_of_a_terminal(write: WriteFile, tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("".join(f"line {n}\n" for n in range(1, 100)))
+    person = Person()
+    content = "".join(f"line {n}\n" for n in range(1, 100) if n != 90).replace("line 50\n", "fifty\x1b[2K\u202e\n")
+    done(write, person, path="x.py", content=content)
+    assert person.asked[0].what.split("\n")[1:] == [
+        "@@ line 50 @@",
+        " line 48",
+        " line 49",
+        "-line 50",
+        "+fifty\\x1b[2K\\u202e",
+        " line 51",
+        " line 52",
+        "@@ line 90 @@",
+        " line 88",
+        " line 89",
+        "-line 90",
+        " line 91",
+        " line 92",
+    ]
+
+
+@pytest.mark.parametrize("old", [b"\x89PNG\0\0", b"\xff\xfe\0"])
+def test_what_is_no_text_is_said_and_the_new_content_is_shown(write: WriteFile, tmp_path: Path, old: bytes) -> None:
+    (tmp_path / "a.png").write_bytes(old)
+    person = Person()
+    done(write, person, path="a.png", content="now a text")
+    head, said, *shown = person.asked[0].what.split("\n")
+    assert head.startswith("write 10 bytes to a.png (replaces ")
+    assert said.startswith(("… what is there now is a binary file", "… what is there now begins like"))
+    assert shown == ["+now a text"]
 
 
 def test_what_changes_while_the_person_thinks_is_not_overwritten(

@@ -1,4 +1,4 @@
-"""Asking a person for one call: what is shown is all of it, on one line, with nothing that could hide a part."""
+"""Asking a person for one call: what it would do, with no mark in it that could hide a part."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a person is asked before a call runs: the tool and one line that says what it would do."""
+    """What a person is asked before a call runs: the tool, and what it would do: a line, and below it the change."""
 
     tool: str
     what: str

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldline.agent.tools.asking import consented, one_line
+from foldline.agent.tools.asking import one_line
 from foldline.agent.tools.base import CONSENT_NEEDED, Ask, Outcome, Scope
 from foldline.agent.tools.decoding import Text, decoded
+from foldline.agent.tools.preview import CONTEXT_LINES, clipped, preview
 from foldline.agent.tools.threads import Stop, in_thread
 from foldline.agent.tools.workspace import Place, Workspace
 from foldline.display import size_text
@@ -19,10 +20,8 @@ __all__ = ["EditFile", "WriteFile"]
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Larger files are not edited: they are read whole for it."""
-CONTEXT_LINES: Final = 2
 SHOWN_LINES: Final = 60
 """Lines of a change that a person is shown; how many more there are is said."""
-SHOWN_CHARS: Final = 300
 SHOWN_PLACES: Final = 3
 NAMED_LINES: Final = 10
 
@@ -56,8 +55,8 @@ class WriteFile:
         data = _encoded(Text(""), arguments["content"], "content")
         place = await in_thread(lambda _: self.workspace.writable(path))
         before = place.status.st_size if place.status else None
-        was = "new file" if before is None else f"replaces {_bytes(before)}"
-        if not await consented(scope, self.name, f"write {_bytes(len(data))} to {place.name} ({was})"):
+        shown = await in_thread(lambda _: self._shown(place, data, arguments["content"]))
+        if not await scope.allowed(Ask(self.name, shown)):
             return _REFUSED
 
         def write(stop: Stop) -> None:
@@ -68,6 +67,18 @@ class WriteFile:
         lines = data.count(b"\n") + (data[-1:] not in {b"", b"\n"})
         then = "a new file" if before is None else f"it had {_bytes(before)}"
         return Outcome(f"Wrote {place.name}: {_bytes(len(data))}, {_counted(lines, 'line')} ({then}).")
+
+    def _shown(self, place: Place, data: bytes, content: str) -> str:
+        """What a person is asked: the file, and what is new in it."""
+        was = "new file" if place.status is None else f"replaces {_bytes(place.status.st_size)}"
+        head = one_line(f"write {_bytes(len(data))} to {place.name} ({was})")
+        if place.status is None:
+            return "\n".join([head, *preview(None, content)])
+        try:
+            old = _content(self.workspace, place.name)[1].text
+        except InvalidInput as fault:  # no text, or too large: it can be replaced all the same
+            return "\n".join([head, one_line(f"… what is there now {fault.reason}"), *preview(None, content)])
+        return "\n".join([head, *preview(old, content)])
 
 
 def _edit_schema() -> dict[str, Json]:
@@ -146,7 +157,7 @@ class _Plan:
         if len(self.offsets) > SHOWN_PLACES:
             out.append(f"… and the same in {len(self.offsets) - SHOWN_PLACES:,} more places")
         head = f"edit {self.place.name}: {_counted(len(self.offsets), 'place')} ({_line_list(self.lines)})"
-        return "\n".join(_clipped(one_line(line)) for line in [head, *out])
+        return "\n".join(clipped(line) for line in [head, *out])
 
     def _hunk(self, offset: int) -> list[str]:
         """One place: lines before it, those that go, those that come, lines after it."""
@@ -175,11 +186,7 @@ class _Plan:
 def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bool) -> _Plan:
     """Raises InvalidInput for what cannot be done to the file."""
     workspace.writable(path)
-    with workspace.open(path) as (file, place):
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise InvalidInput(f"has more than {size_text(MOST_BYTES)}, which is too large to edit", place=path)
-    source = decoded(data, path)
+    place, source = _content(workspace, path)
     text = source.text
     if 2 * text.count("\r\n") > text.count("\n"):  # most lines end so, and a model writes "\n"
         new = _with_crlf(new)
@@ -196,6 +203,15 @@ def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bo
             place="old",
         )
     return _Plan(place, text, old, new, offsets, _encoded(source, text.replace(old, new), "new"))
+
+
+def _content(workspace: Workspace, path: str) -> tuple[Place, Text]:
+    """A file as it is. Raises InvalidInput for what is no text, or too large."""
+    with workspace.open(path) as (file, place):
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise InvalidInput(f"has more than {size_text(MOST_BYTES)}, which is too large to edit", place=path)
+    return place, decoded(data, path)
 
 
 def _with_crlf(text: str) -> str:
@@ -237,10 +253,6 @@ def _line_list(numbers: list[int]) -> str:
 
 def _lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
-
-
-def _clipped(line: str) -> str:
-    return line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}… ({len(line) - SHOWN_CHARS:,} more characters)"
 
 
 def _encoded(source: Text, text: str, place: str) -> bytes:

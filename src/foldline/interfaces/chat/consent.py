@@ -1,4 +1,7 @@
-"""Asks the person for one call: all of what it would do is shown, and silence is no."""
+"""Asks the person for one call: what the tool says of it is shown, with nothing hidden in it, and silence is no.
+
+Tools cut what is long (a change of a file), and say how much more there is.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Consent:
     """
 
     def __init__(self, screen: Screen, prompt: Prompt | None, *, everything: bool = False) -> None:
-        self._screen, self.prompt, self._everything = screen, prompt, everything
+        self._screen, self.prompt, self.everything = screen, prompt, everything
         self.stop: Callable[[], object] = lambda: None
         self._always: set[str] = set()
         self._one = asyncio.Lock()
@@ -33,7 +36,7 @@ class Consent:
 
     async def allowed(self, ask: Ask) -> bool:
         """Whether this call may run."""
-        if self._everything:
+        if self.everything:
             return True
         if self.prompt is None:
             if not self._told:
