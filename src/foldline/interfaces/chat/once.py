@@ -54,6 +54,8 @@ async def answer_once(chat: Chat, text: str, *, as_events: bool = False, out: IO
 
     if as_events:
         chat.also.append(write_event)
+    for withheld in chat.loaded.withheld:
+        chat.screen.line(f"not before it is trusted (foldline config trust): {withheld}", "yellow")
     interrupts = Interrupts()
 
     async def turn() -> int:
