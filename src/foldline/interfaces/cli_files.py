@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,12 @@ def terminal(*, to_stderr: bool = False) -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # to be met where all commands meet it (cli.py)
 
-    return Terminal(stderr=to_stderr, highlight=False, markup=False)
+    console = Terminal(stderr=to_stderr, highlight=False, markup=False)
+    if console.is_dumb_terminal:  # rich takes it for 80 columns, however wide it is
+        with suppress(OSError, ValueError):
+            size = os.get_terminal_size(console.file.fileno())
+            console.size = (size.columns or console.width, size.lines or console.height)
+    return console
 
 
 def log(line: str) -> None:
