@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from foldline.agent.events import AgentEvent, Notice, ToolStarted, as_json
+from foldline.agent.events import _NAMES, AgentEvent, Notice, ToolStarted, as_json
 from foldline.events import FoldFinished, Repaired, SilentTruncation
 from foldline.providers.base import CallStarted
 from foldline.transcript import Fold, Repair
@@ -49,3 +53,13 @@ def test_folds_are_told_without_their_texts() -> None:
             "archive": None,
         }
     ]
+
+
+def test_the_documentation_has_every_event_and_field() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \| (.*) \|$", page, re.MULTILINE))
+    told = {name: fields for names, fields in rows.items() for name in re.findall(r"[a-z_]+", names)}
+    for kind in get_args(AgentEvent):
+        fields = {field.name: field for field in dataclasses.fields(kind)}
+        name = _NAMES.get(kind) or str(fields.pop("name").default)
+        assert [field for field in fields if f"`{field}`" not in told[name]] == [], name
