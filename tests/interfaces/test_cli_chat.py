@@ -153,6 +153,16 @@ def test_a_turn_that_did_not_end_well_is_1(tmp_path: Path, fake: FakeProvider, t
     assert told in done.stderr
 
 
+def test_what_failed_is_one_line_however_long_and_names_no_kind_of_ours(tmp_path: Path) -> None:
+    with serve(FakeProvider()) as served:
+        url = served.url  # nothing listens there once it has ended
+    path = "a-long-name-of-a-place-" * 8
+    done = run(tmp_path, "--base-url", f"{url}/{path}/v1", "--model", "fake-model", "--window", "9000", "--once", "Go.")
+    assert done.returncode == 1
+    (told,) = [line for line in done.stderr.splitlines() if "cannot connect" in line and "trying again" not in line]
+    assert told.startswith(f"{url}/{path}/v1: cannot connect")
+
+
 def test_a_prompt_larger_than_the_window_is_1_and_names_the_figures(tmp_path: Path) -> None:
     fake = FakeProvider()
     with model(fake) as at:
