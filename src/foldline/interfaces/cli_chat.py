@@ -177,5 +177,5 @@ def _console(*, to_stderr: bool) -> Console:
     from foldline.interfaces.cli_files import terminal
 
     console = terminal(to_stderr=to_stderr)
-    console.soft_wrap = False
+    console.soft_wrap = not console.is_terminal
     return console

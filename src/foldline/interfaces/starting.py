@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from foldline.agent.settings_file import Loaded, load_settings
-from foldline.errors import FoldlineError, InvalidInput
+from foldline.errors import FoldlineError, InvalidInput, MissingExtra
 from foldline.messages import Json
 
 if TYPE_CHECKING:
@@ -122,6 +122,20 @@ def wanted_of(model: ModelSettings) -> Wanted:
     )
 
 
+async def _summariser(model: ModelSettings, environ: Mapping[str, str]) -> Picked:
+    """The model that summarises. Raises as `pick` does, and says of which model it speaks."""
+    from foldline.providers.pick import pick
+
+    try:
+        return await pick(wanted_of(model), environ)
+    except InvalidInput as error:
+        raise InvalidInput(error.reason, place=f"summariser.{error.place or 'model'}") from None
+    except MissingExtra:
+        raise
+    except FoldlineError as error:
+        raise FoldlineError(f"summariser: {error}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """The window to keep to, where the figure is from, and a line for the user where it is a guess."""
@@ -206,7 +220,7 @@ class Crew:
         summaries = None
         try:
             if settings.summaries and settings.summariser is not None:
-                summaries = await pick(wanted_of(settings.summariser), environ)
+                summaries = await _summariser(settings.summariser, environ)
         except BaseException:
             await picked.provider.aclose()
             raise

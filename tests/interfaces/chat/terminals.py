@@ -14,16 +14,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 PATIENCE_SECONDS = 60
+WHERE = "\x1b[6n"
+"""The question where the cursor is, which terminals answer as if it had been typed."""
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """One run of `foldline chat`. `text` is all that it wrote."""
+    """One run of `foldline chat`. `text` is all that it wrote. With `cursor` it is told where the cursor is."""
 
-    def __init__(self, pid: int, handle: int, side: int) -> None:
+    def __init__(self, pid: int, handle: int, side: int, modes: list[Any], *, cursor: bool = False) -> None:
         self.pid, self._handle, self._side = pid, handle, side
+        self._modes, self._cursor = modes, cursor
         self._seen = 0
         self.text = ""
 
@@ -66,10 +70,11 @@ class Terminal:
         return os.waitstatus_to_exitcode(status)
 
     @property
-    def is_cooked(self) -> bool:
-        """Whether lines are edited and echoed by the terminal, as a shell wants it."""
-        flags = termios.tcgetattr(self._side)[3]
-        return bool(flags & termios.ECHO) and bool(flags & termios.ICANON) and bool(flags & termios.ISIG)
+    def is_as_before(self) -> bool:
+        """Whether every mode of the terminal is what it was before the run, and the cursor is shown."""
+        hidden, shown = self.text.rfind("\x1b[?25l"), self.text.rfind("\x1b[?25h")
+        pasting, typing = self.text.rfind("\x1b[?2004h"), self.text.rfind("\x1b[?2004l")
+        return termios.tcgetattr(self._side) == self._modes and hidden <= shown and pasting <= typing
 
     def close(self) -> None:
         """End it, if it has not ended."""
@@ -86,7 +91,10 @@ class Terminal:
         while time.monotonic() < until:
             ready, _, _ = select.select([self._handle], [], [], 0.05)
             if ready:
-                self.text += os.read(self._handle, 65_536).decode("utf-8", "replace")
+                came = os.read(self._handle, 65_536).decode("utf-8", "replace")
+                self.text += came
+                if self._cursor and WHERE in came:
+                    self.send("\x1b[1;1R")
                 return True
             if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 return bool(select.select([self._handle], [], [], 0)[0])
@@ -94,19 +102,22 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *arguments: str, width: int = 100, **environ: str) -> Iterator[Terminal]:
+def terminal(
+    folder: Path, *arguments: str, width: int = 100, cursor: bool = False, **environ: str
+) -> Iterator[Terminal]:
     """`foldline chat` with these arguments, in `folder`/work."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
     handle, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 30, width, 0, 0))
+    modes = termios.tcgetattr(side)
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LC_ALL") if name in os.environ}
     variables = {
         **kept,
         "PYTHONUTF8": "1",
         "TERM": "xterm-256color",
         "FOLDLINE_HOME": str(folder / "home"),
-        "PROMPT_TOOLKIT_NO_CPR": "1",  # nobody answers questions about the cursor here
+        **({} if cursor else {"PROMPT_TOOLKIT_NO_CPR": "1"}),
         **environ,
     }
     command = [sys.executable, "-m", "foldline.interfaces.cli", "chat", *arguments]
@@ -119,7 +130,7 @@ def terminal(folder: Path, *arguments: str, width: int = 100, **environ: str) ->
         os.closerange(3, 256)
         os.chdir(work)
         os.execve(sys.executable, command, variables)
-    run = Terminal(pid, handle, side)
+    run = Terminal(pid, handle, side, modes, cursor=cursor)
     try:
         yield run
     finally:

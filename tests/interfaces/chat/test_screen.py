@@ -172,3 +172,55 @@ def test_a_question_takes_the_display_away_and_gives_it_back() -> None:
             assert len(shown(on)) == before
         screen.tick()
         assert len(shown(on)) > before
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_happens_while_a_person_is_asked_is_shown_after_the_answer(terminal: bool) -> None:
+    on = console(terminal=terminal)
+    screen = Screen(on)
+    with screen.working("two calls"):
+        screen.hear(ToolStarted("1", "read_file", ARGUMENTS))
+        with screen.aside():
+            screen.line("Allow?")
+            before = shown(on)
+            screen.hear(result())
+            screen.hear(Notice("Meanwhile."))
+            assert shown(on) == before
+        assert re.search("Allow.*• read_file.*Meanwhile", shown(on), re.DOTALL)
+
+
+def test_an_answer_stands_apart_from_the_calls_before_it() -> None:
+    on = console(terminal=True)
+    screen = Screen(on)
+    for event in (ToolStarted("1", "list_files", "{}"), result(), TextDelta("One.\n\nTwo."), reply()):
+        screen.hear(event)
+    words = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(on))
+    assert [line.rstrip() for line in words.splitlines()] == [
+        "• list_files → 4.2 KB, 0.3 s",
+        "",
+        "One.",
+        "",
+        "Two.",
+        "",
+    ]
+
+
+def test_a_field_wraps_beside_its_name() -> None:
+    on = console(60)
+    screen = Screen(on)
+    screen.field("model", "a-model by some provider: no key is set and no local server answers")
+    screen.field("", "a note \x1b[2J")
+    assert shown(on).splitlines() == [
+        "model    a-model by some provider: no key is set and no",
+        "         local server answers",
+        "         a note ␛[2J",
+    ]
+
+
+def test_where_nobody_looks_a_line_stays_a_line() -> None:
+    on = console(60)
+    on.soft_wrap = True
+    Screen(on).error("other: http://127.0.0.1:1/v1: " + "cannot connect " * 9 + "END")
+    (line,) = shown(on).splitlines()
+    assert line.startswith("http://127.0.0.1:1/v1: cannot connect")
+    assert line.endswith("END")

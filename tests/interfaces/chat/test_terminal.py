@@ -22,19 +22,19 @@ RESUME = "To go on: foldline chat --resume "
 
 @contextmanager
 def chatting(
-    folder: Path, fake: FakeProvider, *arguments: str, width: int = 100, **environ: str
+    folder: Path, fake: FakeProvider, *arguments: str, width: int = 100, cursor: bool = False, **environ: str
 ) -> Iterator[tuple[Terminal, Served]]:
     """A chat with a fake model, its prompt on screen."""
     with serve(fake) as served:
         given = ("--base-url", f"{served.url}/v1", "--model", "fake-model", *arguments)
-        with terminal(folder, *given, width=width, **environ) as run:
+        with terminal(folder, *given, width=width, cursor=cursor, **environ) as run:
             run.expect("model    fake-model by custom: as set")
             yield run, served
 
 
-@pytest.mark.parametrize("width", [60, 100])
-def test_a_line_is_answered_and_the_figures_follow(tmp_path: Path, width: int) -> None:
-    with chatting(tmp_path, FakeProvider("It is **blue**, I think."), width=width) as (run, _):
+@pytest.mark.parametrize(("width", "cursor"), [(60, True), (100, False)])
+def test_a_line_is_answered_and_the_figures_follow(tmp_path: Path, width: int, cursor: bool) -> None:
+    with chatting(tmp_path, FakeProvider("It is **blue**, I think."), width=width, cursor=cursor) as (run, _):
         run.line("Which colour?")
         run.expect("It is blue, I think.")
         run.expect("[tokens: ")
@@ -42,7 +42,7 @@ def test_a_line_is_answered_and_the_figures_follow(tmp_path: Path, width: int) -
         run.line("/quit")
         run.expect(RESUME)
         assert run.ended() == 0
-        assert run.is_cooked
+        assert run.is_as_before
 
 
 def test_ctrl_c_stops_an_answer_and_the_session_goes_on(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_ctrl_c_stops_an_answer_and_the_session_goes_on(tmp_path: Path) -> None:
         run.expect("The second answer.")
         assert run.leave() == 0
         assert RESUME in run.words
-        assert run.is_cooked
+        assert run.is_as_before
         served.set(gate)
     assert set(fake.refusals) <= {"route"}
     assert "[stopped before it was finished]" in str(fake.requests[-1].body["messages"])
@@ -74,7 +74,7 @@ def test_ctrl_c_twice_leaves_in_order(tmp_path: Path) -> None:
         run.send("\x03\x03")  # at least two of the three are near enough to each other on a slow machine
         run.expect(RESUME)
         assert run.ended() == 0
-        assert run.is_cooked
+        assert run.is_as_before
         served.set(gate)
 
 
@@ -85,7 +85,7 @@ def test_ctrl_c_on_an_empty_line_leaves_when_pressed_twice(tmp_path: Path) -> No
         run.expect("›")
         run.send("\x03\x03")
         assert run.ended() == 0
-        assert run.is_cooked
+        assert run.is_as_before
     assert not list((tmp_path / "home" / "data" / "sessions").glob("*"))
 
 
@@ -102,7 +102,7 @@ def test_a_signal_to_end_leaves_in_order(tmp_path: Path, answering: bool) -> Non
         os.kill(run.pid, signal.SIGTERM)
         run.expect(RESUME)
         assert run.ended() == 128 + signal.SIGTERM
-        assert run.is_cooked
+        assert run.is_as_before
         served.set(gate)
 
 
@@ -130,6 +130,21 @@ def test_what_was_typed_before_a_question_does_not_answer_it(tmp_path: Path) -> 
         run.expect("So be it.")
         run.leave()
     assert not (tmp_path / "work" / "a.txt").exists()
+
+
+def test_always_is_always_for_the_rest_of_the_session(tmp_path: Path) -> None:
+    with chatting(tmp_path, FakeProvider(writes), "--allow", "write_file") as (run, _):
+        run.line("Go.")
+        run.expect("Allow? [y]es / [n]o / [a]lways in this session:")
+        run.line("a")
+        run.expect("• write_file a.txt → ")
+        run.expect("›")
+        run.line("Go on.")
+        run.expect("• write_file a.txt → ")
+        run.expect("So be it.")
+        assert run.leave() == 0
+        assert run.words.count("wants to run:") == 1
+        assert run.is_as_before
 
 
 def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path) -> None:

@@ -98,7 +98,9 @@ async def resume(chat: Conversation, given: str) -> None:
         kept = one.snapshot
         words = one.damage if kept is None else f"{local_time(kept.updated)}  {plain_line(kept.title, 200)}"
         chat.screen.line(f"{one.id}  {plain_line(words, 200)}", one=True)
-    chat.screen.line("/resume ID goes on with one; the beginning of an ID is enough" if listed else "there is none")
+    chat.screen.line(
+        "/resume ID goes on with one; the beginning of an ID is enough" if listed else "no other session is kept"
+    )
 
 
 async def export(chat: Conversation, given: str) -> None:

@@ -96,7 +96,7 @@ class Conversation:
             return
         talk = starting.result()
         self.screen.model = talk.crew.provider.model
-        self.prompt.above(lambda: model_lines(self.screen, talk))
+        self.prompt.above(lambda: model_lines(self.screen, talk, asks=not self.consent.everything))
 
     async def _lines(self) -> None:
         """Line by line, until the person leaves."""

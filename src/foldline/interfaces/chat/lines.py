@@ -17,6 +17,7 @@ from foldline.transcript import Fold
 __all__ = [
     "call_text",
     "calling_text",
+    "failure_text",
     "fold_text",
     "made_by",
     "main_argument",
@@ -26,9 +27,11 @@ __all__ = [
     "usage_text",
 ]
 
-_MAIN: Final = ("command", "path", "url", "pattern", "query", "task", "name", "seq", "glob", "instructions")
+_MAIN: Final = ("command", "pattern", "path", "url", "query", "task", "name", "seq", "glob", "instructions")
 """Arguments that say most about a call, the most telling first."""
 _ARGUMENT_CHARS: Final = 200
+_NOTICED_SECONDS: Final = 0.1
+"""What takes less is at once for a person (Nielsen's limit)."""
 
 
 def seconds_text(seconds: float) -> str:
@@ -64,13 +67,19 @@ def call_text(call: ToolStarted) -> str:
     return f"{plain_line(call.tool, 64)} {main_argument(call.arguments)}".strip()
 
 
-def result_text(result: ToolFinished) -> str:
-    """What a call brought: its size and time, or its error."""
+def result_text(result: ToolFinished, call: str = "") -> str:
+    """What a call brought: its size, and its time if it took any; or its error, without the words of the call again."""
     if result.is_error:
         first = next((line for line in result.text.splitlines() if line.strip()), "failed")
-        return plain_line(first, 300)
+        place, colon, reason = plain_line(first, 300).partition(": ")
+        return reason if colon and reason and place in call.split(" ") else plain_line(first, 300)
     size = size_text(len(result.text.encode("utf-8", "replace")))
-    return f"{size}, {seconds_text(result.seconds)}"
+    return size if result.seconds < _NOTICED_SECONDS else f"{size}, {seconds_text(result.seconds)}"
+
+
+def failure_text(message: str) -> str:
+    """What went wrong; "other", for what has no kind, tells nobody anything."""
+    return plain_line(message, 2_000).removeprefix("other: ")
 
 
 def calling_text(event: Calling, model: str) -> str:

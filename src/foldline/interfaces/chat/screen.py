@@ -29,6 +29,7 @@ from foldline.interfaces.chat.answer import Answer
 from foldline.interfaces.chat.lines import (
     call_text,
     calling_text,
+    failure_text,
     fold_text,
     result_text,
     seconds_text,
@@ -39,6 +40,7 @@ from foldline.providers.base import CallStarted, ReasoningDelta, Retrying, TextD
 
 __all__ = ["Screen"]
 
+_FIELD_COLUMNS: Final = 9
 _REASONING_CHARS: Final = 2_000
 _TAIL_CHARS: Final = 4_000
 """A block that is being written is drawn as markdown up to this size, as plain lines beyond it."""
@@ -75,6 +77,8 @@ class Screen:
         self._busy = ""
         self._since = 0.0
         self._reply: ReplyFinished | None = None
+        self._held: list[AgentEvent] | None = None
+        self._apart = False
 
     # --- lines -------------------------------------------------------------------------------------------------------
 
@@ -84,6 +88,10 @@ class Screen:
         if self.console.options.ascii_only:
             text = text.translate(_ASCII)
         self._end_line()
+        self._apart = True
+        if self.console.soft_wrap and not one:  # nobody looks at it as it comes: a line stays a line, for grep
+            self.console.print(Text(text, style=style))
+            return
         overflow: OverflowMethod = "fold" if not one else "crop" if self.console.options.ascii_only else "ellipsis"
         self.console.print(Text(text, style=style), no_wrap=one, overflow=overflow, crop=True, soft_wrap=False)
 
@@ -96,13 +104,21 @@ class Screen:
             grid.add_row(Text(name), Text(meaning))
         self.show(grid)
 
+    def field(self, name: str, text: str, style: str = "dim") -> None:
+        """Print a name and what it is; it wraps beside the name. With an empty name it goes on with the one before."""
+        room = max(20, self.console.width - _FIELD_COLUMNS)
+        for line in Text(plain(text)).wrap(self.console, room, overflow="fold"):
+            self.line(f"{name:<{_FIELD_COLUMNS}}{line.plain.rstrip()}", style)
+            name = ""
+
     def error(self, text: str) -> None:
         """Print what went wrong."""
-        self.line(" ".join(text.split()), "red")
+        self.line(failure_text(text), "red")
 
     def show(self, drawn: RenderableType) -> None:
         """Print anything that rich can draw."""
         self._end_line()
+        self._apart = True
         self.console.print(drawn)
 
     # --- what runs ---------------------------------------------------------------------------------------------------
@@ -122,11 +138,15 @@ class Screen:
         what, was = self._busy, self._live is not None
         self._flush()
         self._halt()
+        held = self._held = []  # calls beside the one that is asked for end meanwhile: not into the question
         try:
             yield
         finally:
+            self._held = None
             if was:
                 self._start(what)
+            for event in held:
+                self.hear(event)
 
     def tick(self) -> None:
         """Draw again what is redrawn in place. To be called a few times a second."""
@@ -190,7 +210,10 @@ class Screen:
     # --- events ------------------------------------------------------------------------------------------------------
 
     def hear(self, event: AgentEvent) -> None:
-        """Show one event."""
+        """Show one event; while a person is asked something, after that."""
+        if self._held is not None:
+            self._held.append(event)
+            return
         heard = _HEARD.get(type(event))
         if heard is not None:
             heard(self, event)
@@ -234,11 +257,12 @@ class Screen:
         self._now(", ".join(map(call_text, self._running.values())))
 
     def _finished(self, event: ToolFinished) -> None:
-        call = self._running.pop(event.call_id, None) or ToolStarted(event.call_id, event.tool, "")
+        started = self._running.pop(event.call_id, None)
+        call = call_text(ToolStarted(event.call_id, event.tool, "") if started is None else started)
         mark, style = ("✗", "red") if event.is_error else ("•", "cyan")
-        result = result_text(event)
+        result = result_text(event, call)
         room = max(20, self.console.width - len(result[:40]) - 6)
-        self.line(f"{mark} {plain_line(call_text(call), room)} → {result}", style, one=True)
+        self.line(f"{mark} {plain_line(call, room)} → {result}", style, one=True)
         self._now(", ".join(map(call_text, self._running.values())) or "going on")
 
     def _noticed(self, event: Notice) -> None:
@@ -272,7 +296,7 @@ class Screen:
         self._running.clear()
         if event.message:
             style = "yellow" if event.reason in ("cancelled", "length", "iterations") else "red"
-            self.line(plain_line(event.message, 2_000), style)
+            self.line(failure_text(event.message), style)
         reply, self._reply = self._reply, None
         if reply is not None:
             self.line(usage_text(reply.figures, estimated=reply.estimated), colour(reply.figures.utilization))
@@ -286,6 +310,9 @@ class Screen:
         empty = [not "".join(segment.text for segment in line).strip() for line in lines]
         first = next((at for at, is_empty in enumerate(empty) if not is_empty), len(lines))
         last = next((at for at in range(len(lines), first, -1) if not empty[at - 1]), first)
+        if self._apart:
+            self.console.print()
+            self._apart = False
         self.console.print(_Lines([*lines[first:last], []]), end="")
 
     def _write(self, text: str) -> None:
