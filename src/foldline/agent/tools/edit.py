@@ -53,9 +53,8 @@ class WriteFile:
         """Ask, then write. Raises InvalidInput for a path where no file may be, or that changed while it asked."""
         path: str = arguments["path"]
         data = _encoded(Text(""), arguments["content"], "content")
-        place = await in_thread(lambda _: self.workspace.writable(path))
+        place, shown = await in_thread(lambda _: self._shown(path, data, arguments["content"]))
         before = place.status.st_size if place.status else None
-        shown = await in_thread(lambda _: self._shown(place, data, arguments["content"]))
         if not await scope.allowed(Ask(self.name, shown)):
             return _REFUSED
 
@@ -68,17 +67,18 @@ class WriteFile:
         then = "a new file" if before is None else f"it had {_bytes(before)}"
         return Outcome(f"Wrote {place.name}: {_bytes(len(data))}, {_counted(lines, 'line')} ({then}).")
 
-    def _shown(self, place: Place, data: bytes, content: str) -> str:
-        """What a person is asked: the file, and what is new in it."""
+    def _shown(self, path: str, data: bytes, content: str) -> tuple[Place, str]:
+        """Where it is written, and what a person is asked: the file, and what is new in it."""
+        place = self.workspace.writable(path)
         was = "new file" if place.status is None else f"replaces {_bytes(place.status.st_size)}"
-        head = one_line(f"write {_bytes(len(data))} to {place.name} ({was})")
-        if place.status is None:
-            return "\n".join([head, *preview(None, content)])
-        try:
-            old = _content(self.workspace, place.name)[1].text
-        except InvalidInput as fault:  # no text, or too large: it can be replaced all the same
-            return "\n".join([head, one_line(f"… what is there now {fault.reason}"), *preview(None, content)])
-        return "\n".join([head, *preview(old, content)])
+        out = [one_line(f"write {_bytes(len(data))} to {place.name} ({was})")]
+        old = None
+        if place.status is not None:
+            try:
+                old = _content(self.workspace, place.name)[1].text
+            except InvalidInput as fault:  # no text, or too large: it can be replaced all the same
+                out.append(one_line(f"… what is there now {fault.reason}"))
+        return place, "\n".join([*out, *preview(old, content)])
 
 
 def _edit_schema() -> dict[str, Json]:
