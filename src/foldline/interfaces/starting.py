@@ -122,6 +122,16 @@ def wanted_of(model: ModelSettings) -> Wanted:
     )
 
 
+def _check_allowed(settings: AgentSettings) -> None:
+    """Raise InvalidInput where a name that is no tool is allowed: it was meant for one, and would be without effect."""
+    from foldline.agent.assemble import tool_names
+
+    everything = replace(settings.tools, allow=frozenset(ALLOWABLE), off=frozenset())
+    known = tool_names(replace(settings, tools=everything))
+    for name in sorted(settings.tools.allow.difference(known)):
+        raise InvalidInput(f"{name!r} is no tool; {', '.join(ALLOWABLE)} are off unless allowed", place="tools.allow")
+
+
 async def _summariser(model: ModelSettings, environ: Mapping[str, str]) -> Picked:
     """The model that summarises. Raises as `pick` does, and says of which model it speaks."""
     from foldline.providers.pick import pick
@@ -215,6 +225,7 @@ class Crew:
         from foldline.agent.tools.workspace import Workspace
         from foldline.providers.pick import pick
 
+        _check_allowed(settings)
         root = Workspace(workspace)
         picked = await pick(wanted_of(settings.model), environ)
         summaries = None

@@ -35,7 +35,7 @@ def model_lines(screen: Screen, talk: Talk, *, asks: bool = True) -> None:
     screen.field("model", crew.picked.line)
     for note in crew.picked.notes:
         screen.field("", note, "yellow")
-    allow = crew.settings.tools.allow
+    allow = crew.settings.tools.allow.intersection(ALLOWABLE)
     if crew.picked.tools:
         how = "each call is asked for" if asks else "no call is asked for (--yes)"
         nothing = f"none that change anything (--allow {','.join(ALLOWABLE)})"
