@@ -82,7 +82,7 @@ def test_two_slashes_say_a_text_that_begins_with_one(tmp_path: Path) -> None:
         ("/why 99", "there is no message 99; they are 0 to 1"),
         ("/why fold 7", "there is no fold 7"),
         ("/pin x", "/pin: takes the number"),
-        ("/pin 99", "99"),
+        ("/pin 99", "/pin: there is no message 99; they are 0 to 1"),
         ("/pin ²", "/pin: takes the number"),
         ("/pin " + "9" * 5_000, "/pin: takes the number"),
         ("/why ²", "/why: takes the number"),

@@ -159,9 +159,10 @@ def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path) -> None:
         run.line("/context")
         run.expect("free")
         run.send("\x04")
-        run.expect(RESUME)
+        run.expect(f"> \r\n{RESUME}")
         assert run.ended() == 0
         assert "\x1b" not in run.text
+        assert "s\r\n\r\nSo be it." in run.text  # "… bytes": the answer stands apart
     assert (tmp_path / "work" / "a.txt").read_text() == "x"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from foldline.errors import InvalidInput
+from foldline.interfaces.chat.looking import entry_of
 from foldline.interfaces.chat.numbers import whole_number
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.session_words import local_time
@@ -43,6 +44,7 @@ async def pin(chat: Conversation, given: str) -> None:
         raise InvalidInput("takes the number of a message, and off to end it: /pin 4, /pin 4 off", place="/pin")
     session = (await (await chat.talk()).agent()).session
     pinned = state.strip() != "off"
+    entry_of(session.whole(), number, "/pin")
     session.pin(number, pinned=pinned)
     chat.screen.line(f"message {number} {'stays whole from here on' if pinned else 'may be folded again'}")
 

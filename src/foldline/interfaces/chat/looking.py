@@ -13,13 +13,14 @@ from foldline.interfaces.chat.numbers import whole_number
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.session_words import said, seqs, who
 from foldline.report.words import plural
-from foldline.transcript import Fold, Usage
+from foldline.transcript import Entry, Fold, Usage
 
 if TYPE_CHECKING:
     from foldline.agent.session import AgentSession
+    from foldline.context import Context
     from foldline.interfaces.chat.conversation import Conversation
 
-__all__ = ["context", "cost", "history", "why"]
+__all__ = ["context", "cost", "entry_of", "history", "why"]
 
 _FIRST_LINES: Final = 6
 _NEWEST: Final = 30
@@ -60,12 +61,8 @@ async def why(chat: Conversation, given: str) -> None:
         folds: tuple[Fold, ...] = (made[number],)
         seq = made[number].start
     else:
-        if number not in whole.view.entries:
-            last = max(whole.view.entries, default=-1)
-            there = f"they are 0 to {last}" if last >= 0 else "nothing has been said yet"
-            raise InvalidInput(f"there is no message {number}; {there}", place="/why")
+        entry = entry_of(whole, number, "/why")
         folds, seq = session.explain(number), number
-        entry = whole.view.entries[number]
         shown = "" if folds else "; it is sent as it came"
         screen.line(f"message {number}, {who(entry.message)}, {entry.tokens:,} tokens{shown}", "bold")
     for fold in folds:
@@ -75,6 +72,16 @@ async def why(chat: Conversation, given: str) -> None:
         screen.line(f"  {line}", "dim", one=True)
     if len(lines) > _FIRST_LINES:
         screen.line(f"  … {plural(len(lines) - _FIRST_LINES, 'more line')}", "dim")
+
+
+def entry_of(whole: Context, number: int, place: str) -> Entry:
+    """The message with this number, folded or not. Raises InvalidInput."""
+    entries = whole.view.entries
+    if number not in entries:
+        last = max(entries, default=-1)
+        there = f"they are 0 to {last}" if last >= 0 else "nothing has been said yet"
+        raise InvalidInput(f"there is no message {number}; {there}", place=place)
+    return entries[number]
 
 
 def _show_fold(chat: Conversation, session: AgentSession, fold: Fold) -> None:

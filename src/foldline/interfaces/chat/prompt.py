@@ -95,13 +95,22 @@ class LinePrompt:
             loop.add_reader(self._handle, self._read)
             try:
                 await self._waiting
+            except BaseException:
+                self._end()
+                raise
             finally:
                 loop.remove_reader(self._handle)
                 self._waiting = None
         if b"\n" not in self._held and not self._held:
+            self._end()
             raise EOFError
         line, _, self._held = self._held.partition(b"\n")
         return line.decode("utf-8", "replace")
+
+    def _end(self) -> None:
+        """End the line that was asked for: nobody pressed Enter."""
+        self._write("\n")
+        sys.stdout.flush()
 
     def _read(self) -> None:
         data = os.read(self._handle, 65_536)

@@ -230,6 +230,7 @@ class Screen:
             for block in self._answer.feed(event.text):
                 self._block(block)
         elif text := plain(event.text):
+            self._part()
             self._write(text)
 
     def _reasons(self, event: ReasoningDelta) -> None:
@@ -310,10 +311,14 @@ class Screen:
         empty = [not "".join(segment.text for segment in line).strip() for line in lines]
         first = next((at for at, is_empty in enumerate(empty) if not is_empty), len(lines))
         last = next((at for at in range(len(lines), first, -1) if not empty[at - 1]), first)
-        if self._apart:
-            self.console.print()
-            self._apart = False
+        self._part()
         self.console.print(_Lines([*lines[first:last], []]), end="")
+
+    def _part(self) -> None:
+        """An empty line where an answer follows something else."""
+        if self._apart:
+            self._apart = False
+            self.console.print()
 
     def _write(self, text: str) -> None:
         """Text as it comes, where nothing is redrawn."""
