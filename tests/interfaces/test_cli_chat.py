@@ -307,10 +307,12 @@ def test_what_a_stranger_s_settings_do_not_get_is_said_on_standard_error(tmp_pat
 
 
 def test_the_prompt_waits_for_no_http_markdown_or_agent(tmp_path: Path) -> None:
-    heavy = {"httpx", "markdown_it", "foldline.agent.assemble", "foldline.providers.http", "foldline.store.calls"}
+    heavy = {"httpx", "markdown_it", "mcp", "pygments", "pypdf", "rich.markdown", "sqlite3", "xllamacpp"}
+    heavy |= {"foldline.agent.assemble", "foldline.agent.loop", "foldline.providers.http", "foldline.store.calls"}
     code = (
         "import sys; import foldline.interfaces.cli, foldline.interfaces.cli_chat, foldline.interfaces.starting,"
-        " foldline.interfaces.chat.begin, foldline.interfaces.chat.conversation, foldline.interfaces.chat.prompt;"
+        " foldline.interfaces.chat.begin, foldline.interfaces.chat.conversation, foldline.interfaces.chat.prompt,"
+        " prompt_toolkit;"
         " print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
