@@ -1,6 +1,6 @@
 """How many examples the property tests run.
 
-Profiles, chosen with pytest's --hypothesis-profile: `dev` (200, the default), `ci` (2,000, the same ones each time, so
+Profiles, chosen with pytest's --hypothesis-profile: `dev` (200, the default), `ci` (800, the same ones each time, so
 that a red run can be repeated) and `fuzz` (100,000). FOLDLINE_EXAMPLES, a number, overrides the count of any of them.
 """
 
@@ -10,7 +10,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-EXAMPLES = {"dev": 200, "ci": 2_000, "fuzz": 100_000}
+EXAMPLES = {"dev": 200, "ci": 800, "fuzz": 100_000}
 
 for name, examples in EXAMPLES.items():
     settings.register_profile(
