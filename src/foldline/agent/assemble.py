@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, TurnEnded
 from foldline.agent.loop import Agent
@@ -74,7 +76,7 @@ def assemble(
     tell: Listener,
     stored: StoredSession | None = None,
     session: AgentSession | None = None,
-    depth: int = 0,
+    above: _SubAgents | None = None,
     system: str | None = None,
 ) -> Agent:
     """The agent, its session read from `stored` where that holds one, or a `session` of the same dialect that goes on.
@@ -83,7 +85,8 @@ def assemble(
     """
     settings, provider = parts.settings, parts.provider
     stored = stored if session is None else session.stored
-    toolbox = Toolbox(_tools(parts, tell, stored, depth) if parts.tools else [])
+    agents = _SubAgents(parts, tell, stored, above)
+    toolbox = Toolbox(_tools(parts, agents) if parts.tools else [])
     under = Under(
         dialect=provider.dialect,
         model=provider.model,
@@ -107,7 +110,7 @@ def assemble(
         session=kept,
         provider=provider,
         toolbox=toolbox,
-        scope=Scope(room=room, history=kept, allowed=parts.allowed, depth=depth),
+        scope=Scope(room=room, history=kept, allowed=parts.allowed, depth=agents.depth),
         tell=tell,
         summarize=_summarize(parts, log),
         record=log.reply,
@@ -124,7 +127,7 @@ def tool_names(settings: AgentSettings) -> tuple[str, ...]:
     return tuple(name for name in shown if name not in settings.tools.off)
 
 
-def _tools(parts: Parts, tell: Listener, stored: StoredSession | None, depth: int) -> list[Tool]:
+def _tools(parts: Parts, agents: _SubAgents) -> list[Tool]:
     settings, workspace = parts.settings, parts.workspace
     makers: dict[str, Callable[[], Tool]] = {
         "read_file": lambda: ReadFile(workspace),
@@ -136,30 +139,37 @@ def _tools(parts: Parts, tell: Listener, stored: StoredSession | None, depth: in
         "fetch_url": lambda: FetchUrl(allow_private=settings.tools.allow_private_urls),
         "recall": Recall,
         "compact_context": CompactContext,
-        "spawn_agent": lambda: SpawnAgent(_begin(parts, tell, stored, depth), settings.subagents.max_number),
+        "spawn_agent": lambda: SpawnAgent(agents.begin, agents.started, settings.subagents.max_number),
     }
     names = tool_names(settings)
-    if depth >= settings.subagents.max_depth or not settings.subagents.max_number:
+    if agents.depth >= settings.subagents.max_depth or not settings.subagents.max_number:
         names = tuple(name for name in names if name != "spawn_agent")
     return [*(makers[name]() for name in names), *parts.more_tools]
 
 
-def _begin(
-    parts: Parts, tell: Listener, stored: StoredSession | None, depth: int
-) -> Callable[[str, int], Awaitable[TurnEnded]]:
-    """How a sub-agent is run: in a session of its own, kept in the folder of the one that started it."""
+class _SubAgents:
+    """Starts the sub-agents of an agent, each in a session of its own in the folder of the one that started it.
 
-    async def begin(task: str, number: int) -> TurnEnded:
-        own = None
-        if stored is not None:
-            store = SessionStore(stored.folder / "agents")
-            own = store.create(
-                dialect=parts.provider.dialect,
-                model=parts.provider.model,
-                policy=parts.settings.policy_settings.name,
-                window=parts.window_tokens,
-                parent=stored.id,
-            )
+    `first` is the agent that a person talks to: the sub-agents of its session are counted together, over restarts and
+    other models, and those of its sub-agents with them.
+    """
+
+    def __init__(self, parts: Parts, tell: Listener, stored: StoredSession | None, above: _SubAgents | None) -> None:
+        self._parts, self._tell, self._stored = parts, tell, stored
+        self._first: _SubAgents = self if above is None else above._first
+        self._unkept = 0
+        self.depth: int = 0 if above is None else above.depth + 1
+
+    def started(self) -> int:
+        """How many were started in the session. O(those)."""
+        first = self._first
+        return first._unkept if first._stored is None else _agents_in(first._stored.folder)
+
+    async def begin(self, task: str, number: int) -> TurnEnded:
+        """Run one to its end."""
+        parts, tell = self._parts, self._tell
+        own = None if self._stored is None else self._session(self._stored)
+        self._first._unkept += 1
 
         def told(event: AgentEvent) -> None:
             if isinstance(event, ToolStarted):
@@ -167,15 +177,35 @@ def _begin(
             elif isinstance(event, Notice):
                 tell(Notice(f"agent {number}: {event.text}"))
 
-        agent = assemble(parts, tell=told, stored=own, depth=depth + 1)
-        try:
+        async def allowed(ask: Ask) -> bool:
+            return await parts.allowed(replace(ask, what=f"agent {number}: {ask.what}"))
+
+        with ExitStack() as stack:
+            if own is not None:
+                stack.callback(own.close)
+            agent = assemble(replace(parts, allowed=allowed), tell=told, stored=own, above=self)
             ended = await agent.run(task)
-            agent.session.save()
-        finally:
-            agent.session.close()
+            try:
+                agent.session.save()
+            except OSError as fault:  # nothing depends on the snapshot
+                tell(Notice(f"agent {number}: its snapshot could not be written: {fault}"))
         return ended
 
-    return begin
+    def _session(self, stored: StoredSession) -> StoredSession:
+        parts = self._parts
+        return SessionStore(stored.folder / "agents").create(
+            dialect=parts.provider.dialect,
+            model=parts.provider.model,
+            policy=parts.settings.policy_settings.name,
+            window=parts.window_tokens,
+            parent=stored.id,
+        )
+
+
+def _agents_in(folder: Path) -> int:
+    """The sub-agents of a session, and theirs."""
+    store = SessionStore(folder / "agents")
+    return sum(1 + _agents_in(store.root / name) for name in store.names())
 
 
 def _whole_reads(policy: Policy) -> Policy:

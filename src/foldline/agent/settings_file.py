@@ -88,17 +88,25 @@ def find_files(
     own = config_path(environ)
     if own.exists():
         found.append(SettingsFile(own, own=True))
-    project = (folder or Path.cwd()) / FILE_NAME
+    project = (folder or _here()) / FILE_NAME
     if project.exists() and not (found and project.samefile(own)):
         found.append(SettingsFile(project, own=False))
     return tuple(found)
+
+
+def _here() -> Path:
+    """The working directory. Raises InvalidInput when it is no longer there."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise InvalidInput("the working directory is no longer there") from None
 
 
 def _shown(path: Path) -> str:
     """A path as errors have it: short where it is in the working directory."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, FileNotFoundError):
         return str(path)
 
 

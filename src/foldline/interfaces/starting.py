@@ -7,6 +7,7 @@ so that a prompt can be on screen before.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -107,7 +108,7 @@ def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path |
 
 
 def wanted_of(model: ModelSettings) -> Wanted:
-    """What of a model's settings decides where it is looked for."""
+    """What of a model's settings decides where it is looked for, and a name under which its requests are cached."""
     from foldline.providers.pick import Wanted
 
     return Wanted(
@@ -119,15 +120,21 @@ def wanted_of(model: ModelSettings) -> Wanted:
         window=model.max_input_tokens,
         tools=model.tools,
         extra=model.extra,
+        session_id=secrets.token_hex(16),
     )
+
+
+def _known_tools(settings: AgentSettings) -> tuple[str, ...]:
+    """The names of all tools of our own, whether they are offered or not."""
+    from foldline.agent.assemble import tool_names
+
+    everything = replace(settings.tools, allow=frozenset(ALLOWABLE), off=frozenset())
+    return tool_names(replace(settings, tools=everything))
 
 
 def _check_allowed(settings: AgentSettings) -> None:
     """Raise InvalidInput where a name that is no tool is allowed: it was meant for one, and would be without effect."""
-    from foldline.agent.assemble import tool_names
-
-    everything = replace(settings.tools, allow=frozenset(ALLOWABLE), off=frozenset())
-    known = tool_names(replace(settings, tools=everything))
+    known = _known_tools(settings)
     for name in sorted(settings.tools.allow.difference(known)):
         raise InvalidInput(f"{name!r} is no tool; {', '.join(ALLOWABLE)} are off unless allowed", place="tools.allow")
 
@@ -302,8 +309,19 @@ class Crew:
 
     async def _started(self) -> tuple[Tool, ...]:
         """The tools of the MCP servers, started beside each other. One that does not start is told, and left out."""
+        if not self.settings.mcp:
+            return ()
+        from foldline.agent.tools.renaming import renamed
+
         found = await asyncio.gather(*(self._server(name, own) for name, own in self.settings.mcp.items()))
-        return tuple(tool for tools in found for tool in tools)
+        tools: list[Tool] = []
+        taken = set(_known_tools(self.settings))
+        for tool in (tool for own in found for tool in own):
+            # `read` of a server `file` is no `read_file` of ours: the later one gets a mark.
+            chosen = tool if tool.name not in taken else renamed(tool, taken)
+            taken.add(chosen.name)
+            tools.append(chosen)
+        return tuple(tools)
 
     async def _server(self, name: str, own: McpSettings) -> tuple[Tool, ...]:
         try:

@@ -40,6 +40,7 @@ class Wanted:
     `provider` is the name of a hosted one, of a kind of local server, or "embedded"; with `base_url` it is any name.
     `model` of the embedded one is a path of a GGUF file. `api_key_env` is the variable that holds the key. `window` is
     in tokens; only the embedded model is started with it. `extra` goes into each request, except to that one.
+    `session_id` groups requests for a provider's cache.
     """
 
     provider: str | None = None
@@ -50,6 +51,7 @@ class Wanted:
     window: int | None = None
     tools: Literal["native", "schema"] | None = None
     extra: Mapping[str, Json] = field(default_factory=dict)
+    session_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,9 @@ def _local(local: Local, wanted: Wanted, why: str) -> Picked:
 
 def _at(endpoint: Endpoint, by_schema: bool, wanted: Wanted, why: str) -> Picked:
     def with_fields(fields: Mapping[str, Json]) -> Provider:
-        return provider_for(replace(endpoint, extra={**endpoint.extra, **wanted.extra, **fields}))
+        return provider_for(
+            replace(endpoint, extra={**endpoint.extra, **wanted.extra, **fields}, session_id=wanted.session_id)
+        )
 
     if not by_schema:
         return _told(with_fields({}), wanted, why)

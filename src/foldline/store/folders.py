@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -82,7 +83,11 @@ class SessionStore:
             title=title,
             parent=parent,
         )
-        session = StoredSession(self._root / name, header=header, clock=self._clock, fsync=self._fsync)
+        try:
+            session = StoredSession(self._root / name, header=header, clock=self._clock, fsync=self._fsync)
+        except OSError:  # a full disk: an empty log would be listed as damaged for ever
+            shutil.rmtree(self._root / name, ignore_errors=True)
+            raise
         if self._fsync:
             sync_folder(self._root / name)
             sync_folder(self._root)

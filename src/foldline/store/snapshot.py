@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
+from foldline.failures import redact
 from foldline.messages import Json, Message
 from foldline.settings import memory_limit
 from foldline.store.files import write_whole
@@ -62,8 +63,8 @@ class Snapshot:
 
 
 def title_of(text: str) -> str:
-    """The first words of a text on one line, as the title of a session."""
-    line = " ".join(text[: 20 * TITLE_CHARS].split())
+    """The first words of a text on one line, as the title of a session: it is listed, so secrets are taken out."""
+    line = " ".join(redact(text[: 20 * TITLE_CHARS]).split())
     return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
 
 

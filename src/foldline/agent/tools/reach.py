@@ -29,6 +29,11 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 # Azure's platform address is a public one (learn.microsoft.com, "What is IP address 168.63.129.16?").
 _OF_CLOUDS: Final = frozenset({ipaddress.ip_address("168.63.129.16")})
+# What Python 3.11 takes for global and is not: protocol assignments (RFC 6890), site-local (RFC 3879), NAT64 of one's
+# own network (RFC 8215), and IPv4 addresses inside IPv6 ones by two old forms (RFC 4291 section 2.5.5.1, RFC 2765).
+_SPECIAL: Final = tuple(
+    ipaddress.ip_network(net) for net in ("192.0.0.0/24", "fec0::/10", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")
+)
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last four bytes are an IPv4 address
 
 
@@ -45,6 +50,8 @@ def refusal(text: str) -> str | None:
             return "an address of a cloud's own services"
         if each.is_loopback:
             return "an address of this machine"
+        if any(each in network for network in _SPECIAL if network.version == each.version):
+            return "not an address of the public internet"
         if each.is_link_local:
             return "a link-local address, as of a cloud's metadata service"
         if each.is_multicast or not each.is_global:

@@ -31,12 +31,13 @@ def _schema() -> dict[str, Json]:
 class SpawnAgent:
     """Starts agents with windows of their own; `begin(task, number)` runs one to its end.
 
-    At most `max_number` in one session: a model that starts an agent for everything would never end.
+    At most `max_number` in one session, as `started` counts them: a model that starts an agent for everything would
+    never end.
     """
 
     begin: Callable[[str, int], Awaitable[TurnEnded]]
+    started: Callable[[], int]
     max_number: int
-    started: int = 0
     name: str = "spawn_agent"
     description: str = (
         "Gives a task to another agent with a context window of its own and the same tools, and returns its result "
@@ -50,10 +51,9 @@ class SpawnAgent:
         task = arguments["task"]
         if not task.strip():
             raise InvalidInput("says nothing", place="task")
-        if self.started >= self.max_number:
-            raise InvalidInput(f"{self.started} agents were started in this session; no more are allowed")
-        self.started += 1
-        ended = await self.begin(task, self.started)
+        if (started := self.started()) >= self.max_number:
+            raise InvalidInput(f"{started} agents were started in this session; no more are allowed")
+        ended = await self.begin(task, started + 1)
         if ended.reason == "done" and ended.text.strip():
             return Outcome(ended.text)
         why = ended.message or "It ended without an answer."
