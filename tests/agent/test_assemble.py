@@ -119,6 +119,37 @@ def test_sub_agents_are_limited_in_number(tmp_path: Path) -> None:
     assert "no more are allowed" in third
 
 
+def test_sub_agents_are_counted_by_the_session_whatever_the_agent_is_assembled_anew_for(tmp_path: Path) -> None:
+    """As after `/policy`, `/model` and `--resume`: the limit is one of the session."""
+
+    async def turn() -> list[str]:
+        spawn = FakeReply(calls=(("spawn_agent", {"task": "Say hi."}),))
+
+        def script(body: Any) -> FakeReply | str:
+            if "Say hi." in str(body["messages"][1]["content"]):
+                return "hi"
+            return spawn if body["messages"][-1]["role"] == "user" else "Done."
+
+        heard: list[AgentEvent] = []
+        settings = AgentSettings(subagents=SubagentSettings(max_number=1))
+        async with assembled(FakeProvider(script), tmp_path, settings, heard=heard) as agent:
+            await agent.run("Go.")
+            parts = Parts(
+                settings=settings,
+                provider=agent.provider,
+                workspace=Workspace(tmp_path / "work"),
+                window_tokens=16_000,
+                allowed=nobody,
+            )
+            again = assemble(parts, tell=heard.append, session=agent.session)
+            await again.run("Go on.")
+        return [event.text for event in heard if isinstance(event, ToolFinished)]
+
+    first, second = asyncio.run(turn())
+    assert first == "hi"
+    assert "1 agents were started in this session" in second
+
+
 def test_tools_that_change_things_are_off_unless_allowed_and_asked_for_each_time(tmp_path: Path) -> None:
     asked: list[Ask] = []
 

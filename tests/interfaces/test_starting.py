@@ -12,13 +12,14 @@ import pytest
 from tests.agent.tools import mcp_plain
 
 from foldline.agent.settings import AgentSettings, McpSettings, ModelSettings
+from foldline.agent.settings_file import find_files
 from foldline.agent.tools.base import Ask
 from foldline.agent.tools.workspace import Workspace
 from foldline.context import Request
 from foldline.errors import InvalidInput
 from foldline.interfaces.starting import Crew, Options, Window, settings_for, wanted_of, window_of
 from foldline.providers.base import Piece
-from foldline.providers.pick import Picked
+from foldline.providers.pick import Picked, pick
 
 SERVER = Path(mcp_plain.__file__).with_name("mcp_child.py")
 
@@ -172,3 +173,21 @@ def test_further_fields_of_a_model_go_into_each_request() -> None:
         return repr(provider)
 
     assert "{'temperature': 0.25}" in asyncio.run(run())
+
+
+def test_requests_of_one_chat_share_a_name_for_the_providers_cache() -> None:
+    first, second = wanted_of(ModelSettings()), wanted_of(ModelSettings())
+    assert first.session_id
+    assert first.session_id != second.session_id
+    environ = {"OPENAI_API_KEY": "k"}
+    provider = asyncio.run(pick(replace(first, provider="openai", model="gpt-4.1-mini"), environ)).provider
+    assert first.session_id in repr(provider)
+
+
+def test_a_folder_that_is_gone_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InvalidInput, match="working directory is no longer there"):
+        find_files(environ={"FOLDLINE_HOME": str(tmp_path)})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -196,3 +198,19 @@ def test_a_list_can_be_shown_from_a_disk_that_cannot_be_written(store: SessionSt
         assert [one.damage for one in store.sessions()] == [""]
     finally:
         folder.chmod(0o700)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no resource limits there")
+def test_a_session_that_could_not_be_begun_leaves_nothing(tmp_path: Path) -> None:
+    """A full disk at the first write: an empty log would be listed as damaged for ever."""
+    store = SessionStore(tmp_path / "sessions", fsync=False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            store.create(dialect="openai-chat")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert store.names() == []

@@ -121,3 +121,8 @@ def test_the_title_is_the_first_words_on_one_line() -> None:
     assert len(title_of("word " * 10**5)) <= TITLE_CHARS
     assert title_of("word " * 30).endswith("…")
     assert title_of(" \n ") == ""
+
+
+def test_a_title_shows_no_key_that_was_pasted() -> None:
+    key = "sk-ant-api03-" + "Ab1" * 20
+    assert key[:20] not in title_of(f"use {key} for the tests")
