@@ -136,6 +136,22 @@ def test_a_damaged_session_is_in_the_list_with_the_reason(home: Path) -> None:
     assert "line 1" in plain(home, "list")[0]["damage"]
 
 
+def test_a_damaged_session_is_repaired_by_the_command_that_its_error_names(home: Path) -> None:
+    name, _ = talk(home, 2)
+    log = store_in(home).root / name / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:3], b'{"type": "entry", "wi\n', *lines[4:]]))
+    (log.parent / "state.yaml").unlink()
+    refused = run(home, "show", name)
+    assert refused.exit_code == 2
+    assert f"foldline sessions repair {name}" in refused.stderr
+    result = run(home, "repair", name)
+    assert result.exit_code == 0
+    assert "line 4 of the log was damaged" in result.stdout
+    assert run(home, "show", name).exit_code == 0
+    assert run(home, "repair", name).stdout == "nothing is damaged\n"
+
+
 def test_a_terminal_without_unicode_gets_plain_characters(home: Path) -> None:
     talk(home, 2)
     environment = {**os.environ, "TERM": "dumb", "PYTHONIOENCODING": "ascii", "COLUMNS": "60"}

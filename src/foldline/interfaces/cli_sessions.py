@@ -13,6 +13,7 @@ from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.cli_files import json_out, log
 from foldline.interfaces.cli_sessions_export import export
 from foldline.interfaces.cli_sessions_folds import undo, why
+from foldline.interfaces.cli_sessions_repair import repair
 from foldline.interfaces.cli_sessions_show import show
 from foldline.interfaces.cli_sessions_view import view
 from foldline.interfaces.session_choice import (
@@ -53,7 +54,7 @@ def sessions() -> None:
     """
 
 
-for _command in (show, view, why, undo, export):
+for _command in (show, view, why, undo, export, repair):
     sessions.add_command(_command)
 
 

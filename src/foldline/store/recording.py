@@ -223,10 +223,19 @@ def _size(path: Path) -> int:
     return status.st_size
 
 
+def _whole(path: Path) -> Iterator[Record]:
+    """The records of a log. Raises InvalidInput for a damaged line, and says what helps."""
+    try:
+        yield from read_events(path)
+    except InvalidInput as error:
+        how = f"foldline sessions repair {path.parent.name}"
+        raise InvalidInput(f"{error.reason} (what can be read is kept by: {how})", place=error.place) from error
+
+
 def read_log(path: Path) -> Iterator[tuple[Header, Record, Event | None]]:
     """Each record, the header as it is from there on, and the event where the record is one."""
     header: Header | None = None
-    for line, record in enumerate(read_events(path), 1):
+    for line, record in enumerate(_whole(path), 1):
         event: Event | None = None
         try:
             if header is None:

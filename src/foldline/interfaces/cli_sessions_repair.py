@@ -1,0 +1,31 @@
+"""`foldline sessions repair`: a session whose log is damaged in the middle, made fit to be opened."""
+
+from __future__ import annotations
+
+import click
+
+from foldline.interfaces.cli_files import json_out
+from foldline.interfaces.session_choice import choose, home_option
+
+__all__ = ["repair"]
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
+@home_option
+def repair(*, session: str, as_json: bool, home: str | None) -> None:
+    """Make a session whose log is damaged fit to be opened.
+
+    What can be read stays; a message that cannot is replaced by a line that says so, and the old log is kept beside the
+    new one. The session must not be open in another process.
+    """
+    chosen = choose(home, session)
+    done = chosen.store.repair(chosen.id)
+    if as_json:
+        found = (
+            {} if done is None else {"lines": done.lines, "lost_messages": done.lost_messages, "kept": str(done.kept)}
+        )
+        json_out({"session": chosen.name, "damaged": done is not None, **found})
+        return
+    click.echo("nothing is damaged" if done is None else str(done))
