@@ -36,7 +36,7 @@ from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
 from foldline.providers.schema_tools import SchemaTools
 from foldline.providers.turn_schema import SMALL
-from foldline.store.folders import SessionStore
+from foldline.store.folders import FileStore
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = (
@@ -177,7 +177,7 @@ async def explore(
         allowed=nobody,
         more_tools=narrow_tools(workspace),
     )
-    stored = SessionStore(sessions).create(dialect=provider.dialect, model=provider.model)
+    stored = FileStore(sessions).create(dialect=provider.dialect, model=provider.model)
     agent = assemble(parts, tell=score, stored=stored)
     agent.max_iterations = 4  # a short turn, so that time and calls are looked at often
     until = time.monotonic() + seconds

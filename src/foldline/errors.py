@@ -2,6 +2,8 @@
 
 FoldlineError
 ├── InvalidInput      what was handed in is not what it must be (file, place and field are named)
+│   └── SessionTaken  another process writes this session at the moment
+├── SessionLost       another process has taken this session over
 ├── DoesNotFit        what may not be reduced is larger than the limit (the parts are named)
 ├── SummaryError      a summary that was asked for could not be had, or was rejected
 ├── FoldRefused       a fold breaks a promise: it does not shrink, crosses a group or covers what must stay
@@ -25,6 +27,8 @@ __all__ = [
     "MissingExtra",
     "Part",
     "ProviderError",
+    "SessionLost",
+    "SessionTaken",
     "SummaryError",
 ]
 
@@ -40,6 +44,22 @@ class InvalidInput(FoldlineError, ValueError):  # noqa: N818 - a fixed public na
         super().__init__(f"{place}: {reason}" if place else reason)
         self.reason = reason
         self.place = place
+
+
+class SessionTaken(InvalidInput):
+    """The session has another writer at this moment; it can be read, and taken once that one lets go of it."""
+
+    def __init__(self, name: str) -> None:
+        why = "this session is open in another process; it can be read there, or here without being taken"
+        super().__init__(why, place=name)
+
+
+class SessionLost(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
+    """Another writer has taken the session over, so nothing was written. Open it again to go on."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name}: another process has taken this session over; nothing was written here")
+        self.name = name
 
 
 @dataclass(frozen=True, slots=True)

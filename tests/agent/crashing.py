@@ -30,8 +30,8 @@ from tests.agent.support import Answers, agent_over
 from foldline.agent.events import AgentEvent, Calling, ReplyFinished, ToolFinished
 from foldline.agent.loop import Agent
 from foldline.events import FoldFinished, FoldStarted
-from foldline.store.folders import SessionStore
-from foldline.store.session import StoredSession
+from foldline.store.folders import FileStore
+from foldline.store.session import FileSession
 from foldline.testing import FakeProvider, FakeReply
 from foldline.transcript import Entry
 
@@ -108,7 +108,7 @@ async def summarise(messages: list[dict[str, str]], max_output_tokens: int) -> s
     return f"A summary of {len(messages)} messages: they were about tokens, words and results."
 
 
-def opened(store: SessionStore, name: str) -> StoredSession:
+def opened(store: FileStore, name: str) -> FileSession:
     """The session, taken, its log written piece by piece."""
     stored = store.open(name)
     log = stored._log  # there is no other way to a disk that takes a record bit by bit
@@ -136,7 +136,7 @@ async def work(root: str, name: str) -> None:
     """Turn after turn, without end."""
     say("resuming")
     told = Told()
-    stored = opened(SessionStore(root, fsync=True), name)
+    stored = opened(FileStore(root, fsync=True), name)
     fake = FakeProvider(model, window_tokens=WINDOW_TOKENS)
     asked: dict[str, Any] = {"summarize": summarise} if stored.header.policy == "checkpoint" else {}
     async with agent_over(

@@ -21,8 +21,8 @@ from foldline.policy import policy
 from foldline.providers.base import Provider
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
-from foldline.store.folders import SessionStore
-from foldline.store.session import StoredSession
+from foldline.store.folders import FileStore
+from foldline.store.session import FileSession
 from foldline.testing import FakeProvider
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
@@ -59,7 +59,7 @@ async def agent_over(
     max_output_tokens: int = 500,
     root: Path | None = None,
     resume: str | None = None,
-    stored: StoredSession | None = None,
+    stored: FileSession | None = None,
     heard: list[AgentEvent] | None = None,
     **more: Any,
 ) -> AsyncIterator[Agent]:
@@ -80,7 +80,7 @@ async def agent_over(
             endpoint="http://fake/v1",
         )
         if root is not None:
-            store = SessionStore(root, fsync=False)
+            store = FileStore(root, fsync=False)
             stored = store.open(resume) if resume else store.create(dialect=dialect, model="fake-model", policy=chosen)
         session = AgentSession(under, stored=stored, listen=events.append)
         scope = Scope(room=lambda: Room(window, session.context.view.tokens), history=session)

@@ -20,7 +20,7 @@ from foldline.agent.tools.workspace import Workspace
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
 from foldline.store.calls import CallLog
-from foldline.store.folders import SessionStore
+from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 
 
@@ -45,7 +45,7 @@ async def assembled(
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=fake)) as client:
         endpoint = Endpoint(name="fake", dialect="openai-chat", base_url="http://fake/v1", model=model, api_key="k")
         with CallLog(folder / "home" / "llm_calls.sqlite") as calls:
-            stored = SessionStore(folder / "home" / "sessions", fsync=False).create(dialect="openai-chat", model=model)
+            stored = FileStore(folder / "home" / "sessions", fsync=False).create(dialect="openai-chat", model=model)
             parts = Parts(
                 settings=settings or AgentSettings(),
                 provider=provider_for(endpoint, client=client),
@@ -91,7 +91,7 @@ def test_s4_12_a_sub_agent_has_a_window_of_its_own_and_only_its_result_comes_bac
             assert "Delegate" not in str(child.body["messages"])
             assert "spawn_agent" not in str(child.body["tools"])
             assert agent.session.stored is not None
-            kept = SessionStore(agent.session.stored.folder / "agents").sessions()
+            kept = FileStore(agent.session.stored.folder / "agents").sessions()
             assert [one.snapshot.parent for one in kept if one.snapshot] == [agent.session.stored.id]
         assert any(isinstance(event, Notice) and event.text.startswith("agent 1: read_file") for event in heard)
         assert not fake.refusals

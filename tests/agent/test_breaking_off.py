@@ -24,7 +24,7 @@ from foldline.errors import InvalidInput
 from foldline.fitting import check
 from foldline.messages import ToolCall
 from foldline.providers.base import Piece, Provider, TextDelta
-from foldline.store.folders import SessionStore
+from foldline.store.folders import FileStore
 from foldline.store.recording import LOG
 from foldline.testing import FakeProvider, FakeReply
 from foldline.transcript import Entry
@@ -201,7 +201,7 @@ def room(size_bytes: int) -> Iterator[None]:
 
 
 def recorded(root: Path, name: str) -> list[Any]:
-    return [event.recorded for event in SessionStore(root, fsync=False).read(name).events if isinstance(event, Entry)]
+    return [event.recorded for event in FileStore(root, fsync=False).read(name).events if isinstance(event, Entry)]
 
 
 @posix_only

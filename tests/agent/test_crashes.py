@@ -23,7 +23,7 @@ from tests.agent.support import DIALECTS, Answers, agent_over
 
 from foldline.agent.session import NOT_KEPT
 from foldline.fitting import check
-from foldline.store.folders import SessionStore
+from foldline.store.folders import FileStore
 from foldline.store.recording import LOG, STATE
 from foldline.testing import FakeProvider, FakeReply
 from foldline.transcript import Entry, Fold
@@ -52,7 +52,7 @@ def recorded(root: Path, dialect: str, policy: str = "balanced") -> str:
             calls = tuple(("look", {"what": f"step {number}-{index}"}) for index in range(1 + number % 2))
             steps += [FakeReply(text=f"reply {number}", calls=calls), f"Answer {number}."]
         looks = Answers(lambda arguments: f"{arguments['what']} " + "some words of it " * 200)
-        store = SessionStore(root, fsync=False)
+        store = FileStore(root, fsync=False)
         stored = store.create(dialect=dialect, model="fake-model", policy=policy, window=WINDOW_TOKENS)
         async with agent_over(
             FakeProvider(steps, window_tokens=WINDOW_TOKENS),
@@ -71,7 +71,7 @@ def recorded(root: Path, dialect: str, policy: str = "balanced") -> str:
     return asyncio.run(run())
 
 
-async def goes_on(store: SessionStore, name: str, *, save: bool = False) -> list[Entry]:
+async def goes_on(store: FileStore, name: str, *, save: bool = False) -> list[Entry]:
     """Resumes a session and has it answer; returns what it recorded. All that must hold after a crash is checked."""
     fake = FakeProvider("reply 0 yes", window_tokens=WINDOW_TOKENS)
     stored = store.open(name)
@@ -114,7 +114,7 @@ def cuts(log: bytes) -> Iterator[int]:
 @every_dialect
 def test_a_session_goes_on_from_wherever_its_log_was_cut(dialect: str, tmp_path: Path) -> None:
     name = recorded(tmp_path / "whole", dialect)
-    store = SessionStore(tmp_path / "whole", fsync=False)
+    store = FileStore(tmp_path / "whole", fsync=False)
     log = (store.root / name / LOG).read_bytes()
     before = [entry.recorded for entry in store.read(name).events if isinstance(entry, Entry)]
     assert len(store.read(name).tally.folds) > 1
@@ -123,7 +123,7 @@ def test_a_session_goes_on_from_wherever_its_log_was_cut(dialect: str, tmp_path:
         folder = tmp_path / f"cut{number}" / name
         folder.mkdir(parents=True)
         (folder / LOG).write_bytes(log[:cut])
-        cut_store = SessionStore(folder.parent, fsync=False)
+        cut_store = FileStore(folder.parent, fsync=False)
         kept = [event.recorded for event in cut_store.read(name).events if isinstance(event, Entry)]
         assert kept == before[: len(kept)]
         after = [entry.recorded for entry in asyncio.run(goes_on(cut_store, name))]
@@ -140,17 +140,17 @@ def test_calls_without_results_are_closed_and_say_so(dialect: str, tmp_path: Pat
     lines = path.read_bytes().splitlines(keepends=True)
     called = next(number for number, line in enumerate(lines) if b"step 1-1" in line)
     path.write_bytes(b"".join(lines[: called + 1]))
-    entries = asyncio.run(goes_on(SessionStore(tmp_path, fsync=False), name))
+    entries = asyncio.run(goes_on(FileStore(tmp_path, fsync=False), name))
     texts = [str(entry.recorded) for entry in entries]
     assert sum(text.count(NOT_KEPT) for text in texts) == 2
-    again = asyncio.run(goes_on(SessionStore(tmp_path, fsync=False), name))
+    again = asyncio.run(goes_on(FileStore(tmp_path, fsync=False), name))
     assert [entry.recorded for entry in again[: len(entries)]] == [entry.recorded for entry in entries]
 
 
 @pytest.mark.parametrize("state", [None, b"", b"\x00\xff garbage", b"id: 3\nshown: []\n", "stale", "of another"])
 def test_a_snapshot_that_is_lost_stale_or_garbage_is_made_again(state: bytes | str | None, tmp_path: Path) -> None:
     name = recorded(tmp_path, "openai-chat")
-    store = SessionStore(tmp_path, fsync=False)
+    store = FileStore(tmp_path, fsync=False)
     (right,) = store.sessions()
     path = tmp_path / name / STATE
     if state is None:
@@ -262,7 +262,7 @@ def half_state(folder: Path, chance: random.Random) -> str:
 
 def killed_and_resumed(root: Path, kills: int, *, seed: int, of_a_session: int) -> Counter[str]:
     """Kills agents at random moments and goes on with each of their sessions; what was hit, counted."""
-    store, chance, hit = SessionStore(root, fsync=False), random.Random(seed), Counter[str]()
+    store, chance, hit = FileStore(root, fsync=False), random.Random(seed), Counter[str]()
     kinds = [*((dialect, "balanced") for dialect in DIALECTS), ("openai-chat", "checkpoint"), ("anthropic", "layered")]
     seen: Seen | None = None
     with agents(root) as starter:
@@ -277,7 +277,7 @@ def killed_and_resumed(root: Path, kills: int, *, seed: int, of_a_session: int) 
     return hit
 
 
-def check_after(store: SessionStore, seen: Seen, said: Sequence[str], hit: Counter[str], chance: random.Random) -> None:
+def check_after(store: FileStore, seen: Seen, said: Sequence[str], hit: Counter[str], chance: random.Random) -> None:
     """All that must hold after a kill."""
     assert [line for line in said if line.startswith(("refused", "failed"))] == []
     last = [line for line in said if line not in {"gone", "writing"} and not line.startswith("pid ")][-1:]

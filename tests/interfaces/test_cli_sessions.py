@@ -27,7 +27,7 @@ from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
 from foldline.sessions import read_session
 from foldline.store.calls import CallLog
-from foldline.store.folders import SessionStore
+from foldline.store.folders import FileStore
 from foldline.store.places import calls_path, sessions_path
 from foldline.testing import FakeProvider, FakeReply
 
@@ -43,8 +43,8 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def store_in(home: Path) -> SessionStore:
-    return SessionStore(sessions_path({"FOLDLINE_HOME": str(home)}), fsync=False)
+def store_in(home: Path) -> FileStore:
+    return FileStore(sessions_path({"FOLDLINE_HOME": str(home)}), fsync=False)
 
 
 def run(home: Path, *arguments: str, columns: int = 100) -> Result:

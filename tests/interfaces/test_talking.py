@@ -13,7 +13,7 @@ from foldline.agent.events import AgentEvent, Notice
 from foldline.agent.tools.base import Ask
 from foldline.interfaces.starting import Crew, Options, settings_for
 from foldline.interfaces.talking import Talk
-from foldline.store.folders import SessionStore
+from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider
 
 
@@ -30,7 +30,7 @@ async def talking(url: str, folder: Path, tell: Callable[[AgentEvent], None]) ->
     crew = await Crew.start(
         loaded.settings, environ, workspace=folder, learned={}, calls=None, notice=lambda line: tell(Notice(line))
     )
-    talk = Talk(crew, store=SessionStore(folder / "sessions", fsync=False), tell=tell, allowed=nobody)
+    talk = Talk(crew, store=FileStore(folder / "sessions", fsync=False), tell=tell, allowed=nobody)
     try:
         yield talk
     finally:
@@ -40,7 +40,7 @@ async def talking(url: str, folder: Path, tell: Callable[[AgentEvent], None]) ->
 
 def test_a_session_that_was_taken_up_is_never_removed_however_little_is_in_it(tmp_path: Path) -> None:
     """As after `kill -9` in the first write: what was torn off was set aside, and may hold a person's words."""
-    store = SessionStore(tmp_path / "sessions", fsync=False)
+    store = FileStore(tmp_path / "sessions", fsync=False)
     with store.create(dialect="openai-chat", model="fake-model") as stored:
         name, log = stored.id, stored.folder / "events.jsonl"
     with log.open("ab") as file:

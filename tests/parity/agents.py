@@ -20,7 +20,7 @@ from foldline.providers.base import Provider
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
 from foldline.store.calls import CallLog
-from foldline.store.folders import SessionStore
+from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
@@ -97,7 +97,7 @@ async def agent_of(
             beside = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(app=smaller)))
             summaries = _provider(smaller, dialect, made.summariser.name or "", beside)
         log = stack.enter_context(CallLog(folder / "home" / "llm_calls.sqlite")) if logged else None
-        store = SessionStore(folder / "home" / "sessions", fsync=False)
+        store = FileStore(folder / "home" / "sessions", fsync=False)
         stored = store.open(resume) if resume else store.create(dialect=dialect, model=model)
         parts = Parts(
             settings=made,

@@ -17,7 +17,7 @@ from foldline.agent.events import AgentEvent, ReplyFinished
 from foldline.agent.loop import Agent
 from foldline.policy import POLICIES
 from foldline.settings import memory_limit
-from foldline.store.folders import SessionStore
+from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 from foldline.tokens import ESTIMATE
 from foldline.transcript import Entry, Fold
@@ -385,6 +385,6 @@ def test_s3_09_a_window_that_shrinks_under_a_long_session_is_coped_with(tmp_path
 
 def test_s3_09_sessions_are_listed_and_read_after_all_that(tmp_path: Path) -> None:
     asyncio.run(endure("layered", "openai-chat", 5, tmp_path))
-    (listed,) = SessionStore(tmp_path / "home" / "sessions").sessions()
+    (listed,) = FileStore(tmp_path / "home" / "sessions").sessions()
     assert listed.snapshot is not None
     assert listed.snapshot.turns == 5

@@ -8,7 +8,7 @@ import yaml
 
 from foldline.context import Context
 from foldline.settings import memory_limit
-from foldline.store import SessionStore
+from foldline.store import FileStore
 from foldline.transcript import Entry
 
 
@@ -17,7 +17,7 @@ def test_s3_02_the_snapshot_is_bounded_and_the_log_holds_everything(tmp_path: Pa
     window, turns = 20_000, 400
     limit = memory_limit(window)
     assert limit == 200
-    store = SessionStore(tmp_path, fsync=False)
+    store = FileStore(tmp_path, fsync=False)
     sizes = []
     with store.create(dialect="openai-chat", policy="layered", window=window) as session:
         context = Context(policy="layered", window=window, archive=session.archive)
@@ -41,7 +41,7 @@ def test_s3_02_the_snapshot_is_bounded_and_the_log_holds_everything(tmp_path: Pa
 
 def test_s3_02_a_released_session_holds_the_shown_messages_only(tmp_path: Path) -> None:
     """In memory stays what is shown; what folds stand for is on the disk, and comes back from there."""
-    with SessionStore(tmp_path, fsync=False).create(dialect="openai-chat", window=2_000) as session:
+    with FileStore(tmp_path, fsync=False).create(dialect="openai-chat", window=2_000) as session:
         context = Context(window=2_000, max_output_tokens=0, archive=session.archive)
         written, most = 0, 0
         for number in range(300):

@@ -15,17 +15,17 @@ from tests.store.test_session import Ticking, filled, user
 
 from foldline.context import Context
 from foldline.errors import InvalidInput
-from foldline.store import SessionStore
+from foldline.store import FileStore
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="links and modes of POSIX")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SessionStore:
-    return SessionStore(tmp_path / "sessions", clock=Ticking())
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path / "sessions", clock=Ticking())
 
 
-def made(store: SessionStore, text: str = "hello", *, saved: bool = True) -> str:
+def made(store: FileStore, text: str = "hello", *, saved: bool = True) -> str:
     with store.create(dialect="openai-chat", window=4_000) as session:
         context = Context(window=4_000)
         session.turn("begun")
@@ -36,7 +36,7 @@ def made(store: SessionStore, text: str = "hello", *, saved: bool = True) -> str
         return session.id
 
 
-def test_nothing_is_made_before_the_first_session(store: SessionStore) -> None:
+def test_nothing_is_made_before_the_first_session(store: FileStore) -> None:
     assert store.sessions() == []
     with pytest.raises(InvalidInput, match="no session yet"):
         store.find("latest")
@@ -45,13 +45,13 @@ def test_nothing_is_made_before_the_first_session(store: SessionStore) -> None:
     assert not store.root.exists()
 
 
-def test_ids_sort_by_age_and_are_safe_names(store: SessionStore) -> None:
+def test_ids_sort_by_age_and_are_safe_names(store: FileStore) -> None:
     names = [made(store) for _ in range(5)]
     assert names == sorted(names)
     assert all(len(name) == 24 and set(name) <= set("0123456789abcdef-") for name in names)
 
 
-def test_the_one_written_last_is_first_and_latest(store: SessionStore) -> None:
+def test_the_one_written_last_is_first_and_latest(store: FileStore) -> None:
     names = [made(store) for _ in range(3)]
     assert [one.id for one in store.sessions()] == names[::-1]
     with store.open(names[0]) as session:
@@ -60,7 +60,7 @@ def test_the_one_written_last_is_first_and_latest(store: SessionStore) -> None:
     assert store.find("latest") == names[0]
 
 
-def test_a_session_is_found_by_the_beginning_that_only_it_has(store: SessionStore) -> None:
+def test_a_session_is_found_by_the_beginning_that_only_it_has(store: FileStore) -> None:
     names = [made(store) for _ in range(3)]
     assert store.find(names[1]) == names[1]
     assert store.find(names[1][:16]) == names[1]
@@ -71,14 +71,14 @@ def test_a_session_is_found_by_the_beginning_that_only_it_has(store: SessionStor
 @pytest.mark.parametrize(
     "name", ["", "..", "../other", "/etc", ".", "20261128-0405*", "a/b", "20261128-040507-zzzzzzzz", "x" * 5_000, "\0"]
 )
-def test_no_name_leads_anywhere_else(store: SessionStore, name: str) -> None:
+def test_no_name_leads_anywhere_else(store: FileStore, name: str) -> None:
     made(store)
     (store.root.parent / "other").mkdir()
     with pytest.raises(InvalidInput, match="no session"):
         store.open(name)
 
 
-def test_a_list_says_how_each_session_stands(store: SessionStore) -> None:
+def test_a_list_says_how_each_session_stands(store: FileStore) -> None:
     with store.create(dialect="openai-chat", model="gpt-4o", policy="cost", window=900, parent="p") as session:
         context = filled(session, 12, 900)
         session.save(context)
@@ -94,7 +94,7 @@ def test_a_list_says_how_each_session_stands(store: SessionStore) -> None:
     assert found.log_bytes == (session.folder / "events.jsonl").stat().st_size
 
 
-def test_a_lost_or_stale_snapshot_is_made_again(store: SessionStore) -> None:
+def test_a_lost_or_stale_snapshot_is_made_again(store: FileStore) -> None:
     with store.create(dialect="openai-chat", window=900) as session:
         session.save(filled(session, 12, 900))
     state = session.folder / "state.yaml"
@@ -113,14 +113,14 @@ def test_a_lost_or_stale_snapshot_is_made_again(store: SessionStore) -> None:
     assert after.snapshot.turns == 13
 
 
-def test_a_snapshot_of_another_session_is_not_believed(store: SessionStore) -> None:
+def test_a_snapshot_of_another_session_is_not_believed(store: FileStore) -> None:
     first, second = made(store, "first words"), made(store, "other words")
     assert [one.snapshot.title for one in store.sessions() if one.snapshot] == ["other words", "first words"]
     shutil.copy(store.root / first / "state.yaml", store.root / second / "state.yaml")
     assert [one.snapshot.title for one in store.sessions() if one.snapshot] == ["other words", "first words"]
 
 
-def test_no_broken_folder_ends_the_list(store: SessionStore) -> None:
+def test_no_broken_folder_ends_the_list(store: FileStore) -> None:
     good = made(store)
     damaged, empty, bare, newer = (made(store, saved=False) for _ in range(4))
     log = store.root / damaged / "events.jsonl"
@@ -158,7 +158,7 @@ def test_no_broken_folder_ends_the_list(store: SessionStore) -> None:
     ],
     ids=lambda record: f"{record['type']} {record.get('start', '')}",
 )
-def test_records_that_contradict_each_other_harm_no_list(store: SessionStore, record: dict[str, object]) -> None:
+def test_records_that_contradict_each_other_harm_no_list(store: FileStore, record: dict[str, object]) -> None:
     good, odd = made(store), made(store)
     with (store.root / odd / "events.jsonl").open("a") as file:
         file.write(json.dumps(record) + "\n")
@@ -168,9 +168,9 @@ def test_records_that_contradict_each_other_harm_no_list(store: SessionStore, re
 
 
 @posix_only
-def test_inside_the_root_links_are_refused_and_the_root_may_be_one(store: SessionStore, tmp_path: Path) -> None:
+def test_inside_the_root_links_are_refused_and_the_root_may_be_one(store: FileStore, tmp_path: Path) -> None:
     real = made(store)
-    outside = SessionStore(tmp_path / "outside", clock=Ticking())
+    outside = FileStore(tmp_path / "outside", clock=Ticking())
     secret = made(outside, "a secret")
     (store.root / secret).symlink_to(outside.root / secret)
     linked_log = made(store, saved=False)
@@ -186,11 +186,11 @@ def test_inside_the_root_links_are_refused_and_the_root_may_be_one(store: Sessio
     assert [one.id for one in store.sessions() if one.snapshot] == [real]
     assert (outside.root / secret / "state.yaml").read_bytes() == kept
     (tmp_path / "link").symlink_to(store.root)
-    assert SessionStore(tmp_path / "link").find(real) == real
+    assert FileStore(tmp_path / "link").find(real) == real
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_a_list_can_be_shown_from_a_disk_that_cannot_be_written(store: SessionStore) -> None:
+def test_a_list_can_be_shown_from_a_disk_that_cannot_be_written(store: FileStore) -> None:
     name = made(store, saved=False)
     folder = store.root / name
     folder.chmod(0o500)
@@ -203,7 +203,7 @@ def test_a_list_can_be_shown_from_a_disk_that_cannot_be_written(store: SessionSt
 @pytest.mark.skipif(sys.platform == "win32", reason="no resource limits there")
 def test_a_session_that_could_not_be_begun_leaves_nothing(tmp_path: Path) -> None:
     """A full disk at the first write: an empty log would be listed as damaged for ever."""
-    store = SessionStore(tmp_path / "sessions", fsync=False)
+    store = FileStore(tmp_path / "sessions", fsync=False)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))

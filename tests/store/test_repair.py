@@ -13,17 +13,17 @@ from tests.store.test_session import Ticking
 from foldline.context import Context
 from foldline.errors import InvalidInput
 from foldline.fitting import check
-from foldline.store import SessionStore
+from foldline.store import FileStore
 from foldline.store.repair import LOST
 from foldline.transcript import Entry, Fold
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SessionStore:
-    return SessionStore(tmp_path / "sessions", clock=Ticking())
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path / "sessions", clock=Ticking())
 
 
-def long(store: SessionStore, dialect: str) -> tuple[str, Context]:
+def long(store: FileStore, dialect: str) -> tuple[str, Context]:
     """A session with calls, folds, a fork and a pin."""
     build = BUILDERS[dialect]
     with store.create(dialect=dialect, window=1_500) as session:
@@ -41,12 +41,12 @@ def long(store: SessionStore, dialect: str) -> tuple[str, Context]:
     return session.id, context
 
 
-def lines_of(store: SessionStore, name: str) -> list[bytes]:
+def lines_of(store: FileStore, name: str) -> list[bytes]:
     return (store.root / name / "events.jsonl").read_bytes().splitlines(keepends=True)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_wherever_the_damage_is_the_session_goes_on(store: SessionStore, dialect: str) -> None:
+def test_wherever_the_damage_is_the_session_goes_on(store: FileStore, dialect: str) -> None:
     name, context = long(store, dialect)
     whole = lines_of(store, name)
     path = store.root / name / "events.jsonl"
@@ -78,7 +78,7 @@ def test_wherever_the_damage_is_the_session_goes_on(store: SessionStore, dialect
         assert store.repair(name) is None
 
 
-def test_what_was_folded_before_the_damage_stays_folded(store: SessionStore) -> None:
+def test_what_was_folded_before_the_damage_stays_folded(store: FileStore) -> None:
     name, context = long(store, "openai-chat")
     lines = lines_of(store, name)
     first = next(number for number, line in enumerate(lines) if b'"type":"fold"' in line)
@@ -92,14 +92,14 @@ def test_what_was_folded_before_the_damage_stays_folded(store: SessionStore) -> 
     assert first < len(lines) - 2
 
 
-def test_a_log_in_order_is_left_alone(store: SessionStore) -> None:
+def test_a_log_in_order_is_left_alone(store: FileStore) -> None:
     name, _ = long(store, "openai-chat")
     before = lines_of(store, name)
     assert store.repair(name) is None
     assert lines_of(store, name) == before
 
 
-def test_a_damaged_first_record_is_told_by_the_snapshot(store: SessionStore) -> None:
+def test_a_damaged_first_record_is_told_by_the_snapshot(store: FileStore) -> None:
     name, context = long(store, "anthropic")
     path = store.root / name / "events.jsonl"
     path.write_bytes(b"?" + path.read_bytes()[1:])
@@ -117,6 +117,6 @@ def test_a_damaged_first_record_is_told_by_the_snapshot(store: SessionStore) -> 
         store.repair(name)
 
 
-def test_a_session_in_use_is_not_repaired(store: SessionStore) -> None:
+def test_a_session_in_use_is_not_repaired(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session, pytest.raises(InvalidInput, match="another process"):
         store.repair(session.id)

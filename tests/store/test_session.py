@@ -19,7 +19,7 @@ from tests.property.sessions import DIALECTS
 from foldline.codecs import codec
 from foldline.context import Context
 from foldline.errors import InvalidInput
-from foldline.store import EventLog, SessionStore, StoredSession
+from foldline.store import EventLog, FileStore, FileSession
 from foldline.transcript import Entry, Limited
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="modes, locks, signals and limits of POSIX")
@@ -39,19 +39,19 @@ class Ticking:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SessionStore:
-    return SessionStore(tmp_path / "sessions", clock=Ticking())
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path / "sessions", clock=Ticking())
 
 
 def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
-def records(session: StoredSession) -> list[dict[str, object]]:
+def records(session: FileSession) -> list[dict[str, object]]:
     return [json.loads(line) for line in (session.folder / "events.jsonl").read_text("utf-8").splitlines()]
 
 
-def filled(session: StoredSession, turns: int = 3, window: int = 4_000) -> Context:
+def filled(session: FileSession, turns: int = 3, window: int = 4_000) -> Context:
     """A context with some turns, all of them written down."""
     context = Context(dialect=session.header.dialect, window=window, max_output_tokens=0, archive=session.archive)
     for number in range(turns):
@@ -65,7 +65,7 @@ def filled(session: StoredSession, turns: int = 3, window: int = 4_000) -> Conte
     return context
 
 
-def test_a_session_goes_on_where_it_was(store: SessionStore) -> None:
+def test_a_session_goes_on_where_it_was(store: FileStore) -> None:
     with store.create(dialect="openai-chat", window=900) as session:
         context = filled(session, 20, 900)
         assert any(context.explain(seq) for seq in range(20)), "something was folded"
@@ -77,7 +77,7 @@ def test_a_session_goes_on_where_it_was(store: SessionStore) -> None:
         assert again.undo() == context.undo()
 
 
-def test_the_log_begins_with_what_the_session_is(store: SessionStore) -> None:
+def test_the_log_begins_with_what_the_session_is(store: FileStore) -> None:
     with store.create(dialect="anthropic", model="m", policy="cost", window=9_000, parent="x") as session:
         assert records(session) == [
             {
@@ -97,14 +97,14 @@ def test_the_log_begins_with_what_the_session_is(store: SessionStore) -> None:
         assert session.header.window == 9_000
 
 
-def test_every_record_has_its_time_and_a_batch_has_one(store: SessionStore) -> None:
+def test_every_record_has_its_time_and_a_batch_has_one(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         filled(session, 1)
         times = [record["at"] for record in records(session)]
     assert times == [f"2026-11-28T04:05:{second:02}.789Z" for second in (7, 8, 9, 9, 10)]
 
 
-def test_turns_settings_and_notes_stand_in_the_log(store: SessionStore) -> None:
+def test_turns_settings_and_notes_stand_in_the_log(store: FileStore) -> None:
     with store.create(dialect="openai-chat", model="a") as session:
         session.turn("begun")
         session.turn("ended", reason="cancelled")
@@ -118,14 +118,14 @@ def test_turns_settings_and_notes_stand_in_the_log(store: SessionStore) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"dialect": "anthropic"}, {"id": "x"}, {"model": 3}, {"window": "wide"}])
-def test_what_may_not_change_is_refused_and_leaves_no_trace(store: SessionStore, settings: dict[str, object]) -> None:
+def test_what_may_not_change_is_refused_and_leaves_no_trace(store: FileStore, settings: dict[str, object]) -> None:
     with store.create(dialect="openai-chat") as session:
         with pytest.raises(InvalidInput, match=next(iter(settings))):
             session.change(**settings)
         assert len(records(session)) == 1
 
 
-def test_limits_of_a_model_that_was_left_hold_no_longer(store: SessionStore) -> None:
+def test_limits_of_a_model_that_was_left_hold_no_longer(store: FileStore) -> None:
     limit = Limited(window_tokens=1_000, max_output_tokens=10)
     with store.create(dialect="openai-chat", model="a") as session:
         session.append([limit])
@@ -140,7 +140,7 @@ def test_limits_of_a_model_that_was_left_hold_no_longer(store: SessionStore) -> 
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_numbers_that_json_does_not_know_do_not_end_a_session(store: SessionStore, dialect: str) -> None:
+def test_numbers_that_json_does_not_know_do_not_end_a_session(store: FileStore, dialect: str) -> None:
     odd = json.loads('{"role": "user", "content": "hi", "x": [NaN, -Infinity, 1e999, "\\ud83d"]}')
     with store.create(dialect=dialect) as session:
         context = Context(dialect=dialect, window=4_000)
@@ -154,7 +154,7 @@ def test_numbers_that_json_does_not_know_do_not_end_a_session(store: SessionStor
             json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
-def test_what_is_no_json_at_all_is_refused_and_nothing_of_its_batch_is_written(store: SessionStore) -> None:
+def test_what_is_no_json_at_all_is_refused_and_nothing_of_its_batch_is_written(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         context = Context(window=4_000)
         context.extend([user("good"), {**user("bad"), "x": b"bytes"}])
@@ -163,7 +163,7 @@ def test_what_is_no_json_at_all_is_refused_and_nothing_of_its_batch_is_written(s
         assert list(session.events()) == []
 
 
-def test_an_empty_batch_writes_nothing(store: SessionStore) -> None:
+def test_an_empty_batch_writes_nothing(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         before = (session.folder / "events.jsonl").read_bytes()
         session.append([])
@@ -207,7 +207,7 @@ def told_before_its_end(starter: subprocess.Popen[str], name: str, lines: int) -
 @posix_only
 def test_after_kill_9_every_acknowledged_message_is_there(tmp_path: Path) -> None:
     """Thirty-two kills at random moments; the session opens each time, and the next request can be made."""
-    store = SessionStore(tmp_path)
+    store = FileStore(tmp_path)
     chance = random.Random(7)
     names = []
     for _ in range(4):
@@ -226,7 +226,7 @@ def test_after_kill_9_every_acknowledged_message_is_there(tmp_path: Path) -> Non
     assert [one.damage for one in store.sessions()] == [""] * 4
 
 
-def test_a_torn_last_record_is_set_aside_and_told(store: SessionStore) -> None:
+def test_a_torn_last_record_is_set_aside_and_told(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         filled(session, 1)
     path = session.folder / "events.jsonl"
@@ -243,7 +243,7 @@ def test_a_torn_last_record_is_set_aside_and_told(store: SessionStore) -> None:
     assert path.read_bytes().startswith(whole)
 
 
-def test_what_was_set_aside_is_never_written_over(store: SessionStore) -> None:
+def test_what_was_set_aside_is_never_written_over(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         pass
     path = session.folder / "events.jsonl"
@@ -255,14 +255,14 @@ def test_what_was_set_aside_is_never_written_over(store: SessionStore) -> None:
     assert [one.read_bytes() for one in kept] == [b'{"type":"one', b'{"type":"two']
 
 
-def test_drafts_of_a_process_that_was_killed_are_cleared_away(store: SessionStore) -> None:
+def test_drafts_of_a_process_that_was_killed_are_cleared_away(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         (session.folder / ".state.yaml.0123.part").write_text("half a snap")
     store.open(session.id).close()
     assert [one.name for one in session.folder.iterdir()] == ["events.jsonl"]
 
 
-def test_a_damaged_record_is_named_by_file_and_line(store: SessionStore) -> None:
+def test_a_damaged_record_is_named_by_file_and_line(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         filled(session, 2)
     path = session.folder / "events.jsonl"
@@ -286,7 +286,7 @@ def test_a_damaged_record_is_named_by_file_and_line(store: SessionStore) -> None
         ({"message": {"content": "no role"}}, "role"),
     ],
 )
-def test_a_record_that_makes_no_sense_is_named(store: SessionStore, change: dict[str, object], words: str) -> None:
+def test_a_record_that_makes_no_sense_is_named(store: FileStore, change: dict[str, object], words: str) -> None:
     with store.create(dialect="openai-chat") as session:
         filled(session, 1)
     path = session.folder / "events.jsonl"
@@ -297,7 +297,7 @@ def test_a_record_that_makes_no_sense_is_named(store: SessionStore, change: dict
         store.read(session.id)
 
 
-def test_a_newer_log_is_read_as_far_as_it_is_understood(store: SessionStore) -> None:
+def test_a_newer_log_is_read_as_far_as_it_is_understood(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         filled(session, 1)
     path = session.folder / "events.jsonl"
@@ -312,7 +312,7 @@ def test_a_newer_log_is_read_as_far_as_it_is_understood(store: SessionStore) -> 
 
 
 @posix_only
-def test_a_full_disk_fails_the_append_and_not_the_session(store: SessionStore) -> None:
+def test_a_full_disk_fails_the_append_and_not_the_session(store: FileStore) -> None:
     import resource
 
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -336,7 +336,7 @@ def test_a_full_disk_fails_the_append_and_not_the_session(store: SessionStore) -
 
 
 @posix_only
-def test_a_second_writer_is_told_so_and_a_reader_is_not_kept_out(store: SessionStore) -> None:
+def test_a_second_writer_is_told_so_and_a_reader_is_not_kept_out(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         context = filled(session, 2)
         with pytest.raises(InvalidInput, match="open in another process") as caught:
@@ -352,7 +352,7 @@ def test_a_second_writer_is_told_so_and_a_reader_is_not_kept_out(store: SessionS
 
 
 @posix_only
-def test_only_the_owner_can_read_it(store: SessionStore) -> None:
+def test_only_the_owner_can_read_it(store: FileStore) -> None:
     before = os.umask(0)
     try:
         with store.create(dialect="openai-chat", window=900) as session:
@@ -364,7 +364,7 @@ def test_only_the_owner_can_read_it(store: SessionStore) -> None:
     assert {path.name for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)} == set()
 
 
-def test_a_closed_session_takes_nothing(store: SessionStore) -> None:
+def test_a_closed_session_takes_nothing(store: FileStore) -> None:
     session = store.create(dialect="openai-chat")
     session.close()
     session.close()
@@ -372,7 +372,7 @@ def test_a_closed_session_takes_nothing(store: SessionStore) -> None:
         session.turn("begun")
 
 
-def test_what_is_read_gives_the_session_without_taking_it(store: SessionStore) -> None:
+def test_what_is_read_gives_the_session_without_taking_it(store: FileStore) -> None:
     with store.create(dialect="openai-chat", model="no-such-model", policy="house rules") as session:
         context = filled(session, 2)
     recording = store.read(session.id)

@@ -10,13 +10,13 @@ import sys
 
 from foldline.context import Context
 from foldline.errors import InvalidInput
-from foldline.store import SessionStore
+from foldline.store import FileStore
 from foldline.transcript import Entry
 
 
 def write(root: str, name: str) -> None:
     """Appends messages without end; prints the number of each once it is on the disk."""
-    with SessionStore(root).open(name) as session:
+    with FileStore(root).open(name) as session:
         context = Context.replay(session.events(), window=2_000, max_output_tokens=0, archive=session.archive)
         written = context.event_count
         number = sum(isinstance(event, Entry) for event in context.events)

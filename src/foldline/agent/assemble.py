@@ -6,7 +6,6 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, TurnEnded
 from foldline.agent.loop import Agent
@@ -37,9 +36,8 @@ from foldline.reducers.base import Reducer
 from foldline.reducers.sum_up import SumUp
 from foldline.reducers.summarize import Summarize
 from foldline.reducers.truncate import ShortenNew
+from foldline.store.base import Store, StoredSession
 from foldline.store.calls import CallLog, usage_or_count
-from foldline.store.folders import SessionStore
-from foldline.store.session import StoredSession
 from foldline.tokens import ESTIMATE, CharsPerFour, Counter
 from foldline.transcript import Usage
 
@@ -163,7 +161,7 @@ class _SubAgents:
     def started(self) -> int:
         """How many were started in the session. O(those)."""
         first = self._first
-        return first._unkept if first._stored is None else _agents_in(first._stored.folder)
+        return first._unkept if first._stored is None else _agents_in(first._stored.agents())
 
     async def begin(self, task: str, number: int) -> TurnEnded:
         """Run one to its end."""
@@ -193,7 +191,7 @@ class _SubAgents:
 
     def _session(self, stored: StoredSession) -> StoredSession:
         parts = self._parts
-        return SessionStore(stored.folder / "agents").create(
+        return stored.agents().create(
             dialect=parts.provider.dialect,
             model=parts.provider.model,
             policy=parts.settings.policy_settings.name,
@@ -202,10 +200,9 @@ class _SubAgents:
         )
 
 
-def _agents_in(folder: Path) -> int:
+def _agents_in(store: Store) -> int:
     """The sub-agents of a session, and theirs."""
-    store = SessionStore(folder / "agents")
-    return sum(1 + _agents_in(store.root / name) for name in store.names())
+    return sum(1 + _agents_in(store.agents(name)) for name in store.names())
 
 
 def _whole_reads(policy: Policy) -> Policy:

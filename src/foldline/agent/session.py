@@ -19,7 +19,7 @@ from foldline.figures import Figures
 from foldline.messages import Message, Text, ToolCall, Wire
 from foldline.policy import Policy
 from foldline.recovery import Recovery
-from foldline.store.session import StoredSession
+from foldline.store.base import StoredSession
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 

@@ -31,7 +31,7 @@ from foldline.report.words import DASH, compact, plural
 from foldline.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from foldline.store.folders import Listed
+    from foldline.store.base import Listed
 
 __all__ = ["sessions"]
 

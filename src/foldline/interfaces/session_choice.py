@@ -13,7 +13,7 @@ import click
 from foldline.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from foldline.store.folders import SessionStore
+    from foldline.store.folders import FileStore
     from foldline.store.recording import Recording
 
 __all__ = [
@@ -45,7 +45,7 @@ _HOME: Final = click.option(
 class Chosen:
     """One session: where it is, its id, and the name under which a command finds it (ID, or ID/agents/ID)."""
 
-    store: SessionStore
+    store: FileStore
     id: str
     name: str
 
@@ -84,19 +84,19 @@ def home_environ(home: str | None) -> dict[str, str] | None:
     return None if home is None else {HOME: home}
 
 
-def store_of(home: str | None) -> SessionStore:
+def store_of(home: str | None) -> FileStore:
     """The sessions of the user, or those under `home`."""
-    from foldline.store.folders import SessionStore
+    from foldline.store.folders import FileStore
     from foldline.store.places import sessions_path
 
-    return SessionStore(sessions_path(home_environ(home)))
+    return FileStore(sessions_path(home_environ(home)))
 
 
-def sub_agents(chosen: Chosen) -> SessionStore:
+def sub_agents(chosen: Chosen) -> FileStore:
     """The sessions of the sub-agents of a session."""
-    from foldline.store.folders import SessionStore
+    from foldline.store.folders import FileStore
 
-    return SessionStore(chosen.folder / AGENTS)
+    return FileStore(chosen.folder / AGENTS)
 
 
 def choose(home: str | None, named: str) -> Chosen:

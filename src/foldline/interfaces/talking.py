@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,8 +24,7 @@ from foldline.messages import Message
 from foldline.providers.endpoint import HOSTED
 from foldline.providers.local import PLACES
 from foldline.providers.pick import pick
-from foldline.store.folders import SessionStore
-from foldline.store.session import StoredSession
+from foldline.store.base import Store, StoredSession
 
 __all__ = ["Talk"]
 
@@ -40,7 +38,7 @@ class Talk:
     """
 
     def __init__(
-        self, crew: Crew, *, store: SessionStore | None, tell: Listener, allowed: Callable[[Ask], Awaitable[bool]]
+        self, crew: Crew, *, store: Store | None, tell: Listener, allowed: Callable[[Ask], Awaitable[bool]]
     ) -> None:
         self.crew, self.store = crew, store
         self._tell, self._allowed = tell, allowed
@@ -109,11 +107,13 @@ class Talk:
         if self._agent is not None:
             if self.begun:
                 self.save(self._agent)
-            self._agent.session.close()
+            if not unused:
+                self._agent.session.close()
         if self._stored is not None:
-            self._stored.close()
             if unused:
-                shutil.rmtree(self._stored.folder)
+                self._stored.discard()
+            else:
+                self._stored.close()
         self._agent = self._stored = None
         self._new = False
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from foldline.store.base import Listed, Store, StoredSession
 from foldline.store.events import EventLog, Torn, read_events
 from foldline.store.files import FileArchive
-from foldline.store.folders import LATEST, Listed, SessionStore
+from foldline.store.folders import LATEST, FileStore
 from foldline.store.recording import Header, Recording
 from foldline.store.repair import Repaired
-from foldline.store.session import StoredSession
+from foldline.store.session import FileSession
 from foldline.store.snapshot import Snapshot
 
 __all__ = [
     "LATEST",
     "EventLog",
     "FileArchive",
+    "FileSession",
+    "FileStore",
     "Header",
     "Listed",
     "Recording",
     "Repaired",
-    "SessionStore",
     "Snapshot",
+    "Store",
     "StoredSession",
     "Torn",
     "read_events",

@@ -24,6 +24,7 @@ ANOTHER_WRITER = "the log has another writer"
 """The reason that is given to whoever comes second."""
 
 _BLOCK_BYTES = 65_536
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,7 @@ class EventLog:
         self._fsync = fsync
         self._torn: Torn | None = None
         make_private_folder(self._path.parent)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
-        self._file = os.fdopen(os.open(self._path, flags, 0o600), "r+b", buffering=0)
+        self._file = os.fdopen(os.open(self._path, _FLAGS, 0o600), "r+b", buffering=0)
         try:
             self._lock()
             if sys.platform != "win32":
@@ -112,6 +112,26 @@ class EventLog:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = str(self._path)  # "No space left on device" alone does not say where
             raise
+
+    def let_go(self) -> None:
+        """Let another writer have the file; `take` has it back."""
+        if sys.platform != "win32":
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
+
+    def take(self) -> None:
+        """Have the file again, what stands at its path now. Raises InvalidInput (another writer has it; it is gone)."""
+        self._lock()
+        try:
+            there = os.stat(self._path)
+            own = os.fstat(self._file.fileno())
+            if (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):  # repaired: another file is in its place
+                file = os.fdopen(os.open(self._path, _FLAGS & ~os.O_CREAT), "r+b", buffering=0)
+                self._file.close()
+                self._file = file
+                self._lock()
+            self._mend()
+        except FileNotFoundError:
+            raise InvalidInput("there is no log any more", place=str(self._path)) from None
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
         """The events so far, oldest first."""

@@ -7,39 +7,51 @@ import re
 import secrets
 import shutil
 import stat
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Final
 
 from foldline.errors import FoldlineError, InvalidInput
-from foldline.store.files import make_private_folder, sync_folder
-from foldline.store.recording import LOG, STATE, Clock, Header, Recording, now_utc, read_recording, stamp
+from foldline.messages import Json
+from foldline.store.base import Listed
+from foldline.store.events import EventLog, read_events
+from foldline.store.files import FileArchive, make_private_folder, sync_folder
+from foldline.store.kept_json import change_json, read_json
+from foldline.store.recording import (
+    AGENTS,
+    ARCHIVE,
+    LOG,
+    STATE,
+    Clock,
+    Header,
+    Recording,
+    header_of,
+    now_utc,
+    read_recording,
+    stamp,
+)
+from foldline.store.records import Record
 from foldline.store.repair import Repaired
-from foldline.store.session import StoredSession, repaired, snapshot_of
+from foldline.store.session import FileSession, opened, repaired, snapshot_of
 from foldline.store.snapshot import Snapshot, read_snapshot, shown_messages, write_snapshot
 
-__all__ = ["LATEST", "Listed", "SessionStore"]
+__all__ = ["LATEST", "FileStore"]
 
 LATEST: Final = "latest"
 """What names the session that was written last."""
 
 # Time, then chance: names sort by age, and hold nothing that a path could be made of.
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
+_BOUND = "keys.json"
+_CLAIMED = "claims.json"
+_CLAIMS_KEPT = 10_000
 _PREFIX = re.compile(r"[0-9a-f-]{1,24}")
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A session in a list; without a snapshot `damage` says why it cannot be read."""
-
-    id: str
-    snapshot: Snapshot | None
-    damage: str = ""
-
-
-class SessionStore:
+class FileStore:
     """The sessions under a folder. Nothing is touched before the first `create`; folders are 0700 and files 0600.
 
     The root may be a link; inside it links are refused, and no id leads out of it.
@@ -55,6 +67,11 @@ class SessionStore:
         """The folder."""
         return self._root
 
+    @property
+    def place(self) -> str:
+        """The folder, as text."""
+        return str(self._root)
+
     def create(
         self,
         *,
@@ -64,7 +81,7 @@ class SessionStore:
         window: int | None = None,
         title: str = "",
         parent: str | None = None,
-    ) -> StoredSession:
+    ) -> FileSession:
         """A new session, open for writing. Raises OSError."""
         make_private_folder(self._root)
         moment = self._clock().astimezone(UTC)
@@ -84,7 +101,7 @@ class SessionStore:
             parent=parent,
         )
         try:
-            session = StoredSession(self._root / name, header=header, clock=self._clock, fsync=self._fsync)
+            session = self._session(self._root / name, header)
         except OSError:  # a full disk: an empty log would be listed as damaged for ever
             shutil.rmtree(self._root / name, ignore_errors=True)
             raise
@@ -93,12 +110,12 @@ class SessionStore:
             sync_folder(self._root)
         return session
 
-    def open(self, name: str) -> StoredSession:
+    def open(self, name: str) -> FileSession:
         """Takes a session for writing; `name` as in `find`. O(log).
 
         Raises InvalidInput when there is none, when another process has it, or when its log is damaged (file and line).
         """
-        return StoredSession(self._folder(self.find(name)), clock=self._clock, fsync=self._fsync)
+        return self._session(self._folder(self.find(name)))
 
     def repair(self, name: str) -> Repaired | None:
         """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
@@ -142,7 +159,105 @@ class SessionStore:
             raise InvalidInput(f"there is no session {name[:80]!r}", place="session")
         raise InvalidInput(f"{len(found)} sessions begin with {name!r}: {', '.join(found[:5])}", place="session")
 
+    # --- parts, and whole sessions -----------------------------------------------------------------------------------
+
+    def records(self, name: str, *, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        """The records of a log, oldest first, by their place in it. O(log). Raises InvalidInput (file and line)."""
+        return islice(read_events(self._folder(self.find(name)) / LOG), start, stop)
+
+    def messages(self, name: str, *, start: int, stop: int) -> list[Record]:
+        """The records of the messages with start <= seq < stop. O(log). Raises InvalidInput (file and line)."""
+        found = (one for one in self.records(name) if one.get("type") == "message")
+        before_stop = takewhile(lambda one: one["seq"] < stop, found)
+        return [one for one in before_stop if one["seq"] >= start]
+
+    def archive(self, name: str) -> FileArchive:
+        """The originals of a session."""
+        return FileArchive(self._folder(self.find(name)) / ARCHIVE)
+
+    def originals(self, name: str) -> Iterator[bytes]:
+        """Each object of a session's archive. Raises InvalidInput for a damaged one."""
+        archive = self.archive(name)
+        return (archive.get(path.name) for path in sorted(archive.root.glob("??/*")) if path.name in archive)
+
+    def agents(self, name: str) -> FileStore:
+        """The sessions of the sub-agents of a session."""
+        return self._agents(self._folder(self.find(name)))
+
+    def put(self, records: Iterable[Record], originals: Iterable[bytes]) -> str:
+        """Take in a whole session of another store; all of it or nothing. Raises InvalidInput, OSError."""
+        given = iter(records)
+        first = next(given, None)
+        if first is None:
+            raise InvalidInput("the log is empty", place="records")
+        name = header_of(first).id
+        if not _ID.fullmatch(name):
+            raise InvalidInput(f"is no id of a session: {name[:80]!r}", place="id")
+        make_private_folder(self._root)
+        draft = self._root / f".{name}.{secrets.token_hex(8)}.part"
+        try:
+            archive = FileArchive(draft / ARCHIVE, fsync=self._fsync)
+            for original in originals:
+                archive.put(original)
+            with EventLog(draft / LOG, fsync=self._fsync) as log:
+                log.extend(chain([first], given))
+            if (self._root / name).exists():
+                raise InvalidInput("there is a session with this id", place=name)
+            draft.rename(self._root / name)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        if self._fsync:
+            sync_folder(self._root)
+        return name
+
+    def delete(self, name: str) -> None:
+        """Remove a session and all that belongs to it. Raises SessionTaken, OSError."""
+        folder = self._folder(self.find(name))
+        with opened(folder / LOG, self._fsync):
+            shutil.rmtree(folder)
+
+    # --- keys --------------------------------------------------------------------------------------------------------
+
+    def bound(self, key: str) -> str | None:
+        """The id of the session that goes by a key; None if there is none, or no more. Raises InvalidInput, OSError."""
+        name = read_json(self._root / _BOUND).get(key)
+        return name if isinstance(name, str) and name in self.names() else None
+
+    def bind(self, key: str, name: str) -> None:
+        """Have a session go by a key from now on. Raises InvalidInput, OSError."""
+        change_json(self._root / _BOUND, lambda bound: bound.update({key: self.find(name)}))
+
+    def bindings(self) -> dict[str, str]:
+        """Every key and its session. Raises InvalidInput, OSError."""
+        known = set(self.names())
+        return {key: name for key, name in read_json(self._root / _BOUND).items() if name in known}
+
+    def claim(self, key: str) -> bool:
+        """Whether this caller is the first to claim a key. The newest 10,000 are remembered. Raises as `bind` does."""
+        first = False
+
+        def change(claims: dict[str, Json]) -> None:
+            nonlocal first
+            first = key not in claims
+            if first:
+                claims[key] = stamp(self._clock)
+            for old in sorted(claims, key=claims.__getitem__)[:-_CLAIMS_KEPT]:
+                del claims[old]
+
+        change_json(self._root / _CLAIMED, change)
+        return first
+
+    def close(self) -> None:
+        """Nothing is held open between calls."""
+
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _session(self, folder: Path, header: Header | None = None) -> FileSession:
+        return FileSession(folder, self._agents(folder), header=header, clock=self._clock, fsync=self._fsync)
+
+    def _agents(self, folder: Path) -> FileStore:
+        return FileStore(folder / AGENTS, clock=self._clock, fsync=self._fsync)
 
     def _folder(self, name: str) -> Path:
         folder = self._root / name

@@ -23,9 +23,10 @@ from foldline.policy import Policy, policy
 from foldline.store.events import read_events
 from foldline.store.records import VERSION, Record, event_of
 from foldline.store.snapshot import title_of
-from foldline.transcript import Entry, Event, Fold, Limited, Unfold
+from foldline.transcript import Entry, Event, Fold, Limited, Seq, Unfold
 
 __all__ = [
+    "AGENTS",
     "ARCHIVE",
     "CHANGEABLE",
     "LOG",
@@ -47,6 +48,8 @@ Clock: TypeAlias = Callable[[], datetime]
 LOG: Final = "events.jsonl"
 STATE: Final = "state.yaml"
 ARCHIVE: Final = "archive"
+AGENTS: Final = "agents"
+"""The folder in that of a session in which the sessions of its sub-agents are kept."""
 
 
 def now_utc() -> datetime:
@@ -87,6 +90,9 @@ class Header:
         return replace(self, **_checked({name: record[name] for name in CHANGEABLE if name in record}))
 
 
+_KEYS_KEPT: Final = 1_000
+"""A client that tries again does so soon."""
+
 CHANGEABLE: Final = ("model", "policy", "window", "title")
 _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "id": str, "created": str, "dialect": str, "model": (str, type(None)), "policy": str, "window": (int, type(None)),
@@ -120,6 +126,10 @@ class Tally:
 
     updated: str = ""
     turns: int = 0
+    running: bool = False
+    """Whether the newest turn began and has not ended."""
+    keys: dict[str, Seq] = field(default_factory=dict)
+    """The names that clients gave to turns, and the message that each began with; the newest of them."""
     messages: int = 0
     folds: set[int] = field(default_factory=set)
     """Those in effect."""
@@ -128,17 +138,21 @@ class Tally:
     events: int = 0
     since: int = 0
     """Events before the model that is spoken to now: limits that were learned before hold no longer."""
+    _key: str = ""
 
     def take(self, record: Mapping[str, Json], event: Event | None = None) -> None:
         """Count one record; with its event, the first words of the user become the title."""
         self.updated = str(record.get("at", self.updated))
-        if record.get("type") == "turn" and record.get("state") == "begun":
-            self.turns += 1
+        if record.get("type") == "turn":
+            self.running = record.get("state") == "begun"
+            self.turns += self.running
+            self._key = str(record["key"]) if self.running and record.get("key") else ""
         if record.get("type") in ("session", "settings") and record.get("model", self.model) != self.model:
             self.model, self.since = record["model"], self.events
         self.events += event is not None
         if isinstance(event, Entry):
             self.messages += 1
+            self._begins_with(event.seq)
             message = event.message
             if not self.title and message.role == "user" and message.agent_visible and not message.kind:
                 self.title = title_of(message.text)
@@ -146,6 +160,15 @@ class Tally:
             self.folds.add(event.id)
         elif isinstance(event, Unfold):
             self.folds.discard(event.fold)
+
+    def _begins_with(self, seq: Seq) -> None:
+        """The first message after a turn began is the client's; without one the turn never was."""
+        if not self._key:
+            return
+        self.keys[self._key] = seq
+        self._key = ""
+        if len(self.keys) > _KEYS_KEPT:
+            del self.keys[next(iter(self.keys))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ Beside them may stand what a crash has left: `events.torn-N`, a half record that
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -17,8 +18,9 @@ from typing import Literal, Self
 
 from foldline.codecs import codec as codec_for
 from foldline.context import Context
-from foldline.errors import InvalidInput
+from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.messages import Json
+from foldline.store.base import Store
 from foldline.store.events import ANOTHER_WRITER, EventLog, Torn
 from foldline.store.files import FileArchive, unused, write_whole
 from foldline.store.recording import (
@@ -39,10 +41,10 @@ from foldline.store.repair import Repaired, repair_log
 from foldline.store.snapshot import Snapshot, read_snapshot, shown_messages, write_snapshot
 from foldline.transcript import Event
 
-__all__ = ["StoredSession", "repaired", "snapshot_of"]
+__all__ = ["FileSession", "opened", "repaired", "snapshot_of"]
 
 
-class StoredSession:
+class FileSession:
     """A session that is being written; the one writer of its folder. Close it, or use it as a context manager.
 
     `append` puts events on the disk before it returns: act upon them after that. `torn` is what a crash had left of a
@@ -50,13 +52,15 @@ class StoredSession:
     """
 
     def __init__(
-        self, folder: Path, *, header: Header | None = None, clock: Clock = now_utc, fsync: bool = True
+        self, folder: Path, agents: Store, *, header: Header | None = None, clock: Clock = now_utc, fsync: bool = True
     ) -> None:
         self._folder = folder
+        self._agents = agents
         self._clock = clock
         self._tally = Tally()
-        self.archive = FileArchive(folder / ARCHIVE)  # not synced: all of it is in the log, and a replay puts it back
-        self._log = _opened(folder / LOG, fsync)
+        self._archive = FileArchive(folder / ARCHIVE)  # not synced: it is in the log, and a replay puts it back
+        self._left_at: int | None = None
+        self._log = opened(folder / LOG, fsync)
         try:
             if header is not None:
                 self._header = header
@@ -84,9 +88,24 @@ class StoredSession:
         return self._folder
 
     @property
+    def place(self) -> str:
+        """Its folder."""
+        return str(self._folder)
+
+    @property
+    def archive(self) -> FileArchive:
+        """The originals of what was folded."""
+        return self._archive
+
+    @property
     def header(self) -> Header:
         """What it is, as of now."""
         return self._header
+
+    @property
+    def tally(self) -> Tally:
+        """Counts over its log, as of now."""
+        return self._tally
 
     @property
     def torn(self) -> Torn | None:
@@ -105,6 +124,7 @@ class StoredSession:
 
         Raises InvalidInput for what is no JSON and OSError (a full disk); then none of them is in the log.
         """
+        self._held()
         at = stamp(self._clock)
         given = tuple(events)
         records = [{**record_of(event, self._codec), "at": at} for event in given]
@@ -116,7 +136,7 @@ class StoredSession:
             self._tally.take(record, event)
 
     def turn(self, state: Literal["begun", "ended"], **more: Json) -> None:
-        """Write down that a turn began, or ended and why (`reason="done"`). Raises as `append` does."""
+        """Write down that a turn began (`key`: the client's name for it), or ended and why. Raises as `append` does."""
         self._write({"type": "turn", "state": state, **more})
 
     def note(self, **more: Json) -> None:
@@ -132,10 +152,47 @@ class StoredSession:
         self._write({"type": "settings", **settings})
         self._header = header
 
+    def keep(self, data: bytes) -> str:
+        """Put into the archive what is nowhere else, on the disk before it returns. Returns its key. Raises OSError."""
+        self._held()
+        return FileArchive(self._archive.root, fsync=True).put(data)
+
     def save(self, context: Context) -> None:
         """Put the snapshot in place. O(messages shown, bounded). Raises OSError; nothing depends on it."""
+        self._held()
         made = snapshot_of(self._header, self._tally, context, self._log.size_bytes)
         write_snapshot(self._folder / STATE, made, shown_messages(context.view, context.limits.window_tokens))
+
+    def agents(self) -> Store:
+        """The sessions of its sub-agents."""
+        return self._agents
+
+    def let_go(self) -> None:
+        """Let another process have it, until `take`. Again: nothing."""
+        if self._left_at is None:
+            self._left_at = self._log.size_bytes
+            self._log.let_go()
+
+    def take(self) -> bool:
+        """Have it again; whether it is as it was left. O(log) if not. Raises SessionTaken, and InvalidInput (gone)."""
+        if self._left_at is None:
+            return True
+        try:
+            self._log.take()
+        except InvalidInput as error:
+            raise SessionTaken(self.id) if error.reason == ANOTHER_WRITER else error from None
+        same = self._log.size_bytes == self._left_at
+        if not same:
+            self._tally = Tally()
+            self._header = self._counted()
+        self._left_at = None
+        return same
+
+    def discard(self) -> None:
+        """Remove its folder. Raises OSError."""
+        self._held()
+        shutil.rmtree(self._folder)
+        self.close()
 
     def close(self) -> None:
         """Let go of the session. Closing again does nothing."""
@@ -149,7 +206,12 @@ class StoredSession:
     ) -> None:
         self.close()
 
+    def _held(self) -> None:
+        if self._left_at is not None:
+            raise SessionLost(self.id)
+
     def _write(self, record: Record) -> None:
+        self._held()
         record = {**record, "at": stamp(self._clock)}
         self._log.append(record)
         self._tally.take(record)
@@ -183,14 +245,12 @@ def snapshot_of(header: Header, tally: Tally, context: Context, log_bytes: int) 
     )
 
 
-def _opened(path: Path, fsync: bool) -> EventLog:
+def opened(path: Path, fsync: bool) -> EventLog:
+    """The log of a session, taken for writing. Raises SessionTaken."""
     try:
         return EventLog(path, fsync=fsync)
     except InvalidInput as error:
-        if error.reason != ANOTHER_WRITER:
-            raise
-        why = "this session is open in another process; it can be read there, or here without being taken"
-        raise InvalidInput(why, place=path.parent.name) from None
+        raise SessionTaken(path.parent.name) if error.reason == ANOTHER_WRITER else error from None
 
 
 def _set_aside(log: EventLog) -> None:
@@ -213,6 +273,6 @@ def repaired(folder: Path) -> Repaired | None:
             title=kept.title,
             parent=kept.parent,
         )
-    with _opened(folder / LOG, True) as log:
+    with opened(folder / LOG, True) as log:
         _set_aside(log)
         return repair_log(log.path, header)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.serving import serve
 
 from foldline.interfaces.cli import cli
-from foldline.store import SessionStore, places
+from foldline.store import FileStore, places
 from foldline.testing import FakeProvider, FakeReply
 
 NOWHERE = "http://127.0.0.1:1/v1"
@@ -100,7 +100,7 @@ def test_a_model_file_that_is_none_is_named(tmp_path: Path) -> None:
 
 def test_a_session_that_is_open_elsewhere_is_left_alone(tmp_path: Path) -> None:
     environ = {"FOLDLINE_HOME": str(tmp_path / "home")}
-    store = SessionStore(places.sessions_path(environ))
+    store = FileStore(places.sessions_path(environ))
     held = store.create(dialect="openai-chat", model="x", policy="balanced", window=8_192, parent=None)
     try:
         ran = chat(tmp_path, "--base-url", NOWHERE, "--model", "x", "--resume", held.id)

@@ -64,14 +64,15 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
     from foldline.interfaces.chat.journal import Journal
     from foldline.interfaces.starting import Crew
     from foldline.interfaces.talking import Talk
-    from foldline.store.folders import SessionStore
+    from foldline.store.folders import FileStore
     from foldline.store.learned import LearnedLimits
+    from foldline.store.session import FileSession
 
     talks: list[Talk] = []
 
     def folder() -> Path | None:
         session = talks[0].stored if talks else None
-        return None if session is None else session.folder
+        return session.folder if isinstance(session, FileSession) else None
 
     hearing = (Journal(folder, loud=sys.stderr if chat.loud else None).hear, chat.screen.hear, *chat.also)
 
@@ -84,7 +85,7 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
 
     kept = chat.kept
     learned = None if kept.learned is None else LearnedLimits(kept.learned)
-    store = None if kept.sessions is None else SessionStore(kept.sessions)
+    store = None if kept.sessions is None else FileStore(kept.sessions)
     crew = await Crew.start(
         chat.loaded.settings,
         chat.environ,
