@@ -1,4 +1,4 @@
-"""How many examples the property tests run.
+"""How many examples the property tests run, and the fixtures of tests that talk to real servers.
 
 Profiles, chosen with pytest's --hypothesis-profile: `dev` (200, the default), `ci` (800, the same ones each time, so
 that a red run can be repeated) and `fuzz` (100,000). FOLDLINE_EXAMPLES, a number, overrides the count of any of them.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tests.real.postgresql"]
 
 EXAMPLES = {"dev": 200, "ci": 800, "fuzz": 100_000}
 

@@ -19,7 +19,7 @@ from tests.property.sessions import DIALECTS
 from foldline.codecs import codec
 from foldline.context import Context
 from foldline.errors import InvalidInput
-from foldline.store import EventLog, FileStore, FileSession
+from foldline.store import EventLog, FileSession, FileStore
 from foldline.transcript import Entry, Limited
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="modes, locks, signals and limits of POSIX")
