@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC
 from itertools import chain, islice, takewhile
 from pathlib import Path
-from typing import Final
 
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
@@ -20,6 +17,7 @@ from foldline.store.base import Listed
 from foldline.store.events import EventLog, read_events
 from foldline.store.files import FileArchive, make_private_folder, sync_folder
 from foldline.store.kept_json import change_json, read_json
+from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, newest_first
 from foldline.store.recording import (
     AGENTS,
     ARCHIVE,
@@ -31,24 +29,19 @@ from foldline.store.recording import (
     header_of,
     now_utc,
     read_recording,
+    snapshot_of,
     stamp,
 )
-from foldline.store.records import Record
+from foldline.store.records import Record, seq_of
 from foldline.store.repair import Repaired
-from foldline.store.session import FileSession, opened, repaired, snapshot_of
+from foldline.store.session import FileSession, opened, repaired
 from foldline.store.snapshot import Snapshot, read_snapshot, shown_messages, write_snapshot
 
 __all__ = ["LATEST", "FileStore"]
 
-LATEST: Final = "latest"
-"""What names the session that was written last."""
-
-# Time, then chance: names sort by age, and hold nothing that a path could be made of.
-_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
 _BOUND = "keys.json"
 _CLAIMED = "claims.json"
 _CLAIMS_KEPT = 10_000
-_PREFIX = re.compile(r"[0-9a-f-]{1,24}")
 
 
 class FileStore:
@@ -84,22 +77,14 @@ class FileStore:
     ) -> FileSession:
         """A new session, open for writing. Raises OSError."""
         make_private_folder(self._root)
-        moment = self._clock().astimezone(UTC)
         while True:
-            name = f"{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+            header = first_header(
+                self._clock, dialect=dialect, model=model, policy=policy, window=window, title=title, parent=parent
+            )
+            name = header.id
             with suppress(FileExistsError):
                 (self._root / name).mkdir(mode=0o700)
                 break
-        header = Header(
-            id=name,
-            created=stamp(lambda: moment),
-            dialect=dialect,
-            model=model,
-            policy=policy,
-            window=window,
-            title=title,
-            parent=parent,
-        )
         try:
             session = self._session(self._root / name, header)
         except OSError:  # a full disk: an empty log would be listed as damaged for ever
@@ -132,7 +117,7 @@ class FileStore:
     def names(self) -> list[str]:
         """The id of every session, oldest first. Raises OSError where the root cannot be read."""
         try:
-            return sorted(name for name in os.listdir(self._root) if _ID.fullmatch(name))
+            return sorted(name for name in os.listdir(self._root) if ID.fullmatch(name))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -142,22 +127,13 @@ class FileStore:
         Raises OSError where the root cannot be read. O(sessions), and O(log) for each whose snapshot is lost or stale:
         it is made again. With `keep=False` nothing is written.
         """
-        found = [self._listed(name, keep) for name in self.names()]
-        return sorted(found, key=lambda one: (one.snapshot.updated if one.snapshot else "", one.id), reverse=True)
+        return newest_first(self._listed(name, keep) for name in self.names())
 
     def find(self, name: str) -> str:
         """The id that a user means: all of it, a beginning that only one session has, or "latest". InvalidInput."""
         if name == LATEST:
-            latest = next((one.id for one in self.sessions(keep=False) if one.snapshot is not None), None)
-            if latest is None:
-                raise InvalidInput("there is no session yet", place="session")
-            return latest
-        found = [known for known in self.names() if _PREFIX.fullmatch(name) and known.startswith(name)]
-        if len(found) == 1:
-            return found[0]
-        if not found:
-            raise InvalidInput(f"there is no session {name[:80]!r}", place="session")
-        raise InvalidInput(f"{len(found)} sessions begin with {name!r}: {', '.join(found[:5])}", place="session")
+            return latest_of(self.sessions(keep=False))
+        return meant(name, lambda text: [known for known in self.names() if known.startswith(text)])
 
     # --- parts, and whole sessions -----------------------------------------------------------------------------------
 
@@ -167,9 +143,9 @@ class FileStore:
 
     def messages(self, name: str, *, start: int, stop: int) -> list[Record]:
         """The records of the messages with start <= seq < stop. O(log). Raises InvalidInput (file and line)."""
-        found = (one for one in self.records(name) if one.get("type") == "message")
-        before_stop = takewhile(lambda one: one["seq"] < stop, found)
-        return [one for one in before_stop if one["seq"] >= start]
+        found = ((seq, record) for record in self.records(name) if (seq := seq_of(record)) is not None)
+        before_stop = takewhile(lambda one: one[0] < stop, found)
+        return [record for seq, record in before_stop if seq >= start]
 
     def archive(self, name: str) -> FileArchive:
         """The originals of a session."""
@@ -191,7 +167,7 @@ class FileStore:
         if first is None:
             raise InvalidInput("the log is empty", place="records")
         name = header_of(first).id
-        if not _ID.fullmatch(name):
+        if not ID.fullmatch(name):
             raise InvalidInput(f"is no id of a session: {name[:80]!r}", place="id")
         make_private_folder(self._root)
         draft = self._root / f".{name}.{secrets.token_hex(8)}.part"

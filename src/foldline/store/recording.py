@@ -22,7 +22,7 @@ from foldline.messages import Json
 from foldline.policy import Policy, policy
 from foldline.store.events import read_events
 from foldline.store.records import VERSION, Record, event_of
-from foldline.store.snapshot import title_of
+from foldline.store.snapshot import Snapshot, title_of
 from foldline.transcript import Entry, Event, Fold, Limited, Seq, Unfold
 
 __all__ = [
@@ -35,11 +35,15 @@ __all__ = [
     "Header",
     "Recording",
     "Tally",
+    "first_record",
+    "followed",
+    "gathered",
     "header_of",
     "in_force",
     "now_utc",
     "read_log",
     "read_recording",
+    "snapshot_of",
     "stamp",
 ]
 
@@ -105,6 +109,11 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(value, _KINDS[name]):
             raise InvalidInput(f"is no {name} of a session: {str(value)[:80]!r}", place=name)
     return given
+
+
+def first_record(header: Header) -> Record:
+    """The record that a log begins with."""
+    return {**header.record(), "at": header.created}
 
 
 def header_of(record: Mapping[str, Json]) -> Header:
@@ -225,18 +234,43 @@ def read_recording(folder: Path) -> Recording:
     """
     path = folder / LOG
     log_bytes = _size(path)
+    return gathered(read_log(path), log_bytes=log_bytes, place=str(path))
+
+
+def gathered(log: Iterable[tuple[Header, Record, Event | None]], *, log_bytes: int, place: str) -> Recording:
+    """The session that a log holds, as `followed` gives it. O(log). Raises InvalidInput for an empty one."""
     tally, header = Tally(), None
     events: list[Event] = []
     other: list[Record] = []
-    for header, record, event in read_log(path):  # noqa: B007 - the last one, with every change in it
+    for header, record, event in log:  # noqa: B007 - the last one, with every change in it
         tally.take(record, event)
         if event is not None:
             events.append(event)
         elif record.get("type") != "session":
             other.append(record)
     if header is None:
-        raise InvalidInput("the log is empty", place=str(path))
+        raise InvalidInput("the log is empty", place=place)
     return Recording(header=header, events=tuple(events), other=tuple(other), tally=tally, log_bytes=log_bytes)
+
+
+def snapshot_of(header: Header, tally: Tally, context: Context, log_bytes: int) -> Snapshot:
+    """How a session stands."""
+    return Snapshot(
+        id=header.id,
+        created=header.created,
+        updated=tally.updated,
+        dialect=header.dialect,
+        model=header.model,
+        policy=header.policy,
+        title=header.title or tally.title,
+        parent=header.parent,
+        turns=tally.turns,
+        messages=tally.messages,
+        folds=len(tally.folds),
+        tokens=context.figures.used_tokens,
+        window_tokens=context.limits.window_tokens,
+        log_bytes=log_bytes,
+    )
 
 
 def _size(path: Path) -> int:
@@ -256,9 +290,17 @@ def _whole(path: Path) -> Iterator[Record]:
 
 
 def read_log(path: Path) -> Iterator[tuple[Header, Record, Event | None]]:
-    """Each record, the header as it is from there on, and the event where the record is one."""
+    """The log of a session, as `followed` gives it. Raises InvalidInput (file and line)."""
+    return followed(_whole(path), lambda number: f"{path}, line {number + 1}")
+
+
+def followed(records: Iterable[Record], place: Callable[[int], str]) -> Iterator[tuple[Header, Record, Event | None]]:
+    """Each record, the header as it is from there on, and the event where the record is one.
+
+    Raises InvalidInput with the `place` of a record by its number, from 0, when it is none of a session.
+    """
     header: Header | None = None
-    for line, record in enumerate(_whole(path), 1):
+    for number, record in enumerate(records):
         event: Event | None = None
         try:
             if header is None:
@@ -268,5 +310,5 @@ def read_log(path: Path) -> Iterator[tuple[Header, Record, Event | None]]:
             elif record.get("type") not in ("turn", "note"):
                 event = event_of(record, codec, version=header.version)
         except InvalidInput as error:
-            raise InvalidInput(str(error), place=f"{path}, line {line}") from None
+            raise InvalidInput(str(error), place=place(number)) from None
         yield header, record, event

@@ -17,9 +17,9 @@ from foldline.codecs.base import Codec
 from foldline.errors import InvalidInput
 from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from foldline.reducers.digest import Told
-from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage
+from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Seq, Unfold, Usage
 
-__all__ = ["VERSION", "Record", "event_of", "record_of", "sealed"]
+__all__ = ["VERSION", "Record", "event_of", "record_of", "sealed", "seq_of"]
 
 Record: TypeAlias = dict[str, Json]
 
@@ -67,6 +67,14 @@ def sealed(record: Record) -> Record:
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidInput(f"cannot be written as JSON: {error}", place=str(record["type"])) from error
     return record
+
+
+def seq_of(record: Mapping[str, Json]) -> Seq | None:
+    """The seq of a record that is a message, sealed or not; None for any other. Raises InvalidInput."""
+    if record.get("type") != "message":
+        return None
+    seq: Seq = _get(_unsealed(record) if "json" in record else record, "seq", int)
+    return seq
 
 
 def _as_dict(value: object) -> dict[str, Json]:

@@ -11,76 +11,62 @@ Beside them may stand what a crash has left: `events.torn-N`, a half record that
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
 
-from foldline.codecs import codec as codec_for
 from foldline.context import Context
 from foldline.errors import InvalidInput, SessionLost, SessionTaken
-from foldline.messages import Json
 from foldline.store.base import Store
 from foldline.store.events import ANOTHER_WRITER, EventLog, Torn
 from foldline.store.files import FileArchive, unused, write_whole
 from foldline.store.recording import (
     ARCHIVE,
-    CHANGEABLE,
     LOG,
     STATE,
     Clock,
     Header,
-    Tally,
-    in_force,
+    first_record,
     now_utc,
     read_log,
-    stamp,
+    snapshot_of,
 )
-from foldline.store.records import Record, record_of, sealed
+from foldline.store.records import Record
 from foldline.store.repair import Repaired, repair_log
-from foldline.store.snapshot import Snapshot, read_snapshot, shown_messages, write_snapshot
+from foldline.store.snapshot import read_snapshot, shown_messages, write_snapshot
+from foldline.store.writing import Writing
 from foldline.transcript import Event
 
-__all__ = ["FileSession", "opened", "repaired", "snapshot_of"]
+__all__ = ["FileSession", "opened", "repaired"]
 
 
-class FileSession:
+class FileSession(Writing):
     """A session that is being written; the one writer of its folder. Close it, or use it as a context manager.
 
-    `append` puts events on the disk before it returns: act upon them after that. `torn` is what a crash had left of a
-    last record; it was set aside in a file beside the log.
+    `append` puts events on the disk, in one write and one fsync, before it returns: act upon them after that. `torn` is
+    what a crash had left of a last record; it was set aside in a file beside the log.
     """
 
     def __init__(
         self, folder: Path, agents: Store, *, header: Header | None = None, clock: Clock = now_utc, fsync: bool = True
     ) -> None:
+        super().__init__(agents, clock)
         self._folder = folder
-        self._agents = agents
-        self._clock = clock
-        self._tally = Tally()
         self._archive = FileArchive(folder / ARCHIVE)  # not synced: it is in the log, and a replay puts it back
         self._left_at: int | None = None
         self._log = opened(folder / LOG, fsync)
         try:
             if header is not None:
-                self._header = header
-                first = {**header.record(), "at": header.created}
+                first = first_record(header)
                 self._log.append(first)
-                self._tally.take(first)
+                self._begin(header, first)
             else:
                 _set_aside(self._log)
                 for draft in folder.glob(".*.part"):  # of a process that ended while it wrote a snapshot
                     draft.unlink(missing_ok=True)
-                self._header = self._counted()
+                self._recount()
         except BaseException:
             self._log.close()
             raise
-        self._codec = codec_for(self._header.dialect)
-
-    @property
-    def id(self) -> str:
-        """Its name."""
-        return self._header.id
 
     @property
     def folder(self) -> Path:
@@ -98,59 +84,9 @@ class FileSession:
         return self._archive
 
     @property
-    def header(self) -> Header:
-        """What it is, as of now."""
-        return self._header
-
-    @property
-    def tally(self) -> Tally:
-        """Counts over its log, as of now."""
-        return self._tally
-
-    @property
     def torn(self) -> Torn | None:
         """The half record that a crash had left behind, None if there was none."""
         return self._log.torn
-
-    def events(self) -> Iterator[Event]:
-        """The events so far, oldest first, read from the disk: what `Context.replay` wants. O(log).
-
-        Limits of a model that the session has left are not among them.
-        """
-        return in_force((event for _, _, event in read_log(self._log.path) if event is not None), self._tally)
-
-    def append(self, events: Iterable[Event]) -> None:
-        """Write events down, all of them in one write and one fsync. O(their size).
-
-        Raises InvalidInput for what is no JSON and OSError (a full disk); then none of them is in the log.
-        """
-        self._held()
-        at = stamp(self._clock)
-        given = tuple(events)
-        records = [{**record_of(event, self._codec), "at": at} for event in given]
-        try:
-            self._log.extend(records)
-        except InvalidInput:  # one of them holds what strict JSON has no form for
-            self._log.extend([{**sealed(record), "at": at} for record in records])
-        for record, event in zip(records, given, strict=True):
-            self._tally.take(record, event)
-
-    def turn(self, state: Literal["begun", "ended"], **more: Json) -> None:
-        """Write down that a turn began (`key`: the client's name for it), or ended and why. Raises as `append` does."""
-        self._write({"type": "turn", "state": state, **more})
-
-    def note(self, **more: Json) -> None:
-        """Write down anything else that a reader of the log should know. Raises as `append` does."""
-        self._write({"type": "note", **more})
-
-    def change(self, **settings: Json) -> None:
-        """Write down another `model`, `policy`, `window` or `title`. Raises InvalidInput, or as `append` does."""
-        unknown = [name for name in settings if name not in CHANGEABLE]
-        if unknown:
-            raise InvalidInput(f"cannot be changed; what can: {', '.join(CHANGEABLE)}", place=unknown[0])
-        header = self._header.changed(settings)
-        self._write({"type": "settings", **settings})
-        self._header = header
 
     def keep(self, data: bytes) -> str:
         """Put into the archive what is nowhere else, on the disk before it returns. Returns its key. Raises OSError."""
@@ -162,10 +98,6 @@ class FileSession:
         self._held()
         made = snapshot_of(self._header, self._tally, context, self._log.size_bytes)
         write_snapshot(self._folder / STATE, made, shown_messages(context.view, context.limits.window_tokens))
-
-    def agents(self) -> Store:
-        """The sessions of its sub-agents."""
-        return self._agents
 
     def let_go(self) -> None:
         """Let another process have it, until `take`. Again: nothing."""
@@ -183,8 +115,7 @@ class FileSession:
             raise SessionTaken(self.id) if error.reason == ANOTHER_WRITER else error from None
         same = self._log.size_bytes == self._left_at
         if not same:
-            self._tally = Tally()
-            self._header = self._counted()
+            self._recount()
         self._left_at = None
         return same
 
@@ -198,51 +129,15 @@ class FileSession:
         """Let go of the session. Closing again does nothing."""
         self._log.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _held(self) -> None:
         if self._left_at is not None:
             raise SessionLost(self.id)
 
-    def _write(self, record: Record) -> None:
-        self._held()
-        record = {**record, "at": stamp(self._clock)}
-        self._log.append(record)
-        self._tally.take(record)
+    def _extend(self, records: Sequence[Record]) -> None:
+        self._log.extend(records)
 
-    def _counted(self) -> Header:
-        header: Header | None = None
-        for header, record, event in read_log(self._log.path):  # noqa: B007 - the last one counts
-            self._tally.take(record, event)
-        if header is None:
-            raise InvalidInput("the log is empty", place=str(self._log.path))
-        return header
-
-
-def snapshot_of(header: Header, tally: Tally, context: Context, log_bytes: int) -> Snapshot:
-    """How a session stands."""
-    return Snapshot(
-        id=header.id,
-        created=header.created,
-        updated=tally.updated,
-        dialect=header.dialect,
-        model=header.model,
-        policy=header.policy,
-        title=header.title or tally.title,
-        parent=header.parent,
-        turns=tally.turns,
-        messages=tally.messages,
-        folds=len(tally.folds),
-        tokens=context.figures.used_tokens,
-        window_tokens=context.limits.window_tokens,
-        log_bytes=log_bytes,
-    )
+    def _read(self) -> Iterator[tuple[Header, Record, Event | None]]:
+        return read_log(self._log.path)
 
 
 def opened(path: Path, fsync: bool) -> EventLog:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,16 @@ from foldline.settings import memory_limit
 from foldline.store.files import write_whole
 from foldline.view import View
 
-__all__ = ["MESSAGE_CHARS", "TITLE_CHARS", "Snapshot", "read_snapshot", "shown_messages", "title_of", "write_snapshot"]
+__all__ = [
+    "MESSAGE_CHARS",
+    "TITLE_CHARS",
+    "Snapshot",
+    "as_snapshot",
+    "read_snapshot",
+    "shown_messages",
+    "title_of",
+    "write_snapshot",
+]
 
 TITLE_CHARS: Final = 80
 MESSAGE_CHARS: Final = 2_000
@@ -118,7 +127,14 @@ def read_snapshot(path: Path) -> Snapshot | None:
             given = _fields(file)
     except (OSError, ValueError, RecursionError):  # unreadable, no UTF-8, no JSON
         return None
-    if given is None or given.pop("v", None) != _VERSION or given.keys() != {field.name for field in fields(Snapshot)}:
+    if given is None or given.pop("v", None) != _VERSION:
+        return None
+    return as_snapshot(given)
+
+
+def as_snapshot(given: Mapping[str, Any]) -> Snapshot | None:
+    """The snapshot with these fields; None when they are not those of one."""
+    if given.keys() != {field.name for field in fields(Snapshot)}:
         return None
     if any(not _fits(given[field.name], str(field.type)) for field in fields(Snapshot)):
         return None
