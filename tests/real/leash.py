@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -96,7 +96,8 @@ def keep(command: Sequence[str], folder: str, stop: int, user: str | None) -> in
 
         def end_with_holder() -> None:
             os.read(sys.stdin.fileno(), 1)
-            os.killpg(server.pid, stop)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(server.pid, stop)
             try:
                 server.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
