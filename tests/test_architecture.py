@@ -74,6 +74,17 @@ IMPURE_MODULES = frozenset(
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
 CLOCK_CALLS = frozenset({"now", "utcnow", "today"})
 
+# Which packages of other people each part may import; the parts that are not here import none. psycopg is nowhere: it
+# is SQLAlchemy that loads it, by the URL of a store.
+THIRD_PARTY = {
+    "store": frozenset("platformdirs sqlalchemy".split()),
+    "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
+    "agent": frozenset("httpx httpx2 mcp pypdf yaml".split()),
+    "interfaces": frozenset(
+        "apscheduler click httpx prometheus_client prompt_toolkit rich starlette telegram uvicorn".split()
+    ),
+}
+
 # Where code of other people runs, any error may come out of it; nowhere else is one caught unnamed and kept.
 FOREIGN_CODE = {
     "foldline.drive": "calls the summariser that a user handed in",
@@ -194,6 +205,12 @@ def test_no_import_cycle() -> None:
 def test_the_core_uses_the_standard_library_only(module: Module) -> None:
     roots = {name.split(".")[0] for name in imported(ast.walk(module.tree))}
     assert roots - sys.stdlib_module_names == roots & {"foldline"}
+
+
+@every_module
+def test_only_the_packages_of_its_part_are_imported(module: Module) -> None:
+    roots = {name.split(".")[0] for name in imported(ast.walk(module.tree))} - {"foldline"}
+    assert roots - sys.stdlib_module_names - THIRD_PARTY.get(module.unit, frozenset()) == set()
 
 
 @core_modules
