@@ -14,6 +14,7 @@ from foldline.providers.base import CallStarted, ReasoningDelta, Retrying, TextD
 from foldline.transcript import Fold
 
 __all__ = [
+    "Accepted",
     "AgentEvent",
     "Calling",
     "EndReason",
@@ -25,6 +26,13 @@ __all__ = [
     "TurnEnded",
     "as_json",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What the user said is where no crash can take it away, as message `seq` of the session."""
+
+    seq: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +92,15 @@ class Notice:
     text: str
 
 
-EndReason: TypeAlias = Literal["done", "iterations", "length", "refusal", "cancelled", "does_not_fit", "failed"]
+EndReason: TypeAlias = Literal["done", "iterations", "length", "refusal", "paused", "interrupted", "cancelled", "does_not_fit", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """A turn is over and recorded; `text` is the last answer, `message` says why where it is not "done"."""
+    """A turn is over and recorded; `text` is the last answer, `message` says why where it is not "done".
+
+    "paused": its user left, or the server stops; "interrupted": its process ended in the middle of it.
+    """
 
     reason: EndReason
     text: str = ""
@@ -98,7 +109,8 @@ class TurnEnded:
 
 
 AgentEvent: TypeAlias = (
-    Calling
+    Accepted
+    | Calling
     | TextDelta
     | ReasoningDelta
     | CallStarted
@@ -113,6 +125,7 @@ AgentEvent: TypeAlias = (
 Listener: TypeAlias = Callable[[AgentEvent], None]
 
 _NAMES: Final[Mapping[type, str]] = {
+    Accepted: "accepted",
     Calling: "calling",
     TextDelta: "text",
     ReasoningDelta: "reasoning",

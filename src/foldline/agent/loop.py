@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from foldline.agent.calls import run_calls
-from foldline.agent.events import Calling, Listener, Notice, ReplyFinished, TurnEnded
+from foldline.agent.events import Accepted, Calling, Listener, Notice, ReplyFinished, TurnEnded
 from foldline.agent.replies import BrokenOffError, answered, streamed
 from foldline.agent.session import INTERRUPTED, AgentSession
 from foldline.agent.tools.base import Outcome, Scope
@@ -54,27 +54,32 @@ class Agent:
     max_iterations: int = MAX_ITERATIONS
     compact_threshold: float = COMPACT_THRESHOLD
     _running: bool = field(default=False, init=False)
+    _pausing: bool = field(default=False, init=False)
 
-    async def run(self, prompt: str) -> TurnEnded:
+    def pause(self) -> None:
+        """End the turn that runs once the reply or the tool calls that are under way are recorded. Else nothing."""
+        self._pausing = self._running
+
+    async def run(self, prompt: str, *, key: str = "") -> TurnEnded:
         """One turn: from what the user says to the answer. Raises InvalidInput (no words; a turn is running), OSError.
 
+        `key` is the client's own name for it, by which it is found again if the client could not hear of its end.
         Refusals and faults do not raise: the turn ends and says so. A cancellation propagates, after the session has
         been left in order; so does what nobody foresaw, and a full disk.
         """
         if self._running:
             raise InvalidInput("a turn is running; wait for its end, or stop it", place="message")
-        self._running = True
+        self._running, self._pausing = True, False
         try:
-            return await self._run(prompt)
+            return await self._run(prompt, key)
         finally:
             self._running = False
 
-    async def _run(self, prompt: str) -> TurnEnded:
-        self.session.say(prompt)
+    async def _run(self, prompt: str, key: str) -> TurnEnded:
+        said = self.session.say(prompt, key=key)
         ended = TurnEnded(reason="failed", message="The turn broke off.")
         try:
-            if self.session.stored is not None:
-                self.session.stored.turn("begun")
+            self.tell(Accepted(said.seq))
             ended = await self._turn()
         except DoesNotFit as error:
             ended = TurnEnded(reason="does_not_fit", message=str(error))
@@ -94,6 +99,8 @@ class Agent:
     async def _turn(self) -> TurnEnded:
         notice = RunNotice(self.compact_threshold)
         for iteration in range(1, self.max_iterations + 1):
+            if self._pausing:
+                return TurnEnded(reason="paused", message='Paused. Say "go on" to continue.', iterations=iteration - 1)
             reply = await self._reply(iteration)
             if not reply.calls:
                 return answered(reply, iteration)

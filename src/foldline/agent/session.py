@@ -103,11 +103,13 @@ class AgentSession:
 
     # --- recording ---------------------------------------------------------------------------------------------------
 
-    def say(self, text: str) -> Entry:
-        """Record what the user says. Raises InvalidInput when it is empty."""
+    def say(self, text: str, *, key: str = "") -> Entry:
+        """Begin a turn, and record what the user says; `key` as `Agent.run` has it. Raises InvalidInput (no words)."""
         if not text.strip():
             raise InvalidInput("there is nothing in it", place="message")
         self._close_calls(INTERRUPTED)  # of a reply that could not be written down, so that its calls were not run
+        if self.stored is not None:  # first: a turn without a message never was, a message without its key comes twice
+            self.stored.turn("begun", **({"key": key} if key else {}))
         return self.record([codec_for(self.under.dialect).write(Message("user", (Text(text),)))])[0]
 
     def note(self, text: str) -> Entry:

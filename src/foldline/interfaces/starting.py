@@ -213,6 +213,8 @@ class Crew:
         self._notice = notice
         self._servers = AsyncExitStack()
         self._tools: tuple[Tool, ...] | None = None
+        self._asking = asyncio.Lock()
+        """Sessions that begin at the same moment wait for one start of the MCP servers."""
 
     @classmethod
     async def start(
@@ -262,16 +264,17 @@ class Crew:
         """What an agent is assembled from. The first time it asks the server for its window and starts MCP servers."""
         from foldline.agent.assemble import Parts, tool_names
 
-        if self.window is None:
-            self.window = await window_of(self.settings, self.provider, self.learned)
-            if self.window.warning is not None:
-                self._notice(self.window.warning)
+        async with self._asking:
+            if self.window is None:
+                self.window = await window_of(self.settings, self.provider, self.learned)
+                if self.window.warning is not None:
+                    self._notice(self.window.warning)
+            if self.picked.tools and self._tools is None:
+                self._tools = await self._started()
         settings = self.settings
         tools: tuple[Tool, ...] = ()
         if self.picked.tools:
-            if self._tools is None:
-                self._tools = await self._started()
-            tools = self._tools
+            tools = self._tools or ()
         else:  # the model would call them and never answer
             settings = replace(settings, tools=replace(settings.tools, off=frozenset(tool_names(settings))))
         return Parts(

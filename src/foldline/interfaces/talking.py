@@ -26,7 +26,7 @@ from foldline.providers.local import PLACES
 from foldline.providers.pick import pick
 from foldline.store.base import Store, StoredSession
 
-__all__ = ["Talk"]
+__all__ = ["Talk", "carried", "under_policy"]
 
 _PROVIDERS: Final = frozenset({*(hosted.name for hosted in HOSTED), *(place.kind for place in PLACES), "embedded"})
 
@@ -44,6 +44,7 @@ class Talk:
         self._tell, self._allowed = tell, allowed
         self._agent: Agent | None = None
         self._stored: StoredSession | None = None
+        self._policy: PolicySettings | None = None
         self._new = False
         """Whether the session was made here: one that was taken up is never removed, however little is in it."""
 
@@ -58,6 +59,11 @@ class Talk:
         return self._stored
 
     @property
+    def policy_name(self) -> str:
+        """The policy that folds here."""
+        return (self._policy or self.crew.settings.policy_settings).name
+
+    @property
     def begun(self) -> bool:
         """Whether something was said."""
         return self._agent is not None and not self._agent.session.empty
@@ -65,7 +71,7 @@ class Talk:
     async def agent(self) -> Agent:
         """The agent; made at the first call. Raises InvalidInput, OSError."""
         if self._agent is None:
-            parts = await self.crew.parts(self._allowed)
+            parts = await self._parts()
             if self._stored is None and self.store is not None:
                 self._stored = self._created(parts)
             elif self._stored is not None:
@@ -125,10 +131,9 @@ class Talk:
 
     async def use_policy(self, name: str) -> None:
         """Go on under another policy. Raises InvalidInput for one that is not there."""
-        settings = replace(self.crew.settings, policy=PolicySettings(name=name))
-        await self.crew.change(settings)
+        self._policy = PolicySettings(name=name)
         if self._agent is not None:
-            self._agent = self._again(self._agent, await self.crew.parts(self._allowed))
+            self._agent = self._again(self._agent, await self._parts())
 
     async def use_model(self, name: str) -> str | None:
         """Go on with another model: NAME, PROVIDER, or PROVIDER:NAME.
@@ -144,7 +149,7 @@ class Talk:
         await self.crew.change(own_summaries, picked)
         if agent is None:
             return None
-        parts = await self.crew.parts(self._allowed)
+        parts = await self._parts()
         if picked.provider.dialect == before.dialect:
             self._agent = self._again(agent, parts)
             return None
@@ -167,6 +172,9 @@ class Talk:
         if known.known and known.vendor in _PROVIDERS:
             return ModelSettings(provider=known.vendor, name=name)
         return ModelSettings(provider=self.crew.provider.name, name=name, api_key_env=now.api_key_env)
+
+    async def _parts(self) -> Parts:
+        return under_policy(await self.crew.parts(self._allowed), self._policy)
 
     def _again(self, agent: Agent, parts: Parts) -> Agent:
         return assemble(parts, tell=self._tell, session=agent.session)
@@ -198,16 +206,8 @@ class Talk:
 
     def _carry(self, context: Context, parts: Parts, *, parent: str | None) -> None:
         """A new session that begins with what the model was shown, in its own dialect."""
-        codec = codec_for(parts.provider.dialect)
-        shown = [message for unit in context.view.units for message in unit.messages]
-        pinned = {id(m) for unit in context.view.units if unit.pinned for m in unit.messages}
-        converted = convert_all([replace(m, pinned=True) if id(m) in pinned else m for m in shown], codec)
         self._stored = self._created(parts, parent) if self.store is not None else None
-        agent = assemble(parts, tell=self._tell, stored=self._stored)
-        record(agent.session, converted.messages)
-        self._agent = agent
-        if converted.lost:
-            self._tell(Notice(f"Not carried over: {', '.join(converted.lost)}."))
+        self._agent = carried(context, parts, tell=self._tell, stored=self._stored)
 
     def _created(self, parts: Parts, parent: str | None = None) -> StoredSession:
         assert self.store is not None
@@ -219,6 +219,24 @@ class Talk:
             window=parts.window_tokens,
             parent=parent,
         )
+
+
+def under_policy(parts: Parts, policy: PolicySettings | None) -> Parts:
+    """The parts with another policy than that of the settings, where there is one."""
+    return parts if policy is None else replace(parts, settings=replace(parts.settings, policy=policy))
+
+
+def carried(context: Context, parts: Parts, *, tell: Listener, stored: StoredSession | None) -> Agent:
+    """An agent whose new session begins with what the model of another was shown, in its own dialect. O(shown)."""
+    codec = codec_for(parts.provider.dialect)
+    shown = [message for unit in context.view.units for message in unit.messages]
+    pinned = {id(m) for unit in context.view.units if unit.pinned for m in unit.messages}
+    converted = convert_all([replace(m, pinned=True) if id(m) in pinned else m for m in shown], codec)
+    agent = assemble(parts, tell=tell, stored=stored)
+    record(agent.session, converted.messages)
+    if converted.lost:
+        tell(Notice(f"Not carried over: {', '.join(converted.lost)}."))
+    return agent
 
 
 def record(session: AgentSession, messages: Sequence[Message]) -> None:

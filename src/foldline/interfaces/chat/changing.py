@@ -76,7 +76,7 @@ async def policy(chat: Conversation, given: str) -> None:
 
     talk = await chat.talk()
     if not given:
-        chat.screen.line(f"{talk.crew.settings.policy_settings.name}; there are {', '.join(policy_names())}")
+        chat.screen.line(f"{talk.policy_name}; there are {', '.join(policy_names())}")
         return
     await talk.use_policy(given)
     chat.screen.line(f"policy {given} from here on")

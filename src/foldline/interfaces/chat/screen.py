@@ -296,7 +296,7 @@ class Screen:
             self.line(f"✗ {call_text(call)} → stopped", "red", one=True)
         self._running.clear()
         if event.message:
-            style = "yellow" if event.reason in ("cancelled", "length", "iterations") else "red"
+            style = "yellow" if event.reason in ("cancelled", "length", "iterations", "paused") else "red"
             self.line(failure_text(event.message), style)
         reply, self._reply = self._reply, None
         if reply is not None:

@@ -1,0 +1,377 @@
+"""A session as an actor: what is asked of it is done one after the other, here and over all servers that share it.
+
+What is done runs in a task of its own, so that it outlives the connection that asked for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from foldline.agent.events import AgentEvent, Listener, TurnEnded
+from foldline.agent.loop import Agent
+from foldline.agent.settings import PolicySettings
+from foldline.agent.tools.base import Ask
+from foldline.context import Context
+from foldline.display import summary_of
+from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken
+from foldline.figures import Figures
+from foldline.interfaces.in_hand import InHand
+from foldline.interfaces.starting import Crew
+from foldline.interfaces.turns import earlier_turn
+from foldline.store.base import Store, StoredSession
+from foldline.store.recording import Header, Tally
+from foldline.transcript import Fold, Seq, Unfold
+
+__all__ = ["Actor", "ActorLimits", "Compacted", "Look", "Stopping", "TooManyWaiting"]
+
+T = TypeVar("T")
+
+_CUT_OFF_SECONDS: Final = 5.0
+"""What a turn that is cut off may take to write down that it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorLimits:
+    """How much is done at once.
+
+    `turns` run at the same time over all sessions, `queued` wait for one session, `warm` sessions stay in memory
+    between turns, each for `idle_seconds`. A turn is stopped after `turn_seconds`. `take_seconds` is how long one waits
+    for a session that another process writes.
+    """
+
+    turns: int = 64
+    queued: int = 16
+    warm: int = 64
+    idle_seconds: float = 300.0
+    turn_seconds: float = 3_600.0
+    take_seconds: float = 120.0
+
+
+class TooManyWaiting(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
+    """So many wait for this session already that another is not taken."""
+
+    def __init__(self, queued: int) -> None:
+        super().__init__(f"{queued} wait for this session already; try again when one is answered")
+        self.queued = queued
+
+
+class Stopping(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
+    """The server stops: nothing new is begun."""
+
+    def __init__(self) -> None:
+        super().__init__("the server stops, and begins nothing new")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What a compaction did: figures before and after it, its folds, and the summary (or the digest) that is shown."""
+
+    before: Figures
+    after: Figures
+    folds: tuple[Fold, ...]
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A session as it stands: read it at once, and change nothing."""
+
+    context: Context
+    header: Header
+    tally: Tally
+
+
+class Actor:
+    """One session. `tell` hears everything that happens in it; `turns` bounds how many run at once; `rests` is told
+    when nothing is left to do.
+
+    What is asked of it raises TooManyWaiting, Stopping, SessionTaken (another process has it for longer than is waited
+    for), SessionLost, AnotherDialect, InvalidInput (it is gone or damaged) and OSError, beside what a method names.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        store: Store,
+        name: str,
+        *,
+        limits: ActorLimits,
+        turns: asyncio.Semaphore,
+        allowed: Callable[[Ask], Awaitable[bool]],
+        tell: Callable[[str, AgentEvent], None],
+        rests: Callable[[], None] = lambda: None,
+        stored: StoredSession | None = None,
+    ) -> None:
+        self.id: Final = name
+        self._crew, self._store, self._limits, self._turns = crew, store, limits, turns
+        self._tell, self._rests = tell, rests
+        self._hand = InHand(crew, store, name, allowed=allowed, tell=self._hear, stored=stored)
+        self._order = asyncio.Lock()  # first come, first served
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._works: asyncio.Task[Any] | None = None
+        self._turn: asyncio.Task[TurnEnded] | None = None
+        self._asked_by: object = None
+        self._listener: Listener | None = None
+        self._stopping = False
+        self.used_at = monotonic()
+
+    # --- how it stands -----------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether a turn is under way."""
+        return self._turn is not None
+
+    @property
+    def queued(self) -> int:
+        """How many wait behind what is being done."""
+        return max(0, len(self._tasks) - 1)
+
+    @property
+    def warm(self) -> bool:
+        """Whether its context is in memory."""
+        return self._hand.agent is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is being done, or waits to be."""
+        return bool(self._tasks)
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def say(self, text: str, *, key: str = "", listener: Listener | None = None) -> TurnEnded:
+        """One turn, after what waits already; `listener` hears its events.
+
+        A `key` that a turn of this session had before runs nothing: the end of that turn is returned. Whoever asked may
+        leave (cancel this): a turn that has not begun never does, one that has begun goes on or pauses, as
+        `session.on_disconnect` says. Raises InvalidInput for no words.
+        """
+        if not text.strip():
+            raise InvalidInput("there is nothing in it", place="text")
+        gone = asyncio.Event()
+
+        async def turn(agent: Agent) -> TurnEnded:
+            if gone.is_set():
+                raise asyncio.CancelledError
+            _, stored = self._hand.now
+            if key in stored.tally.keys:
+                return await asyncio.to_thread(earlier_turn, self._store, self.id, stored.tally.keys[key])
+            self._listener, self._asked_by = listener, gone
+            self._turn = asyncio.create_task(agent.run(text, key=key))
+            try:
+                return await self._ended(self._turn)
+            finally:
+                self._turn = self._listener = self._asked_by = None
+                self._hand.save()
+
+        try:
+            return await self._done(turn, is_turn=True)
+        except asyncio.CancelledError:
+            gone.set()
+            session = self._crew.settings.session
+            if self._asked_by is gone and (session is None or session.on_disconnect == "pause"):
+                self.pause()
+            raise
+
+    def pause(self) -> None:
+        """End the turn that runs once what is under way in it is recorded."""
+        if self._hand.agent is not None:
+            self._hand.agent.pause()
+
+    def cancel(self) -> bool:
+        """Stop the turn that runs; whether there was one. What waits behind it goes on."""
+        return self._turn is not None and self._turn.cancel()
+
+    # --- folds -------------------------------------------------------------------------------------------------------
+
+    async def compact(self, instructions: str | None = None) -> Compacted:
+        """Fold everything that may be folded. Raises SummaryError where there is nothing to be."""
+
+        async def work(agent: Agent) -> Compacted:
+            before = agent.session.figures
+            try:
+                folds = await agent.session.compact(instructions, agent.summarize)
+            finally:
+                self._hand.save()
+            shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
+            return Compacted(before=before, after=agent.session.figures, folds=folds, summary=shown)
+
+        return await self._done(work, is_turn=True)
+
+    async def undo(self) -> tuple[Unfold, ...]:
+        """Take back the last batch of folds; empty when there is none."""
+
+        async def work(agent: Agent) -> tuple[Unfold, ...]:
+            taken = await asyncio.to_thread(agent.session.undo)
+            self._hand.save()
+            return taken
+
+        return await self._done(work)
+
+    async def pin(self, seq: Seq, *, pinned: bool = True) -> None:
+        """Keep the group of a message whole, or no longer. Raises InvalidInput, FoldRefused when it is folded."""
+
+        async def work(agent: Agent) -> None:
+            await asyncio.to_thread(agent.session.pin, seq, pinned=pinned)
+
+        await self._done(work)
+
+    async def use_policy(self, name: str) -> None:
+        """Fold by another policy from here on. Raises InvalidInput for one that is not there."""
+        chosen = PolicySettings(name=name)
+
+        async def work(agent: Agent) -> None:
+            await self._hand.use_policy(chosen)
+
+        await self._done(work)
+
+    async def keep(self, data: bytes) -> str:
+        """Put a document into the archive, as safe as the log; returns its key."""
+
+        async def work(agent: Agent) -> str:
+            return await asyncio.to_thread(self._hand.now[1].keep, data)
+
+        return await self._done(work)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    async def look(self, read: Callable[[Look], T]) -> T:
+        """What `read` finds in the session as it stands now; while a turn runs, in the middle of it.
+
+        While another process writes it, the session is read as far as it is written. O(log) where it is not in memory.
+        """
+
+        async def work(agent: Agent) -> T:
+            return read(self._seen())
+
+        if self._turn is not None:
+            return read(self._seen())
+        try:
+            return await self._done(work, wait_seconds=0.0)
+        except SessionTaken:
+            return read(await asyncio.to_thread(self._read))
+
+    async def whole(self) -> Context:
+        """A context with everything in memory, folded or not; to be read only. O(log)."""
+
+        async def work(agent: Agent) -> Context:
+            return await asyncio.to_thread(agent.session.whole)
+
+        if self._turn is not None:
+            return await asyncio.to_thread(self._hand.now[0].session.whole)
+        try:
+            return await self._done(work, wait_seconds=0.0)
+        except SessionTaken:
+            return (await asyncio.to_thread(self._read)).context
+
+    # --- coming and going --------------------------------------------------------------------------------------------
+
+    async def delete(self) -> None:
+        """Stop what runs, and remove the session with all that belongs to it."""
+        self._stopping = True
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        async with self._order:
+            try:
+                await self._hand.discard()
+            except BaseException:
+                self._stopping = False
+                raise
+
+    async def cool(self) -> None:
+        """Let go of memory and files, if nothing is under way."""
+        if not self.busy and not self._order.locked():
+            async with self._order:
+                await self._hand.forget()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take nothing more; let the turn end or pause, and cut it off after `grace_seconds`. It is recorded."""
+        self._stopping = True
+        for task in self._tasks - {self._works}:
+            task.cancel()
+        self.pause()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=max(0.001, grace_seconds))
+            if late and self.cancel():
+                _, late = await asyncio.wait(late, timeout=_CUT_OFF_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self._hand.forget()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    async def _done(
+        self, work: Callable[[Agent], Awaitable[T]], *, is_turn: bool = False, wait_seconds: float | None = None
+    ) -> T:
+        """The work, done when it is its turn, whether who asked for it stays or not."""
+        if self._stopping:
+            raise Stopping
+        if len(self._tasks) > self._limits.queued:
+            raise TooManyWaiting(self.queued)
+        waits = self._limits.take_seconds if wait_seconds is None else wait_seconds
+        task = asyncio.create_task(self._in_order(work, is_turn, waits))
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and self._stopping:
+                raise Stopping from None
+            raise
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks:
+            self._rests()
+        if not task.cancelled():
+            task.exception()  # whoever asked has it, or has left
+
+    async def _in_order(self, work: Callable[[Agent], Awaitable[T]], is_turn: bool, wait_seconds: float) -> T:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._order)
+            if is_turn:
+                await stack.enter_async_context(self._turns)
+            self._works, self.used_at = asyncio.current_task(), monotonic()
+            try:
+                agent = await self._hand.take(wait_seconds)
+                try:
+                    return await work(agent)
+                except (SessionLost, OSError):
+                    await self._hand.forget()  # what is in memory is no longer what is kept
+                    raise
+                finally:
+                    await self._hand.let_go()
+            finally:
+                self._works, self.used_at = None, monotonic()
+
+    async def _ended(self, turn: asyncio.Task[TurnEnded]) -> TurnEnded:
+        """How a turn ended; one that is stopped is recorded as such, and whoever asked for it hears so."""
+        try:
+            async with asyncio.timeout(self._limits.turn_seconds):
+                return await turn
+        except TimeoutError:
+            return TurnEnded(reason="cancelled", message=f"Stopped after {self._limits.turn_seconds:,.0f} seconds.")
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                return TurnEnded(reason="cancelled", message="Stopped.")
+            raise
+
+    def _seen(self) -> Look:
+        agent, stored = self._hand.now
+        return Look(agent.session.context, stored.header, stored.tally)
+
+    def _read(self) -> Look:
+        recording = self._store.read(self.id)
+        return Look(recording.replay(), recording.header, recording.tally)
+
+    def _hear(self, event: AgentEvent) -> None:
+        if self._listener is not None:
+            self._listener(event)
+        self._tell(self.id, event)
