@@ -7,17 +7,15 @@ puts every request together again in plain SQL: any SQLite shell reads it.
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from foldline.errors import InvalidInput
-from foldline.store.files import make_private_folder
+from foldline.store.sqlite import errno_of, is_damaged, make_private_file
 
 __all__ = ["faults", "open_to_read", "open_to_write"]
 
@@ -100,30 +98,13 @@ PRAGMA user_version = {_VERSION};
 # CROSS JOIN keeps SQLite to the order written ("Query Planner", section on manual control): the newest calls are then
 # read by the index on the time, and only those that are asked for are put together.
 
-_ERRNO: Final = {
-    sqlite3.SQLITE_FULL: errno.ENOSPC,
-    sqlite3.SQLITE_IOERR: errno.EIO,
-    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
-    sqlite3.SQLITE_READONLY: errno.EACCES,
-    sqlite3.SQLITE_PERM: errno.EACCES,
-    sqlite3.SQLITE_BUSY: errno.EAGAIN,
-    sqlite3.SQLITE_LOCKED: errno.EAGAIN,
-}
-
 
 def open_to_write(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
     """A connection that may write; makes the file (0600), its folder (0700) and the tables if need be.
 
     Raises InvalidInput for a file that is none of ours, OSError when it cannot be opened or written.
     """
-    make_private_folder(path.parent)
-    # Made before SQLite would make it, which asks no mode of us. The files beside it (-wal, -shm) get its mode.
-    number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if sys.platform != "win32":
-            os.fchmod(number, 0o600)  # it may have been made by someone less careful
-    finally:
-        os.close(number)
+    make_private_file(path)
     with faults(path):
         database = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
         try:
@@ -154,10 +135,10 @@ def faults(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bytes say in which place it happened
-        if code in _ERRNO:
-            raise OSError(_ERRNO[code], f"the record of model calls: {error}", str(path)) from error
-        if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
+        number = errno_of(error)
+        if number is not None:
+            raise OSError(number, f"the record of model calls: {error}", str(path)) from error
+        if is_damaged(error):
             reason = f"is damaged, or no record of model calls ({error}); move it away and a new one is made"
             raise InvalidInput(reason, place=str(path)) from error
         raise

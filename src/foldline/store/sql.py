@@ -1,0 +1,307 @@
+"""Sessions in the tables of a database, which any number of servers may share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain, islice
+from typing import Any, Final, Self
+
+from sqlalchemy import ColumnElement, Select, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from foldline.archive import key_of
+from foldline.errors import FoldlineError, InvalidInput, SessionTaken
+from foldline.store.base import Listed
+from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, newest_first
+from foldline.store.recording import (
+    Clock,
+    Header,
+    Recording,
+    first_record,
+    gathered,
+    header_of,
+    now_utc,
+    snapshot_of,
+    stamp,
+)
+from foldline.store.records import Record
+from foldline.store.snapshot import Snapshot
+from foldline.store.sql_database import Database
+from foldline.store.sql_lease import LEASE_SECONDS, Lease, Leases
+from foldline.store.sql_log import Log, SqlArchive, as_rows, as_text
+from foldline.store.sql_migrations import migrate
+from foldline.store.sql_schema import ROOT, bindings, claims, originals, records, sessions
+from foldline.store.sql_session import SqlSession, snapshot_in, snapshot_text
+
+__all__ = ["SqlStore"]
+
+_AT_ONCE: Final = 100
+"""Records in one statement of `put`."""
+
+_KEY_CHARS: Final = 1_000
+"""PostgreSQL refuses keys of about 2,700 bytes in an index."""
+
+
+class SqlStore:
+    """The sessions in a database, or those within one of them. `SqlStore.at` opens one.
+
+    Use it in any thread, also in several at once; close it.
+    """
+
+    def __init__(self, database: Database, leases: Leases, *, scope: int = ROOT, clock: Clock = now_utc) -> None:
+        self._database = database
+        self._leases = leases
+        self._scope = scope
+        self._clock = clock
+
+    @classmethod
+    def at(cls, address: str, *, clock: Clock = now_utc, lease_seconds: float = LEASE_SECONDS) -> Self:
+        """The store at an address, its tables made or brought up to date.
+
+        Raises InvalidInput (no address, a newer version's tables), MissingExtra, and OSError: it cannot be reached, or
+        lets nobody in.
+        """
+        database = Database(address)
+        try:
+            migrate(database)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, Leases(database, lease_seconds), clock=clock)
+
+    @property
+    def place(self) -> str:
+        """The address of the database without its password."""
+        return self._database.place
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.place!r})"
+
+    def create(
+        self,
+        *,
+        dialect: str,
+        model: str | None = None,
+        policy: str = "balanced",
+        window: int | None = None,
+        title: str = "",
+        parent: str | None = None,
+    ) -> SqlSession:
+        """A new session, open for writing. Raises OSError, and InvalidInput when the outer session was deleted."""
+        lease = Lease(ROOT, "", self._leases.owner(), fence=1)
+        held = {"fence": 1, "owner": lease.owner, "lease_until": self._leases.until()}
+        number: int | None = None
+        while number is None:  # the chance in a name is 32 bits: another may have it
+            header = first_header(
+                self._clock, dialect=dialect, model=model, policy=policy, window=window, title=title, parent=parent
+            )
+            number = self._insert(header.id, [first_record(header)], (), **held)
+        lease.session, lease.id = number, header.id
+        return self._session(self._log(number, header.id), lease, header)
+
+    def open(self, name: str) -> SqlSession:
+        """Takes a session for writing; `name` as in `find`. O(log).
+
+        Raises SessionTaken when another writer has it, InvalidInput when there is none or its log is damaged, OSError.
+        """
+        log = self._found(name)
+        return self._session(log, Lease(log.session, log.id, self._leases.owner()))
+
+    def find(self, name: str) -> str:
+        """The id that a user means: all of it, a beginning that only one session has, or "latest". InvalidInput."""
+        return latest_of(self.sessions(keep=False)) if name == LATEST else meant(name, self._beginning)
+
+    def names(self) -> list[str]:
+        """The id of every session, oldest first. Raises OSError."""
+        return sorted(self._beginning(""))
+
+    def sessions(self, *, keep: bool = True) -> list[Listed]:
+        """Every session, the one written last first. A broken one is in the list, with the reason. Raises OSError.
+
+        One query, and O(log) for each whose snapshot is lost or stale: it is made again. With `keep=False` nothing is
+        written.
+        """
+        asked = select(sessions.c.number, sessions.c.id, sessions.c.records, sessions.c.snapshot)
+        with self._database.reading() as connection:
+            rows = connection.execute(asked.where(*self._within())).all()
+        return newest_first(
+            self._listed(self._log(row.number, row.id), row.records, row.snapshot, keep) for row in rows
+        )
+
+    def read(self, name: str) -> Recording:
+        """Reads a session without taking it; `name` as in `find`. O(log). Raises InvalidInput, OSError."""
+        return _recording(self._found(name))
+
+    # --- parts, and whole sessions -----------------------------------------------------------------------------------
+
+    def records(self, name: str, *, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        """The records of a log, oldest first, by their place in it. O(those). Raises InvalidInput, OSError."""
+        return self._found(name).records(start, stop)
+
+    def messages(self, name: str, *, start: int, stop: int) -> list[Record]:
+        """The records of the messages with start <= seq < stop. O(those). Raises InvalidInput, OSError."""
+        return self._found(name).messages(start, stop)
+
+    def archive(self, name: str) -> SqlArchive:
+        """The originals of a session."""
+        return SqlArchive(self._found(name))
+
+    def originals(self, name: str) -> Iterator[bytes]:
+        """Each object of a session's archive. Raises InvalidInput for a damaged one, OSError."""
+        archive = self.archive(name)
+        return map(archive.get, archive.keys())
+
+    def agents(self, name: str) -> SqlStore:
+        """The sessions of the sub-agents of a session."""
+        return self._inner(self._found(name))
+
+    def put(self, records: Iterable[Record], originals: Iterable[bytes]) -> str:
+        """Take in a whole session of another store, in one transaction. Raises InvalidInput, OSError."""
+        given = iter(records)
+        first = next(given, None)
+        if first is None:
+            raise InvalidInput("the log is empty", place="records")
+        name = header_of(first).id
+        if not ID.fullmatch(name):
+            raise InvalidInput(f"is no id of a session: {name[:80]!r}", place="id")
+        if self._insert(name, chain([first], given), originals, fence=0) is None:
+            raise InvalidInput("there is a session with this id", place=name)
+        return name
+
+    def delete(self, name: str) -> None:
+        """Remove a session and all that belongs to it. Raises SessionTaken, InvalidInput, OSError."""
+        log = self._found(name)
+        row = sessions.c.number == log.session
+        with self._database.writing() as connection:
+            done = connection.execute(delete(sessions).where(row, self._leases.free())).rowcount
+            taken = not done and connection.scalar(select(sessions.c.number).where(row)) is not None
+        if taken:
+            raise SessionTaken(log.id)
+
+    # --- keys --------------------------------------------------------------------------------------------------------
+
+    def bound(self, key: str) -> str | None:
+        """The id of the session that goes by a key; None if there is none, or no more. Raises InvalidInput, OSError."""
+        asked = _bound().where(bindings.c.scope == self._scope, bindings.c.key == _kept(key))
+        with self._database.reading() as connection:
+            found = connection.execute(asked).one_or_none()
+        return None if found is None else str(found.id)
+
+    def bind(self, key: str, name: str) -> None:
+        """Have a session go by a key from now on. Raises InvalidInput, OSError."""
+        log = self._found(name)
+        row = self._database.insert(bindings).values(scope=self._scope, key=_kept(key), session=log.session)
+        columns = [bindings.c.scope, bindings.c.key]
+        try:
+            with self._database.writing() as connection:
+                connection.execute(row.on_conflict_do_update(index_elements=columns, set_={"session": log.session}))
+        except IntegrityError:
+            raise InvalidInput("there is no such session any more", place=log.place) from None
+
+    def bindings(self) -> dict[str, str]:
+        """Every key and its session. Raises OSError."""
+        with self._database.reading() as connection:
+            rows = connection.execute(_bound().where(bindings.c.scope == self._scope)).all()
+        return {json.loads(f'"{row.key}"'): row.id for row in rows}
+
+    def claim(self, key: str) -> bool:
+        """Whether this caller is the first ever to claim a key. Raises InvalidInput, OSError."""
+        row = self._database.insert(claims).values(scope=self._scope, key=_kept(key), at=stamp(self._clock))
+        with self._database.writing() as connection:
+            return connection.execute(row.on_conflict_do_nothing()).rowcount == 1
+
+    def close(self) -> None:
+        """Let go of the sessions that are held, and of the connections. Closing again does nothing.
+
+        The store of a session's sub-agents ends with the outer one.
+        """
+        if self._scope == ROOT:
+            self._leases.close()
+            self._database.close()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _within(self) -> tuple[ColumnElement[bool], ...]:
+        return sessions.c.scope == self._scope, sessions.c.number != ROOT
+
+    def _beginning(self, text: str) -> list[str]:
+        """The ids that begin with a text of digits, letters and dashes: no character of it means anything to LIKE."""
+        asked = select(sessions.c.id).where(*self._within(), sessions.c.id.like(f"{text}%"))
+        with self._database.reading() as connection:
+            return list(connection.scalars(asked))
+
+    def _found(self, name: str) -> Log:
+        known = self.find(name)
+        with self._database.reading() as connection:
+            number = connection.scalar(select(sessions.c.number).where(*self._within(), sessions.c.id == known))
+        if number is None:
+            raise InvalidInput(f"there is no session {known!r}", place="session")
+        return self._log(number, known)
+
+    def _log(self, number: int, name: str) -> Log:
+        return Log(self._database, number, name)
+
+    def _inner(self, log: Log) -> SqlStore:
+        return SqlStore(self._database, self._leases, scope=log.session, clock=self._clock)
+
+    def _session(self, log: Log, lease: Lease, header: Header | None = None) -> SqlSession:
+        return SqlSession(log, self._leases, self._inner(log), clock=self._clock, lease=lease, header=header)
+
+    def _insert(self, name: str, log: Iterable[Record], data: Iterable[bytes], **row: Any) -> int | None:
+        """Put a session into the tables; its number, None when there is one of this name."""
+        try:
+            with self._database.writing() as connection:
+                new = insert(sessions).values(scope=self._scope, id=name, records=0, **row)
+                [number] = connection.execute(new).inserted_primary_key or [None]
+                rows, count = as_rows(number, 0, log), 0
+                while some := list(islice(rows, _AT_ONCE)):
+                    connection.execute(insert(records), some)
+                    count += len(some)
+                connection.execute(update(sessions).where(sessions.c.number == number).values(records=count))
+                for original in data:
+                    kept = self._database.insert(originals).values(
+                        session=number, sha256=key_of(original), data=original
+                    )
+                    connection.execute(kept.on_conflict_do_nothing())
+                return int(number)
+        except IntegrityError:
+            if name in self._beginning(name):
+                return None
+            raise InvalidInput("there is no such session any more, to hold others", place=self.place) from None
+
+    def _listed(self, log: Log, count: int, text: str | None, keep: bool) -> Listed:
+        kept = snapshot_in(text)
+        if kept is not None and kept.id == log.id and kept.log_bytes == count:
+            return Listed(log.id, kept)
+        try:
+            return Listed(log.id, self._rebuilt(log, keep))
+        except FoldlineError as error:
+            return Listed(log.id, None, str(error))
+
+    def _rebuilt(self, log: Log, keep: bool) -> Snapshot:
+        recording = _recording(log)
+        made = snapshot_of(recording.header, recording.tally, recording.replay(), recording.log_bytes)
+        if keep:
+            row = (sessions.c.number == log.session, sessions.c.records == made.log_bytes)
+            with suppress(OSError), self._database.writing() as connection:  # the list can be shown all the same
+                connection.execute(update(sessions).where(*row).values(snapshot=snapshot_text(made)))
+        return made
+
+
+def _recording(log: Log) -> Recording:
+    length = log.length()
+    return gathered(log.followed(length), log_bytes=length, place=log.place)
+
+
+def _bound() -> Select[tuple[str, str]]:
+    return select(bindings.c.key, sessions.c.id).join_from(bindings, sessions, bindings.c.session == sessions.c.number)
+
+
+def _kept(key: str) -> str:
+    """A key of ours as it stands in its table: in ASCII, as records are. Raises InvalidInput (too long)."""
+    text = as_text(key)[1:-1]
+    if len(text) > _KEY_CHARS:
+        raise InvalidInput(f"is longer than {_KEY_CHARS:,} characters: {key[:80]!r}", place="key")
+    return text
