@@ -47,7 +47,12 @@ async def until(holds: Callable[[], bool]) -> None:
 async def begun(actor: Actor, text: str) -> asyncio.Task[TurnEnded]:
     """A turn that has called the model."""
     calling = asyncio.Event()
-    turn = asyncio.create_task(actor.say(text, listener=lambda event: isinstance(event, Calling) and calling.set()))
+
+    def hear(event: AgentEvent) -> None:
+        if isinstance(event, Calling):
+            calling.set()
+
+    turn = asyncio.create_task(actor.say(text, listener=hear))
     await calling.wait()
     return turn
 
@@ -311,7 +316,14 @@ def test_a_session_of_another_dialect_is_gone_on_with_in_a_new_one(tmp_path: Pat
             async with acting(served.url, tmp_path) as actors:
                 old = await actors.bound("k")
                 await old.say("Remember 42.")
-            async with acting(served.url, tmp_path, yaml=ANTHROPIC.format(url=served.url)) as actors:
+            async with acting(
+                served.url,
+                tmp_path,
+                yaml=ANTHROPIC.format(url=served.url),
+                base_url=None,
+                model=None,
+                environ={"KEY": "k"},
+            ) as actors:
                 with pytest.raises(AnotherDialect, match="speaks openai-chat"):
                     await (await actors.actor(old.id)).say("b")
                 new = await actors.bound("k")

@@ -92,7 +92,9 @@ class Notice:
     text: str
 
 
-EndReason: TypeAlias = Literal["done", "iterations", "length", "refusal", "paused", "interrupted", "cancelled", "does_not_fit", "failed"]
+EndReason: TypeAlias = Literal[
+    "done", "iterations", "length", "refusal", "paused", "interrupted", "cancelled", "does_not_fit", "failed"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

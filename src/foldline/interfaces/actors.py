@@ -198,8 +198,9 @@ class Actors:
     async def _cool(self) -> None:
         """Let go of sessions that nobody needs: those idle for long, and the longest idle where too many are warm."""
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), min(_LOOK_SECONDS, self.limits.idle_seconds))
+            with suppress(TimeoutError):  # not wait_for, which swallows a cancellation that comes with the event
+                async with asyncio.timeout(min(_LOOK_SECONDS, self.limits.idle_seconds)):
+                    await self._wake.wait()
             self._wake.clear()
             warm = sorted((one for one in self._known.values() if one.warm), key=lambda one: one.used_at)
             too_many = max(0, len(warm) - self.limits.warm)
