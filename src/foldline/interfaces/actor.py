@@ -20,7 +20,7 @@ from foldline.context import Context
 from foldline.display import summary_of
 from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken
 from foldline.figures import Figures
-from foldline.interfaces.in_hand import InHand
+from foldline.interfaces.in_hand import InHand, to_its_end
 from foldline.interfaces.starting import Crew
 from foldline.interfaces.turns import earlier_turn
 from foldline.store.base import Store, StoredSession
@@ -160,7 +160,7 @@ class Actor:
                 raise asyncio.CancelledError
             _, stored = self._hand.now
             if key in stored.tally.keys:
-                return await asyncio.to_thread(earlier_turn, self._store, self.id, stored.tally.keys[key])
+                return await to_its_end(earlier_turn, self._store, self.id, stored.tally.keys[key])
             self._listener, self._asked_by = listener, gone
             self._turn = asyncio.create_task(agent.run(text, key=key))
             try:
@@ -207,7 +207,7 @@ class Actor:
         """Take back the last batch of folds; empty when there is none."""
 
         async def work(agent: Agent) -> tuple[Unfold, ...]:
-            taken = await asyncio.to_thread(agent.session.undo)
+            taken = await to_its_end(agent.session.undo)
             self._hand.save()
             return taken
 
@@ -217,7 +217,7 @@ class Actor:
         """Keep the group of a message whole, or no longer. Raises InvalidInput, FoldRefused when it is folded."""
 
         async def work(agent: Agent) -> None:
-            await asyncio.to_thread(agent.session.pin, seq, pinned=pinned)
+            await to_its_end(agent.session.pin, seq, pinned=pinned)
 
         await self._done(work)
 
@@ -234,7 +234,7 @@ class Actor:
         """Put a document into the archive, as safe as the log; returns its key."""
 
         async def work(agent: Agent) -> str:
-            return await asyncio.to_thread(self._hand.now[1].keep, data)
+            return await to_its_end(self._hand.now[1].keep, data)
 
         return await self._done(work)
 
@@ -254,20 +254,20 @@ class Actor:
         try:
             return await self._done(work, wait_seconds=0.0)
         except SessionTaken:
-            return read(await asyncio.to_thread(self._read))
+            return read(await to_its_end(self._read))
 
     async def whole(self) -> Context:
         """A context with everything in memory, folded or not; to be read only. O(log)."""
 
         async def work(agent: Agent) -> Context:
-            return await asyncio.to_thread(agent.session.whole)
+            return await to_its_end(agent.session.whole)
 
         if self._turn is not None:
-            return await asyncio.to_thread(self._hand.now[0].session.whole)
+            return await to_its_end(self._hand.now[0].session.whole)
         try:
             return await self._done(work, wait_seconds=0.0)
         except SessionTaken:
-            return (await asyncio.to_thread(self._read)).context
+            return (await to_its_end(self._read)).context
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
@@ -340,9 +340,8 @@ class Actor:
                 await stack.enter_async_context(self._turns)
             self._works, self.used_at = asyncio.current_task(), monotonic()
             try:
-                agent = await self._hand.take(wait_seconds)
                 try:
-                    return await work(agent)
+                    return await work(await self._hand.take(wait_seconds))
                 except (SessionLost, OSError):
                     await self._hand.forget()  # what is in memory is no longer what is kept
                     raise

@@ -13,6 +13,7 @@ from foldline.agent.settings import PolicySettings
 from foldline.agent.tools.base import Ask
 from foldline.errors import InvalidInput
 from foldline.interfaces.actor import Actor, ActorLimits, Stopping
+from foldline.interfaces.in_hand import to_its_end
 from foldline.interfaces.starting import Crew
 from foldline.interfaces.talking import carried, under_policy
 from foldline.store.base import Listed, Store, StoredSession
@@ -78,14 +79,14 @@ class Actors:
             )
 
         context = None if source is None else (await asyncio.to_thread(self.store.read, source)).replay()
-        stored = await asyncio.to_thread(made)
+        stored = await to_its_end(made)
         if context is not None:
             try:
-                await asyncio.to_thread(carried, context, parts, tell=lambda event: None, stored=stored)
+                await to_its_end(carried, context, parts, tell=lambda event: None, stored=stored)
             except BaseException:
                 stored.discard()
                 raise
-        await asyncio.to_thread(stored.let_go)
+        await to_its_end(stored.let_go)
         return self._actor(stored.id, stored)
 
     async def actor(self, name: str) -> Actor:
@@ -177,10 +178,10 @@ class Actors:
         return actor
 
     def _header_dialect(self, name: str) -> str:
-        first = next(iter(self.store.records(name, stop=1)), None)
-        if first is None:
+        first = list(self.store.records(name, stop=1))
+        if not first:
             raise InvalidInput("the log is empty", place=name)
-        return str(first.get("dialect", ""))
+        return str(first[0].get("dialect", ""))
 
     def _allowed(self, name: str) -> Callable[[Ask], Awaitable[bool]]:
         async def allowed(ask: Ask) -> bool:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, Notice
@@ -19,10 +19,25 @@ from foldline.interfaces.starting import Crew
 from foldline.interfaces.talking import under_policy
 from foldline.store.base import Store, StoredSession
 
-__all__ = ["AnotherDialect", "InHand"]
+__all__ = ["AnotherDialect", "InHand", "to_its_end"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 0.5
+
+
+async def to_its_end(work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
+    """Run something in a thread. A cancellation waits until it is done: half of it would be nobody's."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
+        raise
 
 
 class AnotherDialect(InvalidInput):
@@ -70,7 +85,7 @@ class InHand:
         while True:
             parts = await self._crew.parts(self._allowed)
             try:
-                self.agent = await asyncio.to_thread(self._taken, parts)
+                self.agent = await to_its_end(self._taken, parts)
             except SessionTaken:
                 if monotonic() >= until:
                     raise
@@ -85,7 +100,7 @@ class InHand:
         """Go on under another policy, while it is in hand. O(log)."""
         agent, _ = self.now
         parts = under_policy(await self._crew.parts(self._allowed), chosen)
-        self.agent = await asyncio.to_thread(assemble, parts, tell=self._hear, session=agent.session)
+        self.agent = await to_its_end(assemble, parts, tell=self._hear, session=agent.session)
 
     def save(self) -> None:
         """Put the snapshot in place. Nothing depends on it, so a full disk is told and ends nothing."""
@@ -100,7 +115,7 @@ class InHand:
         """Let another process have it; its agent stays in memory."""
         if self.stored is not None:
             try:
-                await asyncio.to_thread(self.stored.let_go)
+                await to_its_end(self.stored.let_go)
             except (OSError, FoldlineError):  # a database that is away: it lets go of it by itself, after its lease
                 await self.forget()
 
@@ -109,15 +124,15 @@ class InHand:
         stored, self.stored, self.agent = self.stored, None, None
         if stored is not None:
             with suppress(OSError, FoldlineError):
-                await asyncio.to_thread(stored.close)
+                await to_its_end(stored.close)
 
     async def discard(self) -> None:
         """Remove the session. Raises SessionTaken, InvalidInput, OSError."""
         if self.stored is None:
-            await asyncio.to_thread(self._store.delete, self.name)
+            await to_its_end(self._store.delete, self.name)
             return
-        await asyncio.to_thread(self.stored.take)
-        await asyncio.to_thread(self.stored.discard)
+        await to_its_end(self.stored.take)
+        await to_its_end(self.stored.discard)
         self.stored = self.agent = None
 
     # --- inside, in a thread: reading a long session takes its time --------------------------------------------------
