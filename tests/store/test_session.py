@@ -174,9 +174,9 @@ def test_an_empty_batch_writes_nothing(store: FileStore) -> None:
 
 
 @contextmanager
-def writers(root: Path) -> Iterator[subprocess.Popen[str]]:
+def writers(*arguments: object) -> Iterator[subprocess.Popen[str]]:
     """The process that starts writers."""
-    command = [sys.executable, "-m", "tests.store.writer", str(root)]
+    command = [sys.executable, "-m", "tests.store.writer", *map(str, arguments)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
         yield starter
         assert starter.stdin is not None

@@ -210,7 +210,8 @@ class SqlStore:
         """Whether this caller is the first ever to claim a key. Raises InvalidInput, OSError."""
         row = self._database.insert(claims).values(scope=self._scope, key=_kept(key), at=stamp(self._clock))
         with self._database.writing() as connection:
-            return connection.execute(row.on_conflict_do_nothing()).rowcount == 1
+            done = connection.execute(row.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True})
+            return done.rowcount == 1
 
     def close(self) -> None:
         """Let go of the sessions that are held, and of the connections. Closing again does nothing.
