@@ -4,6 +4,8 @@ FoldlineError
 ├── InvalidInput      what was handed in is not what it must be (file, place and field are named)
 │   └── SessionTaken  another process writes this session at the moment
 ├── SessionLost       another process has taken this session over
+├── TooManyWaiting    a session has a full queue
+├── Stopping          a server stops, and begins nothing new
 ├── DoesNotFit        what may not be reduced is larger than the limit (the parts are named)
 ├── SummaryError      a summary that was asked for could not be had, or was rejected
 ├── FoldRefused       a fold breaks a promise: it does not shrink, crosses a group or covers what must stay
@@ -29,7 +31,9 @@ __all__ = [
     "ProviderError",
     "SessionLost",
     "SessionTaken",
+    "Stopping",
     "SummaryError",
+    "TooManyWaiting",
 ]
 
 
@@ -60,6 +64,21 @@ class SessionLost(FoldlineError):  # noqa: N818 - says what happened, like DoesN
     def __init__(self, name: str) -> None:
         super().__init__(f"{name}: another process has taken this session over; nothing was written here")
         self.name = name
+
+
+class TooManyWaiting(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
+    """So many wait for this session already that another is not taken."""
+
+    def __init__(self, queued: int) -> None:
+        super().__init__(f"{queued} wait for this session already; try again when one is answered")
+        self.queued = queued
+
+
+class Stopping(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
+    """The server stops: nothing new is begun."""
+
+    def __init__(self) -> None:
+        super().__init__("the server stops, and begins nothing new")
 
 
 @dataclass(frozen=True, slots=True)

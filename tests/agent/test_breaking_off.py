@@ -261,7 +261,7 @@ def test_what_a_full_disk_kept_from_the_log_survives_an_undo(tmp_path: Path) -> 
             stored = agent.session.stored
             assert stored is not None
             with room((stored.folder / LOG).stat().st_size), pytest.raises(OSError, match="File too large"):
-                agent.session.say("Mind the gap.")
+                agent.session.record([{"role": "user", "content": "Mind the gap."}])
             assert agent.session.undo()
             assert {"role": "user", "content": "Mind the gap."} in recorded(tmp_path, stored.id)
             assert "Mind the gap." in str((await agent.session.prepare()).messages)

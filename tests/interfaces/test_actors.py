@@ -13,8 +13,8 @@ from tests.interfaces.acting import acting
 from tests.serving import Served, serve
 
 from foldline.agent.events import Accepted, AgentEvent, Calling, TurnEnded
-from foldline.errors import InvalidInput, SessionTaken
-from foldline.interfaces.actor import Actor, ActorLimits, Stopping, TooManyWaiting
+from foldline.errors import InvalidInput, SessionTaken, Stopping, TooManyWaiting
+from foldline.interfaces.actor import Actor, ActorLimits
 from foldline.interfaces.in_hand import AnotherDialect
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply

@@ -132,7 +132,7 @@ def test_events_are_one_json_object_on_each_line(tmp_path: Path) -> None:
         done = run(tmp_path, *at, "--json", piped="Go.")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     names = [event["event"] for event in events]
-    assert names[0] == "calling"
+    assert names[:2] == ["accepted", "calling"]
     assert names[-1] == "turn_ended"
     assert {"text", "reply", "tool_started", "tool_finished"} <= set(names)
     assert events[-1]["text"] == "All is well."

@@ -18,7 +18,7 @@ from foldline.agent.settings import PolicySettings
 from foldline.agent.tools.base import Ask
 from foldline.context import Context
 from foldline.display import summary_of
-from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken
+from foldline.errors import InvalidInput, SessionLost, SessionTaken, Stopping, TooManyWaiting
 from foldline.figures import Figures
 from foldline.interfaces.in_hand import InHand, to_its_end
 from foldline.interfaces.starting import Crew
@@ -27,7 +27,7 @@ from foldline.store.base import Store, StoredSession
 from foldline.store.recording import Header, Tally
 from foldline.transcript import Fold, Seq, Unfold
 
-__all__ = ["Actor", "ActorLimits", "Compacted", "Look", "Stopping", "TooManyWaiting"]
+__all__ = ["Actor", "ActorLimits", "Compacted", "Look"]
 
 T = TypeVar("T")
 
@@ -50,21 +50,6 @@ class ActorLimits:
     idle_seconds: float = 300.0
     turn_seconds: float = 3_600.0
     take_seconds: float = 120.0
-
-
-class TooManyWaiting(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
-    """So many wait for this session already that another is not taken."""
-
-    def __init__(self, queued: int) -> None:
-        super().__init__(f"{queued} wait for this session already; try again when one is answered")
-        self.queued = queued
-
-
-class Stopping(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
-    """The server stops: nothing new is begun."""
-
-    def __init__(self) -> None:
-        super().__init__("the server stops, and begins nothing new")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
