@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from foldline.errors import SessionTaken
 from foldline.store import FileStore, Store
 
-__all__ = ["patiently", "store_at"]
+__all__ = ["Places", "patiently", "store_at"]
 
 T = TypeVar("T")
+
+Places: TypeAlias = Callable[[str], str]
+"""A new place for a store of a kind: "files", "sqlite" or "postgresql"."""
 
 
 def store_at(place: str, lease_seconds: float = 10.0) -> Store:

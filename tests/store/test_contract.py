@@ -10,13 +10,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.real.postgresql import fresh_database
-from tests.store.places import patiently, store_at
+from tests.store.places import Places, patiently, store_at
 from tests.store.test_session import told_before_its_end, writers
 
 from foldline.archive import key_of
@@ -26,44 +24,12 @@ from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.messages import Json
 from foldline.store import Store, StoredSession
 from foldline.store.records import Record
-from foldline.store.sql_database import Database
 from foldline.transcript import Entry, Limited
 
 ROOT = Path(__file__).parents[2]
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals and locks of POSIX")
 
 KINDS = ("files", "sqlite", "postgresql")
-Places = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def databases() -> list[str]:
-    """Databases of PostgreSQL that are empty again: making one takes longer than most tests."""
-    return []
-
-
-@pytest.fixture
-def places(tmp_path: Path, request: pytest.FixtureRequest, databases: list[str]) -> Iterator[Places]:
-    """A new place for a store of a kind."""
-    numbers = count()
-    used: list[str] = []
-
-    def new(kind: str) -> str:
-        if kind == "postgresql":
-            url = request.getfixturevalue("postgresql_url")
-            used.append(databases.pop() if databases else fresh_database(url))
-            return used[-1]
-        folder = tmp_path / str(next(numbers))
-        return str(folder) if kind == "files" else f"sqlite:///{folder / 'sessions.db'}"
-
-    yield new
-    for address in used:
-        database = Database(address)
-        with database.writing() as connection:
-            connection.exec_driver_sql("DELETE FROM foldline_claims")
-            connection.exec_driver_sql("DELETE FROM foldline_sessions WHERE number <> 0")
-        database.close()
-        databases.append(address)
 
 
 @pytest.fixture(params=KINDS)

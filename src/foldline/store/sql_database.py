@@ -47,7 +47,7 @@ SCHEMES: Final[Mapping[str, str]] = {
 _BUSY_SECONDS: Final = 10.0
 """A turn's records are written in milliseconds: whoever waits this long for other writers waits for a stuck one."""
 
-_PAUSE: Final = (
+_TIMEOUTS: Final = (
     "SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s';"
     " SET LOCAL idle_in_transaction_session_timeout = '15s'"
 )
@@ -233,4 +233,4 @@ def _begin(connection: Connection) -> None:
 
 
 def _bound_waiting(connection: Connection) -> None:
-    connection.exec_driver_sql(_PAUSE)
+    connection.exec_driver_sql(_TIMEOUTS)

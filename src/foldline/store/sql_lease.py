@@ -127,15 +127,17 @@ class Leases:
             held = [lease for lease in self._held if lease.held]
         for start in range(0, len(held), _AT_ONCE):
             some = held[start : start + _AT_ONCE]
-            with self.database.writing() as connection:
-                connection.execute(
-                    update(sessions)
-                    .where(
-                        sessions.c.number.in_([lease.session for lease in some]),
-                        sessions.c.owner.in_([lease.owner for lease in some]),
-                    )
-                    .values(lease_until=self.until())
+            # A row that is being written is prolonged by its writer; waiting for it would keep the others waiting.
+            mine = (
+                select(sessions.c.number)
+                .where(
+                    sessions.c.number.in_([lease.session for lease in some]),
+                    sessions.c.owner.in_([lease.owner for lease in some]),
                 )
+                .with_for_update(skip_locked=True)
+            )
+            with self.database.writing() as connection:
+                connection.execute(update(sessions).where(sessions.c.number.in_(mine)).values(lease_until=self.until()))
 
     def close(self) -> None:
         """Let go of all sessions, and end the thread. Closing again does nothing."""

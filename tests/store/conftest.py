@@ -1,0 +1,43 @@
+"""New places for stores: folders, and databases that are empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from tests.real.postgresql import fresh_database
+from tests.store.places import Places
+
+from foldline.store.sql_database import Database
+
+
+@pytest.fixture(scope="session")
+def databases() -> list[str]:
+    """Databases of PostgreSQL that are empty again: making one takes longer than most tests."""
+    return []
+
+
+@pytest.fixture
+def places(tmp_path: Path, request: pytest.FixtureRequest, databases: list[str]) -> Iterator[Places]:
+    """A new place for a store of a kind."""
+    numbers = count()
+    used: list[str] = []
+
+    def new(kind: str) -> str:
+        if kind == "postgresql":
+            url = request.getfixturevalue("postgresql_url")
+            used.append(databases.pop() if databases else fresh_database(url))
+            return used[-1]
+        folder = tmp_path / str(next(numbers))
+        return str(folder) if kind == "files" else f"sqlite:///{folder / 'sessions.db'}"
+
+    yield new
+    for address in used:
+        database = Database(address)
+        with database.writing() as connection:
+            connection.exec_driver_sql("DELETE FROM foldline_claims")
+            connection.exec_driver_sql("DELETE FROM foldline_sessions WHERE number <> 0")
+        database.close()
+        databases.append(address)
