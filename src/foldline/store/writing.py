@@ -28,6 +28,8 @@ class Writing(ABC):
     _header: Header
     _tally: Tally
     _codec: Codec
+    _counted: list[Event] | None = None
+    """The events that were read to count them: whoever opens a session asks for them next. Until something is written."""
 
     def __init__(self, agents: Store, clock: Clock) -> None:
         self._agents = agents
@@ -58,6 +60,9 @@ class Writing(ABC):
 
         Limits of a model that the session has left are not among them.
         """
+        counted, self._counted = self._counted, None
+        if counted is not None:
+            return in_force(counted, self._tally)
         return in_force((event for _, _, event in self._read() if event is not None), self._tally)
 
     def append(self, events: Iterable[Event]) -> None:
@@ -67,6 +72,7 @@ class Writing(ABC):
         none of them is in the log.
         """
         self._held()
+        self._counted = None
         at = stamp(self._clock)
         given = tuple(events)
         if not given:
@@ -132,10 +138,14 @@ class Writing(ABC):
 
     def _recount(self) -> None:
         header, tally = None, Tally()
+        events: list[Event] = []
         for header, record, event in self._read():  # noqa: B007 - the last one counts
             tally.take(record, event)
+            if event is not None:
+                events.append(event)
         if header is None:
             raise InvalidInput("the log is empty", place=self.place)
+        self._counted = events
         self._header, self._tally, self._codec = header, tally, codec_for(header.dialect)
 
     def _write(self, record: Record) -> None:
