@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ import click
 from foldline.errors import InvalidInput
 from foldline.interfaces.cli_files import can_hold, json_out, log, terminal, write_whole
 from foldline.interfaces.cli_plot import plot
+from foldline.interfaces.session_choice import choose, in_one_line, place_of
 from foldline.report.growth import growth_page, in_words, notes, replies_of
 from foldline.report.words import plural
 from foldline.store.calls_read import RecordedCall, read_calls, read_sessions
@@ -26,6 +28,7 @@ _FULL_COLUMNS: Final = 72
 """Columns of a terminal from which on there is room for the seconds too."""
 
 _NAMED_SESSIONS: Final = 5
+_LATEST: Final = "latest"
 
 
 def _about(call: RecordedCall, tokens: int) -> str:
@@ -53,21 +56,27 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[RecordedCall], str]], ...]] = (
     help="How many of the newest calls the table has.",
 )
 @click.option("--db", metavar="PATH", type=click.Path(), help="The record of model calls; your own by default.")
+@click.option("--store", metavar="PLACE", help="Only sessions of this store: a folder, or the address of a database.")
 @click.option("--html", metavar="FILE", type=click.Path(), help="Write a page with a chart, folds marked.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report instead of the plot and the table.")
-def growth(*, session: str | None, newest: int, db: str | None, html: str | None, as_json: bool) -> None:
+def growth(
+    *, session: str | None, newest: int, db: str | None, store: str | None, html: str | None, as_json: bool
+) -> None:
     """Show how the requests of a session grew, call by call.
 
-    SESSION is the id of a session or the beginning of one; by default the session that called a model last. The record
-    is a SQLite database whose view `llm_calls` holds every request in full.
+    SESSION is the id of a session or the beginning of one, "latest", or ID/agents/ID; by default the session that
+    called a model last. The record is a SQLite database whose view `llm_calls` holds every request in full.
     """
     if html is not None:
         can_hold(html)
     path = _default_path() if db is None else db
     with _reading(path):
         sessions = read_sessions(path)
-        if not sessions:
-            raise InvalidInput("no model call is recorded yet", place=path)
+    if not sessions:
+        raise InvalidInput("no model call is recorded yet", place=path)
+    if store is not None or (session is not None and (session == _LATEST or "/" in session)):
+        session, sessions = _of_store(store, session, sessions, path)
+    with _reading(path):
         chosen = _chosen(session, sessions, path)
         calls = read_calls(path, session_id=chosen)
     if html is not None:
@@ -113,6 +122,24 @@ def _chosen(wanted: str | None, sessions: Sequence[str], path: str) -> str:
     named = ", ".join(map(_shown, (found or sessions)[:_NAMED_SESSIONS]))
     reason = f"{len(found):,} sessions begin with {wanted!r}" if found else f"no session {wanted!r}"
     raise InvalidInput(f"{reason}; {'they are' if found else 'the newest are'} {named}", place=path)
+
+
+@in_one_line
+def _of_store(store: str | None, wanted: str | None, sessions: list[str], path: str) -> tuple[str | None, list[str]]:
+    """The session as a store knows it, and those of the store that have calls."""
+    from foldline.store.opening import open_store
+
+    with closing(open_store(place_of(store, os.environ))) as opened:
+        if wanted is None:
+            known = set(opened.names())
+            found = [session for session in sessions if session in known]
+            if not found:
+                raise InvalidInput(f"none of its sessions has a call recorded in {path}", place=opened.place)
+            return None, found
+        chosen = choose(opened, wanted).id
+    if chosen not in sessions:
+        raise InvalidInput(f"no call of the session {chosen} is recorded", place=path)
+    return chosen, sessions
 
 
 def _shown(text: str) -> str:

@@ -11,6 +11,7 @@ import click
 from foldline.errors import InvalidInput
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.cli_files import json_out, log
+from foldline.interfaces.cli_sessions_copy import copy
 from foldline.interfaces.cli_sessions_export import export
 from foldline.interfaces.cli_sessions_folds import undo, why
 from foldline.interfaces.cli_sessions_repair import repair
@@ -18,11 +19,11 @@ from foldline.interfaces.cli_sessions_show import show
 from foldline.interfaces.cli_sessions_view import view
 from foldline.interfaces.session_choice import (
     Chosen,
+    Where,
     agent_count,
     choose,
-    home_option,
-    store_of,
     sub_agents,
+    where_option,
     with_agents,
 )
 from foldline.interfaces.session_words import entries_of, local_time
@@ -31,7 +32,7 @@ from foldline.report.words import DASH, compact, plural
 from foldline.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from foldline.store.base import Listed
+    from foldline.store.base import Listed, Store
 
 __all__ = ["sessions"]
 
@@ -47,14 +48,14 @@ _MOST_FOUND: Final = 200
 
 @click.group()
 def sessions() -> None:
-    """Sessions of the agent: what is kept of them, seen and searched.
+    """Sessions of the agent: what is kept of them, seen, searched and copied.
 
     ID is the id of a session, the beginning of one, or "latest". The sessions of sub-agents lie inside that of the
     agent that started them: `sessions list ID` lists them, and each is reached as ID/agents/ID.
     """
 
 
-for _command in (show, view, why, undo, export, repair):
+for _command in (show, view, why, undo, export, copy, repair):
     sessions.add_command(_command)
 
 
@@ -64,19 +65,19 @@ for _command in (show, view, why, undo, export, repair):
 @sessions.command("list")
 @click.argument("session", metavar="[ID]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-@home_option
-def list_(*, session: str | None, as_json: bool, home: str | None) -> None:
+@where_option("--store")
+def list_(*, session: str | None, as_json: bool, where: Where) -> None:
     """List sessions, the one written last first; with ID those of its sub-agents.
 
     A session that cannot be read is in the list, with the reason.
     """
-    chosen = None if session is None else choose(home, session)
-    store = store_of(home) if chosen is None else sub_agents(chosen)
+    chosen = None if session is None else choose(where.store, session)
+    store = where.store if chosen is None else sub_agents(chosen)
     prefix = "" if chosen is None else f"{chosen.name}/agents/"
     found = store.sessions()
-    agents = {one.id: agent_count(Chosen(store, one.id, one.id)) for one in found}
+    agents = {one.id: _agent_count(Chosen(store, one.id, one.id)) for one in found}
     if as_json:
-        json_out([_plain(one, prefix, agents[one.id], str(store.root / one.id)) for one in found])
+        json_out([_plain(one, prefix, agents[one.id], Chosen(store, one.id, one.id)) for one in found])
         return
     if not found:
         nothing = "no session yet; `foldline chat` begins one" if chosen is None else "it started no sub-agent"
@@ -92,8 +93,16 @@ def list_(*, session: str | None, as_json: bool, home: str | None) -> None:
     log(plural(len(found), "session"))
 
 
-def _plain(one: Listed, prefix: str, agents: int, path: str) -> dict[str, Any]:
+def _agent_count(chosen: Chosen) -> int:
+    try:
+        return agent_count(chosen)
+    except InvalidInput:  # another process has deleted it since it was listed
+        return 0
+
+
+def _plain(one: Listed, prefix: str, agents: int, chosen: Chosen) -> dict[str, Any]:
     fields = {} if one.snapshot is None else asdict(one.snapshot)
+    path = None if chosen.folder is None else str(chosen.folder)
     return {**fields, "id": prefix + one.id, "agents": agents, "path": path, "damage": one.damage or None}
 
 
@@ -158,8 +167,8 @@ def _bar(snapshot: Snapshot) -> str:
     help="Lines to show at most.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of lines.")
-@home_option
-def search(*, pattern: str, session: str | None, limit: int, as_json: bool, home: str | None) -> None:
+@where_option("--store")
+def search(*, pattern: str, session: str | None, limit: int, as_json: bool, where: Where) -> None:
     """Search everything that was ever said, folded or not, for PATTERN, a regular expression.
 
     Newest sessions come first, at most 200 lines of each. Session, message and line are named; `sessions show` and
@@ -170,7 +179,7 @@ def search(*, pattern: str, session: str | None, limit: int, as_json: bool, home
     Pattern(pattern)  # a bad one is said even where there is nothing to search
     found: list[tuple[str, int, int, str]] = []
     more = False
-    for hit in _hits(pattern, home, session):
+    for hit in _hits(pattern, where.store, session):
         if len(found) == limit:
             more = True
             break
@@ -190,14 +199,13 @@ def search(*, pattern: str, session: str | None, limit: int, as_json: bool, home
         log(f"there is more than {plural(limit, 'line')}; see --limit")
 
 
-def _hits(pattern: str, home: str | None, session: str | None) -> Iterator[tuple[str, int, int, str]]:
+def _hits(pattern: str, store: Store, session: str | None) -> Iterator[tuple[str, int, int, str]]:
     from foldline.codecs import codec
     from foldline.peek import grep
 
     if session is not None:
-        roots = [choose(home, session)]
+        roots = [choose(store, session)]
     else:
-        store = store_of(home)
         roots = [Chosen(store, one.id, one.id) for one in store.sessions(keep=False)]
     for chosen in (each for root in roots for each in with_agents(root)):
         try:

@@ -14,7 +14,7 @@ from foldline.errors import InvalidInput
 from foldline.failures.redaction import redact as redact_text
 from foldline.interfaces.chat.plain import plain, plain_line
 from foldline.interfaces.cli_files import can_hold, log
-from foldline.interfaces.session_choice import choose, home_option
+from foldline.interfaces.session_choice import Where, choose, where_option
 from foldline.interfaces.session_words import active, who
 from foldline.messages import Document, Image, Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
@@ -33,8 +33,8 @@ _CONTROLS: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u206f\
 @click.option("--format", "form", type=click.Choice(FORMATS), default="messages", show_default=True)
 @click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Write a file that only you can read.")
 @click.option("--redact", is_flag=True, help="Leave out secrets of known shapes: keys, tokens, passwords.")
-@home_option
-def export(*, session: str, form: str, output: str | None, redact: bool, home: str | None) -> None:
+@where_option("--store")
+def export(*, session: str, form: str, output: str | None, redact: bool, where: Where) -> None:
     """Print a session: its messages, a text for people, or its log.
 
     "messages" is what `foldline fit`, `check` and `replay` read: the messages of the branch that the session is on, in
@@ -43,13 +43,10 @@ def export(*, session: str, form: str, output: str | None, redact: bool, home: s
     """
     if output is not None:
         can_hold(output)
-    chosen = choose(home, session)
+    chosen = choose(where.store, session)
     recording = chosen.read()
     if form == "events":
-        from foldline.store.events import read_events
-        from foldline.store.recording import LOG
-
-        records = read_events(chosen.folder / LOG)
+        records = chosen.records(recording)
         text = "".join(f"{_json(redacted(record) if redact else record)}\n" for record in records)
     else:
         text = exported(recording, form, redact=redact)

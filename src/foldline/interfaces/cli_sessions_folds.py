@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import fields
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import click
 from foldline.errors import InvalidInput
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.cli_files import json_out, log
-from foldline.interfaces.session_choice import Chosen, choose, home_option
+from foldline.interfaces.session_choice import Chosen, Where, choose, where_option
 from foldline.interfaces.session_words import active, entries_of, folds_of, said, seqs, who
 from foldline.interfaces.sheet import Sheet
 from foldline.report.words import plural
@@ -33,10 +34,10 @@ _FIRST_LINES: Final = 8
     help="How many lines of the original to show.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the original in full.")
-@home_option
-def why(*, session: str, number: int, lines: int, as_json: bool, home: str | None) -> None:
+@where_option("--store")
+def why(*, session: str, number: int, lines: int, as_json: bool, where: Where) -> None:
     """Say why message N of a session is not shown as it was: every fold that covers it, and its original."""
-    chosen = choose(home, session)
+    chosen = choose(where.store, session)
     recording = chosen.read()
     entries = entries_of(recording.events)
     entry = entries.get(number)
@@ -88,41 +89,41 @@ def _print_fold(sheet: Sheet, fold: Fold, chosen: Chosen, held: bool) -> None:
     )
     sheet.words(f"  {plain_line(fold.reason, 400)}")
     sheet.line(f"  {fold.before_tokens:,} → {fold.tokens:,} tokens")
-    path = _archived(fold, chosen)
+    kept_at = _archived(fold, chosen)
     if fold.archive is not None:
         sheet.path(f"  archive key {plain_line(fold.archive)}")
-        if path is None:
+        if kept_at is None:
             sheet.words("  no longer in the archive; the log has it")
         else:
-            sheet.path(path)
+            sheet.path(kept_at)
 
 
 def _archived(fold: Fold, chosen: Chosen) -> str | None:
     """Where the original lies; None when nothing is there."""
-    from foldline.store.files import FileArchive
-    from foldline.store.recording import ARCHIVE
-
-    archive = FileArchive(chosen.folder / ARCHIVE)
+    archive = chosen.archive
     return archive.where(fold.archive) if fold.archive is not None and fold.archive in archive else None
 
 
 def _plain(fold: Fold, chosen: Chosen, held: bool) -> dict[str, Any]:
     plain = {field.name: getattr(fold, field.name) for field in fields(fold) if field.name not in {"shown", "form"}}
-    return {**plain, "shortens": fold.form, "in_effect": held, "path": _archived(fold, chosen)}
+    path = None if chosen.folder is None else _archived(fold, chosen)
+    return {**plain, "shortens": fold.form, "in_effect": held, "path": path}
 
 
 @click.command()
 @click.argument("session", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
-@home_option
-def undo(*, session: str, as_json: bool, home: str | None) -> None:
+@where_option("--store")
+def undo(*, session: str, as_json: bool, where: Where) -> None:
     """Take back the last batch of folds: what they stand for is shown to the model again.
 
     The session must not be open in another process. The next request folds again if it would not fit.
     """
-    chosen = choose(home, session)
-    with chosen.store.open(chosen.id) as stored:
-        if stored.torn is not None:
+    from foldline.store.session import FileSession
+
+    chosen = choose(where.store, session)
+    with closing(chosen.store.open(chosen.id)) as stored:
+        if isinstance(stored, FileSession) and stored.torn is not None:
             log(f"{stored.torn} was set aside")
         recording = chosen.read()
         context = recording.replay(archive=stored.archive)

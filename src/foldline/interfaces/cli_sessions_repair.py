@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from foldline.errors import InvalidInput
 from foldline.interfaces.cli_files import json_out
-from foldline.interfaces.session_choice import choose, home_option
+from foldline.interfaces.session_choice import Where, choose, where_option
 
 __all__ = ["repair"]
 
@@ -13,14 +14,20 @@ __all__ = ["repair"]
 @click.command()
 @click.argument("session", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
-@home_option
-def repair(*, session: str, as_json: bool, home: str | None) -> None:
+@where_option("--store")
+def repair(*, session: str, as_json: bool, where: Where) -> None:
     """Make a session whose log is damaged fit to be opened.
 
     What can be read stays; a message that cannot is replaced by a line that says so, and the old log is kept beside the
-    new one. The session must not be open in another process.
+    new one. The session must not be open in another process. In a database nothing can be torn: only folders are
+    repaired.
     """
-    chosen = choose(home, session)
+    from foldline.store.folders import FileStore
+
+    chosen = choose(where.store, session)
+    if not isinstance(chosen.store, FileStore):
+        why = "a database has no torn log: it writes a record whole or not at all, so there is nothing to repair here"
+        raise InvalidInput(why, place=chosen.store.place)
     done = chosen.store.repair(chosen.id)
     if as_json:
         found = (

@@ -11,7 +11,7 @@ import click
 
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.cli_files import json_out, log
-from foldline.interfaces.session_choice import Chosen, agent_count, choose, home_option
+from foldline.interfaces.session_choice import Chosen, Where, agent_count, choose, where_option
 from foldline.interfaces.session_words import active, local_time, said, seqs, who
 from foldline.interfaces.sheet import Sheet
 from foldline.messages import Json
@@ -49,21 +49,22 @@ _MARKS: Final = {"-": "folded", "~": "shortened", "x": "of a branch that was lef
     help="How many messages to show.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the texts in full.")
-@home_option
-def show(*, session: str, first: int, limit: int, as_json: bool, home: str | None) -> None:
+@where_option("--store")
+def show(*, session: str, first: int, limit: int, as_json: bool, where: Where) -> None:
     """Show everything that happened in a session, in order.
 
     Messages with their number, tokens and author, those that are folded marked; between them turns, folds, changes of
     model and policy, reports of usage.
     """
-    from foldline.store.recording import LOG, read_log
+    from foldline.store.recording import followed
 
-    chosen = choose(home, session)
+    chosen = choose(where.store, session)
     recording = chosen.read()
     context = recording.replay()
     begin = max(0, recording.tally.messages + first) if first < 0 else first
     stop = begin + limit
-    rows = _page([(record, event) for _, record, event in read_log(chosen.folder / LOG)], begin, stop)
+    log_rows = followed(chosen.records(recording), lambda number: f"{chosen.name}, record {number}")
+    rows = _page([(record, event) for _, record, event in log_rows], begin, stop)
     marks = _Marks(recording, context)
     if as_json:
         found = [_row_plain(record, event, marks) for record, event in rows]
@@ -153,9 +154,11 @@ def _print_head(sheet: Sheet, chosen: Chosen, recording: Recording, context: Con
 
 
 def _left(chosen: Chosen) -> list[str]:
-    """What crashes have left beside the log, and at its end."""
+    """What crashes have left beside a log in a folder, and at its end; in a database they leave nothing."""
     from foldline.store.recording import LOG
 
+    if chosen.folder is None:
+        return []
     notes = [
         f"a crash had left half a record; it was set aside in {path.name}"
         for path in sorted(chosen.folder.glob("events.torn-*"))

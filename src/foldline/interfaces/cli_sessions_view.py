@@ -11,7 +11,7 @@ import click
 from foldline.errors import DoesNotFit, FoldlineError, InvalidInput
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.cli_files import json_out, log
-from foldline.interfaces.session_choice import Chosen, choose, home_environ, home_option
+from foldline.interfaces.session_choice import Chosen, Where, choose, where_option
 from foldline.interfaces.session_words import said, seqs
 from foldline.interfaces.sheet import Sheet
 from foldline.messages import Json, Message, Wire
@@ -30,18 +30,18 @@ __all__ = ["view"]
 @click.argument("session", metavar="ID")
 @click.option("--full", is_flag=True, help="Show the messages in full, not one line of each.")
 @click.option("--json", "as_json", is_flag=True, help='Print the request as JSON: "messages", "system", "tools".')
-@home_option
-def view(*, session: str, full: bool, as_json: bool, home: str | None) -> None:
+@where_option("--store")
+def view(*, session: str, full: bool, as_json: bool, where: Where) -> None:
     """Show what the model would be sent next, message by message, and how many tokens each part takes.
 
     Nothing is written. System text, tools and output cap are those of the newest recorded call: the session itself does
     not hold them. A fold that the next request would make without asking a model is made here too, and said.
     """
-    chosen = choose(home, session)
+    chosen = choose(where.store, session)
     recording = chosen.read()
     if not recording.tally.messages:
         raise InvalidInput("nothing has been said in it yet", place=chosen.name)
-    beside = _beside(chosen, home)
+    beside = _beside(chosen, where)
     sent = _sent(recording, beside)
     if as_json:
         json_out({"session": chosen.name, "dialect": recording.header.dialect, **_sent_plain(sent)})
@@ -101,12 +101,12 @@ class _Sent:
     fault: str
 
 
-def _beside(chosen: Chosen, home: str | None) -> SentBeside | None:
+def _beside(chosen: Chosen, where: Where) -> SentBeside | None:
     from foldline.store.calls_beside import sent_beside
     from foldline.store.places import calls_path
 
     try:
-        return sent_beside(calls_path(home_environ(home)), chosen.id)
+        return sent_beside(calls_path(where.environ), chosen.id)
     except (FoldlineError, OSError) as error:
         log(f"the record of calls cannot be read: {error}")
         return None

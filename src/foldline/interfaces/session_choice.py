@@ -1,8 +1,10 @@
-"""Which session a command means: an id, the beginning of one, "latest", and the sub-agents' sessions in it."""
+"""Where sessions are kept, and which one a command means: an id, the beginning of one, "latest"; sub-agents' in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -13,23 +15,30 @@ import click
 from foldline.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from foldline.store.folders import FileStore
+    from foldline.archive import Archive
+    from foldline.store.base import Store
     from foldline.store.recording import Recording
+    from foldline.store.records import Record
 
 __all__ = [
     "AGENTS",
+    "STORE",
     "Chosen",
+    "Where",
     "agent_count",
     "choose",
-    "home_environ",
-    "home_option",
-    "store_of",
+    "in_one_line",
+    "place_of",
     "sub_agents",
+    "where_option",
     "with_agents",
 ]
 
 AGENTS: Final = "agents"
-"""The folder in that of a session in which the sessions of its sub-agents are kept."""
+"""What stands between the id of an agent's session and that of a sub-agent."""
+
+STORE: Final = "FOLDLINE_STORE"
+"""The environment variable that says where sessions are kept: a password in it is in no list of processes."""
 
 _DEEPEST: Final = 16
 """Sub-agents of sub-agents: settings allow far fewer; a folder that links to itself ends here."""
@@ -42,29 +51,72 @@ _HOME: Final = click.option(
 
 
 @dataclass(frozen=True, slots=True)
+class Where:
+    """The sessions that a command is about, and the environment that says where the rest is (None: the real one)."""
+
+    store: Store
+    environ: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """One session: where it is, its id, and the name under which a command finds it (ID, or ID/agents/ID)."""
 
-    store: FileStore
+    store: Store
     id: str
     name: str
 
     @property
-    def folder(self) -> Path:
-        """Its folder."""
-        return self.store.root / self.id
+    def folder(self) -> Path | None:
+        """Its folder; None where a database keeps it."""
+        from foldline.store.folders import FileStore
+
+        return self.store.root / self.id if isinstance(self.store, FileStore) else None
+
+    @property
+    def archive(self) -> Archive:
+        """The originals of what was folded, to be read."""
+        return self.store.archive(self.id)
 
     def read(self) -> Recording:
         """What its log holds, without taking it. Raises InvalidInput."""
         return self.store.read(self.id)
 
+    def records(self, recording: Recording) -> list[Record]:
+        """The records that a recording was read from, in the order in which they were written. O(log)."""
+        count = 1 + len(recording.events) + len(recording.other)  # one names the session
+        return list(self.store.records(self.id, stop=count))
 
-def home_option(command: Command) -> Command:
-    """The option that says where sessions are kept; a fault of that disk becomes one line (InvalidInput)."""
-    return _HOME(_in_one_line(command))
+
+def where_option(*names: str) -> Callable[[Command], Command]:
+    """The options that say where sessions are kept; the command gets `where`, closed after it.
+
+    A fault of that disk or database becomes one line (InvalidInput). A database that is not there yet is refused: it
+    holds no session.
+    """
+    means = f"Where sessions are kept: a folder, sqlite:///FILE or postgresql://…; without it {STORE}, else a folder."
+    option = click.option(*names, "store", metavar="PLACE", help=means)
+
+    def with_options(command: Command) -> Command:
+        @wraps(command)
+        def run(*given: Any, store: str | None, home: str | None, **named: Any) -> Any:
+            from foldline.store.opening import open_store
+            from foldline.store.places import HOME
+
+            environ = None if home is None else {HOME: home}
+            place = place_of(store, os.environ if environ is None else environ)
+            _refuse_missing(place)
+            with closing(open_store(place)) as opened:
+                return command(*given, where=Where(opened, environ), **named)
+
+        return option(_HOME(in_one_line(cast(Command, run))))
+
+    return with_options
 
 
-def _in_one_line(command: Command) -> Command:
+def in_one_line(command: Command) -> Command:
+    """The command, with faults of the disk or of a database as one line (InvalidInput)."""
+
     @wraps(command)
     def run(*given: Any, **named: Any) -> Any:
         try:
@@ -77,31 +129,42 @@ def _in_one_line(command: Command) -> Command:
     return cast(Command, run)
 
 
-def home_environ(home: str | None) -> dict[str, str] | None:
-    """The environment in which `--home` holds; None for the real one."""
-    from foldline.store.places import HOME
+def place_of(named: str | None, environ: Mapping[str, str], *, option: str = "--store") -> str | Path:
+    """The place that `open_store` takes: the one that was named, else that of the environment, else the user's folder.
 
-    return None if home is None else {HOME: home}
-
-
-def store_of(home: str | None) -> FileStore:
-    """The sessions of the user, or those under `home`."""
-    from foldline.store.folders import FileStore
+    Raises InvalidInput for a name that can be no place.
+    """
     from foldline.store.places import sessions_path
 
-    return FileStore(sessions_path(home_environ(home)))
+    place = environ.get(STORE) if named is None else named
+    if named is not None and not named:
+        raise InvalidInput("is empty: it takes a folder, or the address of a database", place=option)
+    if not place:
+        return sessions_path(environ)
+    if "://" not in place and os.path.isfile(os.path.expanduser(place)):
+        raise InvalidInput(f"is a file and no folder; a database in it would be sqlite:///{place}", place=place)
+    return place
 
 
-def sub_agents(chosen: Chosen) -> FileStore:
-    """The sessions of the sub-agents of a session."""
+def _refuse_missing(place: str | Path) -> None:
+    """Raise InvalidInput for a database in a file that is not there: to read it would be to make it."""
+    scheme, _, path = str(place).partition(":///")
+    if scheme.partition("+")[0] == "sqlite" and path and not os.path.exists(os.path.expanduser(path)):
+        raise InvalidInput("there is no such database, and so no session in it", place=str(place))
+
+
+def sub_agents(chosen: Chosen) -> Store:
+    """The sessions of the sub-agents of a session. Raises InvalidInput when it is no longer there."""
     from foldline.store.folders import FileStore
 
-    return FileStore(chosen.folder / AGENTS)
+    if chosen.folder is None:
+        return chosen.store.agents(chosen.id)
+    return FileStore(chosen.folder / AGENTS)  # without a look at the session: it may be damaged, and they not
 
 
-def choose(home: str | None, named: str) -> Chosen:
+def choose(store: Store, named: str) -> Chosen:
     """The session that `named` means; names of sub-agents follow after slashes. Writes nothing. Raises InvalidInput."""
-    store, name, found = store_of(home), "", None
+    name, found = "", None
     parts = [part for part in named.split("/") if part != AGENTS]
     for part in parts:
         if found is not None:
