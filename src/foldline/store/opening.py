@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
+from foldline.errors import MissingExtra
+from foldline.store.addresses import driver_of, is_address
 from foldline.store.base import Store
 from foldline.store.folders import FileStore
 
@@ -21,7 +24,10 @@ def open_store(place: str | Path) -> Store:
     the install line when SQLAlchemy or psycopg is not there, and OSError when the database cannot be reached or lets
     nobody in. A password is in no error.
     """
-    if isinstance(place, Path) or "://" not in place:
+    if isinstance(place, Path) or not is_address(place):
         return FileStore(os.path.expanduser(place))
+    extra = "sql" if driver_of(place).startswith("sqlite") else "postgresql"
+    if find_spec("sqlalchemy") is None:
+        raise MissingExtra(extra, "keeping sessions in a database")
     # Loaded now: a session in files must not wait for SQLAlchemy, nor need it.
     return cast("Store", import_module("foldline.store.sql").SqlStore.at(place))

@@ -14,35 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from sqlalchemy import ColumnElement, Connection, Double, Engine, Table, create_engine, event, literal_column
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
 from foldline.errors import FoldlineError, InvalidInput, MissingExtra
+from foldline.store.addresses import driver_of
 from foldline.store.sqlite import errno_of, is_damaged, make_private_file
 
-try:
-    from sqlalchemy import ColumnElement, Connection, Double, Engine, Table, create_engine, event, literal_column
-    from sqlalchemy.dialects import postgresql, sqlite
-    from sqlalchemy.engine import URL, make_url
-    from sqlalchemy.exc import (
-        ArgumentError,
-        DBAPIError,
-        IntegrityError,
-        InterfaceError,
-        InternalError,
-        OperationalError,
-    )
-    from sqlalchemy.exc import TimeoutError as PoolTimeout
-except ImportError as error:
-    raise MissingExtra("sql", "keeping sessions in a database") from error
-
-__all__ = ["SCHEMES", "Database"]
-
-SCHEMES: Final[Mapping[str, str]] = {
-    "sqlite": "sqlite+pysqlite",
-    "sqlite+pysqlite": "sqlite+pysqlite",
-    "postgres": "postgresql+psycopg",
-    "postgresql": "postgresql+psycopg",
-    "postgresql+psycopg": "postgresql+psycopg",
-}
-"""What an address may begin with, and the driver that it means."""
+__all__ = ["Database"]
 
 _BUSY_SECONDS: Final = 10.0
 """A turn's records are written in milliseconds: whoever waits this long for other writers waits for a stuck one."""
@@ -176,15 +158,12 @@ def _only(value: str | tuple[str, ...] | None) -> str:
 
 def _parsed(address: str) -> URL:
     """The address with the driver that we use. What it holds is in no error: anything may be its password."""
-    scheme = address.partition("://")[0]
-    driver = SCHEMES.get(scheme)
-    if driver is None:
-        raise InvalidInput(f"is no database that can be used; those are {', '.join(SCHEMES)}", place=f"{scheme}://…")
+    driver = driver_of(address)
     try:
         return make_url(address).set(drivername=driver)
     except (ArgumentError, ValueError):
         why = "cannot be read as the address of a database (characters like @ : / in a password are written as %40 …)"
-        raise InvalidInput(why, place=f"{scheme}://…") from None
+        raise InvalidInput(why, place=f"{address.partition('://')[0]}://…") from None
 
 
 def _file(url: URL) -> URL:

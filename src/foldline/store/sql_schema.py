@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldline.errors import MissingExtra
-
-try:
-    from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, MetaData, Table, Text
-except ImportError as error:
-    raise MissingExtra("sql", "keeping sessions in a database") from error
+from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, MetaData, Table, Text
 
 __all__ = ["ROOT", "bindings", "claims", "migrations", "originals", "records", "sessions"]
 
