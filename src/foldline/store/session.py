@@ -101,6 +101,7 @@ class FileSession(Writing):
 
     def let_go(self) -> None:
         """Let another process have it, until `take`. Again: nothing."""
+        self._counted = None  # who waits for a person holds no history in memory
         if self._left_at is None:
             self._left_at = self._log.size_bytes
             self._log.let_go()

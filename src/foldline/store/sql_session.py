@@ -98,6 +98,7 @@ class SqlSession(Writing):
 
     def let_go(self) -> None:
         """Let another writer have it, until `take`. Again: nothing."""
+        self._counted = None  # who waits for a person holds no history in memory
         if self._unsure:
             with suppress(OSError, SessionLost):  # who takes it up next finds what there is
                 self._settle()

@@ -29,7 +29,7 @@ class Writing(ABC):
     _tally: Tally
     _codec: Codec
     _counted: list[Event] | None = None
-    """The events that were read to count them: whoever opens a session asks for them next. Until something is written."""
+    """The events that were read to count them, until something is written: whoever opens a session asks for them."""
 
     def __init__(self, agents: Store, clock: Clock) -> None:
         self._agents = agents
