@@ -1,0 +1,157 @@
+// Why a message is as it is: the folds that cover it, its tokens, its original; and the pin.
+
+import { get, post, sessionPath } from "./api.js";
+import { announce, el, number, plural, seqs, time } from "./dom.js";
+import { argumentsOf, who } from "./rows.js";
+
+/** The details in `aside`. `given`: id, signal, turnOfFold, foldOf, reveal, changed, closed. */
+export function detailsPanel(aside, given) {
+  const { id, signal } = given;
+  let back = null; // where the keyboard goes when they are closed
+  let asked = 0;
+
+  function close() {
+    if (aside.hidden) return;
+    asked += 1;
+    aside.hidden = true;
+    aside.replaceChildren();
+    given.closed();
+    if (back?.isConnected) back.focus();
+    else given.lost();
+    back = null;
+  }
+
+  function show(title, ...content) {
+    const scrolled = aside.hidden ? 0 : aside.scrollTop;
+    aside.replaceChildren(
+      el("div", { class: "details-head" },
+        el("h2", { id: "details-heading", tabindex: -1, text: title }),
+        el("button", { type: "button", class: "quiet close", "aria-label": "Close details", text: "×", on: { click: close } })),
+      ...content);
+    if (!aside.hidden) aside.scrollTop = scrolled;
+    aside.hidden = false;
+    given.opened();
+  }
+
+  function open(origin, title, ...content) {
+    if (origin) back = origin;
+    aside.hidden = true;
+    show(title, ...content);
+    aside.scrollTop = 0;
+    aside.querySelector("h2").focus();
+  }
+
+  async function loadMessage(seq) {
+    const mine = ++asked;
+    try {
+      const entry = await get(sessionPath(id, `/history/${seq}`), signal);
+      return mine === asked ? entry : null;
+    } catch (failure) {
+      if (mine === asked && !signal.aborted) show(`Message ${seq}`, el("p", { class: "error", role: "alert", text: failure.message }));
+      return null;
+    }
+  }
+
+  function fold(one, { heading = true } = {}) {
+    const turn = given.turnOfFold(one.id);
+    const at = one.at ?? turn?.began;
+    return el("li", { class: "why" },
+      heading && el("p", { class: "why-head" }, el("b", { text: one.reducer }), ` · messages ${seqs(one.start, one.stop)}`,
+        one.in_effect === false && el("span", { class: "mark", text: "not in effect" })),
+      el("p", { dir: "auto", text: one.reason }),
+      el("p", { class: "note" }, `${number(one.before_tokens)} → ${number(one.tokens)} tokens`,
+        turn ? ` · in turn ${number(turn.number)}` : "", at ? " · " : "", at ? time(at, { whole: true }) : ""));
+  }
+
+  function message(entry) {
+    const pinned = entry.state === "pinned";
+    const folds = entry.folds ?? [];
+    const error = el("p", { class: "error", role: "alert", hidden: true });
+    const pin = el("button", { type: "button", class: "pin", "aria-pressed": String(pinned), text: pinned ? "Unpin" : "Pin" });
+    pin.addEventListener("click", async () => {
+      try {
+        await post(sessionPath(id, "/pin"), { seq: entry.seq, pinned: !pinned });
+        announce(`Message ${entry.seq} ${pinned ? "unpinned" : "pinned"}`);
+        const fresh = await loadMessage(entry.seq);
+        if (fresh) {
+          show(`Message ${fresh.seq}`, ...message(fresh));
+          aside.querySelector(".pin").focus();
+        }
+        given.changed();
+      } catch (failure) {
+        error.textContent = failure.message;
+        error.hidden = false;
+      }
+    });
+    const shown = folds.filter((one) => one.in_effect !== false && one.shown);
+    return [
+      el("dl", { class: "facts" },
+        fact("From", who(entry)), fact("State", state(entry)), fact("Tokens", number(entry.tokens)),
+        entry.at && el("div", {}, el("dt", { text: "Recorded" }), el("dd", {}, time(entry.at, { whole: true })))),
+      el("div", { class: "buttons" }, pin), error,
+      folds.length > 0 && el("h3", { text: "Why" }),
+      folds.length > 0 && el("ol", { class: "whys" }, ...folds.map((one) => fold(one))),
+      ...shown.slice(-1).flatMap((one) => [el("h3", { text: "Shown in its place" }), text(one.shown)]),
+      el("h3", { text: "Original" }),
+      ...original(entry),
+    ].filter(Boolean);
+  }
+
+  return {
+    close,
+    get isOpen() { return !aside.hidden; },
+    /** The message `seq`: read whole, with the folds that cover it. */
+    async message(seq, origin) {
+      const entry = await loadMessage(seq);
+      if (entry) open(origin, `Message ${seq}`, ...message(entry));
+    },
+    /** A row that stands for several messages, `row`, made by the fold `one`. */
+    fold(row, one, origin) {
+      asked += 1;
+      const go = el("button", { type: "button", text: `Show ${plural(row.stop - row.start, "message")} ${seqs(row.start, row.stop)}` });
+      go.addEventListener("click", () => given.reveal(row.start));
+      open(origin, `Messages ${seqs(row.start, row.stop)}, folded`,
+        el("dl", { class: "facts" },
+          fact("By", one?.reducer ?? ""), fact("Tokens", one ? `${number(one.before_tokens)} → ${number(one.tokens)}` : number(row.tokens)),
+          fact("Stands for", plural(row.stop - row.start, "message"))),
+        el("div", { class: "buttons" }, go),
+        one && el("h3", { text: "Why" }),
+        one && el("ol", { class: "whys" }, fold(one, { heading: false })),
+        el("h3", { text: "Shown in their place" }), text(row.text));
+    },
+    /** What goes with every request: the system text, the tools. */
+    standing(row, origin) {
+      asked += 1;
+      open(origin, row.key === "tools" ? "Tools" : "System text",
+        el("dl", { class: "facts" }, fact("Tokens", number(row.tokens))), text(row.wire));
+    },
+  };
+}
+
+const STATES = {
+  shown: "shown whole", hidden: "hidden from the model", shortened: "shown shortened", pinned: "pinned: never folded",
+  repaired: "sent repaired",
+};
+
+const state = (entry) => STATES[entry.state] ?? entry.state;
+const fact = (term, words) => el("div", {}, el("dt", { text: term }), el("dd", { text: words }));
+const text = (words) => el("pre", { class: "text", tabindex: 0, dir: "auto", text: words });
+
+function original(entry) {
+  const out = [];
+  if (entry.text) out.push(text(entry.text));
+  for (const call of entry.calls ?? []) {
+    out.push(el("p", { class: "note", text: `calls ${call.name}` }), text(pretty(argumentsOf(call))));
+  }
+  for (const result of entry.results ?? []) if (result.text !== entry.text) out.push(text(result.text));
+  if (!out.length) out.push(el("p", { class: "note", text: "It has no text." }));
+  return out;
+}
+
+function pretty(json) {
+  try {
+    return JSON.stringify(JSON.parse(json), null, 2);
+  } catch {
+    return json; // what a model wrote need not be JSON
+  }
+}

@@ -1,0 +1,152 @@
+// The pane of everything that was recorded, a hundred messages at a time in both directions.
+
+import { get, sessionPath } from "./api.js";
+import { number, reconcile } from "./dom.js";
+import { focusItem, roving, settle } from "./lists.js";
+import { messageRow, said, who } from "./rows.js";
+
+const PAGE = 100;
+const NEAR_PX = 600;
+const KEPT = 400; // of those that are read anew when states may have changed
+const NEWEST = 2 ** 31 - 1;
+
+/** The pane in `section` of the session `id`; `open` is called with the entry that is chosen, `across` where ← is pressed. */
+export function historyPane(section, id, { signal, open, across, drawn }) {
+  const list = section.querySelector(".list");
+  const sums = section.querySelector(".pane-head p");
+  let entries = [];
+  let atStart = false;
+  let atEnd = false;
+  let total = 0;
+  let span = null;
+  let work = Promise.resolve();
+  roving(list);
+
+  const fetched = async (query) => (await get(sessionPath(id, `/history?${new URLSearchParams(query)}`), signal)).messages;
+  // One after the other: each begins where the one before ended.
+  const inOrder = (job) => (work = work.then(job, job));
+
+  function draw() {
+    reconcile(list, entries, {
+      keyOf: (entry) => entry.seq,
+      stampOf: (entry) => JSON.stringify([entry.state, entry.fold, entry.tokens, entry.text.length]),
+      make: (entry) => messageRow({
+        start: entry.seq, stop: entry.seq + 1, who: who(entry), state: entry.state, fold: entry.fold ?? null,
+        tokens: entry.tokens, text: said(entry),
+      }, () => open(entries.find((now) => now.seq === entry.seq) ?? entry)),
+    });
+    settle(list);
+    mark();
+    const first = entries[0]?.seq;
+    const range = entries.length && !(atStart && atEnd) ? `, ${first}–${entries.at(-1).seq} loaded` : "";
+    sums.textContent = `${number(total)} recorded${range}`;
+    drawn();
+  }
+
+  function mark() {
+    for (const item of list.children) {
+      item.classList.toggle("in-turn", span !== null && span.start <= item.dataset.start && item.dataset.start < span.stop);
+    }
+  }
+
+  async function newest() {
+    entries = await fetched({ before: NEWEST, limit: PAGE });
+    atStart = entries.length < PAGE;
+    atEnd = true;
+    draw();
+    list.scrollTop = list.scrollHeight;
+  }
+
+  const older = () => inOrder(async () => {
+    if (atStart || !entries.length) return;
+    const page = await fetched({ before: entries[0].seq, limit: PAGE });
+    atStart = page.length < PAGE;
+    const height = list.scrollHeight;
+    const top = list.scrollTop;
+    entries = [...page, ...entries];
+    draw();
+    list.scrollTop = top + (list.scrollHeight - height); // what was seen stays where it is
+  });
+
+  const newer = () => inOrder(async () => {
+    if (atEnd || !entries.length) return;
+    const page = await fetched({ after: entries.at(-1).seq, limit: PAGE });
+    atEnd = page.length < PAGE;
+    entries = [...entries, ...page];
+    draw();
+  });
+
+  const around = (seq) => inOrder(async () => {
+    if (entries.length && entries[0].seq <= seq && seq <= entries.at(-1).seq) return;
+    entries = await fetched({ after: Math.max(-1, seq - 20), limit: PAGE });
+    atStart = seq - 20 < 0;
+    atEnd = entries.length < PAGE;
+    draw();
+  });
+
+  const quietly = (promise) => promise.catch((failure) => { if (!signal.aborted) sums.textContent = failure.message; });
+  list.addEventListener("scroll", () => {
+    if (list.scrollTop < NEAR_PX && !atStart) quietly(older());
+    if (list.scrollTop + list.clientHeight > list.scrollHeight - NEAR_PX && !atEnd) quietly(newer());
+  }, { passive: true });
+  list.addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowLeft") return;
+    const item = event.target.closest("[data-key]");
+    if (!item) return;
+    event.preventDefault();
+    across(Number(item.dataset.start));
+  });
+
+  const itemOf = (seq) => list.querySelector(`[data-key="${seq}"]`);
+  const ends = () => list.scrollTop + list.clientHeight >= list.scrollHeight - 24;
+
+  return {
+    list,
+    itemOf,
+    /** The newest page. */
+    start: () => inOrder(newest),
+    /** Read again what is shown, and what has come since. */
+    refresh: () => inOrder(async () => {
+      if (!entries.length) return newest();
+      const follows = atEnd && ends();
+      if (entries.length > KEPT) trim();
+      const last = entries.at(-1).seq;
+      let fresh = [];
+      let page;
+      do {
+        page = await fetched({ after: fresh.at(-1)?.seq ?? entries[0].seq - 1, limit: PAGE });
+        fresh = [...fresh, ...page];
+      } while (page.length === PAGE && (atEnd || fresh.at(-1).seq < last));
+      if (page.length < PAGE) atEnd = true;
+      entries = fresh;
+      draw();
+      if (follows) list.scrollTop = list.scrollHeight;
+      return undefined;
+    }),
+    count(recorded) {
+      total = recorded;
+    },
+    /** Bring a message into view, loading what is around it; with `focus` the keyboard goes there too. */
+    async reveal(seq, { focus = false, block = "center" } = {}) {
+      await around(seq);
+      const item = itemOf(seq);
+      if (!item) return;
+      if (focus) focusItem(list, item, { scroll: block });
+      else item.scrollIntoView({ block });
+    },
+    /** Mark the messages [start, stop) of a turn; null for none. */
+    chooseTurn(turn) {
+      span = turn;
+      mark();
+    },
+  };
+
+  function trim() {
+    const top = list.getBoundingClientRect().top;
+    const seen = [...list.children].findIndex((item) => item.getBoundingClientRect().bottom > top);
+    const from = Math.max(0, Math.min(seen - KEPT / 2, entries.length - KEPT));
+    if (from > 0) atStart = false;
+    if (from + KEPT < entries.length) atEnd = false;
+    entries = entries.slice(from, from + KEPT);
+  }
+}

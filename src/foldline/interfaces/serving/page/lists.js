@@ -1,0 +1,40 @@
+// Lists that are one stop of the Tab key: arrows, j and k, Home and End move inside.
+
+const STEPS = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 };
+const ALONG = { ArrowRight: 1, j: 1, ArrowLeft: -1, k: -1 };
+
+const target = (item) => item?.querySelector("button, a") ?? null;
+
+/** Make the children of `list` reachable by arrows; each holds one button or link. `row`: the list runs sideways. */
+export function roving(list, { row = false } = {}) {
+  list.dataset.list = "";
+  const steps = row ? ALONG : STEPS;
+  list.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const here = event.target.closest("[data-key]");
+    let next = null;
+    if (event.key in steps) next = steps[event.key] > 0 ? here?.nextElementSibling : here?.previousElementSibling;
+    else if (event.key === "Home") next = list.firstElementChild;
+    else if (event.key === "End") next = list.lastElementChild;
+    else return;
+    event.preventDefault();
+    focusItem(list, next);
+  });
+  list.addEventListener("focusin", (event) => settle(list, event.target.closest("[data-key]")));
+}
+
+/** Let exactly one item be reached by Tab: `item`, or the one that was, or the first. Call it when items have changed. */
+export function settle(list, item = null) {
+  const now = list.querySelectorAll("[tabindex='0']");
+  const kept = target(item) ?? now[0] ?? target(list.firstElementChild);
+  for (const each of now) if (each !== kept) each.tabIndex = -1;
+  if (kept) kept.tabIndex = 0;
+}
+
+export function focusItem(list, item, { scroll = "nearest" } = {}) {
+  const found = target(item);
+  if (!found) return;
+  settle(list, item);
+  found.focus({ preventScroll: true });
+  item.scrollIntoView({ block: scroll, inline: "nearest" });
+}
