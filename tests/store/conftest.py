@@ -38,6 +38,7 @@ def places(tmp_path: Path, request: pytest.FixtureRequest, databases: list[str])
         database = Database(address)
         with database.writing() as connection:
             connection.exec_driver_sql("DELETE FROM foldline_claims")
+            connection.exec_driver_sql("DELETE FROM foldline_remembered")
             connection.exec_driver_sql("DELETE FROM foldline_sessions WHERE number <> 0")
         database.close()
         databases.append(address)

@@ -618,6 +618,26 @@ def test_a_key_leads_to_one_session(store: Store, other: Store) -> None:
     assert other.bound(KEYS[0]) is None
 
 
+def test_what_is_remembered_is_there_for_all_and_the_last_one_counts(store: Store, other: Store) -> None:
+    for key in KEYS:
+        assert store.remembered(key) == {}
+        store.remember(key, {"due": "07:00", "key": key, "list": [1, None, 0.5], "text": "a\u0000\ud800ü"})
+        assert other.remembered(key) == {"due": "07:00", "key": key, "list": [1, None, 0.5], "text": "a\u0000\ud800ü"}
+        other.remember(key, {"due": "08:00"})
+        assert store.remembered(key) == {"due": "08:00"}
+    with begun(store) as session:
+        assert session.agents().remembered(KEYS[0]) == {}, "the sessions of sub-agents have keys of their own"
+
+
+def test_what_has_no_form_in_json_is_not_remembered(store: Store) -> None:
+    store.remember("a", {"kept": True})
+    for value in (math.nan, b"bytes", object()):
+        bad: Any = {"value": value}
+        with pytest.raises(InvalidInput):
+            store.remember("a", bad)
+    assert store.remembered("a") == {"kept": True}
+
+
 def test_what_was_claimed_once_is_claimed_for_ever(store: Store, other: Store) -> None:
     for key in KEYS:
         assert store.claim(key)

@@ -180,5 +180,13 @@ class Store(Protocol):
     def claim(self, key: str) -> bool:
         """Whether this caller is the first one ever to claim a key, over all processes: what is done once."""
 
+    def remembered(self, key: str) -> Mapping[str, Json]:
+        """The object that is kept by a key of ours (how a schedule stands); empty where there is none."""
+
+    def remember(self, key: str, value: Mapping[str, Json]) -> None:
+        """Keep an object by a key from now on, in place of the one before, and for ever; of two writers the last one
+        counts. Raises InvalidInput for what has no form in JSON.
+        """
+
     def close(self) -> None:
         """Let go of files and connections. Closing again does nothing."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice, takewhile
 from pathlib import Path
@@ -42,6 +43,7 @@ __all__ = ["LATEST", "FileStore"]
 _BOUND = "keys.json"
 _CLAIMED = "claims.json"
 _CLAIMS_KEPT = 10_000
+_REMEMBERED = "remembered.json"
 
 
 class FileStore:
@@ -223,6 +225,19 @@ class FileStore:
 
         change_json(self._root / _CLAIMED, change)
         return first
+
+    def remembered(self, key: str) -> dict[str, Json]:
+        """The object that is kept by a key; {} where there is none. Raises InvalidInput, OSError."""
+        value = read_json(self._root / _REMEMBERED).get(key)
+        return value if isinstance(value, dict) else {}
+
+    def remember(self, key: str, value: Mapping[str, Json]) -> None:
+        """Keep an object by a key, in place of the one before. Raises InvalidInput, OSError."""
+        try:
+            kept = json.loads(json.dumps(dict(value), allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"has no form in JSON: {error}", place=key[:80]) from None
+        change_json(self._root / _REMEMBERED, lambda known: known.update({key: kept}))
 
     def close(self) -> None:
         """Nothing is held open between calls."""

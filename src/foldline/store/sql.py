@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Final, Self
@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from foldline.archive import key_of
 from foldline.errors import FoldlineError, InvalidInput, SessionTaken
+from foldline.messages import Json
 from foldline.store.base import Listed
 from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, newest_first
 from foldline.store.recording import (
@@ -32,7 +33,7 @@ from foldline.store.sql_database import Database
 from foldline.store.sql_lease import LEASE_SECONDS, Lease, Leases
 from foldline.store.sql_log import Log, SqlArchive, as_rows, as_text
 from foldline.store.sql_migrations import migrate
-from foldline.store.sql_schema import ROOT, bindings, claims, originals, records, sessions
+from foldline.store.sql_schema import ROOT, bindings, claims, originals, records, remembered, sessions
 from foldline.store.sql_session import SqlSession, snapshot_in, snapshot_text
 
 __all__ = ["SqlStore"]
@@ -212,6 +213,21 @@ class SqlStore:
         with self._database.writing() as connection:
             done = connection.execute(row.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True})
             return done.rowcount == 1
+
+    def remembered(self, key: str) -> dict[str, Json]:
+        """The object that is kept by a key; {} where there is none. Raises InvalidInput, OSError."""
+        asked = select(remembered.c.value).where(remembered.c.scope == self._scope, remembered.c.key == _kept(key))
+        with self._database.reading() as connection:
+            found = connection.scalar(asked)
+        return {} if found is None else dict(json.loads(found))
+
+    def remember(self, key: str, value: Mapping[str, Json]) -> None:
+        """Keep an object by a key, in place of the one before. Raises InvalidInput, OSError."""
+        text = as_text(dict(value))
+        row = self._database.insert(remembered).values(scope=self._scope, key=_kept(key), value=text)
+        columns = [remembered.c.scope, remembered.c.key]
+        with self._database.writing() as connection:
+            connection.execute(row.on_conflict_do_update(index_elements=columns, set_={"value": text}))
 
     def close(self) -> None:
         """Let go of the sessions that are held, and of the connections. Closing again does nothing.

@@ -71,6 +71,12 @@ _FIRST: Final = (
         at TEXT NOT NULL,
         PRIMARY KEY (scope, key)
     )""",
+    """CREATE TABLE foldline_remembered (
+        scope BIGINT NOT NULL REFERENCES foldline_sessions (number) ON DELETE CASCADE,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (scope, key)
+    )""",
 )
 
 

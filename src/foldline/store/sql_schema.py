@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, MetaData, Table, Text
 
-__all__ = ["ROOT", "bindings", "claims", "migrations", "originals", "records", "sessions"]
+__all__ = ["ROOT", "bindings", "claims", "migrations", "originals", "records", "remembered", "sessions"]
 
 ROOT: Final = 0
 """The scope of the sessions of a user."""
@@ -58,6 +58,13 @@ claims = Table(
     Column("scope", BigInteger, primary_key=True),
     Column("key", Text, primary_key=True),
     Column("at", Text, nullable=False),
+)
+remembered = Table(
+    "foldline_remembered",
+    _tables,
+    Column("scope", BigInteger, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
 )
 migrations = Table(
     "foldline_migrations",
