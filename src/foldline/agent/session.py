@@ -78,6 +78,8 @@ class AgentSession:
         self._archive = _Recallable(stored.archive if stored is not None else MemoryArchive())
         self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count
+        if stored is not None:
+            self._context.release()  # a session of months takes the memory of its window
         self._close_calls(NOT_KEPT)
 
     # --- what it is --------------------------------------------------------------------------------------------------
