@@ -9,17 +9,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.real.postgresql import fresh_database
 from tests.serving import serve
 
 from foldline.agent.assemble import ASKED_FOR
 from foldline.interfaces.cli import cli
 from foldline.interfaces.starting import ALLOWABLE
+from foldline.store.opening import open_store
 from foldline.testing import FakeProvider, FakeReply
 
 SECONDS = 120
@@ -186,6 +188,10 @@ def test_a_prompt_larger_than_the_window_is_1_and_names_the_figures(tmp_path: Pa
         (("--provider", "nope"), "provider"),
         (("--resume", "20200101"), "session"),
         (("--resume", "x", "--no-save"), "--resume"),
+        (("--store", "x", "--no-save"), "--store"),
+        (("--store", ""), "--store"),
+        (("--store", "mysql://x/y"), "mysql"),
+        (("--store", "postgresql://127.0.0.1:1/x"), "127.0.0.1"),
         (("--nope",), "--nope"),
         (("--window", "many"), "--window"),
     ],
@@ -246,6 +252,37 @@ def test_a_session_goes_on_from_one_prompt_to_the_next(tmp_path: Path) -> None:
         run(tmp_path, *at, "--once", "first")
         run(tmp_path, *at, "--resume", "--once", "second")
     assert [m["content"] for m in fake.requests[1].body["messages"][1:]] == ["first", "ok", "second"]
+
+
+@pytest.fixture(params=["folder", "sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgresql":
+        return fresh_database(request.getfixturevalue("postgresql_url"))
+    return f"sqlite:///{tmp_path / 'sessions.db'}" if request.param == "sqlite" else str(tmp_path / "elsewhere")
+
+
+def test_a_session_is_kept_where_it_is_told_and_gone_on_with_from_there(tmp_path: Path, place: str) -> None:
+    fake = FakeProvider(["ok", "yes", "again"])
+    with model(fake) as at:
+        first = run(tmp_path, *at, "--store", place, "--once", "first")
+        assert first.returncode == 0, first.stderr
+        with closing(open_store(place)) as store:
+            (name,) = store.names()
+            assert f"session {name}" in first.stderr
+            with closing(store.open(name)):  # as another process has it
+                taken = run(tmp_path, *at, "--store", place, "--resume", name, "--once", "second")
+            assert (taken.returncode, taken.stdout) == (2, "")
+            assert taken.stderr.splitlines()[-1] == (
+                f"foldline: {name}: this session is open in another process; it can be read there, or here without "
+                "being taken"
+            )
+        assert run(tmp_path, *at, "--store", place, "--resume", "--once", "second").returncode == 0
+        environment = {**environ(tmp_path), "FOLDLINE_STORE": place}
+        line = command(*at, "--resume", name, "--once", "third")
+        subprocess.run(line, stdin=subprocess.DEVNULL, env=environment, cwd=tmp_path, timeout=SECONDS, check=True)
+    said = [m["content"] for m in fake.requests[2].body["messages"] if m["role"] == "user"]
+    assert said == ["first", "second", "third"]
+    assert not (tmp_path / "home" / "data" / "sessions").exists()
 
 
 def test_ctrl_c_ends_it_with_130(tmp_path: Path) -> None:

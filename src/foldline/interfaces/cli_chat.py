@@ -14,7 +14,7 @@ from foldline.errors import InvalidInput, MissingExtra
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from foldline.interfaces.chat.begin import Chat
+    from foldline.interfaces.chat.begin import Chat, Kept
     from foldline.interfaces.starting import Options
 
 __all__ = ["chat"]
@@ -37,6 +37,7 @@ _NEEDED: Final = ("httpx", "platformdirs", "prompt_toolkit", "pypdf", "yaml")
 @click.option("--resume", metavar="ID", is_flag=False, flag_value="latest", help="Go on with a session; the last one.")
 @click.option("--once", metavar="PROMPT", help="Answer this one prompt on standard output, and end.")
 @click.option("--json", "as_json", is_flag=True, help="With one prompt: an event on each line of standard output.")
+@click.option("--store", metavar="PLACE", help="Where the session is kept: a folder, sqlite:///FILE, postgresql://…")
 @click.option("--no-save", is_flag=True, help="Keep nothing on disk.")
 @click.option("--trust", is_flag=True, help="Take the agents.yaml of this folder as your own, this once.")
 @click.option("--yes", is_flag=True, help="Run allowed tools without asking for each call.")
@@ -56,6 +57,7 @@ def chat(
     resume: str | None,
     once: str | None,
     as_json: bool,
+    store: str | None,
     no_save: bool,
     trust: bool,
     yes: bool,
@@ -86,15 +88,35 @@ def chat(
         allow=tuple(name for given in allow for name in given.split(",") if name),
         trust=trust,
     )
-    return _made(options, workspace, resume=resume, keep=not no_save, yes=yes, loud=verbose, once=once, as_json=as_json)
+    kept = _kept(store, keep=not no_save, resume=resume)
+    return _made(options, workspace, kept, resume=resume, yes=yes, loud=verbose, once=once, as_json=as_json)
+
+
+def _kept(store: str | None, *, keep: bool, resume: str | None) -> Kept:
+    """Where things are kept."""
+    from foldline.interfaces.chat.begin import Kept
+    from foldline.interfaces.session_choice import place_of
+    from foldline.store import places
+
+    if not keep:
+        for flag, given in (("--resume", resume), ("--store", store)):
+            if given is not None:
+                raise InvalidInput("cannot go with --no-save", place=flag)
+        return Kept()
+    return Kept(
+        sessions=place_of(store, os.environ),
+        named=store is not None,
+        calls=places.calls_path(),
+        learned=places.learned_path(),
+    )
 
 
 def _made(
     options: Options,
     workspace: str,
+    kept: Kept,
     *,
     resume: str | None,
-    keep: bool,
     yes: bool,
     loud: bool,
     once: str | None,
@@ -111,7 +133,7 @@ def _made(
     if as_json and not single:
         raise InvalidInput("is for one prompt: give --once, or pipe it in", place="--json")
     text = prompt_text(once, piped) if single else ""
-    chat = _chat(options, Path(workspace), resume=resume, keep=keep, loud=loud, single=single, yes=yes)
+    chat = _chat(options, Path(workspace), kept, resume=resume, loud=loud, single=single, yes=yes)
     try:
         if single:
             return asyncio.run(answer_once(chat, text, as_events=as_json))
@@ -123,28 +145,18 @@ def _made(
 
 
 def _chat(
-    options: Options, workspace: Path, *, resume: str | None, keep: bool, loud: bool, single: bool, yes: bool
+    options: Options, workspace: Path, kept: Kept, *, resume: str | None, loud: bool, single: bool, yes: bool
 ) -> Chat:
-    from foldline.interfaces.chat.begin import Chat, Kept
+    from foldline.interfaces.chat.begin import Chat
     from foldline.interfaces.chat.consent import Consent
     from foldline.interfaces.chat.screen import Screen
     from foldline.interfaces.starting import settings_for
-    from foldline.store import places
 
     if not workspace.is_dir():
         raise InvalidInput("is no folder", place=f"--workspace: {workspace}")
-    if resume is not None and not keep:
-        raise InvalidInput("cannot go with --no-save", place="--resume")
     environ = dict(os.environ)
     loaded = settings_for(options, environ)
     screen = Screen(_console(to_stderr=single), answers=not single)
-    kept = Kept()
-    if keep:
-        kept = Kept(
-            sessions=places.sessions_path(environ),
-            calls=places.calls_path(environ),
-            learned=places.learned_path(environ),
-        )
     return Chat(
         loaded=loaded,
         screen=screen,

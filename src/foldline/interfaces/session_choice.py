@@ -134,6 +134,7 @@ def place_of(named: str | None, environ: Mapping[str, str], *, option: str = "--
 
     Raises InvalidInput for a name that can be no place.
     """
+    from foldline.store.addresses import is_address
     from foldline.store.places import sessions_path
 
     place = environ.get(STORE) if named is None else named
@@ -141,7 +142,7 @@ def place_of(named: str | None, environ: Mapping[str, str], *, option: str = "--
         raise InvalidInput("is empty: it takes a folder, or the address of a database", place=option)
     if not place:
         return sessions_path(environ)
-    if "://" not in place and os.path.isfile(os.path.expanduser(place)):
+    if not is_address(place) and os.path.isfile(os.path.expanduser(place)):
         raise InvalidInput(f"is a file and no folder; a database in it would be sqlite:///{place}", place=place)
     return place
 

@@ -111,6 +111,7 @@ def hold(
     width: int = 100,
     resume: str | None = None,
     save: bool = True,
+    place: str | None = None,
     settings: str = "",
     environ: Mapping[str, str] | None = None,
     **options: object,
@@ -130,7 +131,10 @@ def hold(
         loaded = settings_for(Options(**given), variables, folder=work)  # type: ignore[arg-type]
         screen = Screen(on)
         kept = Kept(
-            sessions=home / "data" / "sessions", calls=home / "data" / "calls.sqlite", learned=home / "learned.json"
+            sessions=place or home / "data" / "sessions",
+            named=place is not None,
+            calls=home / "data" / "calls.sqlite",
+            learned=home / "learned.json",
         )
         chat = Chat(
             loaded=loaded,

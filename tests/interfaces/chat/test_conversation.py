@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.serving import serve
 
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.interfaces.chat.commands import COMMANDS
+from foldline.store.opening import open_store
 from foldline.testing import FakeProvider, FakeReply
 
 
@@ -40,6 +42,21 @@ def test_a_line_is_answered_and_the_session_can_be_resumed(tmp_path: Path) -> No
         "again",
         "third",
     ]
+
+
+def test_a_session_in_a_named_place_is_resumed_from_there_and_originals_are_found(tmp_path: Path) -> None:
+    place = f"sqlite:///{tmp_path / 'kept here.db'}"
+    lines = ["begin", "go on", "/compact", "/why 0"]
+    held = hold(FakeProvider(long_then_short), tmp_path, lines, answers=["y"], place=place)
+    assert held.sessions == []
+    with closing(open_store(place)) as store:
+        (name,) = store.names()
+        assert f"To go on: foldline chat --resume {name} --store '{store.place}'" in held.text.replace("\n", "")
+        assert f"original: {store.place} {name} archive:" in held.text.replace("\n", "")
+    fake = FakeProvider(echo)
+    resumed = hold(fake, tmp_path, ["third"], resume="latest", place=place)
+    assert f"session  {name}, resumed" in resumed.text
+    assert last_text(fake.requests[0].body) == "third"
 
 
 def test_the_start_says_which_model_and_why_and_what_it_may_do(tmp_path: Path) -> None:

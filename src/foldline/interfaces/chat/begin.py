@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,9 +27,13 @@ _TICK_SECONDS: Final = 0.12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Where things are kept; None for what is not."""
+    """Where things are kept; None for what is not. `sessions` is a place that `open_store` takes.
 
-    sessions: Path | None = None
+    `named` says that it was named on the command line, as it must be again to go on from there.
+    """
+
+    sessions: Path | str | None = None
+    named: bool = False
     calls: Path | None = None
     learned: Path | None = None
 
@@ -64,8 +68,8 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
     from foldline.interfaces.chat.journal import Journal
     from foldline.interfaces.starting import Crew
     from foldline.interfaces.talking import Talk
-    from foldline.store.folders import FileStore
     from foldline.store.learned import LearnedLimits
+    from foldline.store.opening import open_store
     from foldline.store.session import FileSession
 
     talks: list[Talk] = []
@@ -85,25 +89,25 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
 
     kept = chat.kept
     learned = None if kept.learned is None else LearnedLimits(kept.learned)
-    store = None if kept.sessions is None else FileStore(kept.sessions)
-    crew = await Crew.start(
-        chat.loaded.settings,
-        chat.environ,
-        workspace=chat.workspace,
-        learned=learned,
-        calls=_calls(kept.calls, notice),
-        notice=notice,
-    )
-    try:
+    async with AsyncExitStack() as stack:
+        # In a thread: a database may be far away.
+        store = None if kept.sessions is None else await asyncio.to_thread(open_store, kept.sessions)
+        if store is not None:
+            stack.callback(store.close)
+        crew = await Crew.start(
+            chat.loaded.settings,
+            chat.environ,
+            workspace=chat.workspace,
+            learned=learned,
+            calls=_calls(kept.calls, notice),
+            notice=notice,
+        )
+        stack.push_async_callback(crew.aclose)
         talks.append(Talk(crew, store=store, tell=tell, allowed=chat.consent.allowed))
-        try:
-            if chat.resume is not None:
-                talks[0].resume(chat.resume)
-            yield talks[0]
-        finally:
-            talks[0].close()
-    finally:
-        await crew.aclose()
+        stack.callback(talks[0].close)
+        if chat.resume is not None:
+            talks[0].resume(chat.resume)
+        yield talks[0]
 
 
 def _load() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from foldline.errors import FoldlineError, SummaryError
@@ -49,7 +50,9 @@ class Conversation:
                     if not self._starting.done():
                         self._starting.cancel()
                     (talk,) = await asyncio.gather(self._starting, return_exceptions=True)
-                    left = None if isinstance(talk, BaseException) or not talk.begun else talk.id
+                    if not isinstance(talk, BaseException) and talk.begun and talk.id is not None:
+                        place = talk.store.place if talk.store is not None and self.chat.kept.named else ""
+                        left = f"{talk.id} --store {quote(place)}" if place else talk.id
         if left is not None:
             self.screen.line(f"To go on: foldline chat --resume {left}", "dim")
         return code
