@@ -5,7 +5,8 @@ const TOKEN = "foldline.token";
 /** What the server refused, in its words (application/problem+json). */
 export class Problem extends Error {
   constructor(status, body) {
-    super(body.detail || body.title || `The server answered ${status}.`);
+    const place = body.field || body.title;
+    super([place, body.detail].filter(Boolean).join(": ") || `the server answered ${status}`);
     this.status = status;
     this.field = body.field ?? null;
   }

@@ -56,11 +56,11 @@ export function detailsPanel(aside, given) {
     const turn = given.turnOfFold(one.id);
     const at = one.at ?? turn?.began;
     return el("li", { class: "why" },
-      heading && el("p", { class: "why-head" }, el("b", { text: one.reducer }), ` · messages ${seqs(one.start, one.stop)}`,
+      heading && el("p", { class: "why-head" }, el("b", { text: one.reducer }), ` · ${one.stop - one.start === 1 ? "message" : "messages"} ${seqs(one.start, one.stop)}`,
         one.in_effect === false && el("span", { class: "mark", text: "not in effect" })),
       el("p", { dir: "auto", text: one.reason }),
       el("p", { class: "note" }, `${number(one.before_tokens)} → ${number(one.tokens)} tokens`,
-        turn ? ` · in turn ${number(turn.number)}` : "", at ? " · " : "", at ? time(at, { whole: true }) : ""));
+        turn ? ` · in turn ${number(turn.number)}` : "", at ? " · " : "", at ? time(at, { inFull: true }) : ""));
   }
 
   function message(entry) {
@@ -87,7 +87,7 @@ export function detailsPanel(aside, given) {
     return [
       el("dl", { class: "facts" },
         fact("From", who(entry)), fact("State", state(entry)), fact("Tokens", number(entry.tokens)),
-        entry.at && el("div", {}, el("dt", { text: "Recorded" }), el("dd", {}, time(entry.at, { whole: true })))),
+        entry.at && el("div", {}, el("dt", { text: "Recorded" }), el("dd", {}, time(entry.at, { inFull: true })))),
       el("div", { class: "buttons" }, pin), error,
       folds.length > 0 && el("h3", { text: "Why" }),
       folds.length > 0 && el("ol", { class: "whys" }, ...folds.map((one) => fold(one))),
@@ -108,11 +108,11 @@ export function detailsPanel(aside, given) {
     /** A row that stands for several messages, `row`, made by the fold `one`. */
     fold(row, one, origin) {
       asked += 1;
-      const go = el("button", { type: "button", text: `Show ${plural(row.stop - row.start, "message")} ${seqs(row.start, row.stop)}` });
+      const go = el("button", { type: "button", text: `Show messages ${seqs(row.start, row.stop)}` });
       go.addEventListener("click", () => given.reveal(row.start));
       open(origin, `Messages ${seqs(row.start, row.stop)}, folded`,
         el("dl", { class: "facts" },
-          fact("By", one?.reducer ?? ""), fact("Tokens", one ? `${number(one.before_tokens)} → ${number(one.tokens)}` : number(row.tokens)),
+          fact("By", one?.reducer ?? ""),
           fact("Stands for", plural(row.stop - row.start, "message"))),
         el("div", { class: "buttons" }, go),
         one && el("h3", { text: "Why" }),
@@ -135,11 +135,12 @@ const STATES = {
 
 const state = (entry) => STATES[entry.state] ?? entry.state;
 const fact = (term, words) => el("div", {}, el("dt", { text: term }), el("dd", { text: words }));
-const text = (words) => el("pre", { class: "text", tabindex: 0, dir: "auto", text: words });
+const text = (words, { isCode = true } = {}) =>
+  el("pre", { class: isCode ? "text" : "text words", tabindex: 0, dir: "auto", text: words });
 
 function original(entry) {
   const out = [];
-  if (entry.text) out.push(text(entry.text));
+  if (entry.text) out.push(text(entry.text, { isCode: who(entry) === "tool" }));
   for (const call of entry.calls ?? []) {
     out.push(el("p", { class: "note", text: `calls ${call.name}` }), text(pretty(argumentsOf(call))));
   }

@@ -53,7 +53,7 @@ const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "sh
 const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
 /** A time element: "5 min. ago", with the exact time to point at. */
-export function time(iso, { whole: inWhole = false } = {}) {
+export function time(iso, { inFull = false } = {}) {
   const date = new Date(iso || NaN);
   if (Number.isNaN(date.getTime())) return el("span", { text: "" });
   let count = (date.getTime() - Date.now()) / 1000;
@@ -65,7 +65,7 @@ export function time(iso, { whole: inWhole = false } = {}) {
     }
     count /= size;
   }
-  return el("time", { datetime: iso, title: exact.format(date), text: inWhole ? exact.format(date) : words });
+  return el("time", { datetime: iso, title: exact.format(date), text: inFull ? exact.format(date) : words });
 }
 
 /** "calm" under 70 % of the window, "high" from 70, "full" from 90: the bounds of the line in the terminal. */

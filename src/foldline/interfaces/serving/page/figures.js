@@ -33,7 +33,7 @@ export function drawTotals(list, session) {
     ["Prompt", usage.prompt_tokens ?? figures.total_prompt_tokens],
     ["Completion", usage.completion_tokens ?? figures.total_completion_tokens],
     ["Cached", usage.cached_tokens],
-    ["Last prompt", figures.last_prompt_tokens],
+    ["Last prompt", figures.last_prompt_tokens || null],
     ["Turns", session.turns],
     ["Folds", session.folds],
   ];

@@ -2,7 +2,7 @@
 
 import { get, sessionPath } from "./api.js";
 import { number, reconcile } from "./dom.js";
-import { focusItem, roving, settle } from "./lists.js";
+import { focusItem, following, roving, settle } from "./lists.js";
 import { messageRow, said, who } from "./rows.js";
 
 const PAGE = 100;
@@ -21,6 +21,7 @@ export function historyPane(section, id, { signal, open, across, drawn }) {
   let span = null;
   let work = Promise.resolve();
   roving(list);
+  const place = following(list, signal);
 
   const fetched = async (query) => (await get(sessionPath(id, `/history?${new URLSearchParams(query)}`), signal)).messages;
   // One after the other: each begins where the one before ended.
@@ -54,7 +55,7 @@ export function historyPane(section, id, { signal, open, across, drawn }) {
     atStart = entries.length < PAGE;
     atEnd = true;
     draw();
-    list.scrollTop = list.scrollHeight;
+    place.end();
   }
 
   const older = () => inOrder(async () => {
@@ -98,7 +99,6 @@ export function historyPane(section, id, { signal, open, across, drawn }) {
   });
 
   const itemOf = (seq) => list.querySelector(`[data-key="${seq}"]`);
-  const ends = () => list.scrollTop + list.clientHeight >= list.scrollHeight - 24;
 
   return {
     list,
@@ -108,7 +108,7 @@ export function historyPane(section, id, { signal, open, across, drawn }) {
     /** Read again what is shown, and what has come since. */
     refresh: () => inOrder(async () => {
       if (!entries.length) return newest();
-      const follows = atEnd && ends();
+      const follows = atEnd && place.isAtEnd();
       if (entries.length > KEPT) trim();
       const last = entries.at(-1).seq;
       let fresh = [];
@@ -120,7 +120,7 @@ export function historyPane(section, id, { signal, open, across, drawn }) {
       if (page.length < PAGE) atEnd = true;
       entries = fresh;
       draw();
-      if (follows) list.scrollTop = list.scrollHeight;
+      if (follows) place.end();
       return undefined;
     }),
     count(recorded) {

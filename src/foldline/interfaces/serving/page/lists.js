@@ -31,6 +31,25 @@ export function settle(list, item = null) {
   if (kept) kept.tabIndex = 0;
 }
 
+/**
+ * Keep a list at its end while it is there, whatever grows in it or takes room from it.
+ * Returns `end()`, which goes to the end, and `isAtEnd()`.
+ */
+export function following(list, signal) {
+  let stuck = true;
+  const end = () => {
+    stuck = true;
+    list.scrollTop = list.scrollHeight;
+  };
+  list.addEventListener("scroll", () => {
+    stuck = list.scrollTop + list.clientHeight >= list.scrollHeight - 24;
+  }, { passive: true });
+  const watched = new ResizeObserver(() => { if (stuck) end(); });
+  watched.observe(list);
+  signal.addEventListener("abort", () => watched.disconnect());
+  return { end, isAtEnd: () => stuck };
+}
+
 export function focusItem(list, item, { scroll = "nearest" } = {}) {
   const found = target(item);
   if (!found) return;

@@ -2,6 +2,7 @@
 
 import { onUnauthorized } from "./api.js";
 import { byId } from "./dom.js";
+import { isTyped } from "./keys.js";
 import { sessionView } from "./session.js";
 import { sessionsView } from "./sessions.js";
 
@@ -81,14 +82,8 @@ byId("scheme").textContent = `Scheme: ${scheme()}`;
 
 // --- keys ------------------------------------------------------------------------------------------------------------
 
-/** Whether a key is meant as a letter, or for a dialogue. */
-function taken(event) {
-  return event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented
-    || event.target.closest?.("input, textarea, select, dialog");
-}
-
 document.addEventListener("keydown", (event) => {
-  if (taken(event)) return;
+  if (isTyped(event)) return;
   if (event.key === "?") byId("keys-dialog").showModal();
   else if (event.key === "/") (byId("filter") ?? byId("say"))?.focus();
   else if (event.key === "j" || event.key === "k") {

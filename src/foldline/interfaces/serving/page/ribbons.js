@@ -15,6 +15,7 @@ export function ribbons(picture, shown, all, signal) {
     due = 0;
     if (signal.aborted || !picture.checkVisibility()) return;
     const frame = picture.getBoundingClientRect();
+    const seen = shown.getBoundingClientRect();
     picture.setAttribute("viewBox", `0 0 ${WIDTH} ${frame.height}`);
     const bands = [];
     const boxes = new Map(); // fold -> first and last row that shows it
@@ -27,12 +28,12 @@ export function ribbons(picture, shown, all, signal) {
       else boxes.set(fold, { top: box.top, bottom: box.bottom, start: Number(item.dataset.start), stop: Number(item.dataset.stop) });
     }
     for (const [fold, box] of boxes) {
-      if (box.bottom < frame.top || box.top > frame.bottom) continue;
-      bands.push(band(frame, box, span(box.start, box.stop), { fold, on: active?.fold === fold }));
+      if (box.bottom < seen.top || box.top > seen.bottom) continue;
+      bands.push(band(frame, seen, box, span(box.start, box.stop), { fold, on: active?.fold === fold }));
     }
     if (active?.seq !== undefined) {
       const left = [...shown.children].find((item) => covers(item, active.seq));
-      if (left) bands.push(band(frame, left.getBoundingClientRect(), span(active.seq, active.seq + 1), { on: true, plain: true }));
+      if (left) bands.push(band(frame, seen, left.getBoundingClientRect(), span(active.seq, active.seq + 1), { on: true, plain: true }));
     }
     picture.replaceChildren(...bands);
   }
@@ -84,8 +85,8 @@ export function ribbons(picture, shown, all, signal) {
   return redraw;
 }
 
-function band(frame, left, right, { fold, on, plain = false }) {
-  const clip = (y) => Math.max(0, Math.min(frame.height, y - frame.top));
+function band(frame, seen, left, right, { fold, on, plain = false }) {
+  const clip = (y) => Math.max(seen.top, Math.min(seen.bottom, y)) - frame.top;
   const [a, b] = [clip(left.top) + 1, clip(left.bottom) - 1];
   const [c, d] = [clip(right.top), clip(right.bottom)];
   const half = WIDTH / 2;

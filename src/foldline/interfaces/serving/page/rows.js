@@ -2,7 +2,7 @@
 
 import { el, number, seqs } from "./dom.js";
 
-const SHOWN_CHARACTERS = 500; // of which three lines are seen
+const SHOWN_CHARACTERS = 500; // of which two lines are seen
 const STATES = { hidden: "hidden", shortened: "shortened", pinned: "pinned", repaired: "repaired" };
 
 /** Whose words a message is: a kind of ours where they are nobody's. */
@@ -30,7 +30,7 @@ export function argumentsOf(call) {
 export function messageRow(given, open) {
   const { start, stop, state = "shown", fold = null, tokens = 0, text = "", largest = 0 } = given;
   const place = start === null ? "" : seqs(start, stop);
-  const begins = text.slice(0, SHOWN_CHARACTERS);
+  const begins = text.slice(0, SHOWN_CHARACTERS).replace(/\s+/g, " ");
   const mark = fold !== null && state === "shown" ? "folded" : STATES[state];
   const name = [place && (stop - start > 1 ? `Messages ${place}` : `Message ${place}`), given.who, mark,
     `${number(tokens)} tokens`].filter(Boolean).join(", ");

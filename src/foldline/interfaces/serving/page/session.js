@@ -8,6 +8,7 @@ import { about, drawState, drawTotals, drawWindow } from "./figures.js";
 import { historyPane } from "./history.js";
 import { follow } from "./live.js";
 import { ribbons } from "./ribbons.js";
+import { isTyped } from "./keys.js";
 import { shownPane } from "./shown.js";
 import { talk } from "./talk.js";
 import { timeline } from "./timeline.js";
@@ -49,7 +50,12 @@ export function sessionView(id, signal, connection) {
     else details.message(row.start, origin);
     if (row.start !== null && !NARROW.matches) all.reveal(row.start).catch((failure) => failed(failure.message));
   };
-  const shown = shownPane(find(".pane.shown"), { open: openRow, across: (row) => reveal(row.start) });
+  const shown = shownPane(find(".pane.shown"), {
+    signal,
+    open: openRow,
+    across: (row) => reveal(row.start),
+    beside: (seq) => { if (!NARROW.matches) all.reveal(seq).catch((failure) => failed(failure.message)); },
+  });
   const all = historyPane(find(".pane.all"), id, {
     signal,
     open: (entry) => {
@@ -162,6 +168,11 @@ export function sessionView(id, signal, connection) {
   view.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && details.isOpen && !event.defaultPrevented) details.close();
   });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "f" || isTyped(event)) return;
+    chooseTab(view, "shown");
+    shown.nextFold();
+  }, { signal });
   tabs(view, signal, redraw);
   find("h1").textContent = "…";
   Promise.all([read(), all.start()]).then(() => {

@@ -1,16 +1,20 @@
 // The pane of what the model sees: what goes with every request, then one row per message that would be sent.
 
 import { number, plural, reconcile } from "./dom.js";
-import { focusItem, roving, settle } from "./lists.js";
+import { focusItem, following, roving, settle } from "./lists.js";
 import { messageRow, who } from "./rows.js";
 
-/** The pane in `section`; `open` is called with the row that is chosen, `across` with one that → was pressed on. */
-export function shownPane(section, { open, across }) {
+/**
+ * The pane in `section`; `open` is called with the row that is chosen, `across` with one that → was pressed on,
+ * `beside` with the first message of a fold that was gone to.
+ */
+export function shownPane(section, { signal, open, across, beside }) {
   const list = section.querySelector(".list");
   const sums = section.querySelector(".pane-head p");
+  const next = section.querySelector(".next-fold");
   let rows = [];
-  let last = null;
   roving(list);
+  const place = following(list, signal);
 
   const rowOf = (item) => rows.find((row) => row.key === item?.dataset.key);
   list.addEventListener("keydown", (event) => {
@@ -21,13 +25,11 @@ export function shownPane(section, { open, across }) {
     across(row);
   });
 
-  return {
+  const pane = {
     list,
     draw(context) {
-      const atEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 24;
-      const was = last;
+      const atEnd = place.isAtEnd();
       rows = [...standing(context), ...messages(context)];
-      last = rows.at(-1)?.key ?? null;
       const largest = Math.max(...rows.map((row) => row.tokens), 1);
       reconcile(list, rows, {
         keyOf: (row) => row.key,
@@ -38,7 +40,18 @@ export function shownPane(section, { open, across }) {
       const folds = new Set(rows.filter((row) => row.fold !== null).map((row) => row.fold)).size;
       sums.textContent = `${plural(context.rows.length, "message")}, ${number(context.tokens)} tokens`
         + (folds ? `, ${plural(folds, "fold")}` : "");
-      if (was !== last && (atEnd || was === null)) list.scrollTop = list.scrollHeight;
+      next.hidden = folds === 0;
+      if (atEnd) place.end();
+    },
+    /** Go to the next row that stands for something else: after the one with the keyboard, or from the top. */
+    nextFold() {
+      const items = [...list.querySelectorAll("[data-fold]")];
+      const here = list.contains(document.activeElement) ? document.activeElement : null;
+      const after = items.find((item) => here && here.compareDocumentPosition(item) === Node.DOCUMENT_POSITION_FOLLOWING);
+      const item = after ?? items[0];
+      if (!item) return;
+      focusItem(list, item, { scroll: "center" });
+      beside(Number(item.dataset.start));
     },
     /** The row in which a message is, or what stands in its place. */
     focus(seq) {
@@ -48,6 +61,8 @@ export function shownPane(section, { open, across }) {
       return [...list.children].find((item) => Number(item.dataset.start) <= seq && seq < Number(item.dataset.stop));
     },
   };
+  next.addEventListener("click", () => pane.nextFold());
+  return pane;
 }
 
 function standing(context) {
