@@ -238,6 +238,29 @@ def test_a_file_of_sessions_is_its_owners_alone(tmp_path: Path) -> None:
         os.umask(before)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_full_disk_fails_the_append_and_not_the_session(tmp_path: Path) -> None:
+    import resource
+    import signal
+
+    limit, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with closing(SqlStore.at(f"sqlite:///{tmp_path}/a.db")) as store, begun(store, window=100_000) as session:
+        context = say(session, "before")
+        context.append(user("x" * 300_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, limit[1]))
+        try:
+            for _ in range(2):
+                with pytest.raises(OSError, match="database") as caught:
+                    session.append(context.events_after(1))
+                assert caught.value.filename == store.place
+            assert texts(store, session.id) == ["before"]
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+            signal.signal(signal.SIGXFSZ, handler)
+        session.append(context.events_after(1))
+        assert texts(store, session.id) == ["before", "x" * 300_000]
+
+
 # --- a connection that breaks -----------------------------------------------------------------------------------------
 
 

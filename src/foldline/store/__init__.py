@@ -5,7 +5,9 @@ from __future__ import annotations
 from foldline.store.base import Listed, Store, StoredSession
 from foldline.store.events import EventLog, Torn, read_events
 from foldline.store.files import FileArchive
-from foldline.store.folders import LATEST, FileStore
+from foldline.store.folders import FileStore
+from foldline.store.naming import LATEST
+from foldline.store.opening import open_store
 from foldline.store.recording import Header, Recording
 from foldline.store.repair import Repaired
 from foldline.store.session import FileSession
@@ -25,5 +27,6 @@ __all__ = [
     "Store",
     "StoredSession",
     "Torn",
+    "open_store",
     "read_events",
 ]

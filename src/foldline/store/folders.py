@@ -38,7 +38,7 @@ from foldline.store.repair import Repaired
 from foldline.store.session import FileSession, opened, repaired
 from foldline.store.snapshot import Snapshot, read_snapshot, shown_messages, write_snapshot
 
-__all__ = ["LATEST", "FileStore"]
+__all__ = ["FileStore"]
 
 _BOUND = "keys.json"
 _CLAIMED = "claims.json"
