@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, TurnEnded
 from foldline.agent.loop import Agent
 from foldline.agent.settings import PolicySettings
 from foldline.agent.tools.base import Ask
+from foldline.beside import System, Tools
 from foldline.context import Context
 from foldline.display import summary_of
 from foldline.errors import InvalidInput, SessionLost, SessionTaken, Stopping, TooManyWaiting
 from foldline.figures import Figures
-from foldline.interfaces.in_hand import InHand, to_its_end
+from foldline.interfaces.in_hand import AnotherDialect, InHand, to_its_end
 from foldline.interfaces.starting import Crew
 from foldline.interfaces.turns import earlier_turn
 from foldline.store.base import Store, StoredSession
@@ -64,11 +66,16 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A session as it stands: read it at once, and change nothing."""
+    """A session as it stands: read it at once, and change nothing.
+
+    `system` and `tools` are what goes with every request of it; None where it speaks another dialect than the model.
+    """
 
     context: Context
     header: Header
     tally: Tally
+    system: System = None
+    tools: Tools = None
 
 
 class Actor:
@@ -94,7 +101,7 @@ class Actor:
     ) -> None:
         self.id: Final = name
         self._crew, self._store, self._limits, self._turns = crew, store, limits, turns
-        self._tell, self._rests = tell, rests
+        self._tell, self._rests, self._allowed = tell, rests, allowed
         self._hand = InHand(crew, store, name, allowed=allowed, tell=self._hear, stored=stored)
         self._order = asyncio.Lock()  # first come, first served
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -102,6 +109,9 @@ class Actor:
         self._turn: asyncio.Task[TurnEnded] | None = None
         self._asked_by: object = None
         self._listener: Listener | None = None
+        self._long = 0
+        """Turns and compactions that are under way or wait."""
+        self._compacting = False
         self._stopping = False
         self.used_at = monotonic()
 
@@ -179,9 +189,11 @@ class Actor:
 
         async def work(agent: Agent) -> Compacted:
             before = agent.session.figures
+            self._compacting = True
             try:
                 folds = await agent.session.compact(instructions, agent.summarize)
             finally:
+                self._compacting = False
                 self._hand.save()
             shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
             return Compacted(before=before, after=agent.session.figures, folds=folds, summary=shown)
@@ -228,18 +240,20 @@ class Actor:
     async def look(self, read: Callable[[Look], T]) -> T:
         """What `read` finds in the session as it stands now; while a turn runs, in the middle of it.
 
-        While another process writes it, the session is read as far as it is written. O(log) where it is not in memory.
+        It waits for no turn. A session that another process writes, or that speaks another dialect, is read as far as
+        it is written. O(log) where it is not in memory.
         """
 
         async def work(agent: Agent) -> T:
             return read(self._seen())
 
-        if self._turn is not None:
+        if self._turn is not None or self._compacting:
             return read(self._seen())
-        try:
-            return await self._done(work, wait_seconds=0.0)
-        except SessionTaken:
-            return read(await to_its_end(self._read))
+        if not self._long:
+            with suppress(SessionTaken, AnotherDialect):
+                return await self._done(work, wait_seconds=0.0)
+        parts = await self._crew.parts(self._allowed)
+        return read(await to_its_end(self._read, parts))
 
     async def whole(self) -> Context:
         """A context with everything in memory, folded or not; to be read only. O(log)."""
@@ -252,7 +266,8 @@ class Actor:
         try:
             return await self._done(work, wait_seconds=0.0)
         except SessionTaken:
-            return (await to_its_end(self._read)).context
+            parts = await self._crew.parts(self._allowed)
+            return (await to_its_end(self._read, parts)).context
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
@@ -304,12 +319,18 @@ class Actor:
         task = asyncio.create_task(self._in_order(work, is_turn, waits))
         self._tasks.add(task)
         task.add_done_callback(self._over)
+        self._long += is_turn
+        if is_turn:
+            task.add_done_callback(self._shorter)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled() and self._stopping:
                 raise Stopping from None
             raise
+
+    def _shorter(self, task: asyncio.Task[Any]) -> None:
+        self._long -= 1
 
     def _over(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -349,11 +370,24 @@ class Actor:
 
     def _seen(self) -> Look:
         agent, stored = self._hand.now
-        return Look(agent.session.context, stored.header, stored.tally)
+        under = agent.session.under
+        return Look(agent.session.context, stored.header, stored.tally, under.system, under.tools)
 
-    def _read(self) -> Look:
+    def _read(self, parts: Parts) -> Look:
         recording = self._store.read(self.id)
-        return Look(recording.replay(), recording.header, recording.tally)
+        header = recording.header
+        if header.dialect != parts.provider.dialect:
+            return Look(recording.replay(), header, recording.tally)
+        under = assemble(parts, tell=lambda event: None).session.under
+        context = recording.replay(
+            model=parts.provider.model,
+            window=parts.window_tokens,
+            max_output_tokens=under.max_output_tokens,
+            system=under.system,
+            tools=under.tools,
+            counter=under.counter,
+        )
+        return Look(context, header, recording.tally, under.system, under.tools)
 
     def _hear(self, event: AgentEvent) -> None:
         if self._listener is not None:

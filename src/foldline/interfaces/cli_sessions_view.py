@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -14,12 +13,12 @@ from foldline.interfaces.cli_files import json_out, log
 from foldline.interfaces.session_choice import Chosen, Where, choose, where_option
 from foldline.interfaces.session_words import said, seqs
 from foldline.interfaces.sheet import Sheet
-from foldline.messages import Json, Message, Wire
+from foldline.messages import Json, Wire
 from foldline.report.words import DASH, plural
 from foldline.transcript import Fold
 
 if TYPE_CHECKING:
-    from foldline.context import Context
+    from foldline.interfaces.shown import Row
     from foldline.store.calls_beside import SentBeside
     from foldline.store.recording import Recording
 
@@ -74,25 +73,13 @@ def view(*, session: str, full: bool, as_json: bool, where: Where) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """A message that is sent, and the messages of the session that it stands for (-1: none)."""
-
-    start: int
-    stop: int
-    tokens: int
-    message: Message
-    mark: str
-    """As in `show`: "-" stands for messages that are folded, "~" is one that is shortened."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
     """The next request."""
 
     messages: list[Wire]
     system: Json
     tools: Json
-    rows: tuple[_Row, ...]
+    rows: tuple[Row, ...]
     parts: dict[str, int]
     tokens: int
     window_tokens: int
@@ -114,7 +101,7 @@ def _beside(chosen: Chosen, where: Where) -> SentBeside | None:
 
 def _sent(recording: Recording, beside: SentBeside | None) -> _Sent:
     """The next request, made of a copy in memory."""
-    from foldline.tokens import system_tokens, tools_tokens
+    from foldline.interfaces.shown import parts_of, rows_of
 
     given = {} if beside is None else {field.name: getattr(beside, field.name) for field in fields(beside)}
     context = recording.replay(**given)
@@ -127,43 +114,19 @@ def _sent(recording: Recording, beside: SentBeside | None) -> _Sent:
         messages, system, tools = context.view.wires()[0], given.get("system"), given.get("tools")
         tokens = context.view.tokens
     folds = sum(isinstance(event, Fold) for event in context.events_after(before))
-    rows = tuple(_rows(context, messages))
+    rows = tuple(rows_of(context))
     return _Sent(
         messages=messages,
         system=system,
         tools=tools,
         rows=rows,
-        parts={
-            "system": system_tokens(system),
-            "tools": tools_tokens(tools),
-            "folded": sum(row.tokens for row in rows if row.mark != " "),
-            "messages": sum(row.tokens for row in rows if row.mark == " "),
-        },
+        parts=parts_of(rows, system, tools),
         tokens=tokens,
         window_tokens=context.limits.window_tokens,
         max_output_tokens=context.limits.max_output_tokens,
         folds=folds,
         fault=fault,
     )
-
-
-def _rows(context: Context, messages: list[Wire]) -> Iterator[_Row]:
-    from foldline.codecs import codec
-
-    view = context.view
-    shown = [
-        (unit, message, tokens)
-        for unit in view.units
-        for message, tokens in zip(unit.messages, unit.weights, strict=True)
-    ]
-    for wire in messages[: len(messages) - len(shown)]:  # a first user message that was supplied
-        yield _Row(start=-1, stop=0, tokens=view.lead_tokens, message=codec(context.dialect).read(wire), mark=" ")
-    for unit, message, tokens in shown:
-        found = next((entry for entry in unit.entries if unit.form(entry) is message), None)
-        start, stop = (unit.start, unit.stop) if found is None else (found.seq, found.seq + 1)
-        shortened = found is not None and found.seq in unit.forms
-        mark = "-" if unit.fold is not None else "~" if shortened else " "
-        yield _Row(start=start, stop=stop, tokens=tokens, message=message, mark=mark)
 
 
 def _sent_plain(sent: _Sent) -> dict[str, Json]:
