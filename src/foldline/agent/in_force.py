@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from typing import cast
 
 from foldline.agent.settings import ModelSettings
 from foldline.agent.settings_file import Loaded
+from foldline.agent.settings_schedule import ScheduleSettings
 from foldline.messages import Json
 from foldline.settings import ContextSettings
 
@@ -76,6 +78,22 @@ def _values(loaded: Loaded, environ: Mapping[str, str]) -> Iterator[tuple[str, J
             if found or part.name == "allow":
                 shown = dict(found) if isinstance(found, Mapping) else list(found) if part.name == "args" else found
                 yield f"mcp.{name}.{part.name}", shown, ""
+    for name, entry in now.schedule.items():
+        yield from _entry(f"schedule.{name}", entry)
+
+
+def _entry(block: str, entry: ScheduleSettings) -> Iterator[tuple[str, Json, str]]:
+    """The fields of an entry of the schedule."""
+    yield f"{block}.cron", entry.cron.text, ""
+    yield f"{block}.timezone", entry.timezone, ""
+    yield f"{block}.prompt", entry.prompt, ""
+    yield f"{block}.session", entry.session or block.removeprefix("schedule."), ""
+    told = [{key: value for key, value in asdict(to).items() if value is not None} for to in entry.deliver]
+    yield f"{block}.deliver", cast(Json, told), ""
+    yield f"{block}.enabled", entry.enabled, ""
+    late = None if entry.max_late_seconds is None else f"{entry.max_late_seconds:.0f}s"
+    yield f"{block}.max_late", late, ""
+    yield f"{block}.policy", entry.policy, ""
 
 
 def _model(block: str, model: ModelSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, Json, str]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from foldline.agent.settings_schedule import ScheduleSettings
 from foldline.budget import Trigger
 from foldline.errors import InvalidInput
 from foldline.messages import Json
@@ -235,6 +236,7 @@ class AgentSettings:
     tools: ToolSettings = field(default_factory=ToolSettings)
     subagents: SubagentSettings = field(default_factory=SubagentSettings)
     mcp: Mapping[str, McpSettings] = field(default_factory=lambda: _NOTHING)
+    schedule: Mapping[str, ScheduleSettings] = field(default_factory=lambda: _NOTHING)
 
     @property
     def max_tool_iterations(self) -> int:

@@ -1,20 +1,39 @@
-"""What a settings file may hold: the check of each field, and the blocks that fields stand in.
-
-A check takes the parsed value and returns the value that counts, or raises InvalidInput with the reason alone.
-"""
+"""What a settings file may hold: the blocks that fields stand in, with the check of each field."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, TypeAlias
-from urllib.parse import urlsplit
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
 
-from foldline.agent.settings import policy_names, variables_out
+from foldline.agent.settings import policy_names
+from foldline.agent.settings_entry import ENTRY
+from foldline.agent.settings_specs import (
+    ENV_NAME,
+    NAME,
+    Block,
+    Check,
+    Listed,
+    Named,
+    Spec,
+    anything,
+    env_value,
+    flag,
+    looks_secret,
+    number,
+    one_of,
+    shown,
+    text,
+    texts,
+    tool_names,
+    url,
+    variable,
+    whole,
+    word,
+)
 from foldline.codecs import DIALECTS
 from foldline.errors import InvalidInput
-from foldline.failures.redaction import redact
 from foldline.messages import Json
 from foldline.settings import (
     CheckpointSettings,
@@ -24,159 +43,9 @@ from foldline.settings import (
     session_settings,
 )
 
-__all__ = ["AGENT", "NAME", "Block", "Check", "Named", "Spec", "looks_secret", "shown"]
+__all__ = ["AGENT", "NAME", "Block", "Check", "Listed", "Named", "Spec", "looks_secret", "shown"]
 
-Check: TypeAlias = Callable[[Json], Any]
-"""Returns the value that counts. Raises InvalidInput with a reason and no place."""
-
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _SERVER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")  # it stands before the names of its tools
-MOST_TOKENS: Final = 100_000_000
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WORDS: Final = {"yes": True, "on": True, "no": False, "off": False}
-
-
-def looks_secret(name: str, value: str) -> bool:
-    """Whether a value has the shape of a key or token, or the name of one and is no `${NAME}`."""
-    plain = variables_out(value)
-    return redact(plain) != plain or redact(f"{name}: {plain}") != f"{name}: {plain}"
-
-
-def shown(value: Json) -> str:
-    """A value in an error: short, and on one line."""
-    return "nothing" if value is None else repr(value)[:80]
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A block of known fields. A word in its place stands for its field `short`; with `off`, `off` is allowed too."""
-
-    fields: Mapping[str, Spec]
-    short: str | None = None
-    off: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A block whose fields have names of the user's choice, each of the same kind; `names` is what one looks like."""
-
-    each: Spec
-    names: re.Pattern[str] | None = None
-
-
-Spec: TypeAlias = Check | Block | Named
-
-
-def whole(least: int, most: int = MOST_TOKENS) -> Check:
-    """A whole number in a range."""
-
-    def check(value: Json) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidInput(f"must be a whole number, not {shown(value)}")
-        if not least <= value <= most:
-            raise InvalidInput(f"must be from {least:,} to {most:,}, not {value}")
-        return value
-
-    return check
-
-
-def _number(value: Json, above: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInput(f"must be a number, not {shown(value)}")
-    if not above < value <= most:
-        raise InvalidInput(f"must be above {above:g} and at most {most:,g}, not {value:g}")
-    return float(value)
-
-
-def number(above: float, most: float) -> Check:
-    """A number above one bound, at most the other."""
-    return lambda value: _number(value, above, most)
-
-
-def flag(value: Json) -> bool:
-    """True or false; yes, no, on and off are understood."""
-    if isinstance(value, str) and value.lower() in _WORDS:
-        return _WORDS[value.lower()]
-    if not isinstance(value, bool):
-        raise InvalidInput(f"must be true or false, not {shown(value)}")
-    return value
-
-
-def text(value: Json) -> str:
-    """A text that is not empty; a number in its place is taken for its digits."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidInput(f"must be a text, not {shown(value)}")
-    return value
-
-
-def word(value: Json) -> str:
-    """A text of one line."""
-    found = text(value).strip()
-    if not found.isprintable() or len(found) > 4_096:
-        raise InvalidInput("must be a text of one line, without control characters")
-    return found
-
-
-def env_value(value: Json) -> str:
-    """The value of an environment variable; it may be empty."""
-    return "" if value == "" else text(value)
-
-
-def texts(value: Json) -> tuple[str, ...]:
-    """A list of texts of one line; empty ones may be among them."""
-    if not isinstance(value, list):
-        raise InvalidInput(f"must be a list of texts, not {shown(value)}")
-    return tuple("" if item == "" else word(item) for item in value)
-
-
-def tool_names(value: Json) -> tuple[str, ...]:
-    """A list of names of tools."""
-    if not isinstance(value, list):
-        raise InvalidInput(f"must be a list of names of tools, not {shown(value)}")
-    for item in value:
-        if not isinstance(item, str) or not NAME.fullmatch(item):
-            raise InvalidInput(f"must be a list of names of tools; {shown(item)} is none")
-    return tuple(dict.fromkeys(value))
-
-
-def one_of(*known: str) -> Check:
-    """One of some words."""
-
-    def check(value: Json) -> str:
-        if not isinstance(value, str) or value not in known:
-            raise InvalidInput(f"must be one of {', '.join(known)}, not {shown(value)}")
-        return value
-
-    return check
-
-
-def url(value: Json) -> str:
-    """An http or https address without a password in it."""
-    found = word(value)
-    try:
-        parts = urlsplit(found)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good or any(char.isspace() for char in found):
-        raise InvalidInput(f"must be an http or https address, not {shown(value)}")
-    if parts.username or parts.password:
-        raise InvalidInput("must hold no user or password")
-    return found
-
-
-def variable(value: Json) -> str:
-    """The name of an environment variable."""
-    if not isinstance(value, str) or not _ENV_NAME.fullmatch(value):
-        raise InvalidInput(f"must be the name of an environment variable, not {shown(value)}")
-    return value
-
-
-def anything(value: Json) -> Json:
-    """Any value."""
-    return value
 
 
 def _context(name: str, *, is_flag: bool) -> Check:
@@ -282,7 +151,7 @@ SERVER: Final = Block(
     {
         "command": word,
         "args": texts,
-        "env": Named(env_value, _ENV_NAME),
+        "env": Named(env_value, ENV_NAME),
         "url": url,
         "headers": Named(word, re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")),  # a token of RFC 9110, section 5.6.2
         "allow": flag,
@@ -300,7 +169,8 @@ AGENT: Final = Block(
         "session": SESSION,
         "tools": TOOLS,
         "subagents": Block({"max_depth": whole(0, 8), "max_number": whole(0, 1_000)}),
-        "mcp": Named(SERVER, _SERVER_NAME),
+        "mcp": Named(SERVER, _SERVER_NAME, "must have a command to start, or the url of a server"),
+        "schedule": Named(ENTRY, NAME, "must have a cron and a prompt"),
     }
 )
 """What may be set for an agent: in `agents.NAME`, `defaults` and `profiles.NAME` alike."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from foldline.agent.settings import AgentSettings, variables
 from foldline.agent.settings_making import faults_together, made
 from foldline.agent.settings_reading import FileSettings, checked_file
+from foldline.agent.settings_schedule import TELEGRAM_TOKEN, ToTelegram, ToWebhook
 from foldline.agent.settings_tree import Given, Tree, flat, merged
 from foldline.agent.trust import Withheld, content_mark, distrusted, is_trusted, remember_trust
 from foldline.agent.yaml_lines import MOST_BYTES, Document, read_yaml
@@ -279,6 +280,10 @@ def notes(path: Path, environ: Mapping[str, str]) -> list[str]:
             wanted = [given.value] if name.endswith(".api_key_env") else []
             if name.startswith("mcp."):
                 wanted = variables(given.value) if isinstance(given.value, str) else []
+            if name.endswith(".deliver"):
+                hooks = [to for to in given.value if isinstance(to, ToWebhook)]
+                wanted = [each for to in hooks for each in (*variables(to.url), to.secret_env) if each]
+                wanted += [TELEGRAM_TOKEN for to in given.value if isinstance(to, ToTelegram)]
             for variable in wanted:
                 if not environ.get(variable):
                     found[str(given.wrong(f"the environment has no {variable}"))] = None

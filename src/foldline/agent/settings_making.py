@@ -16,6 +16,7 @@ from foldline.agent.settings import (
     ToolSettings,
     implied_policy,
 )
+from foldline.agent.settings_schedule import ScheduleSettings, schedule_settings
 from foldline.agent.settings_tree import Given, Tree, flat, plain
 from foldline.agent.yaml_lines import fault
 from foldline.errors import InvalidInput
@@ -38,7 +39,7 @@ class _Maker:
         given = tree.get("compact_threshold")
         self.threshold: float | None = None if given is None else given.value
 
-    def made(self, kind: type[Any], name: str, /, **given: Any) -> Any:
+    def made(self, kind: Callable[..., Any], name: str, /, **given: Any) -> Any:
         """An instance of a settings class. Raises InvalidInput with file, line and field."""
         try:
             return kind(**given)
@@ -99,6 +100,15 @@ class _Maker:
         made: McpSettings = self.made(McpSettings, f"mcp.{name}", **plain(self._tree["mcp"][name]))
         return made
 
+    def entries(self) -> Iterator[str]:
+        """The names of the entries of the schedule."""
+        yield from self._tree.get("schedule", {})
+
+    def entry(self, name: str) -> ScheduleSettings:
+        """The entry of the schedule of that name."""
+        made: ScheduleSettings = self.made(schedule_settings, f"schedule.{name}", **plain(self._tree["schedule"][name]))
+        return made
+
 
 def faults_together(tree: Tree, *, file: str = "") -> list[InvalidInput]:
     """What is wrong with a merged tree although each field is right."""
@@ -106,6 +116,7 @@ def faults_together(tree: Tree, *, file: str = "") -> list[InvalidInput]:
     found = []
     parts: list[Callable[[], object]] = [maker.policy, maker.system]
     parts += (partial(maker.server, name) for name in maker.servers())
+    parts += (partial(maker.entry, name) for name in maker.entries())
     for part in parts:
         try:
             part()
@@ -134,4 +145,5 @@ def made(tree: Tree, name: str, *, file: str = "") -> AgentSettings:
         tools=ToolSettings(**tools),
         subagents=SubagentSettings(**plain(tree.get("subagents", {}))),
         mcp={server: maker.server(server) for server in maker.servers()},
+        schedule={entry: maker.entry(entry) for entry in maker.entries()},
     )

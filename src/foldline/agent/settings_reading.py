@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from foldline.agent.settings_checks import AGENT, NAME, Block, Named, Spec, looks_secret, shown
-from foldline.agent.settings_tree import OFF, Given, Tree, flat
+from foldline.agent.settings_checks import AGENT, NAME, Block, Listed, Named, Spec, looks_secret, shown
+from foldline.agent.settings_tree import OFF, Given, Tree, flat, plain
 from foldline.agent.yaml_lines import Document, fault
 from foldline.errors import InvalidInput
 from foldline.messages import Json
@@ -114,12 +114,14 @@ class _Checker:
             return self._block(value, spec, place)
         if isinstance(spec, Named):
             return self._named(value, spec, place)
+        if isinstance(spec, Listed):
+            return self._listed(value, spec, place)
         try:
             # A system text is prose; elsewhere the value is not repeated, or it would stand in a log as well.
             if spec is not AGENT.fields["system"] and _holds_secret(value, place.rpartition(".")[2]):
                 raise InvalidInput(
                     "holds what looks like a key: keys are not written here; "
-                    "name their environment variable (api_key_env, or ${NAME} in env and headers)"
+                    "name their environment variable (api_key_env, secret_env, or ${NAME} in env, headers and webhook)"
                 )
             return Given(spec(value), place, self._file, self.line(place))
         except InvalidInput as error:
@@ -162,10 +164,29 @@ class _Checker:
                 )
             elif (found := self._field(inner, spec.each, field)) is not None:
                 tree[name] = found
-                if spec is AGENT.fields["mcp"] and not inner:
-                    self.faults.append(self.wrong("must have a command to start, or the url of a server", field))
+                if spec.empty and not inner:
+                    self.faults.append(self.wrong(spec.empty, field))
                     del tree[name]
         return tree
+
+    def _listed(self, value: Json, spec: Listed, place: str) -> Given | None:
+        """A list of blocks, as one value: of two files the stronger one's list counts whole."""
+        if not isinstance(value, list):
+            self.faults.append(self.wrong(f"must be a list of blocks, not {_safe(value)}", place))
+            return None
+        if len(value) > spec.most:
+            self.faults.append(self.wrong(f"must have at most {spec.most}, not {len(value)}", place))
+            return None
+        made = []
+        for index, item in enumerate(value):
+            field, before = f"{place}[{index}]", len(self.faults)
+            tree = self.block(item, spec.each, field)
+            if len(self.faults) == before:  # what is wrong already is not also missing
+                try:
+                    made.append(spec.made(plain(tree)))
+                except InvalidInput as error:
+                    self.faults.append(self.wrong(error.reason, f"{field}.{error.place}" if error.place else field))
+        return Given(tuple(made), place, self._file, self.line(place))
 
     def _together(self, tree: Tree) -> None:
         """What two fields of one block may not say."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from foldline.agent.settings import variables
 from foldline.agent.settings_reading import FileSettings
+from foldline.agent.settings_schedule import ToFile, ToWebhook
 from foldline.agent.settings_tree import Given, Tree, flat
 from foldline.messages import Json
 from foldline.store.kept_json import change_json, read_json
@@ -116,6 +117,10 @@ def _asked(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
         first = next((leaf for _, leaf in flat(server)), None)
         if first is not None:
             yield f"mcp.{name}", Withheld(first, _server(name, server))
+    for name, entry in tree.get("schedule", {}).items():
+        first = next((leaf for _, leaf in flat(entry)), None)
+        if first is not None:
+            yield f"schedule.{name}", Withheld(first, _entry(name, entry))
     path = tree.get("system_file")
     if path is not None and not Path(path.value).resolve().is_relative_to(folder.resolve()):
         yield "system_file", Withheld(path, f"read {path.value}, outside its folder")
@@ -126,6 +131,27 @@ def _weights(model: Tree) -> Given | None:
     name: Given | None = model.get("name")
     embedded = "provider" in model and model["provider"].value == "embedded"
     return name if name is not None and (embedded or name.value.lower().endswith(".gguf")) else None
+
+
+def _entry(name: str, entry: Tree) -> str:
+    """What an entry of the schedule would do: unattended, and the result leaves the machine."""
+    if "prompt" not in entry:
+        return f"change the schedule's entry {name}"
+    told = entry["deliver"].value if "deliver" in entry else ()
+    places = [
+        f"the file {to.path}"
+        if isinstance(to, ToFile)
+        else to.url
+        if isinstance(to, ToWebhook)
+        else f"Telegram chat {to.chat}"
+        for to in told
+    ]
+    variable = {
+        name for to in told if isinstance(to, ToWebhook) for name in (*variables(to.url), to.secret_env) if name
+    }
+    uses = f"; it uses {', '.join(sorted(variable))}" if variable else ""
+    sends = f", and send what comes of it to {', '.join(places)}" if places else ""
+    return f"run at set times{sends}{uses}"
 
 
 def _server(name: str, server: Tree) -> str:
