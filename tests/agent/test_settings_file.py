@@ -344,3 +344,20 @@ def test_who_names_a_file_or_says_trust_trusts_it(project: Path, environ: dict[s
         loaded = load_settings(environ=environ, **given)
         assert loaded.withheld == ()
         assert set(loaded.settings.tools.allow) == {"run_command"}
+
+
+def test_a_file_of_a_stranger_lets_nobody_talk_to_the_agent(project: Path, environ: dict[str, str]) -> None:
+    path = project / "agents.yaml"
+    path.write_text("telegram: {users: [666]}\n")
+    loaded = load_settings(environ=environ)
+    assert loaded.settings.telegram.users == ()
+    assert [each.given.name for each in loaded.withheld] == ["telegram.users"]
+    assert load_settings(config=path, environ=environ).settings.telegram.users == (666,)
+
+
+@pytest.mark.parametrize("given", ["7", "['@name']", "[0]", "[true]", "[4503599627370496]"])
+def test_users_of_telegram_are_given_by_their_ids(project: Path, given: str) -> None:
+    path = project / "agents.yaml"
+    path.write_text(f"telegram: {{users: {given}}}\n")
+    [fault] = check_file(path)
+    assert str(fault).startswith("agents.yaml: line 1: telegram.users: must be a list of ids of users")

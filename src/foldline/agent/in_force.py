@@ -78,6 +78,7 @@ def _values(loaded: Loaded, environ: Mapping[str, str]) -> Iterator[tuple[str, J
             if found or part.name == "allow":
                 shown = dict(found) if isinstance(found, Mapping) else list(found) if part.name == "args" else found
                 yield f"mcp.{name}.{part.name}", shown, ""
+    yield "telegram.users", list(now.telegram.users), ""
     for name, entry in now.schedule.items():
         yield from _entry(f"schedule.{name}", entry)
 

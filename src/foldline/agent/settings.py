@@ -24,6 +24,7 @@ __all__ = [
     "ModelSettings",
     "PolicySettings",
     "SubagentSettings",
+    "TelegramSettings",
     "ToolSettings",
     "implied_policy",
     "policy_names",
@@ -169,6 +170,13 @@ class SubagentSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelegramSettings:
+    """Who may write to the agent on Telegram, by their ids; by default nobody."""
+
+    users: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class McpSettings:
     """One MCP server: a `command` that is started, or the `url` of one that runs. Raises InvalidInput.
 
@@ -237,6 +245,7 @@ class AgentSettings:
     subagents: SubagentSettings = field(default_factory=SubagentSettings)
     mcp: Mapping[str, McpSettings] = field(default_factory=lambda: _NOTHING)
     schedule: Mapping[str, ScheduleSettings] = field(default_factory=lambda: _NOTHING)
+    telegram: TelegramSettings = field(default_factory=TelegramSettings)
 
     @property
     def max_tool_iterations(self) -> int:

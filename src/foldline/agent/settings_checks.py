@@ -28,6 +28,7 @@ from foldline.agent.settings_specs import (
     texts,
     tool_names,
     url,
+    user_ids,
     variable,
     whole,
     word,
@@ -170,6 +171,7 @@ AGENT: Final = Block(
         "tools": TOOLS,
         "subagents": Block({"max_depth": whole(0, 8), "max_number": whole(0, 1_000)}),
         "mcp": Named(SERVER, _SERVER_NAME, "must have a command to start, or the url of a server"),
+        "telegram": Block({"users": user_ids}),
         "schedule": Named(ENTRY, NAME, "must have a cron and a prompt"),
     }
 )

@@ -13,6 +13,7 @@ from foldline.agent.settings import (
     ModelSettings,
     PolicySettings,
     SubagentSettings,
+    TelegramSettings,
     ToolSettings,
     implied_policy,
 )
@@ -145,5 +146,6 @@ def made(tree: Tree, name: str, *, file: str = "") -> AgentSettings:
         tools=ToolSettings(**tools),
         subagents=SubagentSettings(**plain(tree.get("subagents", {}))),
         mcp={server: maker.server(server) for server in maker.servers()},
+        telegram=TelegramSettings(**plain(tree.get("telegram", {}))),
         schedule={entry: maker.entry(entry) for entry in maker.entries()},
     )

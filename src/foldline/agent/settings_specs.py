@@ -35,6 +35,7 @@ __all__ = [
     "texts",
     "tool_names",
     "url",
+    "user_ids",
     "variable",
     "whole",
     "word",
@@ -164,6 +165,16 @@ def tool_names(value: Json) -> tuple[str, ...]:
     for item in value:
         if not isinstance(item, str) or not NAME.fullmatch(item):
             raise InvalidInput(f"must be a list of names of tools; {shown(item)} is none")
+    return tuple(dict.fromkeys(value))
+
+
+def user_ids(value: Json) -> tuple[int, ...]:
+    """A list of ids of users on Telegram: whole numbers of at most 52 bits, as its Bot API says; no names."""
+    if not isinstance(value, list):
+        raise InvalidInput(f"must be a list of ids of users, not {shown(value)}")
+    for item in value:
+        if isinstance(item, bool) or not isinstance(item, int) or not 0 < item < 2**52:
+            raise InvalidInput(f"must be a list of ids of users, which are numbers; {shown(item)} is none")
     return tuple(dict.fromkeys(value))
 
 

@@ -121,6 +121,12 @@ def _asked(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
         first = next((leaf for _, leaf in flat(entry)), None)
         if first is not None:
             yield f"schedule.{name}", Withheld(first, _entry(name, entry))
+    users = tree.get("telegram", {}).get("users")
+    if users is not None and users.value:
+        yield (
+            "telegram.users",
+            Withheld(users, f"let others talk to it on Telegram: {', '.join(map(str, users.value))}"),
+        )
     path = tree.get("system_file")
     if path is not None and not Path(path.value).resolve().is_relative_to(folder.resolve()):
         yield "system_file", Withheld(path, f"read {path.value}, outside its folder")
