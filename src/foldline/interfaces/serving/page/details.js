@@ -90,7 +90,7 @@ export function detailsPanel(aside, given) {
         entry.at && el("div", {}, el("dt", { text: "Recorded" }), el("dd", {}, time(entry.at, { inFull: true })))),
       el("div", { class: "buttons" }, pin), error,
       folds.length > 0 && el("h3", { text: "Why" }),
-      folds.length > 0 && el("ol", { class: "whys" }, ...folds.map((one) => fold(one))),
+      folds.length > 0 && el("ol", { class: "whys", "aria-label": "Folds" }, ...folds.map((one) => fold(one))),
       ...shown.slice(-1).flatMap((one) => [el("h3", { text: "Shown in its place" }), text(one.shown)]),
       el("h3", { text: "Original" }),
       ...original(entry),
@@ -105,9 +105,11 @@ export function detailsPanel(aside, given) {
       const entry = await loadMessage(seq);
       if (entry) open(origin, `Message ${seq}`, ...message(entry));
     },
-    /** A row that stands for several messages, `row`, made by the fold `one`. */
-    fold(row, one, origin) {
-      asked += 1;
+    /** A row that stands for several messages, with the fold that made it. */
+    async fold(row, origin) {
+      const first = await loadMessage(row.start);
+      if (!first) return;
+      const one = first.folds.find((fold) => fold.id === row.fold);
       const go = el("button", { type: "button", text: `Show messages ${seqs(row.start, row.stop)}` });
       go.addEventListener("click", () => given.reveal(row.start));
       open(origin, `Messages ${seqs(row.start, row.stop)}, folded`,
@@ -116,7 +118,7 @@ export function detailsPanel(aside, given) {
           fact("Stands for", plural(row.stop - row.start, "message"))),
         el("div", { class: "buttons" }, go),
         one && el("h3", { text: "Why" }),
-        one && el("ol", { class: "whys" }, fold(one, { heading: false })),
+        one && el("ol", { class: "whys", "aria-label": "Folds" }, fold(one, { heading: false })),
         el("h3", { text: "Shown in their place" }), text(row.text));
     },
     /** What goes with every request: the system text, the tools. */

@@ -23,7 +23,6 @@ export function sessionView(id, signal, connection) {
   const error = find(":scope > .error");
   let live = false;
   let session = null;
-  let folds = new Map();
 
   const failed = (words) => {
     error.textContent = words;
@@ -46,7 +45,7 @@ export function sessionView(id, signal, connection) {
     const origin = document.activeElement;
     choose(view, shown.list, origin);
     if (row.start === null) details.standing(row, origin);
-    else if (row.stop - row.start > 1) details.fold(row, folds.get(row.fold), origin);
+    else if (row.stop - row.start > 1) details.fold(row, origin);
     else details.message(row.start, origin);
     if (row.start !== null && !NARROW.matches) all.reveal(row.start).catch((failure) => failed(failure.message));
   };
@@ -103,12 +102,10 @@ export function sessionView(id, signal, connection) {
   }
 
   async function read() {
-    const [now, context, made, past] = await Promise.all([
-      get(sessionPath(id), signal), get(sessionPath(id, "/context"), signal),
-      get(sessionPath(id, "/folds"), signal), get(sessionPath(id, "/turns?limit=200"), signal),
+    const [now, context, past] = await Promise.all([
+      get(sessionPath(id), signal), get(sessionPath(id, "/context"), signal), get(sessionPath(id, "/turns?limit=200"), signal),
     ]);
     session = now;
-    folds = new Map(made.folds.map((fold) => [fold.id, fold]));
     drawSession();
     drawWindow(find(".window"), session, context);
     turns.draw(past.turns, session);
@@ -138,6 +135,16 @@ export function sessionView(id, signal, connection) {
     redraw();
   }
 
+  // What happened while nobody listened, if anything did.
+  async function catchUp() {
+    try {
+      const now = await get(sessionPath(id), signal);
+      if (stand(now) !== stand(session)) refresh();
+    } catch (failure) {
+      if (!signal.aborted && failure.status) failed(failure.message);
+    }
+  }
+
   const soon = paced(250, () => { if (!signal.aborted) refresh(); });
 
   function hear(name, data) {
@@ -160,7 +167,7 @@ export function sessionView(id, signal, connection) {
         const back = state === "live" && session !== null;
         live = state === "live";
         connection(state, seconds);
-        if (back) refresh();
+        if (back) catchUp();
       },
     });
   }
@@ -187,6 +194,8 @@ export function sessionView(id, signal, connection) {
   });
   return view;
 }
+
+const stand = (session) => JSON.stringify([session.updated, session.messages, session.folds, session.tokens, session.state]);
 
 // --- what is chosen, and tabs where there is no room for two columns -----------------------------------------------------
 
