@@ -8,6 +8,7 @@ from typing import TypeAlias, TypeVar
 
 from foldline.errors import SessionTaken
 from foldline.store import FileStore, Store
+from foldline.store.recording import Clock, now_utc
 
 __all__ = ["Places", "patiently", "store_at"]
 
@@ -17,13 +18,13 @@ Places: TypeAlias = Callable[[str], str]
 """A new place for a store of a kind: "files", "sqlite" or "postgresql"."""
 
 
-def store_at(place: str, lease_seconds: float = 10.0) -> Store:
+def store_at(place: str, lease_seconds: float = 10.0, clock: Clock = now_utc) -> Store:
     """A store at a place, as one more process would open it."""
     if "://" not in place:
-        return FileStore(place)
+        return FileStore(place, clock=clock)
     from foldline.store.sql import SqlStore  # the processes that write files start without it
 
-    return SqlStore.at(place, lease_seconds=lease_seconds)
+    return SqlStore.at(place, lease_seconds=lease_seconds, clock=clock)
 
 
 def patiently(take: Callable[[], T], seconds: float = 30.0) -> T:
