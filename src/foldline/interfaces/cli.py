@@ -36,6 +36,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "count": "cli_requests",
     "replay": "cli_replay",
     "chat": "cli_chat",
+    "serve": "cli_serve",
     "sessions": "cli_sessions",
     "growth": "cli_growth",
     "models": "cli_models",

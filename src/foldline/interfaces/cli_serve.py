@@ -1,0 +1,162 @@
+"""The command `foldline serve`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from foldline.errors import InvalidInput, MissingExtra
+from foldline.interfaces.agent_options import agent_options
+from foldline.interfaces.cli_files import log
+from foldline.interfaces.session_choice import in_one_line
+
+if TYPE_CHECKING:
+    import socket
+
+    from foldline.interfaces.actor import ActorLimits
+    from foldline.interfaces.serving.door import DoorLimits
+    from foldline.interfaces.serving.guard import GuardRules
+    from foldline.interfaces.starting import Options
+
+__all__ = ["serve"]
+
+TOKEN: Final = "FOLDLINE_TOKEN"
+"""The environment variable that holds the token: what stands in a command line every process may read."""
+
+_NEEDED: Final = ("httpx", "platformdirs", "prometheus_client", "starlette", "uvicorn", "yaml")
+_TOKEN_CHARS: Final = 16
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@click.command()
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8791, show_default=True, help="0 takes a free one.")
+@click.option("--token-file", metavar="FILE", type=click.Path(), help=f"What clients must show; without it {TOKEN}.")
+@click.option("--allow-host", metavar="NAME", multiple=True, help="A name under which a proxy passes requests on.")
+@click.option("--store", metavar="PLACE", help="Where sessions are kept: a folder, sqlite:///FILE, postgresql://…")
+@agent_options
+@click.option("--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as nobody is asked.")
+@click.option("--max-body-bytes", type=click.IntRange(1_024, 2**30), default=2**20, show_default=True, metavar="BYTES")
+@click.option("--rate", type=click.IntRange(0), default=6_000, show_default=True, help="Requests a minute; 0: any.")
+@click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns at the same time; 64.")
+@click.option("--warm", type=click.IntRange(0), metavar="N", help="Sessions that stay in memory; 64.")
+@click.option("--idle-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="For how long; 300.")
+@click.option("--turn-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="The longest turn; 3600.")
+@click.option("--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="To end turns in.")
+@click.option("--no-page", is_flag=True, help="Leave the page out: the interface alone.")
+@in_one_line
+def serve(
+    *,
+    host: str,
+    port: int,
+    token_file: str | None,
+    allow_host: tuple[str, ...],
+    store: str | None,
+    options: Options,
+    workspace: str,
+    yes: bool,
+    max_body_bytes: int,
+    rate: int,
+    grace_seconds: float,
+    no_page: bool,
+    **actors: Any,
+) -> None:
+    """Serve sessions over HTTP, with a page that shows what the model sees.
+
+    On another address than loopback a token is needed. SIGTERM and Ctrl-C let turns end, or pause them after
+    --grace-seconds; a second one stops at once. What was accepted is on disk in any case.
+    """
+    import asyncio
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in _NEEDED):
+        raise MissingExtra("serve", "the server")
+    from foldline.interfaces.actor import ActorLimits
+    from foldline.interfaces.serving.bodies import BodyLimits
+    from foldline.interfaces.serving.door import DoorLimits
+    from foldline.interfaces.serving.server import listening
+
+    rules = _rules(host, _token(token_file, os.environ), allow_host, rate)
+    limits = ActorLimits(**{name: value for name, value in actors.items() if value is not None})
+    own = DoorLimits(body=BodyLimits(max_bytes=max_body_bytes))
+    with listening(host, port) as at:
+        work = _serving(
+            at,
+            options,
+            host=host,
+            rules=rules,
+            limits=limits,
+            own=own,
+            workspace=workspace,
+            store=store,
+            yes=yes,
+            grace=grace_seconds,
+            page=not no_page,
+        )
+        asyncio.run(work)
+
+
+async def _serving(
+    at: socket.socket,
+    options: Options,
+    *,
+    host: str,
+    rules: GuardRules,
+    limits: ActorLimits,
+    own: DoorLimits,
+    workspace: str,
+    store: str | None,
+    yes: bool,
+    grace: float,
+    page: bool,
+) -> None:
+    from importlib.metadata import version
+
+    from foldline.interfaces.opening import opened
+    from foldline.interfaces.serving.app import app_of
+    from foldline.interfaces.serving.door import Door
+    from foldline.interfaces.serving.server import run
+
+    os.environ.pop(TOKEN, None)  # commands that the model runs have no use for it
+    where = f"[{host}]" if ":" in host else host
+    async with opened(
+        options, os.environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
+    ) as actors:
+        door = Door(actors, version=version("foldline"), limits=own, page=page)
+        click.echo(f"foldline serve: http://{where}:{at.getsockname()[1]}/{'' if rules.token is None else ' (token)'}")
+        click.echo(f"model  {actors.crew.picked.line}")
+        for note in actors.crew.picked.notes:
+            log(note)
+        click.echo(f"store  {actors.store.place}")
+        await run(app_of(door, rules), door, at, grace_seconds=grace, notice=log)
+
+
+def _token(token_file: str | None, environ: Mapping[str, str]) -> str | None:
+    """What clients must show; None for nothing. Raises InvalidInput for what can be no token."""
+    if token_file is not None:
+        token, place = Path(token_file).expanduser().read_text("utf-8").strip(), f"--token-file {token_file}"
+    else:
+        token, place = environ.get(TOKEN, "").strip(), TOKEN
+        if not token:
+            return None
+    if len(token) < _TOKEN_CHARS or not re.fullmatch("[!-~]+", token):
+        raise InvalidInput(f"must be a token of at least {_TOKEN_CHARS} letters, digits and signs", place=place)
+    return token
+
+
+def _rules(host: str, token: str | None, allow_host: tuple[str, ...], rate: int) -> GuardRules:
+    from foldline.interfaces.serving.guard import GuardRules
+    from foldline.interfaces.serving.server import is_loopback
+
+    local = is_loopback(host)
+    if not local and token is None:
+        why = f"can be reached by others, so a token is needed: --token-file, or {TOKEN}"
+        raise InvalidInput(why, place=f"--host {host}")
+    names = {name.lower().rstrip(".") for name in allow_host}
+    hosts = frozenset(names | _LOOPBACK | {host.lower()}) if local or names else None
+    return GuardRules(token=token, hosts=hosts, rate=rate)

@@ -1,0 +1,159 @@
+"""Handlers that look: sessions, what a model is shown, everything that was said, folds, turns."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from starlette.responses import Response
+
+from foldline.codecs import codec as codec_for
+from foldline.errors import InvalidInput
+from foldline.interfaces.actor import Actor, Look
+from foldline.interfaces.serving import shapes
+from foldline.interfaces.serving.bodies import Call
+from foldline.interfaces.serving.door import Door
+from foldline.interfaces.serving.problems import Problem
+from foldline.interfaces.serving.written import dumped
+from foldline.interfaces.turns import Turn, turns_of
+from foldline.messages import Json
+from foldline.store.base import Listed
+from foldline.store.naming import ID
+
+__all__ = ["Handled", "actor_of", "as_response", "context", "entry", "folds", "history", "row", "sessions", "turns"]
+
+Handled = Response | Any
+"""What a handler returns: an ASGI application that answers."""
+
+
+def as_response(value: Json, status: int = 200, **headers: str) -> Response:
+    """An answer in JSON."""
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return Response(dumped(value), status, headers=named, media_type="application/json")
+
+
+async def actor_of(door: Door, call: Call, field: str = "id") -> Actor:
+    """The session that a request names, by its whole id. Raises Problem (404)."""
+    name = call[field]
+    try:
+        if ID.fullmatch(name) and name.isascii():
+            return await door.actors.actor(name)
+    except InvalidInput as error:
+        if error.place != "session":
+            raise
+    raise Problem(name="not-found", detail=f"there is no session {name[:80]!r}", field=field)
+
+
+async def sessions(door: Door, call: Call) -> Handled:
+    """The sessions, the one written last first."""
+    found = await door.read(_sessions, door)
+    if call["query"]:
+        wanted = call["query"].casefold()
+        found = [one for one in found if wanted in one.id or wanted in _title(one).casefold()]
+    if call["after"] is not None:
+        at = next((at for at, one in enumerate(found) if one.id == call["after"]), None)
+        if at is None:
+            raise Problem(name="bad-request", detail="is no session of this list (any more)", field="after")
+        found = found[at + 1 :]
+    page = found[: call["limit"]]
+    known = door.actors.known
+    rows = [shapes.row(one, known.get(one.id)) for one in page]
+    return as_response({"sessions": rows, "next": page[-1].id if len(found) > len(page) else None})
+
+
+def _sessions(door: Door) -> list[Listed]:
+    return door.actors.store.sessions(keep=False)
+
+
+def _title(one: Listed) -> str:
+    return "" if one.snapshot is None else one.snapshot.title
+
+
+async def row(door: Door, call: Call) -> Handled:
+    """One session."""
+    actor = await actor_of(door, call)
+    return as_response(await actor.look(lambda look: shapes.session(look, actor)))
+
+
+async def context(door: Door, call: Call) -> Handled:
+    """What the model is shown now."""
+    actor = await actor_of(door, call)
+    plain = await actor.look(shapes.context)
+    return Response(await door.read(dumped, plain), media_type="application/json")
+
+
+async def history(door: Door, call: Call) -> Handled:
+    """A page of everything that was said."""
+    actor, limit = await actor_of(door, call), call["limit"]
+    if call["before"] is not None and call["after"] is not None:
+        raise Problem(name="bad-request", detail="cannot go with after", field="before")
+    count = await actor.look(lambda look: look.tally.messages)
+    if call["before"] is not None:
+        stop = min(call["before"], count)
+        start = max(0, stop - limit)
+    else:
+        start = min(count, -1 + 1 if call["after"] is None else call["after"] + 1)
+        stop = min(count, start + limit)
+    shown = await actor.look(lambda look: _shown(look, start, stop))
+
+    def read() -> bytes:
+        codec = codec_for(shown.dialect)
+        found = door.actors.store.messages(actor.id, start=start, stop=stop)
+        page = [shapes.entry(record, codec, shown.states) for record in found]
+        return dumped({"messages": page, "first": start, "next": stop if stop < count else None})
+
+    return Response(await door.read(read), media_type="application/json")
+
+
+class _Page:
+    """What became of the messages of a page."""
+
+    def __init__(self, dialect: str, states: dict[int, shapes.Shown]) -> None:
+        self.dialect, self.states = dialect, states
+
+
+def _shown(look: Look, start: int, stop: int) -> _Page:
+    view = look.context.view
+    return _Page(look.header.dialect, {seq: shapes.shown_as(view, seq) for seq in range(start, stop)})
+
+
+async def entry(door: Door, call: Call) -> Handled:
+    """One message whole, and why it is not shown as it was."""
+    actor, seq = await actor_of(door, call), call["seq"]
+    shown = await actor.look(lambda look: _shown(look, seq, seq + 1))
+
+    def read() -> bytes | None:
+        codec, store = codec_for(shown.dialect), door.actors.store
+        found = store.messages(actor.id, start=seq, stop=seq + 1)
+        if not found:
+            return None
+        folds = shapes.folds_of(store.records(actor.id), codec)
+        covering = [shapes.fold(one, in_effect=now) for one, now in folds if one.start <= seq < one.stop]
+        return dumped({**shapes.entry(found[0], codec, shown.states, whole=True), "folds": covering})
+
+    text = await door.read(read)
+    if text is None:
+        raise Problem(name="not-found", detail=f"there is no message {seq}", field="seq")
+    return Response(text, media_type="application/json")
+
+
+async def folds(door: Door, call: Call) -> Handled:
+    """The folds in effect."""
+    actor = await actor_of(door, call)
+    dialect = await actor.look(lambda look: look.header.dialect)
+
+    def read() -> bytes:
+        found = shapes.folds_of(door.actors.store.records(actor.id), codec_for(dialect))
+        return dumped({"folds": [shapes.fold(one) for one, in_effect in found if in_effect]})
+
+    return Response(await door.read(read), media_type="application/json")
+
+
+async def turns(door: Door, call: Call) -> Handled:
+    """The newest turns."""
+    actor = await actor_of(door, call)
+
+    def read() -> list[Turn]:
+        return list(deque(turns_of(door.actors.store.records(actor.id)), maxlen=call["limit"]))
+
+    return as_response({"turns": [shapes.turn_row(one) for one in await door.read(read)]})

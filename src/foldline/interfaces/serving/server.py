@@ -1,0 +1,182 @@
+"""The server process: connections that are not waited for without end, and a stop in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from foldline.errors import InvalidInput
+from foldline.interfaces.serving.door import Door
+
+__all__ = ["Connection", "Stopped", "is_loopback", "listening", "run"]
+
+HEAD_SECONDS: Final = 20.0
+"""How long the head of a request may take to come."""
+
+STALL_SECONDS: Final = 60.0
+"""How long a client may read nothing of what is sent to it."""
+
+_LAST_SECONDS: Final = 5
+"""What answers may take that are under way when all turns have ended."""
+
+Stopped = Callable[[str], None]
+
+
+class Connection(H11Protocol):
+    """A connection that is cut off when its request does not come, or when nobody reads what is sent."""
+
+    head_seconds = HEAD_SECONDS
+    stall_seconds = STALL_SECONDS
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._head: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; a request that is only half there is waited for, however slowly it comes."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._wait()
+        elif self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def pause_writing(self) -> None:
+        """What was sent is not read: wait some time."""
+        super().pause_writing()
+        self._stall = self.loop.call_later(self.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It is read again."""
+        super().resume_writing()
+        self._read()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        super().connection_lost(exc)
+        self._read()
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def _wait(self) -> None:
+        if self._head is None:
+            self._head = self.loop.call_later(self.head_seconds, self._late)
+
+    def _late(self) -> None:
+        self._head = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+
+    def _read(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+
+class _Server(uvicorn.Server):
+    """A server that lets turns end before it lets go of its connections. A second signal ends it at once."""
+
+    def __init__(self, config: uvicorn.Config, door: Door, grace_seconds: float, notice: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._door, self._grace_seconds, self._notice = door, grace_seconds, notice
+        self._at_once = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals, while the server runs. They are not raised again at its end: the stop was in order."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal stops in order, the next at once."""
+        if self.should_exit:
+            self._at_once.set()
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, let turns end or pause, end the streams, then the connections."""
+        self._door.stopping = True
+        for server in self.servers:
+            server.close()
+        running = sum(actor.running for actor in self._door.actors.known.values())
+        if running:
+            self._notice(f"Stopping; {running} running, at most {self._grace_seconds:g} s more (again: at once)")
+        stop = asyncio.create_task(self._door.stop(self._grace_seconds))
+        second = asyncio.create_task(self._at_once.wait())
+        await asyncio.wait({stop, second}, return_when=asyncio.FIRST_COMPLETED)
+        second.cancel()
+        if not stop.done():
+            stop.cancel()
+            await asyncio.gather(stop, return_exceptions=True)
+            await self._door.stop(0.0)
+        else:
+            stop.result()
+        await super().shutdown(sockets)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket at an address, before anything else is begun. Raises InvalidInput when it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise InvalidInput(f"is no address to listen at: {error.strerror or error}", place=f"--host {host}") from None
+    taken = socket.socket(family, kind, protocol)
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(address)
+    except OSError as error:
+        taken.close()
+        raise InvalidInput(f"cannot be listened at: {error.strerror or error}", place=f"--port {port}") from None
+    return taken
+
+
+async def run(
+    app: ASGIApp, door: Door, at: socket.socket, *, grace_seconds: float, notice: Callable[[str], None]
+) -> None:
+    """Serve until a signal says to stop, and stop in order."""
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # who can reach this could claim any address
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=_LAST_SECONDS,
+    )
+    await _Server(config, door, grace_seconds, notice).serve(sockets=[at])
