@@ -112,9 +112,9 @@ def hold(tmp_path: Path, place: str) -> None:
         store.close()
     print(  # noqa: T201
         f"\n{len(names)} sessions of {before} messages, {TURNS} turns in {seconds:.0f} s, {AT_ONCE} at once: "
-        f"{sizes[0]:.0f} MiB at the start, {max(sizes):.0f} at most, {idle:.0f} idle; {len(fake.refused)} refused"
+        f"{sizes[0]:.0f} MiB at the start, {max(sizes):.0f} at most, {idle:.0f} idle; {fake.refusals} refused"
     )
-    assert not fake.refused
+    assert set(fake.refusals) <= {"route"}, fake.refusals
     assert not lost
     assert max(sizes) < sizes[0] + 300
 

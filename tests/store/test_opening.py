@@ -16,6 +16,7 @@ from tests.store.places import Places
 
 from foldline.errors import InvalidInput
 from foldline.store import FileStore
+from foldline.store.addresses import lease_of
 from foldline.store.opening import open_store
 from foldline.store.sql import SqlStore
 from foldline.store.sql_database import Database
@@ -149,7 +150,8 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
 ) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None; "
-        f"from foldline.store.opening import open_store; open_store({address!r})"
+        f"from foldline.store.addresses import lease_of
+from foldline.store.opening import open_store; open_store({address!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 1
@@ -160,7 +162,8 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
 
 def test_a_store_of_files_needs_no_database(tmp_path: Path) -> None:
     code = (
-        "import sys; from foldline.store.opening import open_store; open_store('sessions').create(dialect='anthropic');"
+        "import sys; from foldline.store.addresses import lease_of
+from foldline.store.opening import open_store; open_store('sessions').create(dialect='anthropic');"
         "print(*sorted({name.split('.')[0] for name in sys.modules} & {'sqlalchemy', 'psycopg', 'sqlite3'}))"
     )
     environ = {**os.environ, "PYTHONWARNINGS": "ignore"}
@@ -168,3 +171,21 @@ def test_a_store_of_files_needs_no_database(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environ, check=False
     )
     assert (done.stdout, done.stderr) == ("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("address", "rest", "seconds"),
+    [
+        ("sqlite:///a.db", "sqlite:///a.db", None),
+        ("sqlite:///a.db?lease_seconds=2", "sqlite:///a.db", 2.0),
+        ("postgresql://u@h/d?sslmode=require&lease_seconds=30", "postgresql://u@h/d?sslmode=require", 30.0),
+    ],
+)
+def test_an_address_says_how_long_a_lease_is(address: str, rest: str, seconds: float | None) -> None:
+    assert lease_of(address) == (rest, seconds)
+
+
+@pytest.mark.parametrize("value", ["0", "nan", "soon", "", "99999"])
+def test_a_lease_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(InvalidInput, match="lease_seconds: must be from 0.5 to 3,600 seconds"):
+        lease_of(f"sqlite:///a.db?lease_seconds={value}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import parse_qsl, urlencode
 
 from foldline.errors import InvalidInput
 
-__all__ = ["DRIVERS", "driver_of", "is_address"]
+__all__ = ["DRIVERS", "driver_of", "is_address", "lease_of"]
 
 DRIVERS: Final[Mapping[str, str]] = {
     "sqlite": "sqlite+pysqlite",
@@ -18,10 +19,32 @@ DRIVERS: Final[Mapping[str, str]] = {
 }
 """What an address may begin with, and the driver that it means."""
 
+_LEASE: Final = "lease_seconds"
+_SHORTEST_SECONDS: Final = 0.5
+_LONGEST_SECONDS: Final = 3_600.0
+
 
 def is_address(place: str) -> bool:
     """Whether a place is the address of something, and no folder."""
     return "://" in place
+
+
+def lease_of(address: str) -> tuple[str, float | None]:
+    """An address without our own `lease_seconds`, and its value; None where it has none. Raises InvalidInput."""
+    head, mark, query = address.partition("?")
+    given = parse_qsl(query, keep_blank_values=True)
+    named = [value for name, value in given if name == _LEASE]
+    if not named:
+        return address, None
+    try:
+        seconds = float(named[-1])
+    except ValueError:
+        seconds = 0.0
+    if not _SHORTEST_SECONDS <= seconds <= _LONGEST_SECONDS:
+        why = f"must be from {_SHORTEST_SECONDS} to {_LONGEST_SECONDS:,.0f} seconds, not {named[-1][:20]!r}"
+        raise InvalidInput(why, place=_LEASE)
+    rest = urlencode([(name, value) for name, value in given if name != _LEASE])
+    return head + (mark + rest if rest else ""), seconds
 
 
 def driver_of(address: str) -> str:

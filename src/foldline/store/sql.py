@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from foldline.archive import key_of
 from foldline.errors import FoldlineError, InvalidInput, SessionTaken
 from foldline.messages import Json
+from foldline.store.addresses import lease_of
 from foldline.store.base import Listed
 from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, newest_first
 from foldline.store.recording import (
@@ -59,18 +60,20 @@ class SqlStore:
 
     @classmethod
     def at(cls, address: str, *, clock: Clock = now_utc, lease_seconds: float = LEASE_SECONDS) -> Self:
-        """The store at an address, its tables made or brought up to date.
+        """The store at an address, its tables made or brought up to date. `?lease_seconds=` in it says how long a
+        session stays with a process that died.
 
         Raises InvalidInput (no address, a newer version's tables), MissingExtra, and OSError: it cannot be reached, or
         lets nobody in.
         """
+        address, named_seconds = lease_of(address)
         database = Database(address)
         try:
             migrate(database)
         except BaseException:
             database.close()
             raise
-        return cls(database, Leases(database, lease_seconds), clock=clock)
+        return cls(database, Leases(database, named_seconds or lease_seconds), clock=clock)
 
     @property
     def place(self) -> str:
