@@ -150,8 +150,7 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
 ) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None; "
-        f"from foldline.store.addresses import lease_of
-from foldline.store.opening import open_store; open_store({address!r})"
+        f"from foldline.store.opening import open_store; open_store({address!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 1
@@ -162,8 +161,7 @@ from foldline.store.opening import open_store; open_store({address!r})"
 
 def test_a_store_of_files_needs_no_database(tmp_path: Path) -> None:
     code = (
-        "import sys; from foldline.store.addresses import lease_of
-from foldline.store.opening import open_store; open_store('sessions').create(dialect='anthropic');"
+        "import sys; from foldline.store.opening import open_store; open_store('sessions').create(dialect='anthropic');"
         "print(*sorted({name.split('.')[0] for name in sys.modules} & {'sqlalchemy', 'psycopg', 'sqlite3'}))"
     )
     environ = {**os.environ, "PYTHONWARNINGS": "ignore"}
@@ -187,5 +185,5 @@ def test_an_address_says_how_long_a_lease_is(address: str, rest: str, seconds: f
 
 @pytest.mark.parametrize("value", ["0", "nan", "soon", "", "99999"])
 def test_a_lease_that_is_none_is_refused(value: str) -> None:
-    with pytest.raises(InvalidInput, match="lease_seconds: must be from 0.5 to 3,600 seconds"):
+    with pytest.raises(InvalidInput, match=r"lease_seconds: must be from 0\.5 to 3,600 seconds"):
         lease_of(f"sqlite:///a.db?lease_seconds={value}")
