@@ -214,6 +214,18 @@ def test_a_key_that_means_another_session_there_stays_so_and_is_said(tmp_path: P
         assert store.bound("chat") == theirs
 
 
+def test_a_key_that_a_database_cannot_hold_is_said_and_keeps_no_sub_agent_back(tmp_path: Path, database: str) -> None:
+    home = tmp_path / "home"
+    name = delegate(home)
+    store_in(home).bind("k" * 2_000, name)
+    done = report("--all", "--home", str(home), "--to", database, code=1)
+    assert len(done["copied"]) == 2
+    (refused,) = done["refused"]
+    assert refused["session"] == name
+    assert "is longer than" in refused["reason"]
+    assert held(database) == held(store_in(home).root)
+
+
 # --- while others write, and when it is stopped -----------------------------------------------------------------------
 
 
@@ -231,7 +243,7 @@ with closing(store), closing(store.create(dialect="openai-chat", window=2_000)) 
         context.append({"role": "user", "content": f"message {number} " + "word " * 60})
         context.prepare()
         stored.append(context.events_after(written))
-        if number == 20:
+        if number == 60:  # by then something was folded
             print("writing", flush=True)
 """
 
@@ -252,7 +264,7 @@ def test_of_a_session_that_is_being_written_a_beginning_is_copied(tmp_path: Path
     for place in places:
         records, originals, _ = held(place)[name]
         assert records == whole[: len(records)]
-        assert len(records) > 20
+        assert len(records) > 60
         with closing(open_store(place)) as store:
             archive = store.archive(name)
             folds = [record for record in map(json.loads, records) if record["type"] == "fold"]

@@ -35,10 +35,11 @@ _NAMED: Final = 5
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
 @where_option("--from", "--store")
 def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool, where: Where) -> int:
-    """Copy sessions to another place, losslessly: a folder, sqlite:///FILE or postgresql://….
+    """Copy sessions to another store, losslessly.
 
-    Originals, keys and the sessions of sub-agents go with them. What is there already, the same, is left as it is; what
-    is there otherwise is named, and not copied. Ctrl-C ends after the session at hand; twice, at once.
+    PLACE is a folder, sqlite:///FILE or postgresql://…. Originals, keys and the sessions of sub-agents go with them.
+    What is there already, the same, is left as it is; what is there otherwise is named, and not copied. Ctrl-C ends
+    after the session at hand; twice, at once.
 
     Exit codes: 0 done; 1 something could not be copied, the rest was; 2 bad usage or a store that is away; 130 stopped.
     """

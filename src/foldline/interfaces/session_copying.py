@@ -89,31 +89,37 @@ class _Copying:
     def copy(self, session: str) -> None:
         """Copy a session, named by its id, and all that belongs to it. O(its size)."""
         name = self._prefix + session
-        try:
-            is_there = self._put(session, name)
-            if is_there:
+        with self._refusing(name):
+            if not self._put(session, name):
+                return
+            with self._refusing(name):  # a key that the other store cannot hold keeps no sub-agent back
                 self._bind(session, name)
-                self._copy_agents(session, name)
-        except FoldlineError as error:
-            self._done.refused.append((name, str(error)))
+            self._copy_agents(session, name)
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _refusing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FoldlineError as error:
+            self._done.refused.append((name, str(error)))
 
     def _put(self, session: str, name: str) -> bool:
         """Whether the session is in the other store now."""
         done = self._done
         # The length first: whatever the records before it point to is in the archive already.
-        count = sum(1 for _ in self._reading(self._source.records(session)))
+        count = sum(1 for _ in self._reading(self._source.records, session))
         if session not in self._there:
             kept = 0
 
             def counted() -> Iterator[bytes]:
                 nonlocal kept
-                for original in self._reading(self._source.originals(session)):
+                for original in self._reading(self._source.originals, session):
                     kept += 1
                     yield original
 
-            self._target.put(self._reading(self._source.records(session, stop=count)), counted())
+            self._target.put(self._reading(self._source.records, session, stop=count), counted())
             done.copied.append(name)
             done.originals += kept
             return True
@@ -123,7 +129,7 @@ class _Copying:
             return False
         done.same.append(name)
         archive = self._target.archive(session)
-        for original in self._reading(self._source.originals(session)):
+        for original in self._reading(self._source.originals, session):
             if key_of(original) not in archive:
                 archive.put(original)
                 done.originals += 1
@@ -131,7 +137,7 @@ class _Copying:
 
     def _difference(self, session: str, count: int) -> str:
         """In what a session that is there already is another one; "" when it is the same. O(log)."""
-        pairs = zip_longest(self._reading(self._source.records(session, stop=count)), self._target.records(session))
+        pairs = zip_longest(self._reading(self._source.records, session, stop=count), self._target.records(session))
         for number, (own, other) in enumerate(pairs):
             if own is None or other is None:
                 more = plural(1 + sum(1 for _ in pairs), "record")
@@ -166,10 +172,10 @@ class _Copying:
         for one in names:
             inner.copy(one)
 
-    def _reading(self, given: Iterator[T]) -> Iterator[T]:
+    def _reading(self, read: Callable[..., Iterator[T]], session: str, **which: int) -> Iterator[T]:
         """What is read of a session. A file that cannot be read is a fault of its session, and of no other."""
         try:
-            yield from given
+            yield from read(session, **which)
         except OSError as error:
             if not isinstance(self._source, FileStore):
                 raise
