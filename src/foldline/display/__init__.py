@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foldline.display.files import Room, file_part, file_refusal, file_view, line_bounds, size_text
+from foldline.display.files import Room, file_part, file_refusal, file_view, line_bounds, preview_lines, size_text
 from foldline.display.window import (
     RunNotice,
     colour,
@@ -28,6 +28,7 @@ __all__ = [
     "file_view",
     "line_bounds",
     "preview",
+    "preview_lines",
     "size_text",
     "summary_of",
     "telegram_compacted",

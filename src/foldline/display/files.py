@@ -11,7 +11,7 @@ from foldline.errors import InvalidInput
 from foldline.reducers.turn_share import share_tokens
 from foldline.tokens import ESTIMATE, Counter
 
-__all__ = ["Room", "file_part", "file_refusal", "file_view", "line_bounds", "size_text"]
+__all__ = ["Room", "file_part", "file_refusal", "file_view", "line_bounds", "preview_lines", "size_text"]
 
 PREVIEW_LINES = 50
 PREVIEW_TOKENS = 2_000
@@ -125,7 +125,7 @@ def file_refusal(
     The preview takes half of the budget at most, so that the refusal of a large file is never large itself.
     """
     budget = room.budget_tokens
-    head = _preview(first_lines, min(PREVIEW_TOKENS, budget // 2), counter)
+    head = preview_lines(first_lines, min(PREVIEW_TOKENS, budget // 2), counter)
     # Nine tenths: lines differ in length, and a part that is cut costs one more call.
     chunk = max(1, min(CHUNK_LINES, budget * 9 * total_lines // (10 * max(1, tokens))))
     parts = [
@@ -159,7 +159,8 @@ def file_refusal(
     )
 
 
-def _preview(lines: Sequence[str], most_tokens: int, counter: Counter) -> list[str]:
+def preview_lines(lines: Sequence[str], most_tokens: int = PREVIEW_TOKENS, counter: Counter = ESTIMATE) -> list[str]:
+    """The first lines, fifty at most, as far as they fit into so many tokens; one that does not is cut."""
     out: list[str] = []
     left = most_tokens
     for line in lines[:PREVIEW_LINES]:

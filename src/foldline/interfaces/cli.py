@@ -40,6 +40,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "sessions": "cli_sessions",
     "growth": "cli_growth",
     "models": "cli_models",
+    "telegram": "cli_telegram",
     "config": "cli_config",
 }
 """The module of each command: only that of the one that runs is loaded, so that a chat is there at once."""

@@ -43,7 +43,7 @@ class Incoming:
 
     `user` is the id that the platform vouches for, never a name that people choose. `own` says whether the text is the
     person's own words: what was forwarded, and the caption of a file, is no command whatever it begins with.
-    `unreadable` names what came with it and is not read here ("a picture").
+    `unreadable` names the kinds of what came with it and is not read here ("pictures").
     """
 
     key: str

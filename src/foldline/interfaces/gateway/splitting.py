@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["FENCE", "Fence", "Piece", "pieces", "utf16_units"]
+__all__ = ["FENCE", "Fence", "Piece", "literal", "pieces", "utf16_units", "whole"]
 
 FENCE: Final = re.compile(r"([ \t]*)(`{3,}|~{3,})([^\n]*)")
 """A line that may open or close a code block (CommonMark 0.31, section 4.5); any indentation, as models put it."""
@@ -23,6 +23,7 @@ _FENCE_CHARS: Final = 100
 _SPECIAL: Final = re.compile(r"`{3}|~{3}|#{1,6} |[-*+>] |\\")
 """What the rest of a line must not begin with where it begins a message: it would mean something there."""
 
+_MARK: Final = re.compile(r"[\\`*_~\[\]#]")
 _END: Final = "\n"
 _LEAST_UNITS: Final = 500
 _MARKS: Final = {"`": "~~~", "~": "```"}
@@ -150,6 +151,17 @@ class _Filling:
         self._atoms, self.used = [], 0
 
 
+def whole(text: str) -> str:
+    """The text with a code block closed that was left open at its end. O(size)."""
+    fence: Fence | None = None
+    for line in text.split(_END):
+        if fence is None:
+            fence = Fence.opened_by(line)
+        elif fence.closed_by(line):
+            fence = None
+    return text if fence is None else f"{text}{_closing(text, fence)}"
+
+
 # --- from a text to what stays together -------------------------------------------------------------------------------
 
 
@@ -253,3 +265,8 @@ def _joined(line: str, at: int) -> bool:
 
 def _is_flag(char: str) -> bool:
     return _FLAGS[0] <= char <= _FLAGS[1]
+
+
+def literal(text: str) -> str:
+    """One line of text so that it reads as it stands, no sign of it a mark. O(size)."""
+    return _MARK.sub(r"\\\g<0>", text)
