@@ -91,7 +91,7 @@ def test_s4_12_a_sub_agent_has_a_window_of_its_own_and_only_its_result_comes_bac
             assert "Delegate" not in str(child.body["messages"])
             assert "spawn_agent" not in str(child.body["tools"])
             assert agent.session.stored is not None
-            kept = FileStore(agent.session.stored.folder / "agents").sessions()
+            kept = agent.session.stored.agents().sessions()
             assert [one.snapshot.parent for one in kept if one.snapshot] == [agent.session.stored.id]
         assert any(isinstance(event, Notice) and event.text.startswith("agent 1: read_file") for event in heard)
         assert not fake.refusals
