@@ -225,7 +225,7 @@ def test_on_a_full_disk_nothing_is_done_unrecorded_and_nothing_lost(dialect: str
                 return True
             except OSError as error:
                 assert LOG in str(error)
-            log = (stored.folder / LOG).read_text()
+            log = (Path(stored.place) / LOG).read_text()
             assert [name for name in ran if name not in log] == []
             if "Look." in log:
                 assert len([event for event in heard if isinstance(event, TurnEnded)]) == 1
@@ -260,7 +260,7 @@ def test_what_a_full_disk_kept_from_the_log_survives_an_undo(tmp_path: Path) -> 
             assert agent.session.context.released
             stored = agent.session.stored
             assert stored is not None
-            with room((stored.folder / LOG).stat().st_size), pytest.raises(OSError, match="File too large"):
+            with room((Path(stored.place) / LOG).stat().st_size), pytest.raises(OSError, match="File too large"):
                 agent.session.record([{"role": "user", "content": "Mind the gap."}])
             assert agent.session.undo()
             assert {"role": "user", "content": "Mind the gap."} in recorded(tmp_path, stored.id)
@@ -277,7 +277,7 @@ def test_an_archive_that_cannot_be_written_ends_the_turn_and_the_next_one_goes_o
         async with agent_over(fake, tool, window=3_000, root=tmp_path) as agent:
             stored = agent.session.stored
             assert stored is not None
-            in_its_place = stored.folder / "archive"
+            in_its_place = Path(stored.place) / "archive"
             in_its_place.write_text("no folder")
             with pytest.raises(OSError, match="archive"):
                 await agent.run("Look.")

@@ -74,7 +74,7 @@ def test_a_snapshot_that_cannot_be_written_is_told_and_takes_no_answer(tmp_path:
             async with talking(served.url, tmp_path, heard.append) as talk:
                 await talk.agent()
                 assert talk.stored is not None
-                (talk.stored.folder / "state.yaml").mkdir()  # nothing can take its place
+                (Path(talk.stored.place) / "state.yaml").mkdir()  # nothing can take its place
                 return (await talk.say("Hello?")).text
 
     assert asyncio.run(turn()) == "Here I am."

@@ -84,7 +84,7 @@ def test_s2_05_a_spilled_output_is_saved_and_a_model_that_follows_the_notice_rea
                 "[lines 9,001-9,001 of 12,000; go on with start_line=9002]",
             ]
             assert agent.session.stored is not None
-            archive = agent.session.stored.folder / "archive"
+            archive = Path(agent.session.stored.place) / "archive"
         shown = results(fake.requests[1].body)[0]
         digest = hashlib.sha256(output.encode()).hexdigest()
         (path,) = archive.rglob(digest)

@@ -372,7 +372,7 @@ def test_s4_10_no_words_in_a_file_a_page_or_a_sub_agents_answer_trigger_anything
             assert (await agent.run("Look at them.")).text == "Done."
             assert agent.session.stored is not None
             made = [event for event in agent.session.stored.events() if isinstance(event, Fold)]
-            children = len(list((agent.session.stored.folder / "agents").iterdir()))
+            children = len(list((Path(agent.session.stored.place) / "agents").iterdir()))
         return fake, heard, list(made), children
 
     fake, heard, made, children = asyncio.run(run())

@@ -107,7 +107,7 @@ def test_s3_02_the_snapshot_is_bounded_and_the_log_is_whole_and_the_session_goes
         fake = FakeProvider(chatty, window_tokens=8_000)
         async with agent_of(layered(), fake, tmp_path, window=8_000, tools=[tool]) as agent:
             assert agent.session.stored is not None
-            name, folder = agent.session.stored.id, agent.session.stored.folder
+            name, folder = agent.session.stored.id, Path(agent.session.stored.place)
             for turn in range(30):
                 await agent.run(f"question {turn}")
             agent.session.save()
