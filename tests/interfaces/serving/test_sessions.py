@@ -140,6 +140,8 @@ def test_the_history_has_everything_and_says_what_became_of_it(small: Api) -> No
     newest = small.get(f"/{session}/history", limit=3, before=2**31 - 1)
     assert newest["messages"] == whole["messages"][-3:]
     assert small.get(f"/{session}/history", before=2, limit=100)["messages"] == whole["messages"][:2]
+    both = small.get(f"/{session}/history", after=3, before=6, limit=100)
+    assert [one["seq"] for one in both["messages"]] == [4, 5]
     hidden = [one for one in whole["messages"] if one["state"] == "hidden"]
     folds = {fold["id"]: fold for fold in small.get(f"/{session}/folds")["folds"]}
     assert hidden
@@ -189,7 +191,7 @@ def test_a_pinned_message_stays_and_a_folded_one_cannot_be_pinned(api: Api) -> N
     assert states[0] == "pinned"
     folded = states.index("hidden")
     assert api.post(f"/{session}/pin", 409, seq=folded)["type"] == "/problems/folded"
-    assert api.post(f"/{session}/pin", 400, seq=99)["field"] == "seq"
+    assert api.post(f"/{session}/pin", 404, seq=99)["field"] == "seq"
     assert api.post(f"/{session}/pin", seq=0, pinned=False)["pinned"] is False
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from starlette.responses import Response
 
 from foldline.agent.events import Accepted, AgentEvent, ReplyFinished, TurnEnded, as_json
+from foldline.errors import InvalidInput
 from foldline.figures import Figures
 from foldline.interfaces.actor import Actor
 from foldline.interfaces.serving import shapes
@@ -56,7 +57,12 @@ async def undo(door: Door, call: Call) -> Handled:
 async def pin(door: Door, call: Call) -> Handled:
     """A message is kept whole, or no longer."""
     actor = await actor_of(door, call)
-    await actor.pin(call["seq"], pinned=call["pinned"])
+    try:
+        await actor.pin(call["seq"], pinned=call["pinned"])
+    except InvalidInput as error:
+        if error.place != "seq":
+            raise
+        raise Problem(name="not-found", detail=f"there is no message {call['seq']}", field="seq") from None
     return as_response({"seq": call["seq"], "pinned": call["pinned"]})
 
 

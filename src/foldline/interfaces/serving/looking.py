@@ -53,7 +53,7 @@ async def sessions(door: Door, call: Call) -> Handled:
     if call["after"] is not None:
         at = next((at for at, one in enumerate(found) if one.id == call["after"]), None)
         if at is None:
-            raise Problem(name="bad-request", detail="is no session of this list (any more)", field="after")
+            raise Problem(name="not-found", detail="is no session of this list (any more)", field="after")
         found = found[at + 1 :]
     page = found[: call["limit"]]
     known = door.actors.known
@@ -85,15 +85,13 @@ async def context(door: Door, call: Call) -> Handled:
 async def history(door: Door, call: Call) -> Handled:
     """A page of everything that was said."""
     actor, limit = await actor_of(door, call), call["limit"]
-    if call["before"] is not None and call["after"] is not None:
-        raise Problem(name="bad-request", detail="cannot go with after", field="before")
     count = await actor.look(lambda look: look.tally.messages)
-    if call["before"] is not None:
-        stop = min(call["before"], count)
-        start = max(0, stop - limit)
+    last = count if call["before"] is None else min(call["before"], count)
+    if call["after"] is not None or call["before"] is None:
+        start = min(0 if call["after"] is None else call["after"] + 1, last)
+        stop = min(last, start + limit)
     else:
-        start = min(count, -1 + 1 if call["after"] is None else call["after"] + 1)
-        stop = min(count, start + limit)
+        start, stop = max(0, last - limit), last
     shown = await actor.look(lambda look: _shown(look, start, stop))
 
     def read() -> bytes:

@@ -89,7 +89,7 @@ _SAY: Mapping[str, Any] = {
 _HISTORY: Mapping[str, Any] = {
     "query": (
         _whole("after", "Messages after this one; -1 (or neither) from the first on.", None, -1, _NEWEST),
-        _whole("before", "The newest before this one, instead of after.", None, 0, _NEWEST),
+        _whole("before", "Messages before this one; the newest of them, unless after is given.", None, 0, _NEWEST),
         _whole("limit", "How many at most.", 100, 1, 500),
     )
 }
@@ -105,7 +105,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(method="POST", path="/v1/sessions", name="create_session", about="Begin a session.", handle=doing.create,
           takes=_CREATE, answer="Session", status=201, problems=(404, 409)),
     Route(method="GET", path="/v1/sessions", name="list_sessions", about="List sessions, the one written last first.",
-          handle=looking.sessions, takes=_LIST, answer="Sessions"),
+          handle=looking.sessions, takes=_LIST, answer="Sessions", problems=(404,)),
     _of_session("GET", "", "get_session", "One session: its window, usage and folds.", looking.row, answer="Session"),
     _of_session("DELETE", "", "delete_session", "Remove a session and all that belongs to it.", doing.delete,
                 answer=None, status=204),
