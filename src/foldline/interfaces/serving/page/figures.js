@@ -45,7 +45,7 @@ export function drawTotals(list, session) {
 export function drawState(mark, session) {
   const runs = session.state === "running";
   mark.textContent = runs ? "running" : "idle";
-  if (session.queued > 0) mark.textContent += `, ${number(session.queued)} waiting`;
+  if (runs && session.queued > 0) mark.textContent += `, ${number(session.queued)} waiting`;
   mark.dataset.state = runs ? "running" : "idle";
 }
 

@@ -62,11 +62,12 @@ export function historyPane(section, id, { signal, open, across, drawn }) {
     if (atStart || !entries.length) return;
     const page = await fetched({ before: entries[0].seq, limit: PAGE });
     atStart = page.length < PAGE;
-    const height = list.scrollHeight;
-    const top = list.scrollTop;
+    const edge = list.getBoundingClientRect().top;
+    const seen = [...list.children].find((item) => item.getBoundingClientRect().bottom > edge);
+    const was = seen.getBoundingClientRect().top;
     entries = [...page, ...entries];
     draw();
-    list.scrollTop = top + (list.scrollHeight - height); // what was seen stays where it is
+    list.scrollTop += seen.getBoundingClientRect().top - was; // what was seen stays where it is
   });
 
   const newer = () => inOrder(async () => {

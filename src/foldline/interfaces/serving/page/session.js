@@ -13,7 +13,7 @@ import { shownPane } from "./shown.js";
 import { talk } from "./talk.js";
 import { timeline } from "./timeline.js";
 
-const CHANGING = new Set(["accepted", "fold_finished", "reply", "tool_finished", "turn_ended"]);
+const CHANGING = new Set(["accepted", "behind", "fold_finished", "reply", "tool_finished", "turn_ended"]);
 const NARROW = matchMedia("(max-width: 47.99rem)");
 
 /** The view, as an element; it is alive until the signal aborts. */
@@ -81,7 +81,7 @@ export function sessionView(id, signal, connection) {
     lost: () => find("h1").focus(),
   });
   const conversation = talk(find(".talk"), {
-    id, signal, isLive: () => live, begun: (name, data) => hear(name, data),
+    id, signal, isLive: () => live, begun: (name, data) => hear(name, data), sent: () => soon(),
   });
   actions(view, { id, signal, changed: () => refresh(), failed });
 
@@ -153,6 +153,7 @@ export function sessionView(id, signal, connection) {
       drawRunning();
     }
     if (CHANGING.has(name)) soon();
+    if (name === "deleted") failed("This session was deleted.");
     if (name === "turn_ended" && data.figures) drawTotals(find(".totals"), { ...session, figures: data.figures });
   }
 

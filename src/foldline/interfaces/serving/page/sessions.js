@@ -6,7 +6,7 @@ import { focusItem, roving, settle } from "./lists.js";
 import { follow } from "./live.js";
 
 const PAGE = 50;
-const TELLING = new Set(["accepted", "turn_ended", "fold_finished", "reply"]);
+const TELLING = new Set(["accepted", "behind", "deleted", "fold_finished", "reply", "turn_ended"]);
 
 /** The view, as an element; it is alive until the signal aborts. */
 export function sessionsView(signal, connection) {
@@ -88,7 +88,7 @@ function sessionRow(row) {
   const title = row.title || "Untitled";
   const about = [row.model, row.policy].filter(Boolean).join(" · ");
   const state = row.queued > 0 ? `running, ${number(row.queued)} waiting` : "running";
-  const runs = row.state === "running" || row.queued > 0;
+  const runs = row.state === "running";
   return el("li", { data: { state: runs ? "running" : "idle" } },
     el("a", { class: "row", href: `#/s/${encodeURIComponent(row.id)}`, tabindex: -1 },
       el("span", { class: "what" },

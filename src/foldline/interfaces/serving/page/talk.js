@@ -1,6 +1,6 @@
 // Saying something, and the turn as it happens, whoever began it.
 
-import { events, open, sessionPath } from "./api.js";
+import { events, get, open, sessionPath } from "./api.js";
 import { announce, el, number, plural } from "./dom.js";
 
 const ENDS = {
@@ -9,14 +9,16 @@ const ENDS = {
 };
 const CUT = 400;
 
-/** The conversation in `section`. `given`: id, signal, isLive() whether the session's own stream is heard. */
-export function talk(section, { id, signal, isLive, begun }) {
+/**
+ * The conversation in `section`. `isLive` tells whether the session's own stream is heard, `begun` hears what comes in
+ * its stead, `sent` that something was.
+ */
+export function talk(section, { id, signal, isLive, begun, sent }) {
   const form = section.querySelector(".say");
   const field = form.querySelector("textarea");
   const now = section.querySelector(".now");
   const steps = now.querySelector(".steps");
   let writing = null; // the step that grows while text comes
-  let mine = ""; // what was sent from here and is not yet accepted
 
   const step = (kind, label, words = "") => {
     const follows = steps.scrollTop + steps.clientHeight >= steps.scrollHeight - 24;
@@ -38,8 +40,7 @@ export function talk(section, { id, signal, isLive, begun }) {
     accepted(data) {
       steps.replaceChildren();
       writing = null;
-      step("user", "user", mine || `message ${data.seq}`);
-      mine = "";
+      recorded(data.seq, step("user", "user"));
       announce("The turn begins");
     },
     text: (data) => grow("assistant", "assistant", data.text),
@@ -77,45 +78,57 @@ export function talk(section, { id, signal, isLive, begun }) {
     },
   };
 
+  // Whoever said it: by now it is in the log.
+  async function recorded(seq, body) {
+    try {
+      body.textContent = (await get(sessionPath(id, `/history/${seq}`), signal)).text;
+    } catch {
+      body.textContent = `message ${seq}`;
+    }
+  }
+
   function hear(name, data) {
     heard[name]?.(data);
   }
 
   // The session's own stream tells of every turn in order, this one too. What comes with the request stands in while
-  // that stream is lost, and tells of what went wrong.
+  // that stream is lost, and tells of what went wrong. It is read to its end, also when another view is shown: to the
+  // server, who stops reading has left.
   async function say(words) {
-    const key = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
-    const response = await open(sessionPath(id, "/messages"), {
-      method: "POST", body: { text: words, stream: true }, accept: "text/event-stream", key,
-    });
-    for await (const [name, data] of events(response)) {
-      if (signal.aborted) return;
-      if (name === "error") throw new Error(data.detail ?? data.title);
-      if (!isLive()) {
-        hear(name, data);
-        begun(name, data);
+    let accepted = false;
+    try {
+      const response = await open(sessionPath(id, "/messages"), {
+        method: "POST", body: { text: words, stream: true }, accept: "text/event-stream", key: newKey(),
+      });
+      for await (const [name, data] of events(response)) {
+        accepted ||= name === "accepted";
+        if (name === "error") throw new Error(data.detail ?? data.title);
+        if (!isLive() && !signal.aborted) {
+          hear(name, data);
+          begun(name, data);
+        }
       }
+    } catch (failure) {
+      failed(failure, words, accepted);
     }
   }
 
-  function failed(failure, words) {
+  function failed(failure, words, accepted) {
     if (signal.aborted) return;
-    step("notice", "not sent", failure.message);
-    announce(`Not sent: ${failure.message}`);
-    if (mine) { // it was not accepted: nothing is lost that was typed
-      field.value ||= words;
-      mine = "";
-    }
+    const what = accepted ? "broken off" : "not sent";
+    step("notice", what, failure.message);
+    announce(`${what}: ${failure.message}`);
+    if (!accepted) field.value ||= words; // nothing is lost that was typed
   }
 
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const words = field.value.trim();
     if (!words) return;
-    mine = words;
     field.value = "";
     fit();
-    say(words).catch((failure) => failed(failure, words));
+    say(words);
+    sent();
   });
   const fit = () => {
     field.style.blockSize = "auto";
@@ -134,3 +147,8 @@ export function talk(section, { id, signal, isLive, begun }) {
 }
 
 const cut = (words) => (words.length > CUT ? `${words.slice(0, CUT)}…` : words);
+
+// Should the browser send a request twice, the server runs one turn.
+function newKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
