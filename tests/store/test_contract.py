@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -534,7 +535,8 @@ def rich(store: Store) -> str:
 
 
 def copied(source: Store, target: Store, name: str) -> None:
-    assert target.put(source.records(name), source.originals(name)) == name
+    [snapshot] = [one.snapshot for one in source.sessions() if one.id == name]
+    assert target.put(source.records(name), source.originals(name), snapshot=snapshot) == name
     for agent in source.agents(name).names():
         copied(source.agents(name), target.agents(name), agent)
 
@@ -554,6 +556,9 @@ def test_a_session_moves_between_any_two_stores_without_loss(places: Places, her
         assert len(before[2]) == 1 and len(before[1]) > 2
         copied(source, target, name)
         assert whole(target, name) == before
+        [listed], [was] = target.sessions(keep=False), source.sessions(keep=False)
+        assert listed.snapshot is not None and was.snapshot is not None
+        assert replace(listed.snapshot, log_bytes=0) == replace(was.snapshot, log_bytes=0)
         with closing(source.open(name)) as one, closing(target.open(name)) as two:
             assert (two.header, two.tally) == (one.header, one.tally)
             assert context_of(two).view.wires() == context_of(one).view.wires()

@@ -126,8 +126,8 @@ class Actors:
         return actor.id
 
     async def sessions(self) -> list[Listed]:
-        """Every session, the one written last first. O(sessions). Raises OSError."""
-        return await asyncio.to_thread(self.store.sessions, keep=False)
+        """Every session, the one written last first; see `Store.sessions`. Raises OSError."""
+        return await asyncio.to_thread(self.store.sessions)
 
     @property
     def known(self) -> dict[str, Actor]:

@@ -82,6 +82,7 @@ class _Copying:
         self._source, self._target, self._done = source, target, done
         self._prefix, self._depth = prefix, depth
         self._there = frozenset(target.names())
+        self._snapshots = {one.id: one.snapshot for one in source.sessions(keep=False)}
         self._keys: dict[str, list[str]] = {}
         for key, name in source.bindings().items():
             self._keys.setdefault(name, []).append(key)
@@ -109,7 +110,9 @@ class _Copying:
         """Whether the session is in the other store now."""
         done = self._done
         # The length first: whatever the records before it point to is in the archive already.
-        count = sum(1 for _ in self._reading(self._source.records, session))
+        count, updated = 0, ""
+        for record in self._reading(self._source.records, session):
+            count, updated = count + 1, str(record.get("at", updated))
         if session not in self._there:
             kept = 0
 
@@ -119,7 +122,10 @@ class _Copying:
                     kept += 1
                     yield original
 
-            self._target.put(self._reading(self._source.records, session, stop=count), counted())
+            own = self._snapshots.get(session)
+            of_these = own if own is not None and own.updated == updated else None
+            records = self._reading(self._source.records, session, stop=count)
+            self._target.put(records, counted(), snapshot=of_these)
             done.copied.append(name)
             done.originals += kept
             return True

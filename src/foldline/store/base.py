@@ -159,8 +159,10 @@ class Store(Protocol):
     def agents(self, name: str) -> Store:
         """The sessions of the sub-agents of a session."""
 
-    def put(self, records: Iterable[Record], originals: Iterable[bytes]) -> str:
+    def put(self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None) -> str:
         """Take in a whole session, as `records` and `originals` of another store give it: all of it or nothing.
+
+        With the `snapshot` of these very records it can be listed without being read.
 
         Returns its id. Raises InvalidInput when there is a session with that id.
         """

@@ -13,7 +13,7 @@ from pathlib import Path
 from foldline.archive import key_of
 from foldline.errors import InvalidInput
 
-__all__ = ["FileArchive", "make_private_folder", "sync_folder", "unused", "write_whole"]
+__all__ = ["FileArchive", "make_private_folder", "sync_folder", "sync_tree", "unused", "write_whole"]
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on Windows, where the check before opening must do
@@ -169,6 +169,17 @@ def _is_kind(path: Path, kind: int) -> bool:
         return stat.S_IFMT(path.lstat().st_mode) == kind
     except OSError:
         return False
+
+
+def sync_tree(root: Path) -> None:
+    """Puts all files under a folder on the disk: one wait for the whole system where it can, else one for each."""
+    if hasattr(os, "sync"):
+        os.sync()
+        return
+    for path in root.rglob("*"):
+        if path.is_file():
+            with path.open("r+b") as file:
+                os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, islice, takewhile
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 from foldline.store.base import Listed
 from foldline.store.events import EventLog, read_events
-from foldline.store.files import FileArchive, make_private_folder, sync_folder
+from foldline.store.files import FileArchive, make_private_folder, sync_folder, sync_tree
 from foldline.store.kept_json import change_json, read_json
 from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, newest_first
 from foldline.store.recording import (
@@ -162,7 +163,7 @@ class FileStore:
         """The sessions of the sub-agents of a session."""
         return self._agents(self._folder(self.find(name)))
 
-    def put(self, records: Iterable[Record], originals: Iterable[bytes]) -> str:
+    def put(self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None) -> str:
         """Take in a whole session of another store; all of it or nothing. Raises InvalidInput, OSError."""
         given = iter(records)
         first = next(given, None)
@@ -174,11 +175,15 @@ class FileStore:
         make_private_folder(self._root)
         draft = self._root / f".{name}.{secrets.token_hex(8)}.part"
         try:
-            archive = FileArchive(draft / ARCHIVE, fsync=self._fsync)
+            archive = FileArchive(draft / ARCHIVE)
             for original in originals:
                 archive.put(original)
+            if self._fsync:
+                sync_tree(archive.root)  # thousands of small files, one wait
             with EventLog(draft / LOG, fsync=self._fsync) as log:
                 log.extend(chain([first], given))
+                if snapshot is not None:
+                    write_snapshot(draft / STATE, replace(snapshot, log_bytes=log.size_bytes), ())
             if (self._root / name).exists():
                 raise InvalidInput("there is a session with this id", place=name)
             draft.rename(self._root / name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, Final, Self
 
@@ -161,7 +162,7 @@ class SqlStore:
         """The sessions of the sub-agents of a session."""
         return self._inner(self._found(name))
 
-    def put(self, records: Iterable[Record], originals: Iterable[bytes]) -> str:
+    def put(self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None) -> str:
         """Take in a whole session of another store, in one transaction. Raises InvalidInput, OSError."""
         given = iter(records)
         first = next(given, None)
@@ -170,8 +171,15 @@ class SqlStore:
         name = header_of(first).id
         if not ID.fullmatch(name):
             raise InvalidInput(f"is no id of a session: {name[:80]!r}", place="id")
-        if self._insert(name, chain([first], given), originals, fence=0) is None:
+        number = self._insert(name, chain([first], given), originals, fence=0)
+        if number is None:
             raise InvalidInput("there is a session with this id", place=name)
+        if snapshot is not None:
+            row = sessions.c.number == number
+            with self._database.writing() as connection:
+                count = connection.scalar(select(sessions.c.records).where(row))
+                made = snapshot_text(replace(snapshot, log_bytes=int(count or 0)))
+                connection.execute(update(sessions).where(row).values(snapshot=made))
         return name
 
     def delete(self, name: str) -> None:
@@ -280,11 +288,10 @@ class SqlStore:
                     connection.execute(insert(records), some)
                     count += len(some)
                 connection.execute(update(sessions).where(sessions.c.number == number).values(records=count))
-                for original in data:
-                    kept = self._database.insert(originals).values(
-                        session=number, sha256=key_of(original), data=original
-                    )
-                    connection.execute(kept.on_conflict_do_nothing())
+                rest = iter(data)
+                while batch := list(islice(rest, _AT_ONCE)):
+                    kept = [{"session": number, "sha256": key_of(each), "data": each} for each in batch]
+                    connection.execute(self._database.insert(originals).on_conflict_do_nothing(), kept)
                 return int(number)
         except IntegrityError:
             if name in self._beginning(name):
