@@ -25,6 +25,7 @@ from foldline.store.base import Store
 from foldline.store.folders import FileStore
 from foldline.store.opening import open_store
 from foldline.store.records import Record
+from foldline.store.snapshot import Snapshot
 
 DATABASES = ("sqlite", "postgresql")
 HALF_A_PAIR = "half \ud83d of a pair, \x00 and \u2028"
@@ -279,7 +280,7 @@ class Interrupted(FileStore):
 
     presses = 1
 
-    def put(self, records: Iterable[Record], originals: Iterable[bytes]) -> str:
+    def put(self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None) -> str:
         def pressed() -> Iterator[Record]:
             for number, record in enumerate(records):
                 if number == 1 and len(self.names()) == 1:
@@ -287,7 +288,7 @@ class Interrupted(FileStore):
                         signal.raise_signal(signal.SIGINT)
                 yield record
 
-        return super().put(pressed(), originals)
+        return super().put(pressed(), originals, snapshot=snapshot)
 
 
 @pytest.mark.parametrize(("presses", "whole"), [(1, 2), (2, 1)])
