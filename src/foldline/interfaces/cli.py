@@ -42,6 +42,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "models": "cli_models",
     "telegram": "cli_telegram",
     "config": "cli_config",
+    "schedule": "cli_schedule",
 }
 """The module of each command: only that of the one that runs is loaded, so that a chat is there at once."""
 

@@ -49,6 +49,8 @@ async def opened(
     if not workspace.is_dir():
         raise InvalidInput("is no folder", place=f"--workspace: {workspace}")
     loaded = settings_for(options, environ)
+    for withheld in loaded.withheld:
+        notice(f"not before it is trusted (foldline config trust): {withheld}")
     place = place_of(store, environ)
     learned = LearnedLimits(learned_path(environ))
     async with AsyncExitStack() as stack:
