@@ -126,6 +126,8 @@ def test_what_another_client_says_is_seen_live_with_its_folds(page: Page, served
     expect(steps.last).to_contain_text("Noted: Report 4.")
     expect(page.locator(".pane.shown [data-fold]")).to_have_count(1)
     expect(everything(page)).to_have_count(10)
+    expect(everything(page).last).to_be_in_viewport()
+    expect(shown(page).last).to_be_in_viewport()
 
 
 def test_the_list_marks_a_session_that_is_at_work(page: Page, browser: Browser, served: Paged) -> None:

@@ -37,14 +37,19 @@ export function settle(list, item = null) {
  */
 export function following(list, signal) {
   let stuck = true;
+  let top = 0;
+  const go = () => { if (stuck) list.scrollTop = list.scrollHeight; };
   const end = () => {
     stuck = true;
-    list.scrollTop = list.scrollHeight;
+    go();
+    requestAnimationFrame(() => requestAnimationFrame(go)); // rows have their true heights once they are drawn
   };
   list.addEventListener("scroll", () => {
-    stuck = list.scrollTop + list.clientHeight >= list.scrollHeight - 24;
+    if (list.scrollTop + list.clientHeight >= list.scrollHeight - 24) stuck = true;
+    else if (list.scrollTop < top - 1) stuck = false; // who scrolls up wants to stay there; growth moves nothing up
+    top = list.scrollTop;
   }, { passive: true });
-  const watched = new ResizeObserver(() => { if (stuck) end(); });
+  const watched = new ResizeObserver(go);
   watched.observe(list);
   signal.addEventListener("abort", () => watched.disconnect());
   return { end, isAtEnd: () => stuck };

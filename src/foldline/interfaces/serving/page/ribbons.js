@@ -4,7 +4,7 @@ import { svg } from "./dom.js";
 
 const WIDTH = 100; // of the drawing's own units; the picture is stretched over the gap between the panes
 
-/** Draw into `picture`, between the lists `shown` and `all`. Returns what draws anew. */
+/** Draw into `picture`, between the lists `shown` and `all`. Returns what draws anew, for when rows have changed. */
 export function ribbons(picture, shown, all, signal) {
   let active = null; // {fold} or {seq}
   let due = 0;
@@ -57,13 +57,17 @@ export function ribbons(picture, shown, all, signal) {
     const same = given?.fold === active?.fold && given?.seq === active?.seq;
     if (same) return;
     active = given;
+    mark();
+    redraw();
+  }
+
+  function mark() {
     for (const list of [shown, all]) {
       for (const item of list.children) {
         const on = active !== null && (active.fold === undefined ? covers(item, active.seq) : item.dataset.fold === active.fold);
         item.classList.toggle("linked", on);
       }
     }
-    redraw();
   }
 
   function pointed(item) {
@@ -82,7 +86,10 @@ export function ribbons(picture, shown, all, signal) {
   watched.observe(picture);
   watched.observe(shown);
   signal.addEventListener("abort", () => watched.disconnect());
-  return redraw;
+  return () => {
+    mark(); // rows may be new
+    redraw();
+  };
 }
 
 function band(frame, seen, left, right, { fold, on, plain = false }) {

@@ -3,6 +3,8 @@
 import { compact, el, number, plural, reconcile, seqs } from "./dom.js";
 import { focusItem, roving, settle } from "./lists.js";
 
+const FAR_ABOVE = 3; // a limit that is so many times the largest turn leaves the picture: the bars would be a line
+
 /** The timeline in `section`; `open` is called with the turn that is chosen. */
 export function timeline(section, open) {
   const list = section.querySelector("ol");
@@ -23,7 +25,10 @@ export function timeline(section, open) {
     draw(given, session) {
       const atEnd = list.scrollLeft + list.clientWidth >= list.scrollWidth - 8;
       turns = given;
-      const top = 1.08 * Math.max(session.limit_tokens ?? 0, ...turns.map((turn) => turn.prompt_tokens), 1);
+      const largest = Math.max(...turns.map((turn) => turn.prompt_tokens), 1);
+      const bound = session.limit_tokens ?? 0;
+      const above = bound > FAR_ABOVE * largest;
+      const top = above ? largest * 1.6 : 1.2 * Math.max(bound, largest); // with room for a mark above a bar
       reconcile(list, turns, {
         keyOf: (turn) => turn.number,
         stampOf: (turn) => JSON.stringify([turn, top]),
@@ -34,9 +39,10 @@ export function timeline(section, open) {
         }),
       });
       settle(list, list.querySelector(".chosen") ?? (list.contains(document.activeElement) ? null : list.lastElementChild));
-      limit.hidden = !session.limit_tokens;
-      limit.style.insetBlockEnd = `${((session.limit_tokens ?? 0) / top) * 100}%`;
-      limit.textContent = `limit ${compact(session.limit_tokens ?? 0)}`;
+      limit.hidden = bound === 0;
+      limit.classList.toggle("above", above);
+      limit.style.insetBlockEnd = above ? "100%" : `${(bound / top) * 100}%`;
+      limit.textContent = `limit ${compact(bound)}${above ? ", above" : ""}`;
       if (atEnd) list.scrollLeft = list.scrollWidth;
       tell(chosen ?? turns.at(-1));
     },
