@@ -134,6 +134,11 @@ class Actors:
         """The sessions that were asked for since the start, by id."""
         return dict(self._known)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing new is begun any more."""
+        return self._stopping
+
     # --- hearing -----------------------------------------------------------------------------------------------------
 
     def subscribe(self, heard: Heard) -> Callable[[], None]:

@@ -118,6 +118,7 @@ async def _serving(
     from importlib.metadata import version
 
     from foldline.interfaces.opening import opened
+    from foldline.interfaces.scheduling.clock import scheduled
     from foldline.interfaces.serving.app import app_of
     from foldline.interfaces.serving.door import Door
     from foldline.interfaces.serving.server import run
@@ -133,7 +134,8 @@ async def _serving(
         for note in actors.crew.picked.notes:
             log(note)
         click.echo(f"store  {actors.store.place}")
-        await run(app_of(door, rules), door, at, grace_seconds=grace, notice=log)
+        async with scheduled(actors, tell=log, grace_seconds=grace):
+            await run(app_of(door, rules), door, at, grace_seconds=grace, notice=log)
 
 
 def _token(token_file: str | None, environ: Mapping[str, str]) -> str | None:

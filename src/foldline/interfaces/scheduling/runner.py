@@ -69,7 +69,7 @@ class Schedule:
         if not entry.settings.enabled:
             return
         async with self._locks[name]:
-            if self._stopping:
+            if self._stopping or self._actors.stopping:  # what is claimed now would be lost
                 return
             running = name in self._running
             try:
