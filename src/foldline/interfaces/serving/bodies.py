@@ -21,6 +21,10 @@ BODY: Final = "body"
 """What stands for the body as a whole where a problem names a field."""
 
 
+_LINGER_BYTES: Final = 2**24
+_LINGER_SECONDS: Final = 2.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLimits:
     """How large a body may be, and how long it may take to come."""
@@ -119,21 +123,30 @@ def _is_json(media_type: str) -> bool:
 
 async def _bytes(request: Request, limits: BodyLimits) -> bytes:
     told = request.headers.get("content-length", "")
-    if told.isdecimal() and len(told) < 20 and int(told) > limits.max_bytes:
-        raise _too_large(limits)
+    too_large = told.isdecimal() and len(told) < 20 and int(told) > limits.max_bytes
     pieces, size = list[bytes](), 0
     try:
-        async with asyncio.timeout(limits.seconds):
+        async with asyncio.timeout(limits.seconds) as until:
             async for piece in request.stream():
                 size += len(piece)
-                if size > limits.max_bytes:
-                    raise _too_large(limits)
-                pieces.append(piece)
+                if not too_large and size > limits.max_bytes:
+                    too_large = True
+                    pieces.clear()
+                if not too_large:
+                    pieces.append(piece)
+                elif size > _LINGER_BYTES:
+                    break
+                else:  # who sends it hears of the answer only when it has been read: but not for long
+                    until.reschedule(min(until.when() or 0.0, asyncio.get_running_loop().time() + _LINGER_SECONDS))
     except TimeoutError:
+        if too_large:
+            raise _too_large(limits) from None
         detail = f"was not there after {limits.seconds:,.0f} seconds"
         raise Problem(name="slow-body", detail=detail, field=BODY, headers={"Connection": "close"}) from None
     except ClientDisconnect:
         raise refused(BODY, "is cut off") from None
+    if too_large:
+        raise _too_large(limits)
     return b"".join(pieces)
 
 
