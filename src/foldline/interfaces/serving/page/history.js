@@ -103,7 +103,6 @@ export function historyPane(section, id, { signal, open, across, drawn }) {
 
   return {
     list,
-    itemOf,
     /** The newest page. */
     start: () => inOrder(newest),
     /** Read again what is shown, and what has come since. */
@@ -129,6 +128,7 @@ export function historyPane(section, id, { signal, open, across, drawn }) {
     },
     /** Bring a message into view, loading what is around it; with `focus` the keyboard goes there too. */
     async reveal(seq, { focus = false, block = "center" } = {}) {
+      place.leave();
       await around(seq);
       const item = itemOf(seq);
       if (!item) return;

@@ -3,6 +3,8 @@
 const STEPS = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 };
 const ALONG = { ArrowRight: 1, j: 1, ArrowLeft: -1, k: -1 };
 
+const BY_HAND_MS = 500;
+
 const target = (item) => item?.querySelector("button, a") ?? null;
 
 /** Make the children of `list` reachable by arrows; each holds one button or link. `row`: the list runs sideways. */
@@ -33,11 +35,12 @@ export function settle(list, item = null) {
 
 /**
  * Keep a list at its end while it is there, whatever grows in it or takes room from it.
- * Returns `end()`, which goes to the end, and `isAtEnd()`.
+ * Returns `end()`, which goes to the end, `isAtEnd()`, and `leave()`, to be called before going elsewhere in it.
  */
 export function following(list, signal) {
   let stuck = true;
-  let top = 0;
+  let last = { top: 0, height: 0 };
+  let moved = -Infinity; // when somebody last scrolled by hand
   const go = () => { if (stuck) list.scrollTop = list.scrollHeight; };
   const end = () => {
     stuck = true;
@@ -45,14 +48,18 @@ export function following(list, signal) {
     requestAnimationFrame(() => requestAnimationFrame(go)); // rows have their true heights once they are drawn
   };
   list.addEventListener("scroll", () => {
-    if (list.scrollTop + list.clientHeight >= list.scrollHeight - 24) stuck = true;
-    else if (list.scrollTop < top - 1) stuck = false; // who scrolls up wants to stay there; growth moves nothing up
-    top = list.scrollTop;
+    const now = { top: list.scrollTop, height: list.scrollHeight };
+    if (now.top + list.clientHeight >= now.height - 24) stuck = true;
+    else if (performance.now() - moved < BY_HAND_MS || (now.top < last.top && now.height === last.height)) stuck = false;
+    last = now; // rows that change move it too: then the height is another
   }, { passive: true });
+  for (const name of ["wheel", "touchmove", "keydown"]) {
+    list.addEventListener(name, () => { moved = performance.now(); }, { passive: true });
+  }
   const watched = new ResizeObserver(go);
   watched.observe(list);
   signal.addEventListener("abort", () => watched.disconnect());
-  return { end, isAtEnd: () => stuck };
+  return { end, isAtEnd: () => stuck, leave: () => { stuck = false; } };
 }
 
 export function focusItem(list, item, { scroll = "nearest" } = {}) {

@@ -60,11 +60,11 @@ export function sessionView(id, signal, connection) {
     open: (entry) => {
       choose(view, all.list, document.activeElement);
       details.message(entry.seq, document.activeElement);
-      if (!NARROW.matches) shown.itemOf(entry.seq)?.scrollIntoView({ block: "nearest" });
+      if (!NARROW.matches) shown.reveal(entry.seq);
     },
     across: (seq) => {
       chooseTab(view, "shown");
-      shown.focus(seq);
+      shown.reveal(seq, { focus: true });
     },
     drawn: () => redraw(),
   });

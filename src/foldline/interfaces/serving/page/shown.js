@@ -50,15 +50,16 @@ export function shownPane(section, { signal, open, across, beside }) {
       const after = items.find((item) => here && here.compareDocumentPosition(item) === Node.DOCUMENT_POSITION_FOLLOWING);
       const item = after ?? items[0];
       if (!item) return;
+      place.leave();
       focusItem(list, item, { scroll: "center" });
       beside(Number(item.dataset.start));
     },
-    /** The row in which a message is, or what stands in its place. */
-    focus(seq) {
-      focusItem(list, this.itemOf(seq));
-    },
-    itemOf(seq) {
-      return [...list.children].find((item) => Number(item.dataset.start) <= seq && seq < Number(item.dataset.stop));
+    /** Bring the row of a message into view, or what stands in its place. */
+    reveal(seq, { focus = false } = {}) {
+      const item = [...list.children].find((one) => Number(one.dataset.start) <= seq && seq < Number(one.dataset.stop));
+      place.leave();
+      if (focus) focusItem(list, item);
+      else item?.scrollIntoView({ block: "nearest" });
     },
   };
   next.addEventListener("click", () => pane.nextFold());
