@@ -34,7 +34,7 @@ _MOST_WAITING: Final = 16
 _STOP_SECONDS: Final = 10.0
 """What the last answers may take to be sent."""
 
-_RETRY_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 1.0
 _EDITED: Final = "An edit changes nothing here: what was said first is kept. Send it as a new message."
 """The turn that a message began has run; to run it again for a mended letter could do its work twice."""
 
@@ -73,6 +73,7 @@ class Desk:
         self._at_once: set[asyncio.Task[None]] = set()
         self._turns: dict[str, Progress] = {}
         self._strangers: set[str] = set()
+        self._opened = asyncio.Event()
         self._stopping = False
 
     async def run(self, stopping: asyncio.Event, *, grace_seconds: float = 30.0) -> None:
@@ -100,20 +101,25 @@ class Desk:
                 self._put(each)
             else:  # no longer
                 await self._inbox.done(each.message.key)
+        self._opened.set()
         await self._gateway.announce([(each.name, each.does) for each in COMMANDS])
         await self._gateway.run(self.take)
 
     async def take(self, messages: Sequence[Incoming]) -> None:
         """Take messages over: those of people who are allowed, and that are new. Waits while the disk is full."""
+        await self._opened.wait()
         for each in messages:
             self._tell_of_stranger(each)
         allowed = [each for each in messages if each.user in self._users]
+        told = False
         while True:
             try:
                 new = await self._inbox.take(allowed)
                 break
             except OSError as fault:
-                self._notice(f"Messages wait, as they cannot be written down: {fault}")
+                if not told:
+                    self._notice(f"Messages wait, as they cannot be written down: {fault}")
+                told = True
                 await asyncio.sleep(_RETRY_SECONDS)
         for each in new:
             self._put(Waiting(each))
