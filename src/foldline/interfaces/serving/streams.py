@@ -34,13 +34,18 @@ def encoded(name: str, data: Json) -> bytes:
 class Outbox:
     """Events on their way to one reader. What a slow one cannot take is left out, and it is told how much."""
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, most_bytes: int = _MOST_BYTES, *, beat_seconds: float = BEAT_SECONDS) -> None:
+        self._most_bytes, self._beat_seconds = most_bytes, beat_seconds
         self._waiting: deque[bytes] = deque()
         self._size_bytes = 0
         self._missed = 0
         self._news = asyncio.Event()
         self._ended = False
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits to be sent."""
+        return self._size_bytes
 
     def put(self, event: bytes, *, last: bool = False) -> None:
         """Add an event; the `last` one is always taken, and ends the stream."""
@@ -70,7 +75,7 @@ class Outbox:
                 return None
             self._news.clear()
             try:
-                async with asyncio.timeout(BEAT_SECONDS):
+                async with asyncio.timeout(self._beat_seconds):
                     await self._news.wait()
             except TimeoutError:
                 return _BEAT
@@ -95,12 +100,12 @@ class EventStream:
     status_code = 200
 
     def __init__(self, outbox: Outbox, closed: Callable[[], None]) -> None:
-        self._outbox, self._closed = outbox, closed
+        self.outbox, self._closed = outbox, closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until there are no more, or nobody listens."""
         gone = asyncio.create_task(left(receive))
-        gone.add_done_callback(lambda _: self._outbox.end())
+        gone.add_done_callback(lambda _: self.outbox.end())
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-store"),
@@ -109,7 +114,7 @@ class EventStream:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": _BEAT, "more_body": True})
-            while (piece := await self._outbox.next()) is not None and not gone.done():
+            while (piece := await self.outbox.next()) is not None and not gone.done():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -129,7 +134,8 @@ class Broadcast:
 
     def __init__(self) -> None:
         self._of: dict[str, set[Outbox]] = {}
-        self._all: set[Outbox] = set()
+        self.all_followers: set[Outbox] = set()
+        """Those who follow all sessions."""
 
     def hear(self, name: str, event: AgentEvent) -> None:
         """Pass an event on. O(followers); nothing where there are none."""
@@ -139,16 +145,16 @@ class Broadcast:
             piece = encoded(plain["event"], plain)
             for outbox in own:
                 outbox.put(piece)
-        if self._all and not isinstance(event, _DELTAS):
+        if self.all_followers and not isinstance(event, _DELTAS):
             plain = as_json(event)
             piece = encoded(plain["event"], {"session": name, **plain})
-            for outbox in self._all:
+            for outbox in self.all_followers:
                 outbox.put(piece)
 
     def follow(self, name: str | None) -> EventStream:
         """The events of a session, of all without a name."""
         outbox = Outbox()
-        followers = self._all if name is None else self._of.setdefault(name, set())
+        followers = self.all_followers if name is None else self._of.setdefault(name, set())
         followers.add(outbox)
 
         def closed() -> None:
@@ -161,16 +167,16 @@ class Broadcast:
     @property
     def open(self) -> int:
         """How many follow."""
-        return len(self._all) + sum(map(len, self._of.values()))
+        return len(self.all_followers) + sum(map(len, self._of.values()))
 
     def over(self, name: str) -> None:
         """End the streams of a session that is deleted."""
         for outbox in tuple(self._of.get(name, ())):
             outbox.put(encoded("deleted", {"event": "deleted"}), last=True)
-        for outbox in self._all:
+        for outbox in self.all_followers:
             outbox.put(encoded("deleted", {"session": name, "event": "deleted"}))
 
     def stop(self) -> None:
         """End all streams: the server stops."""
-        for outbox in (*self._all, *(one for own in self._of.values() for one in own)):
+        for outbox in (*self.all_followers, *(one for own in self._of.values() for one in own)):
             outbox.put(encoded("stopping", {"event": "stopping"}), last=True)

@@ -1,0 +1,132 @@
+"""Connections that bring no request, or read no answer, are cut off; where a server may listen."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from foldline.errors import InvalidInput
+from foldline.interfaces.serving.server import Connection, is_loopback, listening
+
+CHUNK = b"x" * 1_000_000
+
+
+class Quick(Connection):
+    head_seconds = 0.2
+    stall_seconds = 0.2
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(30 if scope["path"] == "/large" else 1):
+        await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+class Served:
+    def __init__(self, port: int, server: uvicorn.Server) -> None:
+        self.port, self.server = port, server
+
+    @contextmanager
+    def connection(self) -> Iterator[socket.socket]:
+        with socket.socket() as made:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            made.settimeout(20)
+            made.connect(("127.0.0.1", self.port))
+            yield made
+
+    def until(self, done: Callable[[], bool]) -> None:
+        for _ in range(2_000):
+            if done():
+                return
+            threading.Event().wait(0.01)
+        raise AssertionError("it did not come")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with socket.socket() as at:
+        at.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(app, http=Quick, ws="none", lifespan="off", log_level="critical", timeout_keep_alive=30)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [at]}, daemon=True)
+        thread.start()
+        made = Served(at.getsockname()[1], server)
+        made.until(lambda: server.started)
+        yield made
+        server.should_exit = True
+        thread.join(20)
+
+
+def closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(65_536) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\n"])
+def test_a_request_that_does_not_come_is_given_up(served: Served, sent: bytes) -> None:
+    with served.connection() as connection:
+        connection.sendall(sent)
+        assert closed(connection)
+
+
+def dribble(connection: socket.socket) -> None:
+    for _ in range(2_000):
+        connection.sendall(b"G")
+        threading.Event().wait(0.01)
+
+
+def test_a_head_that_comes_a_byte_at_a_time_is_given_up(served: Served) -> None:
+    with served.connection() as connection, pytest.raises(OSError, match=r"reset|[Pp]ipe|abort"):
+        dribble(connection)
+
+
+def test_a_second_request_that_does_not_come_is_given_up(served: Served) -> None:
+    with served.connection() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        read = b""
+        while not read.endswith(b"0\r\n\r\n"):
+            read += connection.recv(65_536)
+        connection.sendall(b"GET / HT")
+        assert closed(connection)
+
+
+def test_an_answer_that_is_not_read_is_given_up(served: Served) -> None:
+    with served.connection() as connection:
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert connection.recv(10)
+        served.until(lambda: not served.server.server_state.connections)
+        served.until(lambda: not served.server.server_state.tasks)
+
+
+def test_an_answer_that_is_read_slowly_comes_whole(served: Served) -> None:
+    with served.connection() as connection:
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        size = 0
+        while piece := connection.recv(1_000_000):
+            size += len(piece)
+        assert size > 30_000_000
+
+
+def test_loopback_is_told_from_what_others_reach() -> None:
+    local = ["127.0.0.1", "127.8.8.8", "::1", "localhost"]
+    others = ["0.0.0.0", "::", "192.168.1.2", "10.0.0.1", "example.org", "", "localhost.example.org"]
+    assert [is_loopback(host) for host in (*local, *others)] == [True] * 4 + [False] * 7
+
+
+def test_a_port_that_is_taken_and_an_address_that_is_none_are_named() -> None:
+    with listening("127.0.0.1", 0) as at:
+        at.listen()
+        port = at.getsockname()[1]
+        with pytest.raises(InvalidInput, match=f"--port {port}: "):
+            listening("127.0.0.1", port)
+    with pytest.raises(InvalidInput, match=r"--host 256\.1\.1\.1: "):
+        listening("256.1.1.1", 0)
