@@ -112,16 +112,14 @@ def test_everything_has_a_name_headings_are_in_order_and_text_stands_out(
     context.close()
 
 
-@pytest.mark.parametrize("width", [320, 375, 1280])
-def test_nothing_is_wider_than_the_screen(browser: Browser, served: Paged, folded: str, width: int) -> None:
-    context = browser.new_context(viewport={"width": width, "height": 812})
-    page = entered(context)
+def test_nothing_is_wider_than_the_screen(page: Page, served: Paged, folded: str) -> None:
     page.goto(served.url)
     expect(page.get_by_text(TITLE)).to_be_visible()
-    assert page.evaluate(WIDE) == 0
-    opened(page, served, folded)
-    assert page.evaluate(WIDE) == 0
-    context.close()
+    for view in ("list", "session"):
+        for width in (320, 375, 760, 1280):
+            page.set_viewport_size({"width": width, "height": 812})
+            assert page.evaluate(WIDE) == 0, (view, width)
+        opened(page, served, folded)
 
 
 def test_a_phone_shows_one_thing_at_a_time_behind_tabs(browser: Browser, served: Paged, folded: str) -> None:
@@ -278,6 +276,8 @@ def test_the_page_reads_no_markup_from_texts() -> None:
     assert re.findall(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page) == []
 
 
-def test_every_file_of_the_page_is_small_enough_to_be_read() -> None:
+def test_every_file_is_small_enough_to_be_read_and_every_module_asked_for_at_once() -> None:
     lines = {file.name: file.read_text("utf-8").count("\n") for file in FOLDER.iterdir()}
     assert {name: count for name, count in lines.items() if count > 400} == {}
+    page = (FOLDER / "index.html").read_text("utf-8")
+    assert {name for name in lines if name.endswith(".js") and f'"static/{name}"' not in page} == set()

@@ -47,7 +47,7 @@ export function sessionsView(signal, connection) {
     }
   }
 
-  const soon = paced(600, () => { if (!signal.aborted) load(); });
+  const soon = paced(300, () => { if (!signal.aborted) load(); });
   const typed = paced(200, () => load().then(() => { if (!signal.aborted) announce(plural(rows.length, "session")); }));
   filter.addEventListener("input", typed);
   view.querySelector("form").addEventListener("submit", (event) => {
