@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import TypeVar
 
 from starlette.responses import Response
 
 from foldline.agent.events import Accepted, AgentEvent, ReplyFinished, TurnEnded, as_json
-from foldline.errors import InvalidInput
+from foldline.errors import FoldlineError, InvalidInput
 from foldline.figures import Figures
 from foldline.interfaces.actor import Actor
 from foldline.interfaces.serving import shapes
@@ -132,12 +133,12 @@ class _Saying:
         """How it ended. Raises what `Actor.say` raises."""
         key = self._call["Idempotency-Key"] or ""
         ended = await self._actor.say(self._call["text"], key=key, listener=self._hear)
-        if self._seq is None:  # it was asked for before
-            self._seq, self._figures = await self._actor.look(
-                lambda look: (look.tally.keys.get(key), look.context.figures)
-            )
-        elif self._figures is None:
-            self._figures = await self._actor.look(lambda look: look.context.figures)
+        if self._seq is None or self._figures is None:
+            with suppress(FoldlineError, OSError):  # it stops, or was deleted: how the turn ended is told all the same
+                seq, self._figures = await self._actor.look(
+                    lambda look: (look.tally.keys.get(key), look.context.figures)
+                )
+                self._seq = seq if self._seq is None else self._seq  # it was asked for before
         return shapes.turn(ended, self._actor.id, self._seq, self._figures)
 
     def repeated(self, turn: dict[str, Json]) -> None:
