@@ -35,6 +35,7 @@ class Attended:
     loop: asyncio.AbstractEventLoop
     stopping: asyncio.Event
     notices: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self.stopping.set)
@@ -98,6 +99,8 @@ def attended(
             faults.append(fault)
         finally:
             ready.set()
+            for one in up:
+                one.over.set()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
