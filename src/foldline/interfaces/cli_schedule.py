@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -130,7 +130,8 @@ async def _run_all(options: Options, workspace: str, store: str | None, *, yes: 
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        with suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with (
         _opened(options, workspace, store, yes=yes) as actors,
         scheduled(actors, tell=log, grace_seconds=grace_seconds) as running,

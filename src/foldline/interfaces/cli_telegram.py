@@ -28,7 +28,12 @@ _MOST_TOKEN_BYTES: Final = 4_096
 @click.command()
 @click.option("--token-file", metavar="FILE", help=f"A file with the bot's token; without it {TOKEN} has it.")
 @click.option(
-    "--user", "users", type=int, multiple=True, metavar="ID", help="Who may write; in place of agents.yaml's."
+    "--user",
+    "users",
+    type=click.IntRange(1, 2**52 - 1),
+    multiple=True,
+    metavar="ID",
+    help="Who may write; in place of agents.yaml's.",
 )
 @click.option("--agent", metavar="NAME", help="The agent of agents.yaml; without it main, or the only one.")
 @click.option("--profile", metavar="NAME", help="A profile of agents.yaml.")
@@ -178,6 +183,7 @@ class _Door:
         from foldline.interfaces.gateway.desk import Desk
         from foldline.interfaces.gateway.telegram import telegram as connected
         from foldline.interfaces.opening import opened
+        from foldline.interfaces.scheduling.clock import scheduled
 
         kept = opened(
             self.options,
@@ -195,7 +201,15 @@ class _Door:
             model, place = actors.crew.provider.model, actors.store.place
             self._notice(f"{gateway.account} answers {people} with {model}; sessions in {place}")
             answering.set()
-            await desk.run(stopping, grace_seconds=self.grace_seconds)
+            plan = scheduled(
+                actors,
+                tell=self._notice,
+                grace_seconds=self.grace_seconds,
+                environ={**os.environ, TOKEN: self.token},
+                telegram_url=self.address,
+            )
+            async with plan:
+                await desk.run(stopping, grace_seconds=self.grace_seconds)
 
     def _notice(self, line: str) -> None:
         click.echo(line.rstrip().replace(self.token, "TOKEN"), err=True)

@@ -30,19 +30,21 @@ async def scheduled(
     tell: Callable[[str], None],
     grace_seconds: float = 30.0,
     environ: Mapping[str, str] | None = None,
+    telegram_url: str | None = None,
 ) -> AsyncIterator[Schedule | None]:
     """Run what the agent's settings have as `schedule` until the end of the block; None where nothing is set.
 
     What was missed begins at once. At the end runs that are under way may end or pause within `grace_seconds`. `tell`
-    hears a line on each run; `environ` (None: that of the agent) has the secrets of deliveries. Raises MissingExtra
-    without APScheduler, and InvalidInput for a zone that is not known.
+    hears a line on each run; `environ` (None: that of the agent) has the secrets of deliveries, `telegram_url` the
+    address of a Bot API server of one's own. Raises MissingExtra without APScheduler, and InvalidInput for a zone that
+    is not known.
     """
     if not any(entry.enabled for entry in actors.crew.settings.schedule.values()):
         yield None
         return
     from foldline.interfaces.scheduling.opening import schedule_of
 
-    schedule = schedule_of(actors, tell=tell, environ=environ)
+    schedule = schedule_of(actors, tell=tell, environ=environ, telegram_url=telegram_url)
     async with running(schedule, grace_seconds=grace_seconds):
         yield schedule
 

@@ -25,7 +25,7 @@ from foldline.interfaces.gateway.splitting import pieces
 from foldline.interfaces.in_hand import to_its_end
 from foldline.interfaces.scheduling.report import Report
 
-__all__ = ["Courier", "place_of"]
+__all__ = ["TELEGRAM_URL", "Courier", "place_of"]
 
 TELEGRAM_URL: Final = "https://api.telegram.org"
 
