@@ -9,7 +9,7 @@ import pytest
 from tests.interfaces.serving.page.paging import ENTERED, Paged, paged
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Error, Page
 
 
 @pytest.fixture(scope="session")
@@ -27,8 +27,26 @@ def folded(served: Paged) -> str:
     return served.folded()
 
 
-@pytest.fixture
-def page(page: Page) -> Page:
-    """An empty page that has the token."""
+@pytest.fixture(scope="module")
+def lasting(browser: Browser) -> Iterator[Page]:
+    """A page that has the token. Tests go from view to view in it, as people do: to load it takes most of a second."""
+    context = browser.new_context()
+    page = context.new_page()
     page.add_init_script(ENTERED)
-    return page
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def page(lasting: Page) -> Iterator[Page]:
+    """It, with no dialogue open. An error that a script of it does not catch fails the test at its end."""
+    errors: list[str] = []
+
+    def hear(error: Error) -> None:
+        errors.append(str(error))
+
+    lasting.on("pageerror", hear)
+    yield lasting
+    lasting.remove_listener("pageerror", hear)
+    lasting.evaluate("document.querySelectorAll('dialog[open]').forEach((one) => one.close())")
+    assert errors == []

@@ -147,7 +147,16 @@ def details(page: Page) -> Locator:
 def opened(page: Page, served: Paged, session: str) -> None:
     """The session on the page, with all of it read and its stream open."""
     page.goto(f"{served.url}/#/s/{session}")
+    page.locator(".title .about", has_text=session).wait_for()  # not the view before it
     page.locator("#connection[data-state='live']").wait_for()
+
+
+def listed(page: Page, served: Paged) -> None:
+    """The list of sessions, made anew."""
+    page.goto(f"{served.url}/#/")
+    page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")  # it may have been there
+    page.locator("#connection[data-state='live']").wait_for()
+    page.locator(".sessions li").first.wait_for()
 
 
 def size(served: Paged, session: str) -> int:

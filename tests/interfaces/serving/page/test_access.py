@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.serving.page.paging import ENTERED, TITLE, Paged, opened
+from tests.interfaces.serving.page.paging import ENTERED, TITLE, Paged, listed, opened
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -77,8 +77,7 @@ def entered(context: BrowserContext) -> Page:
 
 def states(page: Page, served: Paged, session: str) -> Iterator[str]:
     """The views of the page, one after the other, in each of which everything must hold."""
-    page.goto(served.url)
-    expect(page.get_by_text(TITLE)).to_be_visible()
+    listed(page, served)
     yield "list"
     page.get_by_role("button", name="New session").click()
     yield "new session"
@@ -99,27 +98,28 @@ def states(page: Page, served: Paged, session: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everything_has_a_name_headings_are_in_order_and_text_stands_out(
-    browser: Browser, served: Paged, folded: str, scheme: Any
+    page: Page, served: Paged, folded: str, scheme: Any
 ) -> None:
-    context = browser.new_context(color_scheme=scheme)
-    page = entered(context)
+    page.emulate_media(color_scheme=scheme)
     for view in states(page, served, folded):
         assert page.evaluate(NAMELESS) == [], view
         levels = page.evaluate(HEADINGS)
         assert levels.count(1) == 1, view
         assert all(below - above <= 1 for above, below in pairwise(levels)), (view, levels)
         assert page.evaluate(FAINT) == [], view
-    context.close()
+    page.emulate_media(color_scheme="null")
 
 
 def test_nothing_is_wider_than_the_screen(page: Page, served: Paged, folded: str) -> None:
-    page.goto(served.url)
-    expect(page.get_by_text(TITLE)).to_be_visible()
+    before = page.viewport_size
+    listed(page, served)
     for view in ("list", "session"):
         for width in (320, 375, 760, 1280):
             page.set_viewport_size({"width": width, "height": 812})
             assert page.evaluate(WIDE) == 0, (view, width)
         opened(page, served, folded)
+    assert before is not None
+    page.set_viewport_size(before)
 
 
 def test_a_phone_shows_one_thing_at_a_time_behind_tabs(browser: Browser, served: Paged, folded: str) -> None:
@@ -151,8 +151,7 @@ def test_a_phone_shows_one_thing_at_a_time_behind_tabs(browser: Browser, served:
 def test_all_is_reached_by_the_keyboard_alone(page: Page, served: Paged, folded: str) -> None:
     other = served.created(title="Newest")
     served.said(other, "Hello")
-    page.goto(served.url)
-    expect(page.get_by_text(TITLE)).to_be_visible()
+    listed(page, served)
     focused = page.locator(":focus")
     press = page.keyboard.press
 
@@ -254,14 +253,18 @@ def test_nothing_moves_for_those_who_want_it_so(browser: Browser, served: Paged)
 
 
 def test_nothing_comes_from_elsewhere_and_nothing_runs_that_is_not_a_file_of_ours(
-    page: Page, served: Paged, folded: str
+    browser: Browser, served: Paged, folded: str
 ) -> None:
+    context = browser.new_context()
+    page = entered(context)
     asked: list[str] = []
     complaints: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: complaints.append(message.text))
-    for _ in states(page, served, folded):
-        pass
+    listed(page, served)
+    opened(page, served, folded)
+    context.close()
+    assert len(asked) > 20
     assert [url for url in asked if not url.startswith(f"{served.url}/")] == []
     assert complaints == []  # the browser reports here what the Content-Security-Policy forbids
     policy = served.api.get("/").headers["content-security-policy"]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.interfaces.serving.page.paging import (
-    ENTERED,
     SUMMARY,
     TITLE,
     TOKEN,
     Paged,
     details,
     everything,
+    listed,
     opened,
     report,
     say,
@@ -130,23 +131,19 @@ def test_what_another_client_says_is_seen_live_with_its_folds(page: Page, served
     expect(shown(page).last).to_be_in_viewport()
 
 
-def test_the_list_marks_a_session_that_is_at_work(page: Page, browser: Browser, served: Paged) -> None:
+def test_the_list_marks_a_session_that_is_at_work(page: Page, served: Paged) -> None:
     session = served.created(title="At work")
-    page.goto(served.url)
-    expect(page.locator("#connection")).to_have_text("live")
+    listed(page, served)
     item = page.get_by_role("list", name="Sessions").get_by_role("listitem").filter(has_text="At work")
     expect(item.locator(".running")).to_be_hidden()
-    context = browser.new_context()
-    other = context.new_page()
-    other.add_init_script(ENTERED)
-    opened(other, served, session)
     served.gate("All wait")
-    say(other, "All wait")
-    expect(item.locator(".running")).to_be_visible()
-    served.let("All wait")
+    with ThreadPoolExecutor(1) as beside:
+        turn = beside.submit(served.said, session, "All wait")
+        expect(item.locator(".running")).to_be_visible()
+        served.let("All wait")
+        assert turn.result()["reason"] == "done"
     expect(item.locator(".running")).to_be_hidden()
     expect(item.locator(".turns")).to_have_text("1 turn")
-    context.close()
 
 
 def test_a_lost_connection_is_said_and_comes_back(page: Page, served: Paged, folded: str) -> None:

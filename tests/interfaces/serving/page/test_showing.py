@@ -13,6 +13,7 @@ from tests.interfaces.serving.page.paging import (
     Paged,
     details,
     everything,
+    listed,
     opened,
     report,
 )
@@ -27,7 +28,7 @@ from playwright.sync_api import Page, expect
 
 def test_the_list_shows_how_full_each_context_is_and_what_it_runs_on(page: Page, served: Paged, folded: str) -> None:
     row = served.got(f"/v1/sessions/{folded}")
-    page.goto(served.url)
+    listed(page, served)
     item = page.get_by_role("list", name="Sessions").get_by_role("listitem").filter(has_text=TITLE)
     meter = item.get_by_role("meter", name="Context")
     share = row["tokens"] / WINDOW_TOKENS
@@ -41,7 +42,7 @@ def test_the_list_shows_how_full_each_context_is_and_what_it_runs_on(page: Page,
 
 def test_the_filter_narrows_the_list_and_says_when_nothing_is_left(page: Page, served: Paged, folded: str) -> None:
     served.created(title="Another matter")
-    page.goto(served.url)
+    listed(page, served)
     items = page.get_by_role("list", name="Sessions").get_by_role("listitem")
     expect(items.filter(has_text="Another matter")).to_have_count(1)
     page.get_by_role("searchbox", name="Filter sessions").fill("towns")
@@ -52,7 +53,7 @@ def test_the_filter_narrows_the_list_and_says_when_nothing_is_left(page: Page, s
 
 
 def test_the_bar_turns_yellow_from_70_and_red_from_90_percent(page: Page, served: Paged, folded: str) -> None:
-    page.goto(served.url)
+    listed(page, served)
     levels = page.evaluate("""async () => {
         const { level } = await import("/static/dom.js");
         return [0, 0.699, 0.7, 0.899, 0.9, 1.2].map(level);
@@ -61,7 +62,7 @@ def test_the_bar_turns_yellow_from_70_and_red_from_90_percent(page: Page, served
 
 
 def test_a_session_begun_on_the_page_has_the_title_and_the_policy_that_were_chosen(page: Page, served: Paged) -> None:
-    page.goto(served.url)
+    listed(page, served)
     page.get_by_role("button", name="New session").click()
     dialog = page.get_by_role("dialog", name="New session")
     offered = dialog.get_by_label("Policy").get_by_role("option").all_inner_texts()
