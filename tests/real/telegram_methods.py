@@ -219,7 +219,8 @@ class Methods:
                 if kept.pending or left_seconds <= 0:
                     return kept.pending[: given.get("limit", 100)]
                 try:
-                    await asyncio.wait_for(self.news.wait(), left_seconds)
+                    async with asyncio.timeout(left_seconds):  # not wait_for: its task would keep the lock at the end
+                        await self.news.wait()
                 except TimeoutError:
                     return []
 
