@@ -30,6 +30,7 @@ async def create(door: Door, call: Call) -> Handled:
     """A new session."""
     source = None if call["from"] is None else (await actor_of(door, call, "from")).id
     made = await door.actors.create(policy=call["policy"], title=call["title"], source=source)
+    door.changed()
     plain = await made.look(lambda look: shapes.session(look, made))
     return as_response(plain, 201, Location=f"/v1/sessions/{made.id}")
 
@@ -38,6 +39,7 @@ async def delete(door: Door, call: Call) -> Handled:
     """A session is removed."""
     actor = await actor_of(door, call)
     await door.actors.delete(actor.id)
+    door.changed()
     door.broadcast.over(actor.id)
     return Response(status_code=204)
 

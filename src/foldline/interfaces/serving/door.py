@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from time import monotonic
+from typing import Final, ParamSpec, TypeVar
 
 from foldline.interfaces.actors import Actors
 from foldline.interfaces.serving.bodies import BodyLimits
@@ -13,8 +14,13 @@ from foldline.interfaces.serving.metrics import Metrics
 from foldline.interfaces.serving.problems import Problem
 from foldline.interfaces.serving.streams import Broadcast
 from foldline.messages import Json
+from foldline.store.base import Listed
 
 __all__ = ["Door", "DoorLimits"]
+
+_LIST_SECONDS: Final = 2.0
+_LIST_SHARE: Final = 5.0
+"""A list is fresh for so many times of what it took: sessions at work are read from their logs for each."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,6 +53,7 @@ class Door:
         """The OpenAPI document, which is made from the routes."""
         self.stopping = False
         self.turn_streams = 0
+        self._listing, self._listed, self._listed_until, self._changes = asyncio.Lock(), list[Listed](), 0.0, 0
         self._reads = asyncio.Semaphore(self.limits.reads)
         self._heard = [actors.subscribe(self.broadcast.hear), actors.subscribe(self.metrics.hear)]
 
@@ -54,6 +61,22 @@ class Door:
         """What something reads of the store, in a thread; only some at a time, as each may hold a whole log."""
         async with self._reads:
             return await asyncio.to_thread(work, *given, **named)
+
+    async def sessions(self) -> list[Listed]:
+        """The sessions, the one written last first. A list that took long serves others too, for 2 s at most."""
+        async with self._listing:
+            if monotonic() >= self._listed_until:
+                changes, began = self._changes, monotonic()
+                self._listed = await self.read(self.actors.store.sessions, keep=False)
+                ended = monotonic()
+                fresh_seconds = min(_LIST_SECONDS, _LIST_SHARE * (ended - began))
+                self._listed_until = ended + fresh_seconds if changes == self._changes else 0.0
+            return self._listed
+
+    def changed(self) -> None:
+        """Read the list of sessions anew: one has come or gone."""
+        self._changes += 1
+        self._listed_until = 0.0
 
     async def in_time(self, work: Awaitable[T]) -> T:
         """The result, if it comes within the time of a request. Raises TimeoutError."""

@@ -46,7 +46,7 @@ async def actor_of(door: Door, call: Call, field: str = "id") -> Actor:
 
 async def sessions(door: Door, call: Call) -> Handled:
     """The sessions, the one written last first."""
-    found = await door.read(_sessions, door)
+    found = await door.sessions()
     if call["query"]:
         wanted = call["query"].casefold()
         found = [one for one in found if wanted in one.id or wanted in _title(one).casefold()]
@@ -59,10 +59,6 @@ async def sessions(door: Door, call: Call) -> Handled:
     known = door.actors.known
     rows = [shapes.row(one, known.get(one.id)) for one in page]
     return as_response({"sessions": rows, "next": page[-1].id if len(found) > len(page) else None})
-
-
-def _sessions(door: Door) -> list[Listed]:
-    return door.actors.store.sessions(keep=False)
 
 
 def _title(one: Listed) -> str:
