@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from foldline.errors import InvalidInput, MissingExtra
+from foldline.interfaces.agent_options import agent_options
+from foldline.interfaces.cli_files import log
+from foldline.interfaces.session_choice import in_one_line
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,43 +38,23 @@ _MOST_TOKEN_BYTES: Final = 4_096
     metavar="ID",
     help="Who may write; in place of agents.yaml's.",
 )
-@click.option("--agent", metavar="NAME", help="The agent of agents.yaml; without it main, or the only one.")
-@click.option("--profile", metavar="NAME", help="A profile of agents.yaml.")
-@click.option("--config", metavar="FILE", help="A settings file, instead of those that are found.")
-@click.option("--model", metavar="NAME", help="The model; a .gguf file is loaded here.")
-@click.option("--provider", metavar="NAME", help="openai, anthropic, ollama, embedded, …; by default it is found.")
-@click.option("--base-url", metavar="URL", help="The address of any compatible model server.")
-@click.option("--policy", metavar="NAME", help="How the context is folded (balanced, cost, quality, …).")
-@click.option("--window", type=int, metavar="TOKENS", help="The window to keep to.")
-@click.option("--workspace", metavar="DIR", default=".", help="The folder that the tools see; the current one.")
-@click.option("--allow", metavar="TOOL", multiple=True, help="Offer write_file, edit_file or run_command too.")
 @click.option("--store", metavar="PLACE", help="Where sessions are kept: a folder, sqlite:///FILE, postgresql://…")
-@click.option("--trust", is_flag=True, help="Take the agents.yaml of this folder as your own, this once.")
-@click.option(
-    "--yes", is_flag=True, help="Run allowed tools without asking; else they are refused: nobody can be asked."
-)
+@agent_options
+@click.option("--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as nobody is asked.")
 @click.option("--base-url-api", metavar="URL", help="The address of a Bot API server of your own.")
-@click.option("--grace", type=float, default=30.0, metavar="SECONDS", help="What a turn may take when it is stopped.")
+@click.option("--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="To end turns in.")
+@in_one_line
 def telegram(
     *,
     token_file: str | None,
     users: tuple[int, ...],
-    agent: str | None,
-    profile: str | None,
-    config: str | None,
-    model: str | None,
-    provider: str | None,
-    base_url: str | None,
-    policy: str | None,
-    window: int | None,
+    options: Options,
     workspace: str,
-    allow: tuple[str, ...],
     store: str | None,
-    trust: bool,
     yes: bool,
     base_url_api: str | None,
-    grace: float,
-) -> int:
+    grace_seconds: float,
+) -> None:
     """Let people talk with an agent on Telegram, each in a conversation that never runs out of context.
 
     Only users that are named by their ids get an answer: --user, or telegram.users in agents.yaml. Ctrl-C or SIGTERM
@@ -79,46 +62,37 @@ def telegram(
 
     Exit codes: 0 stopped; 2 bad usage, nobody is allowed, or the token is refused.
     """
+    import asyncio
     from importlib.util import find_spec
 
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("telegram", "Telegram")
-    import asyncio
-
-    from foldline.interfaces.starting import Options, settings_for
-
-    options = Options(
-        agent=agent,
-        profile=profile,
-        config=config,
-        model=model,
-        provider=provider,
-        base_url=base_url,
-        policy=policy,
-        window=window,
-        allow=tuple(name for given in allow for name in given.split(",") if name),
-        trust=trust,
+    door = _Door(
+        users=users or _users(options),
+        token=_token(token_file),
+        address=base_url_api,
+        options=options,
+        workspace=Path(workspace),
+        store=store,
+        yes=yes,
+        grace_seconds=grace_seconds,
     )
+    asyncio.run(door.run())
+
+
+def _users(options: Options) -> tuple[int, ...]:
+    """The users of the settings. Raises InvalidInput where there are none."""
+    from foldline.interfaces.starting import settings_for
+
     loaded = settings_for(options, os.environ)
-    allowed = users or loaded.settings.telegram.users
-    if not allowed:
+    if not loaded.settings.telegram.users:
         left_out = any(each.given.name.endswith("telegram.users") for each in loaded.withheld)
         why = " (those of this folder's agents.yaml count once you trust it: foldline config trust)" if left_out else ""
         raise InvalidInput(
             f"nobody may write to the bot: name users by their ids, with --user or as telegram.users{why}",
             place="--user",
         )
-    door = _Door(
-        token=_token(token_file),
-        address=base_url_api,
-        users=allowed,
-        options=options,
-        workspace=Path(workspace),
-        store=store,
-        yes=yes,
-        grace_seconds=grace,
-    )
-    return asyncio.run(door.run())
+    return loaded.settings.telegram.users
 
 
 def _token(file: str | None) -> str:
@@ -156,7 +130,7 @@ class _Door:
     yes: bool
     grace_seconds: float
 
-    async def run(self) -> int:
+    async def run(self) -> None:
         """Answer until a signal comes; one that comes before anybody is answered ends it at once."""
         import asyncio
         import signal
@@ -176,7 +150,6 @@ class _Door:
                 loop.add_signal_handler(number, stop)
         with suppress(asyncio.CancelledError):
             await work
-        return 0
 
     async def _answer(self, stopping: asyncio.Event, answering: asyncio.Event) -> None:
         from foldline.interfaces.actor import ActorLimits
@@ -185,9 +158,11 @@ class _Door:
         from foldline.interfaces.opening import opened
         from foldline.interfaces.scheduling.clock import scheduled
 
+        environ = {**os.environ, TOKEN: self.token}  # a delivery of the schedule may need it
+        os.environ.pop(TOKEN, None)  # commands that the model runs have no use for it
         kept = opened(
             self.options,
-            os.environ,
+            environ,
             workspace=self.workspace,
             store=self.store,
             yes=self.yes,
@@ -198,18 +173,13 @@ class _Door:
         async with kept as actors, bot as gateway:
             desk = Desk(actors, gateway, users=[str(user) for user in self.users], notice=self._notice)
             people = "1 user" if len(self.users) == 1 else f"{len(self.users)} users"
-            model, place = actors.crew.provider.model, actors.store.place
-            self._notice(f"{gateway.account} answers {people} with {model}; sessions in {place}")
+            self._notice(f"{gateway.account} answers {people}; sessions in {actors.store.place}")
+            for line in (actors.crew.picked.line, *actors.crew.picked.notes):
+                self._notice(line)
             answering.set()
-            plan = scheduled(
-                actors,
-                tell=self._notice,
-                grace_seconds=self.grace_seconds,
-                environ={**os.environ, TOKEN: self.token},
-                telegram_url=self.address,
-            )
-            async with plan:
-                await desk.run(stopping, grace_seconds=self.grace_seconds)
+            grace = self.grace_seconds
+            async with scheduled(actors, tell=self._notice, grace_seconds=grace, telegram_url=self.address):
+                await desk.run(stopping, grace_seconds=grace)
 
     def _notice(self, line: str) -> None:
-        click.echo(line.rstrip().replace(self.token, "TOKEN"), err=True)
+        log(line.rstrip().replace(self.token, "TOKEN"))

@@ -104,7 +104,7 @@ def process(api: TelegramApi, url: str, folder: Path) -> Iterator[subprocess.Pop
     address = api.base_url.removesuffix("/bot")
     command = [sys.executable, "-m", "foldline.interfaces.cli", "telegram", "--user", str(USER)]
     command += ["--base-url-api", address, "--base-url", f"{url}/v1", "--model", "fake-model"]
-    command += ["--store", str(folder / "sessions"), "--grace", "5"]
+    command += ["--store", str(folder / "sessions"), "--grace-seconds", "5"]
     with (
         (folder / "log").open("ab") as log,
         subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=log) as running,
@@ -139,6 +139,6 @@ def test_after_a_kill_nothing_is_lost_and_the_person_is_told(telegram_api: Teleg
             assert second.wait(20) == 0
     assert len(telegram_api.replies(USER)) == 4
     log = (tmp_path / "log").read_text()
-    assert "@TestNameBot answers 1 user with fake-model" in log
+    assert "foldline: @TestNameBot answers 1 user; sessions in " in log
     assert telegram_api.token not in log
     assert "Traceback" not in log
