@@ -146,7 +146,8 @@ def test_300_kills_in_files(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_300_kills_in_postgresql(tmp_path: Path, postgresql_url: str) -> None:
-    hold(FakeProvider(answers, window_tokens=4_000), tmp_path, fresh_database(postgresql_url), 300)
+    place = f"{fresh_database(postgresql_url)}&lease_seconds=1"  # else most of the time is waiting for the dead
+    hold(FakeProvider(answers, window_tokens=4_000), tmp_path, place, 300)
 
 
 def test_another_server_takes_over_a_session_whose_server_was_killed_in_mid_turn(
