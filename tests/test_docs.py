@@ -139,11 +139,12 @@ def test_the_settings_file_in_the_manual_is_a_good_one() -> None:
     assert faults_together(tree) == faults_together(merged(tree, settings.profiles["cheap"])) == []
 
 
-def test_every_option_of_the_commands_about_settings_is_in_the_manual() -> None:
-    section = text_of("docs/commands.md").partition("## `foldline config")[2].partition("\n## ")[0]
-    group = cli.commands["config"]
+@pytest.mark.parametrize("group_name", ["config", "schedule"])
+def test_every_option_of_a_group_of_commands_is_in_the_manual(group_name: str) -> None:
+    section = text_of("docs/commands.md").partition(f"## `foldline {group_name}")[2].partition("\n## ")[0]
+    group = cli.commands[group_name]
     assert isinstance(group, click.Group)
     for name, command in group.commands.items():
-        assert f"`foldline config {name}" in section
+        assert f"`foldline {group_name} {name}" in section
         options = [option for p in command.params if isinstance(p, click.Option) for option in p.opts]
         assert [option for option in options if f"`{option}`" not in section] == []
