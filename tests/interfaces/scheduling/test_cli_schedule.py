@@ -145,7 +145,7 @@ def test_a_list_says_what_comes_and_how_it_went(place: Place) -> None:
 
 
 def test_what_cannot_be_is_refused_before_a_model_is_asked(place: Place) -> None:
-    assert "there is no entry 'nope'; known are yearly, never" in place.done("now", "nope", code=2).stderr
+    assert "there is no entry 'nope'; known are never, yearly" in place.done("now", "nope", code=2).stderr
     (place.folder / "agents.yaml").write_text('schedule: {a: {cron: "0 7 * *", prompt: x}}')
     assert "agents.yaml: line 1: schedule.a.cron: must have five fields" in place.done("list", code=2).stderr
     (place.folder / "agents.yaml").write_text("model: fake-model")
