@@ -335,6 +335,33 @@ def test_a_stop_pauses_what_runs_and_records_it(tmp_path: Path) -> None:
         asyncio.run(run(served.url))
 
 
+def test_a_run_that_ends_while_the_sessions_stop_is_delivered_as_what_it_was(tmp_path: Path) -> None:
+    hold = asyncio.Event()
+
+    class Slow(FakeProvider):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                await hold.wait()
+            await super().__call__(scope, receive, send)
+
+    async def run(url: str, free: Any) -> None:
+        async with planned(url, tmp_path, YAML) as plan:
+            await plan.schedule.look()
+            plan.clock.now = SEVEN
+            await plan.schedule.look()
+            while not plan.schedule._talking or not next(iter(plan.schedule._talking.values())).running:
+                await asyncio.sleep(0.01)
+            stopping = asyncio.create_task(plan.schedule._actors.stop(20))
+            await asyncio.sleep(0)
+            free()
+            await asyncio.gather(stopping, plan.schedule.rest())
+            assert state(plan) == ("2026-11-30T07:00:00Z", "done")
+
+    with serve(Slow("All is well.")) as served:
+        asyncio.run(run(served.url, lambda: served.set(hold)))
+    assert "All is well." in told(tmp_path)
+
+
 def test_a_store_that_is_away_is_said_and_tried_again(tmp_path: Path) -> None:
     class Away(FileStore):
         away = False

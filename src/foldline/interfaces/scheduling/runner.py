@@ -168,7 +168,8 @@ class Schedule:
             session = actor.id
             self._talking[entry.name] = actor
             ended = await actor.say(entry.settings.prompt, key=name)
-            figures = await actor.look(_figures)
+            with suppress(FoldlineError, OSError):  # the answer is more than its figures; at a stop there are none
+                figures = await actor.look(_figures)
         except Stopping:
             ended = TurnEnded(reason="cancelled", message="It was not begun: the process stops.")
         except (FoldlineError, OSError) as error:
