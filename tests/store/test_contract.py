@@ -726,3 +726,13 @@ def test_what_was_acknowledged_is_there_however_the_writer_was_killed(place: str
             assert context_of(opened).view.wires()
             say(opened, "and it goes on")
         assert len(texts(store, name)) in (said + 1, said + 2)
+
+
+def test_a_list_may_take_snapshots_that_are_behind(store: Store) -> None:
+    with begun(store) as session:
+        say(session, "a")
+        session.save(context_of(session))
+        session.change(title="Later.")
+        [behind], [now] = store.sessions(keep=False, stale=True), store.sessions(keep=False)
+        assert behind.snapshot is not None and now.snapshot is not None
+        assert (behind.snapshot.title, now.snapshot.title) == ("a", "Later.")

@@ -16,7 +16,7 @@ from foldline.interfaces.actor import Actor, ActorLimits
 from foldline.interfaces.in_hand import to_its_end
 from foldline.interfaces.starting import Crew
 from foldline.interfaces.talking import carried, under_policy
-from foldline.store.base import Listed, Store, StoredSession
+from foldline.store.base import Store, StoredSession
 
 __all__ = ["Actors", "Allowed", "Heard"]
 
@@ -124,10 +124,6 @@ class Actors:
         await actor.delete()
         self._known.pop(actor.id, None)
         return actor.id
-
-    async def sessions(self) -> list[Listed]:
-        """Every session, the one written last first; see `Store.sessions`. Raises OSError."""
-        return await asyncio.to_thread(self.store.sessions)
 
     @property
     def known(self) -> dict[str, Actor]:

@@ -133,9 +133,10 @@ class Store(Protocol):
     def names(self) -> list[str]:
         """The id of every session, oldest first."""
 
-    def sessions(self, *, keep: bool = True) -> list[Listed]:
+    def sessions(self, *, keep: bool = True, stale: bool = False) -> list[Listed]:
         """Every session, the one written last first; a broken one too, with the reason. With `keep=False` nothing is
-        written. O(sessions), and O(log) for each whose snapshot is lost or stale.
+        written. O(sessions), and O(log) for each whose snapshot is lost or stale; with `stale=True` one that is behind
+        its log will do, as that of a turn that runs.
         """
 
     def read(self, name: str) -> Recording:

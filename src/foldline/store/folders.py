@@ -124,13 +124,13 @@ class FileStore:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def sessions(self, *, keep: bool = True) -> list[Listed]:
+    def sessions(self, *, keep: bool = True, stale: bool = False) -> list[Listed]:
         """Every session, the one written last first. A broken one is in the list, with the reason.
 
         Raises OSError where the root cannot be read. O(sessions), and O(log) for each whose snapshot is lost or stale:
         it is made again. With `keep=False` nothing is written.
         """
-        return newest_first(self._listed(name, keep) for name in self.names())
+        return newest_first(self._listed(name, keep, stale) for name in self.names())
 
     def find(self, name: str) -> str:
         """The id that a user means: all of it, a beginning that only one session has, or "latest". InvalidInput."""
@@ -263,11 +263,12 @@ class FileStore:
             raise InvalidInput("there is no log in the folder of this session", place=str(folder / LOG))
         return folder
 
-    def _listed(self, name: str, keep: bool) -> Listed:
+    def _listed(self, name: str, keep: bool, stale: bool) -> Listed:
         try:
             folder = self._folder(name)
             kept = read_snapshot(folder / STATE)
-            if kept is not None and kept.id == name and kept.log_bytes == (folder / LOG).stat().st_size:
+            size_bytes = (folder / LOG).stat().st_size
+            if kept is not None and kept.id == name and (kept.log_bytes == size_bytes or stale):
                 return Listed(name, kept)
             return Listed(name, _rebuilt(folder, keep))
         except (FoldlineError, OSError) as error:

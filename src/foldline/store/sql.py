@@ -122,7 +122,7 @@ class SqlStore:
         """The id of every session, oldest first. Raises OSError."""
         return sorted(self._beginning(""))
 
-    def sessions(self, *, keep: bool = True) -> list[Listed]:
+    def sessions(self, *, keep: bool = True, stale: bool = False) -> list[Listed]:
         """Every session, the one written last first. A broken one is in the list, with the reason. Raises OSError.
 
         One query, and O(log) for each whose snapshot is lost or stale: it is made again. With `keep=False` nothing is
@@ -132,7 +132,7 @@ class SqlStore:
         with self._database.reading() as connection:
             rows = connection.execute(asked.where(*self._within())).all()
         return newest_first(
-            self._listed(self._log(row.number, row.id), row.records, row.snapshot, keep) for row in rows
+            self._listed(self._log(row.number, row.id), row.records, row.snapshot, keep, stale) for row in rows
         )
 
     def read(self, name: str) -> Recording:
@@ -298,9 +298,9 @@ class SqlStore:
                 return None
             raise InvalidInput("there is no such session any more, to hold others", place=self.place) from None
 
-    def _listed(self, log: Log, count: int, text: str | None, keep: bool) -> Listed:
+    def _listed(self, log: Log, count: int, text: str | None, keep: bool, stale: bool) -> Listed:
         kept = snapshot_in(text)
-        if kept is not None and kept.id == log.id and kept.log_bytes == count:
+        if kept is not None and kept.id == log.id and (kept.log_bytes == count or stale):
             return Listed(log.id, kept)
         try:
             return Listed(log.id, self._rebuilt(log, keep))

@@ -63,11 +63,14 @@ class Door:
             return await asyncio.to_thread(work, *given, **named)
 
     async def sessions(self) -> list[Listed]:
-        """The sessions, the one written last first. A list that took long serves others too, for 2 s at most."""
+        """The sessions, the one written last first; those that run as they stood before it, without reading their logs.
+
+        A list that took long serves others too, for 2 s at most.
+        """
         async with self._listing:
             if monotonic() >= self._listed_until:
                 changes, began = self._changes, monotonic()
-                self._listed = await self.read(self.actors.store.sessions, keep=False)
+                self._listed = await self.read(self.actors.store.sessions, stale=True)
                 ended = monotonic()
                 fresh_seconds = min(_LIST_SECONDS, _LIST_SHARE * (ended - began))
                 self._listed_until = ended + fresh_seconds if changes == self._changes else 0.0
