@@ -63,10 +63,12 @@ def test_only_what_a_person_typed_is_their_own() -> None:
     file = {"file_id": "f", "file_unique_id": "u", "file_name": "a.txt", "file_size": 3}
     typed, forwarded = incoming(update(text="/new")), incoming(update(text="/new", forward_origin=origin))
     captioned = incoming(update(document=file, caption="/new"))
+    inline = incoming(update(text="/new", via_bot={"id": 9, "is_bot": True, "first_name": "B"}))
     assert typed is not None
     assert forwarded is not None
     assert captioned is not None
-    assert (typed.own, forwarded.own, captioned.own) == (True, False, False)
+    assert inline is not None
+    assert (typed.own, forwarded.own, captioned.own, inline.own) == (True, False, False, False)
     assert captioned.files == (Attachment(id="f", name="a.txt", size_bytes=3),)
 
 

@@ -68,6 +68,18 @@ def test_who_blocks_the_bot_ends_nothing(telegram_api: TelegramApi, tmp_path: Pa
         assert fake.served == 2
 
 
+def test_a_group_that_was_moved_gets_its_answer_where_it_is_now(telegram_api: TelegramApi, tmp_path: Path) -> None:
+    moved = -100_777
+    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as desk:
+        why = "Bad Request: group chat was upgraded to a supergroup chat"
+        telegram_api.refuse("sendMessage", 400, why, migrate_to_chat_id=moved)
+        telegram_api.send_text("Hi", user_id=USER)
+        while len(telegram_api.calls("sendMessage")) < 2:
+            time.sleep(0.01)
+        assert [int(call["chat_id"]) for call in telegram_api.calls("sendMessage")] == [USER, moved]
+        assert desk.notices == []
+
+
 def test_a_token_that_is_refused_is_said_without_the_token(telegram_api: TelegramApi) -> None:
     async def start() -> None:
         address = telegram_api.base_url.removesuffix("/bot")

@@ -42,7 +42,8 @@ class Incoming:
     """What a person sent. `key` is the platform's own number for it: the same when it is handed over again.
 
     `user` is the id that the platform vouches for, never a name that people choose. `own` says whether the text is the
-    person's own words: what was forwarded, and the caption of a file, is no command whatever it begins with.
+    person's own words: what was forwarded, what another bot wrote for them, and the caption of a file, is no command
+    whatever it begins with.
     `unreadable` names the kinds of what came with it and is not read here ("pictures").
     """
 

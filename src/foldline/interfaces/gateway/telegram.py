@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from telegram import Bot, BotCommand, LinkPreviewOptions, Message, Update
 from telegram.constants import ChatAction, ParseMode
-from telegram.error import BadRequest, Conflict, Forbidden, InvalidToken, RetryAfter, TelegramError
+from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, RetryAfter, TelegramError
 from telegram.request import HTTPXRequest
 
 from foldline.display import size_text
@@ -134,14 +134,19 @@ class TelegramGateway:
     async def _send(self, where: Where, text: str, parse_mode: ParseMode | None) -> str:
         async def call() -> Message:
             return await self._bot.send_message(
-                int(where.chat),
+                chat,
                 text,
                 parse_mode=parse_mode,
                 message_thread_id=_thread(where),
                 link_preview_options=_NO_PREVIEW,
             )
 
-        return str((await self.patiently(call)).message_id)
+        chat = int(where.chat)
+        try:
+            return str((await self.patiently(call)).message_id)
+        except ChatMigrated as moved:  # a group that has become a supergroup: its old number takes nothing any more
+            chat = moved.new_chat_id
+            return str((await self.patiently(call)).message_id)
 
     async def edit(self, where: Where, sent: str, text: str) -> None:
         """Change a message that was sent; a wait that Telegram asks for is not waited for, the change is left out."""
@@ -191,7 +196,7 @@ class TelegramGateway:
         """What a call brings, called again until Telegram can be reached, or after the time that it asks to wait.
 
         What was sent and not answered is sent again: a message twice is better than none. Raises BadRequest,
-        NotDelivered, and InvalidInput for a token that is refused.
+        ChatMigrated, NotDelivered, and InvalidInput for a token that is refused.
         """
         wait_seconds, told = _FIRST_WAIT_SECONDS, False
         while True:
@@ -205,7 +210,7 @@ class TelegramGateway:
                 raise InvalidInput("was refused by Telegram", place="token") from None
             except Forbidden as refused:
                 raise NotDelivered(f"Telegram refused it: {refused.message}") from None
-            except BadRequest:
+            except (BadRequest, ChatMigrated):  # asking again would bring the same
                 raise
             except TelegramError as fault:
                 if not told:
@@ -241,7 +246,7 @@ def incoming(update: Update, account: str = "") -> Incoming | None:
         user=str(message.from_user.id),
         where=Where(str(message.chat.id), str(message.message_thread_id) if message.is_topic_message else ""),
         text=text,
-        own=bool(message.text) and message.forward_origin is None,
+        own=bool(message.text) and message.forward_origin is None and message.via_bot is None,
         files=files,
         unreadable=unreadable,
         edited=update.edited_message is not None,
