@@ -350,6 +350,21 @@ def test_a_session_that_is_deleted_is_gone_and_its_turn_is_stopped(tmp_path: Pat
     asyncio.run(talk())
 
 
+def test_a_session_whose_deletion_was_given_up_can_still_be_used(tmp_path: Path) -> None:
+    async def talk() -> None:
+        with serve(FakeProvider("ok")) as served:
+            async with acting(served.url, tmp_path) as actors:
+                actor = await actors.create()
+                async with actor._order:  # something in a thread that takes long
+                    deleting = asyncio.create_task(actors.delete(actor.id))
+                    await asyncio.sleep(0.01)
+                    deleting.cancel()
+                    await asyncio.gather(deleting, return_exceptions=True)
+                assert (await actor.say("there?")).reason == "done"
+
+    asyncio.run(talk())
+
+
 def test_folds_are_made_taken_back_and_kept_off(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("word " * 200)) as served:

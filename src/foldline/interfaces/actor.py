@@ -274,15 +274,15 @@ class Actor:
     async def delete(self) -> None:
         """Stop what runs, and remove the session with all that belongs to it."""
         self._stopping = True
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        async with self._order:
-            try:
+        try:
+            for task in tuple(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            async with self._order:
                 await self._hand.discard()
-            except BaseException:
-                self._stopping = False
-                raise
+        except BaseException:  # it is still there, so it can be used
+            self._stopping = False
+            raise
 
     async def cool(self) -> None:
         """Let go of memory and files, if nothing is under way."""
