@@ -111,6 +111,14 @@ def test_whoever_asks_too_often_is_told_when_to_come_again(tmp_path_factory: pyt
         assert 'foldline_refused_total{status="429"} ' in api.door.metrics.text().decode()
 
 
+def test_wrong_tokens_of_one_client_keep_no_other_out(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Behind a proxy all have one address."""
+    with serving(tmp_path_factory.mktemp("shared"), "Hi.", rules=GuardRules(token=TOKEN)) as api:
+        replies = [asked(api, authorization="Bearer wrong") for _ in range(WRONG_TOKENS + 1)]
+        assert [replies[0].status_code, replies[-1].status_code] == [401, 429]
+        assert asked(api, authorization=f"Bearer {TOKEN}").status_code == 200
+
+
 def test_what_was_used_comes_back_with_time_and_keys_are_bounded() -> None:
     now = 0.0
     rates = Rates(60, clock=lambda: now)

@@ -129,13 +129,11 @@ class Guard:
         if self._token is None or path in self._free or path.startswith(self._free_under):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        wait_seconds = self._wrong.wait_seconds(address, take=False)
+        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
+            return None  # also after wrong ones: behind a proxy all clients have one address
+        wait_seconds = self._wrong.wait_seconds(address, take=bool(given))
         if wait_seconds:
             return _too_many("too many wrong tokens came from this address", wait_seconds)
-        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
-            return None
-        if given:
-            self._wrong.wait_seconds(address)
         detail = "this is not the token" if given else "send the header Authorization: Bearer TOKEN"
         return Problem(
             name="unauthorized", detail=detail, field="Authorization", headers={"WWW-Authenticate": "Bearer"}
