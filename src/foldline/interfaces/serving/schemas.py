@@ -131,7 +131,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "Pinned": _object(seq=WHOLE, pinned=FLAG),
     "Cancelled": _object(cancelled=FLAG),
     "Health": _object(status=_one_of("ok", "stopping"), version=TEXT),
-    "Ready": _object(status=_one_of("ready"), store=TEXT),
+    "Ready": _object(status=_one_of("ready")),
     "Document": {"type": "object"},
 }
 """Every shape of an answer. Objects have these fields and no others, but for problems, which may have figures."""
