@@ -10,7 +10,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.real.chromium", "tests.real.postgresql", "tests.real.telegram_api"]
+pytest_plugins = ["tests.real.chromium", "tests.real.postgresql", "tests.real.telegram_api", "tests.store.fresh"]
 
 EXAMPLES = {"dev": 200, "ci": 800, "fuzz": 100_000}
 

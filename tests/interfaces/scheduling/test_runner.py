@@ -20,8 +20,6 @@ from foldline.store.base import Store
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider
 
-pytest_plugins = ("tests.store.conftest",)
-
 YAML = """
 schedule:
   morning:
@@ -31,6 +29,19 @@ schedule:
 """
 SEVEN = MONDAY.replace(hour=7)
 A_DAY = timedelta(days=1)
+
+
+class Held(FakeProvider):
+    """Answers nothing until `hold` is set."""
+
+    def __init__(self, reply: str) -> None:
+        super().__init__(reply)
+        self.hold = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await self.hold.wait()
+        await super().__call__(scope, receive, send)
 
 
 def asked(fake: FakeProvider) -> list[str]:
@@ -276,14 +287,6 @@ def test_each_run_has_the_session_that_is_set(tmp_path: Path) -> None:
 
 
 def test_while_a_run_is_under_way_the_next_one_is_left_out_and_said(tmp_path: Path) -> None:
-    hold = asyncio.Event()
-
-    class Slow(FakeProvider):
-        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-            if scope["type"] == "http":
-                await hold.wait()
-            await super().__call__(scope, receive, send)
-
     async def run(url: str, free: Any) -> None:
         yaml = YAML.replace("0 7 * * *", "* * * * *")
         async with planned(url, tmp_path, yaml) as plan:
@@ -306,18 +309,13 @@ def test_while_a_run_is_under_way_the_next_one_is_left_out_and_said(tmp_path: Pa
             await plan.at(plan.clock.now)
             assert state(plan) == ("2026-11-30T06:03:00Z", "done")
 
-    with serve(Slow("All is well.")) as served:
-        asyncio.run(run(served.url, lambda: served.set(hold)))
+    fake = Held("All is well.")
+    with serve(fake) as served:
+        asyncio.run(run(served.url, lambda: served.set(fake.hold)))
     assert told(tmp_path).count("All is well.") == 2
 
 
 def test_a_stop_pauses_what_runs_and_records_it(tmp_path: Path) -> None:
-    class Silent(FakeProvider):
-        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-            if scope["type"] == "http":
-                await asyncio.Event().wait()
-            await super().__call__(scope, receive, send)
-
     async def run(url: str) -> None:
         async with planned(url, tmp_path, YAML) as plan:
             await plan.schedule.look()
@@ -331,19 +329,11 @@ def test_a_stop_pauses_what_runs_and_records_it(tmp_path: Path) -> None:
             await plan.at(SEVEN + A_DAY)
             assert state(plan)[0] == due, "nothing new begins"
 
-    with serve(Silent("")) as served:
+    with serve(Held("")) as served:
         asyncio.run(run(served.url))
 
 
 def test_a_run_that_ends_while_the_sessions_stop_is_delivered_as_what_it_was(tmp_path: Path) -> None:
-    hold = asyncio.Event()
-
-    class Slow(FakeProvider):
-        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-            if scope["type"] == "http":
-                await hold.wait()
-            await super().__call__(scope, receive, send)
-
     async def run(url: str, free: Any) -> None:
         async with planned(url, tmp_path, YAML) as plan:
             await plan.schedule.look()
@@ -357,8 +347,9 @@ def test_a_run_that_ends_while_the_sessions_stop_is_delivered_as_what_it_was(tmp
             await asyncio.gather(stopping, plan.schedule.rest())
             assert state(plan) == ("2026-11-30T07:00:00Z", "done")
 
-    with serve(Slow("All is well.")) as served:
-        asyncio.run(run(served.url, lambda: served.set(hold)))
+    fake = Held("All is well.")
+    with serve(fake) as served:
+        asyncio.run(run(served.url, lambda: served.set(fake.hold)))
     assert "All is well." in told(tmp_path)
 
 
