@@ -1,6 +1,6 @@
 """How many examples the property tests run, and the fixtures of tests that talk to real servers.
 
-Profiles, chosen with pytest's --hypothesis-profile: `dev` (200, the default), `ci` (800, the same ones each time, so
+Profiles, chosen with pytest's --hypothesis-profile: `dev` (200, the default), `ci` (400, the same ones each time, so
 that a red run can be repeated) and `fuzz` (100,000). FOLDLINE_EXAMPLES, a number, overrides the count of any of them.
 """
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.real.chromium", "tests.real.postgresql", "tests.real.telegram_api", "tests.store.fresh"]
 
-EXAMPLES = {"dev": 200, "ci": 800, "fuzz": 100_000}
+EXAMPLES = {"dev": 200, "ci": 400, "fuzz": 100_000}
 
 for name, examples in EXAMPLES.items():
     settings.register_profile(

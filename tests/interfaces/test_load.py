@@ -23,7 +23,7 @@ from foldline.testing import FakeProvider, FakeReply
 
 pytestmark = pytest.mark.soak
 
-SESSIONS, MESSAGES, AT_ONCE, TURNS = 500, 2_000, 50, 1_500
+SESSIONS, MESSAGES, AT_ONCE, TURNS = 500, 2_000, 50, 500
 WINDOW = 8_000
 WORDS = Path("README.md").read_text("utf-8").split()
 
