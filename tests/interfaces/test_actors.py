@@ -350,6 +350,27 @@ def test_a_session_that_is_deleted_is_gone_and_its_turn_is_stopped(tmp_path: Pat
     asyncio.run(talk())
 
 
+def test_who_leaves_the_queue_makes_room_in_it(tmp_path: Path) -> None:
+    async def talk() -> None:
+        with held("slow") as (served, let):
+            async with acting(served.url, tmp_path, limits=ActorLimits(queued=1)) as actors:
+                actor = await actors.create()
+                first = await begun(actor, "a")
+                left = asyncio.create_task(actor.say("b"))
+                await until(lambda: actor.queued == 1)
+                with pytest.raises(TooManyWaiting):
+                    await actor.say("c")
+                left.cancel()
+                await until(lambda: actor.queued == 0)
+                stays = asyncio.create_task(actor.say("d"))
+                await asyncio.sleep(0)
+                let()
+                assert (await first).reason == (await stays).reason == "done"
+                assert words(tmp_path, actor.id) == ["a", "slow", "d", "ok"]
+
+    asyncio.run(talk())
+
+
 def test_a_session_whose_deletion_was_given_up_can_still_be_used(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:

@@ -109,7 +109,7 @@ class Actor:
         self._turn: asyncio.Task[TurnEnded] | None = None
         self._asked_by: object = None
         self._listener: Listener | None = None
-        self._long = 0
+        self._long: set[asyncio.Task[Any]] = set()
         """Turns and compactions that are under way or wait."""
         self._compacting = False
         self._stopping = False
@@ -165,7 +165,7 @@ class Actor:
                 self._hand.save()
 
         try:
-            return await self._done(turn, is_turn=True)
+            return await self._done(turn, is_turn=True, leaves=True)
         except asyncio.CancelledError:
             gone.set()
             session = self._crew.settings.session
@@ -308,9 +308,14 @@ class Actor:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     async def _done(
-        self, work: Callable[[Agent], Awaitable[T]], *, is_turn: bool = False, wait_seconds: float | None = None
+        self,
+        work: Callable[[Agent], Awaitable[T]],
+        *,
+        is_turn: bool = False,
+        leaves: bool = False,
+        wait_seconds: float | None = None,
     ) -> T:
-        """The work, done when it is its turn, whether who asked for it stays or not."""
+        """The work, done when it is its turn, whether who asked for it stays or not. What `leaves` goes with them."""
         if self._stopping:
             raise Stopping
         if len(self._tasks) > self._limits.queued:
@@ -319,18 +324,17 @@ class Actor:
         task = asyncio.create_task(self._in_order(work, is_turn, waits))
         self._tasks.add(task)
         task.add_done_callback(self._over)
-        self._long += is_turn
         if is_turn:
-            task.add_done_callback(self._shorter)
+            self._long.add(task)
+            task.add_done_callback(self._long.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled() and self._stopping:
                 raise Stopping from None
+            if leaves and self._works is not task:  # it would never begin: others may have its place
+                task.cancel()
             raise
-
-    def _shorter(self, task: asyncio.Task[Any]) -> None:
-        self._long -= 1
 
     def _over(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
