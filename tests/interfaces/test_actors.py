@@ -410,3 +410,20 @@ def test_folds_are_made_taken_back_and_kept_off(tmp_path: Path) -> None:
                     await actor.use_policy("nonsense")
 
     asyncio.run(talk())
+
+
+def test_who_waits_for_another_process_keeps_no_turn_from_others(tmp_path: Path) -> None:
+    async def talk() -> None:
+        with serve(FakeProvider("ok")) as served:
+            async with acting(served.url, tmp_path, limits=ActorLimits(turns=1)) as actors:
+                taken, free = await actors.create(), await actors.create()
+                other = FileStore(tmp_path / "sessions").open(taken.id)
+                waiting = asyncio.create_task(taken.say("a"))
+                await until(lambda: taken.busy)
+                for _ in range(3):
+                    assert (await free.say("b")).text == "ok"
+                assert not waiting.done()
+                other.close()
+                assert (await waiting).text == "ok"
+
+    asyncio.run(talk())

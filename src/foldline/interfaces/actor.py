@@ -346,12 +346,13 @@ class Actor:
     async def _in_order(self, work: Callable[[Agent], Awaitable[T]], is_turn: bool, wait_seconds: float) -> T:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._order)
-            if is_turn:
-                await stack.enter_async_context(self._turns)
-            self._works, self.used_at = asyncio.current_task(), monotonic()
             try:
                 try:
-                    return await work(await self._hand.take(wait_seconds))
+                    agent = await self._hand.take(wait_seconds, self._turns if is_turn else None)
+                    if is_turn:
+                        stack.callback(self._turns.release)
+                    self._works, self.used_at = asyncio.current_task(), monotonic()
+                    return await work(agent)
                 except (SessionLost, OSError):
                     await self._hand.forget()  # what is in memory is no longer what is kept
                     raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from time import monotonic
 from typing import Final, ParamSpec, TypeVar
 
@@ -75,24 +75,30 @@ class InHand:
         assert self.agent is not None and self.stored is not None, "taken before it is used"  # noqa: PT018
         return self.agent, self.stored
 
-    async def take(self, wait_seconds: float) -> Agent:
+    async def take(self, wait_seconds: float, slot: asyncio.Semaphore | None = None) -> Agent:
         """Its agent, which nobody else writes from here on. O(log) where it is not in memory.
 
+        With a `slot` it has that too, and whoever asked gives it back; while another process has the session, it is
+        free for others.
         Raises SessionTaken when another process still has it after `wait_seconds`, AnotherDialect, InvalidInput (it is
         gone, or damaged), OSError.
         """
         until, pause_seconds = monotonic() + wait_seconds, _FIRST_WAIT_SECONDS
         while True:
             parts = await self._crew.parts(self._allowed)
-            try:
-                self.agent = await to_its_end(self._taken, parts)
-            except SessionTaken:
-                if monotonic() >= until:
-                    raise
-            except SessionLost:  # between two looks
-                await self.forget()
-            else:
-                return self.agent
+            async with AsyncExitStack() as stack:
+                if slot is not None:
+                    await stack.enter_async_context(slot)
+                try:
+                    self.agent = await to_its_end(self._taken, parts)
+                except SessionTaken:
+                    if monotonic() >= until:
+                        raise
+                except SessionLost:  # between two looks
+                    await self.forget()
+                else:
+                    stack.pop_all()
+                    return self.agent
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, _LONGEST_WAIT_SECONDS)
 
