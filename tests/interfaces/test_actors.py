@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from foldline.errors import InvalidInput, SessionTaken, Stopping, TooManyWaiting
 from foldline.interfaces.actor import Actor, ActorLimits
 from foldline.interfaces.in_hand import AnotherDialect
 from foldline.store.folders import FileStore
+from foldline.store.session import FileSession
 from foldline.testing import FakeProvider, FakeReply
+from foldline.transcript import Event
 
 ANTHROPIC = "model: {{dialect: anthropic, provider: anthropic, base_url: '{url}', name: fake-model, api_key_env: KEY}}"
 
@@ -427,3 +430,44 @@ def test_who_waits_for_another_process_keeps_no_turn_from_others(tmp_path: Path)
                 assert (await waiting).text == "ok"
 
     asyncio.run(talk())
+
+
+class Slow(FileSession):
+    """A session whose disk, or database, does not answer until it is let to."""
+
+    answers = threading.Event()
+
+    def append(self, events: Iterable[Event]) -> None:
+        assert self.answers.wait(20)
+        super().append(events)
+
+
+class SlowStore(FileStore):
+    """A store whose first session is slow."""
+
+    def open(self, name: str) -> FileSession:
+        folder = self.root / name
+        return Slow(folder, self.agents(name)) if name == self.names()[0] else super().open(name)
+
+
+def test_a_disk_that_does_not_answer_holds_up_one_session_and_no_other(tmp_path: Path) -> None:
+    store = SlowStore(tmp_path / "sessions", fsync=False)
+    names = []
+    for _ in range(2):
+        with store.create(dialect="openai-chat", model="fake-model") as session:
+            names.append(session.id)
+    slow, quick = sorted(names)
+
+    async def talk() -> None:
+        with serve(FakeProvider("ok")) as served:
+            async with acting(served.url, tmp_path, store=store) as actors:
+                heard: list[AgentEvent] = []
+                waiting = asyncio.create_task((await actors.actor(slow)).say("a", listener=heard.append))
+                other = await actors.actor(quick)
+                assert (await other.say("b")).text == "ok"
+                assert not any(isinstance(event, Accepted) for event in heard)
+                Slow.answers.set()
+                assert (await waiting).text == "ok"
+
+    asyncio.run(talk())
+    assert words(tmp_path, slow) == ["a", "ok"]

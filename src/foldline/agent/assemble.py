@@ -53,7 +53,8 @@ class Parts:
 
     `window_tokens` is the window to keep to. `summaries` is the provider that summarises (None: no model is asked).
     `allowed` asks a person for one call. `more_tools` are those of MCP servers. `calls` is where model calls are
-    logged. `learned` are windows by (endpoint, model). Without `tools` the model is offered none.
+    logged. `learned` are windows by (endpoint, model). Without `tools` the model is offered none. `writes_in_thread` as
+    `AgentSession` has it.
     """
 
     settings: AgentSettings
@@ -65,6 +66,7 @@ class Parts:
     more_tools: Sequence[Tool] = ()
     calls: CallLog | None = None
     tools: bool = True
+    writes_in_thread: bool = False
     learned: MutableMapping[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -99,6 +101,7 @@ def assemble(
     if session is not None:
         session.switch(under)
     kept = session or AgentSession(under, stored=stored, listen=tell, learned=parts.learned)
+    kept.writes_in_thread = parts.writes_in_thread
 
     def room() -> Room:
         return Room(kept.context.limits.window_tokens, kept.context.view.tokens)

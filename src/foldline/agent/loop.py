@@ -79,6 +79,7 @@ class Agent:
         said = self.session.say(prompt, key=key)
         ended = TurnEnded(reason="failed", message="The turn broke off.")
         try:
+            await self.session.written()
             self.tell(Accepted(said.seq))
             ended = await self._turn()
         except DoesNotFit as error:
@@ -90,8 +91,8 @@ class Agent:
             raise
         finally:
             try:
-                if self.session.stored is not None:
-                    self.session.stored.turn("ended", reason=ended.reason)
+                self.session.end(ended.reason)
+                await self.session.written()
             finally:  # a full disk or not: whoever listens waits for it
                 self.tell(ended)
         return ended
@@ -105,6 +106,7 @@ class Agent:
             if not reply.calls:
                 return answered(reply, iteration)
             outcomes = await run_calls(reply.calls, self.toolbox, self.scope, self.tell, self.session.record_results)
+            await self.session.written()
             await self._compact_if_asked(outcomes)
             if (text := notice.text(self.session.figures, goes_on=iteration < self.max_iterations)) is not None:
                 self.session.note(text)
@@ -139,7 +141,9 @@ class Agent:
                     self.session.note(recovery.notice)
                 self.tell(Notice(recovery.notice or f"The request was refused ({error.failure.kind}); sent again."))
             else:
-                return self._take(request, reply)
+                taken = self._take(request, reply)
+                await self.session.written()
+                return taken
         raise AssertionError("the last attempt returns or raises")
 
     def _keep(self, said: str) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 from foldline.agent.events import Listener
 from foldline.agent.held_messages import HeldMessages
+from foldline.agent.in_thread import to_its_end
 from foldline.archive import Archive, MemoryArchive
 from foldline.codecs import codec as codec_for
 from foldline.context import AsyncSummarize, Context, Request
@@ -16,7 +17,7 @@ from foldline.errors import InvalidInput
 from foldline.events import ContextEvent
 from foldline.failures import Failure
 from foldline.figures import Figures
-from foldline.messages import Message, Text, ToolCall, Wire
+from foldline.messages import Json, Message, Text, ToolCall, Wire
 from foldline.policy import Policy
 from foldline.recovery import Recovery
 from foldline.store.base import StoredSession
@@ -61,6 +62,9 @@ class AgentSession:
     With `stored` each method has its events on the disk before it returns, and what folds stand for leaves memory:
     it is read from there when it is looked at. Without it the session lives as long as the process. Methods that write
     raise OSError (a full disk): what was not written is written with the next event.
+
+    With `writes_in_thread`, for a loop that others share, what is recorded is on the disk once `written` was awaited,
+    and methods that are awaited do that themselves.
     """
 
     def __init__(
@@ -74,6 +78,8 @@ class AgentSession:
         self.under = under
         self.stored = stored
         self.learned = {} if learned is None else learned
+        self.writes_in_thread = False
+        self._turns: list[tuple[int, Literal["begun", "ended"], dict[str, Json]]] = []
         self._listen = listen
         self._archive = _Recallable(stored.archive if stored is not None else MemoryArchive())
         self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
@@ -110,9 +116,18 @@ class AgentSession:
         if not text.strip():
             raise InvalidInput("there is nothing in it", place="message")
         self._close_calls(INTERRUPTED)  # of a reply that could not be written down, so that its calls were not run
-        if self.stored is not None:  # first: a turn without a message never was, a message without its key comes twice
-            self.stored.turn("begun", **({"key": key} if key else {}))
+        # First: a turn without a message never was, a message without its key would come twice.
+        self._turn("begun", **({"key": key} if key else {}))
         return self.record([codec_for(self.under.dialect).write(Message("user", (Text(text),)))])[0]
+
+    def end(self, reason: str) -> None:
+        """End the turn, and record why."""
+        self._turn("ended", reason=reason)
+
+    async def written(self) -> None:
+        """Everything that was recorded is on the disk when this returns. Raises OSError, SessionLost."""
+        if self.writes_in_thread and (self._turns or self._written < self._context.event_count):
+            await to_its_end(self._flush)
 
     def note(self, text: str) -> Entry:
         """Record a notice of ours for the model: a user message that is nobody's words."""
@@ -142,27 +157,27 @@ class AgentSession:
         try:
             return await self._context.prepare_async(summarize)
         finally:
-            self._settle()
+            await self._settle()
 
     async def recover(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:
         """Do what a refusal asks for. Raises DoesNotFit at the end of the ladder."""
         try:
             return await self._context.recover_async(failure, summarize)
         finally:
-            self._settle()
+            await self._settle()
 
     async def compact(self, instructions: str | None, summarize: AsyncSummarize | None) -> tuple[Fold, ...]:
         """Fold everything that may be folded; without a model a digest stands for it. Raises SummaryError."""
         try:
             return await self._context.compact_async(instructions, summarize=summarize)
         finally:
-            self._settle()
+            await self._settle()
 
     def undo(self) -> tuple[Unfold, ...]:
         """Take back the last batch of folds. O(log) when what they cover has left memory."""
         self._whole()
         taken = self._context.undo()
-        self._write()
+        self._flush()
         return taken
 
     def pin(self, seq: Seq, *, pinned: bool = True) -> None:
@@ -170,7 +185,7 @@ class AgentSession:
         if seq not in self._context.view.entries:
             self._whole()
         self._context.pin(seq, pinned=pinned)
-        self._write()
+        self._flush()
 
     def switch(self, under: Under) -> None:
         """Go on under other settings of the same dialect: model, policy, window, tools. O(log).
@@ -184,7 +199,7 @@ class AgentSession:
                 place="model",
             )
         same = (under.endpoint, under.model) == (self.under.endpoint, self.under.model)
-        self._write()  # what a full disk kept from it; the log is all that is left of the session below
+        self._flush()  # what a full disk kept from it; the log is all that is left of the session below
         events = [event for event in self._all_events() if same or not isinstance(event, Limited)]
         context = self._made(events, under)
         if self.stored is not None:
@@ -246,15 +261,37 @@ class AgentSession:
         if self._listen is not None:
             self._listen(event)
 
-    def _write(self) -> None:
+    def _turn(self, state: Literal["begun", "ended"], **more: Json) -> None:
         if self.stored is not None:
-            self.stored.append(self._context.events_after(self._written))
-        self._written = self._context.event_count
+            self._turns.append((self._context.event_count, state, more))
+            self._write()
 
-    def _settle(self) -> None:
+    def _write(self) -> None:
+        if not self.writes_in_thread:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write down what is not yet, in the order in which it came."""
+        if self.stored is None:
+            self._written = self._context.event_count
+            return
+        while self._turns:
+            at, state, more = self._turns[0]
+            self._append(at)
+            del self._turns[0]  # whatever becomes of it: a turn that is told late is told wrongly
+            self.stored.turn(state, **more)
+        self._append(self._context.event_count)
+
+    def _append(self, stop: int) -> None:
+        if self.stored is not None and stop > self._written:
+            self.stored.append(self._context.events_after(self._written)[: stop - self._written])
+            self._written = stop
+
+    async def _settle(self) -> None:
         """Write down what folding brought, then let go of what it covers."""
         new = self._context.event_count - self._written
         self._write()
+        await self.written()
         if self.stored is not None and new:
             self._context.release()
 
@@ -263,7 +300,7 @@ class AgentSession:
 
     def _whole(self) -> None:
         if self._context.released:
-            self._write()  # what a full disk kept from it
+            self._flush()  # what a full disk kept from it
             self._context = self._made(self._all_events(), self.under)
             self._written = self._context.event_count
 

@@ -8,26 +8,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, TypeVar
 
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, TurnEnded
+from foldline.agent.in_thread import to_its_end
 from foldline.agent.loop import Agent
 from foldline.agent.settings import PolicySettings
 from foldline.agent.tools.base import Ask
-from foldline.beside import System, Tools
 from foldline.context import Context
 from foldline.display import summary_of
 from foldline.errors import InvalidInput, SessionLost, SessionTaken, Stopping, TooManyWaiting
-from foldline.figures import Figures
-from foldline.interfaces.in_hand import AnotherDialect, InHand, to_its_end
+from foldline.interfaces.actor_values import ActorLimits, Compacted, Look
+from foldline.interfaces.in_hand import AnotherDialect, InHand
 from foldline.interfaces.starting import Crew
 from foldline.interfaces.turns import earlier_turn
 from foldline.store.base import Store, StoredSession
-from foldline.store.recording import Header, Tally
-from foldline.transcript import Fold, Seq, Unfold
+from foldline.transcript import Seq, Unfold
 
 __all__ = ["Actor", "ActorLimits", "Compacted", "Look"]
 
@@ -35,47 +33,6 @@ T = TypeVar("T")
 
 _CUT_OFF_SECONDS: Final = 5.0
 """What a turn that is cut off may take to write down that it was."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActorLimits:
-    """How much is done at once.
-
-    `turns` run at the same time over all sessions, `queued` wait for one session, `warm` sessions stay in memory
-    between turns, each for `idle_seconds`. A turn is stopped after `turn_seconds`. `take_seconds` is how long one waits
-    for a session that another process writes.
-    """
-
-    turns: int = 64
-    queued: int = 16
-    warm: int = 64
-    idle_seconds: float = 300.0
-    turn_seconds: float = 3_600.0
-    take_seconds: float = 120.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
-    """What a compaction did: figures before and after it, its folds, and the summary (or the digest) that is shown."""
-
-    before: Figures
-    after: Figures
-    folds: tuple[Fold, ...]
-    summary: str
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A session as it stands: read it at once, and change nothing.
-
-    `system` and `tools` are what goes with every request of it; None where it speaks another dialect than the model.
-    """
-
-    context: Context
-    header: Header
-    tally: Tally
-    system: System = None
-    tools: Tools = None
 
 
 class Actor:
@@ -162,7 +119,7 @@ class Actor:
                 return await self._ended(self._turn)
             finally:
                 self._turn = self._listener = self._asked_by = None
-                self._hand.save()
+                await self._hand.save()
 
         try:
             return await self._done(turn, is_turn=True, leaves=True)
@@ -194,7 +151,7 @@ class Actor:
                 folds = await agent.session.compact(instructions, agent.summarize)
             finally:
                 self._compacting = False
-                self._hand.save()
+                await self._hand.save()
             shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
             return Compacted(before=before, after=agent.session.figures, folds=folds, summary=shown)
 
@@ -205,7 +162,7 @@ class Actor:
 
         async def work(agent: Agent) -> tuple[Unfold, ...]:
             taken = await to_its_end(agent.session.undo)
-            self._hand.save()
+            await self._hand.save()
             return taken
 
         return await self._done(work)

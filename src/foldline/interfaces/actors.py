@@ -9,11 +9,11 @@ from time import monotonic
 from typing import Final
 
 from foldline.agent.events import AgentEvent, Notice
+from foldline.agent.in_thread import to_its_end
 from foldline.agent.settings import PolicySettings
 from foldline.agent.tools.base import Ask
 from foldline.errors import InvalidInput, Stopping
 from foldline.interfaces.actor import Actor, ActorLimits
-from foldline.interfaces.in_hand import to_its_end
 from foldline.interfaces.starting import Crew
 from foldline.interfaces.talking import carried, under_policy
 from foldline.store.base import Store, StoredSession

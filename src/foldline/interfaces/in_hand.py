@@ -6,11 +6,13 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from time import monotonic
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, Notice
+from foldline.agent.in_thread import to_its_end
 from foldline.agent.loop import Agent
 from foldline.agent.settings import PolicySettings
 from foldline.agent.tools.base import Ask
@@ -19,25 +21,10 @@ from foldline.interfaces.starting import Crew
 from foldline.interfaces.talking import under_policy
 from foldline.store.base import Store, StoredSession
 
-__all__ = ["AnotherDialect", "InHand", "to_its_end"]
-
-P = ParamSpec("P")
-T = TypeVar("T")
+__all__ = ["AnotherDialect", "InHand"]
 
 _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 0.5
-
-
-async def to_its_end(work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
-    """Run something in a thread. A cancellation waits until it is done: half of it would be nobody's."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()
-        raise
 
 
 class AnotherDialect(InvalidInput):
@@ -105,15 +92,16 @@ class InHand:
     async def use_policy(self, chosen: PolicySettings) -> None:
         """Go on under another policy, while it is in hand. O(log)."""
         agent, _ = self.now
-        parts = under_policy(await self._crew.parts(self._allowed), chosen)
+        parts = replace(await self._crew.parts(self._allowed), writes_in_thread=True)
+        parts = under_policy(parts, chosen)
         self.agent = await to_its_end(assemble, parts, tell=self._hear, session=agent.session)
 
-    def save(self) -> None:
+    async def save(self) -> None:
         """Put the snapshot in place. Nothing depends on it, so a full disk is told and ends nothing."""
         if self.agent is None:
             return
         try:
-            self.agent.session.save()
+            await to_its_end(self.agent.session.save)
         except (OSError, SessionLost) as fault:
             self._hear(Notice(f"The snapshot of the session could not be written: {fault}"))
 
@@ -169,6 +157,7 @@ class InHand:
 def _as_it_was(parts: Parts, stored: StoredSession) -> Parts:
     """The parts under the session's own policy; the session under the model of now."""
     header = stored.header
+    parts = replace(parts, writes_in_thread=True)  # a slow disk or database holds up one session, not all
     if header.model != parts.provider.model:
         stored.change(model=parts.provider.model)
     if header.policy != parts.settings.policy_value().name:

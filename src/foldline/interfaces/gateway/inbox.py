@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from foldline.agent.in_thread import to_its_end
 from foldline.errors import InvalidInput
 from foldline.interfaces.gateway.base import Incoming
-from foldline.interfaces.in_hand import to_its_end
 from foldline.messages import Json
 from foldline.store.base import Store
 

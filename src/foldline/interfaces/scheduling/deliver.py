@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import httpx
 
+from foldline.agent.in_thread import to_its_end
 from foldline.agent.settings import variables
 from foldline.agent.settings_schedule import TELEGRAM_TOKEN, Delivery, ToFile, ToTelegram, ToWebhook
 from foldline.agent.tools.workspace import Workspace
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.interfaces.gateway.splitting import pieces
-from foldline.interfaces.in_hand import to_its_end
 from foldline.interfaces.scheduling.report import Report
 
 __all__ = ["TELEGRAM_URL", "Courier", "place_of"]

@@ -11,10 +11,10 @@ from time import monotonic
 from typing import Final
 
 from foldline.agent.events import TurnEnded
+from foldline.agent.in_thread import to_its_end
 from foldline.errors import FoldlineError, InvalidInput, Stopping
 from foldline.interfaces.actor import Actor, Look
 from foldline.interfaces.actors import Actors
-from foldline.interfaces.in_hand import to_its_end
 from foldline.interfaces.scheduling.deliver import Courier, place_of
 from foldline.interfaces.scheduling.entries import Entry, stamp_of
 from foldline.interfaces.scheduling.report import Report

@@ -1,0 +1,54 @@
+"""What an actor is told, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foldline.beside import System, Tools
+from foldline.context import Context
+from foldline.figures import Figures
+from foldline.store.recording import Header, Tally
+from foldline.transcript import Fold
+
+__all__ = ["ActorLimits", "Compacted", "Look"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorLimits:
+    """How much is done at once.
+
+    `turns` run at the same time over all sessions, `queued` wait for one session, `warm` sessions stay in memory
+    between turns, each for `idle_seconds`. A turn is stopped after `turn_seconds`. `take_seconds` is how long one waits
+    for a session that another process writes.
+    """
+
+    turns: int = 64
+    queued: int = 16
+    warm: int = 64
+    idle_seconds: float = 300.0
+    turn_seconds: float = 3_600.0
+    take_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What a compaction did: figures before and after it, its folds, and the summary (or the digest) that is shown."""
+
+    before: Figures
+    after: Figures
+    folds: tuple[Fold, ...]
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A session as it stands: read it at once, and change nothing.
+
+    `system` and `tools` are what goes with every request of it; None where it speaks another dialect than the model.
+    """
+
+    context: Context
+    header: Header
+    tally: Tally
+    system: System = None
+    tools: Tools = None
