@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from foldline.store.opening import open_store
 from foldline.testing import FakeProvider, FakeReply
 
 SESSIONS = 8
+KILLS = int(os.environ.get("FOLDLINE_KILLS", "300"))
 _RANDOM = random.Random(20261128)
 
 
@@ -140,14 +142,14 @@ def test_a_few_kills_in_postgresql(tmp_path: Path, postgresql_url: str) -> None:
 
 
 @pytest.mark.soak
-def test_300_kills_in_files(tmp_path: Path) -> None:
-    hold(FakeProvider(answers, window_tokens=4_000), tmp_path, str(tmp_path / "sessions"), 300)
+def test_many_kills_in_files(tmp_path: Path) -> None:
+    hold(FakeProvider(answers, window_tokens=4_000), tmp_path, str(tmp_path / "sessions"), KILLS)
 
 
 @pytest.mark.soak
-def test_300_kills_in_postgresql(tmp_path: Path, postgresql_url: str) -> None:
+def test_many_kills_in_postgresql(tmp_path: Path, postgresql_url: str) -> None:
     place = f"{fresh_database(postgresql_url)}&lease_seconds=1"  # else most of the time is waiting for the dead
-    hold(FakeProvider(answers, window_tokens=4_000), tmp_path, place, 300)
+    hold(FakeProvider(answers, window_tokens=4_000), tmp_path, place, KILLS)
 
 
 def test_another_server_takes_over_a_session_whose_server_was_killed_in_mid_turn(
