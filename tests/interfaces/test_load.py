@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,12 @@ async def long_session(url: str, folder: Path) -> str:
 def copied(source: FileStore, name: str, place: str) -> list[str]:
     """That session SESSIONS times in another store."""
     records, originals = list(source.records(name)), list(source.originals(name))
+    [snapshot] = [one.snapshot for one in source.sessions() if one.snapshot is not None]
     store = open_store(place)
     try:
         for number in range(SESSIONS):
             own = {**records[0], "id": f"{name[:15]}-{number:08x}"}
-            store.put([own, *records[1:]], originals)
+            store.put([own, *records[1:]], originals, snapshot=replace(snapshot, id=str(own["id"])))
         return store.names()
     finally:
         store.close()
