@@ -159,6 +159,9 @@ def _rules(host: str, token: str | None, allow_host: tuple[str, ...], rate: int)
     if not local and token is None:
         why = f"can be reached by others, so a token is needed: --token-file, or {TOKEN}"
         raise InvalidInput(why, place=f"--host {host}")
+    if allow_host and token is None:
+        why = f"others come through that proxy, so a token is needed: --token-file, or {TOKEN}"
+        raise InvalidInput(why, place=f"--allow-host {allow_host[0][:100]}")
     names = {name.lower().rstrip(".") for name in allow_host}
     hosts = frozenset(names | _LOOPBACK | {host.lower()}) if local or names else None
     return GuardRules(token=token, hosts=hosts, rate=rate)

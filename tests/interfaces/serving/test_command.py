@@ -172,8 +172,8 @@ def test_a_token_of_the_environment_is_hidden_from_what_the_model_runs(model: Se
 
 
 def test_a_name_of_a_proxy_is_let_in(model: Served, tmp_path: Path) -> None:
-    with door(model, tmp_path, "--allow-host", "Chat.Example", "--no-page") as made:
-        created(made, host="chat.example", origin="https://chat.example")
+    with door(model, tmp_path, "--allow-host", "Chat.Example", "--no-page", FOLDLINE_TOKEN=TOKEN) as made:
+        created(made, authorization=f"Bearer {TOKEN}", host="chat.example", origin="https://chat.example")
         assert httpx.get(f"{made.url}/v1/sessions", headers={"host": "other.example"}).status_code == 403
         assert httpx.get(f"{made.url}/").status_code == 404
 
@@ -189,6 +189,7 @@ def refused(*options: str, **environ: str) -> str:
 def test_others_are_not_let_in_without_a_token() -> None:
     assert "--token-file" in refused("--host", "0.0.0.0")
     assert "--token-file" in refused("--host", "::")
+    assert "--token-file" in refused("--allow-host", "chat.example")
 
 
 def test_a_bad_token_is_refused(tmp_path: Path) -> None:
