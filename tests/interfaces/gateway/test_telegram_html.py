@@ -86,3 +86,10 @@ def test_no_word_is_lost(markdown: str) -> None:
 def test_marks_without_end_take_no_time(sign: str) -> None:
     """A line of 4,096 characters, the longest that is looked into; each mark looks for its end once."""
     assert as_plain(sign * (4_096 // len(sign)))
+
+
+@pytest.mark.parametrize("mark", ["**", "__", "~~", "`", "*", "_"])
+def test_a_mark_whose_end_is_far_away_is_a_sign_like_others(mark: str) -> None:
+    near, far = f"{mark}{'a' * 400}{mark}", f"{mark}{'a' * 401}{mark}"
+    assert as_plain(near) == "a" * 400
+    assert as_plain(far) == far

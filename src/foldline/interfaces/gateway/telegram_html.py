@@ -19,16 +19,17 @@ __all__ = ["as_html", "as_plain", "line_units"]
 _MOST_LINE_CHARS: Final = 4_096
 """A longer line is taken as it stands: it is data, and reading marks in it takes time that grows with its square."""
 
+# A span has 400 characters at most: each mark looks for its end, and many without one must not take their square.
 _INLINE: Final = re.compile(
     r"\\(?P<escaped>[!-/:-@\[-`{-~])"
-    r"|(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
+    r"|(?<!`)(?P<ticks>`+)(?!`)(?P<code>.{1,400}?)(?<!`)(?P=ticks)(?!`)"
     r"|!?\[(?P<label>[^\[\]]+)\]\((?P<url>https?://[^\s()<>]*(?:\([^\s()<>]*\)[^\s()<>]*)*)(?: +\"[^\"]*\")?\)"
     r"|(?P<bare>https?://[^\s<>*`|\])]+)"
-    r"|\*\*(?=\S)(?P<bold>.+?)(?<=[^\s*])\*\*(?!\*)"
-    r"|(?<!\w)__(?=\S)(?P<bold_too>.+?)(?<=[^\s_])__(?!\w)"
-    r"|~~(?=\S)(?P<struck>.+?)(?<=\S)~~"
-    r"|(?<![\w*])\*(?=[^\s*])(?P<italic>[^*]+?)(?<=\S)\*(?![\w*])"
-    r"|(?<![\w_])_(?=[^\s_])(?P<italic_too>[^_]+?)(?<=\S)_(?!\w)"
+    r"|\*\*(?=\S)(?P<bold>.{1,400}?)(?<=[^\s*])\*\*(?!\*)"
+    r"|(?<!\w)__(?=\S)(?P<bold_too>.{1,400}?)(?<=[^\s_])__(?!\w)"
+    r"|~~(?=\S)(?P<struck>.{1,400}?)(?<=\S)~~"
+    r"|(?<![\w*])\*(?=[^\s*])(?P<italic>[^*]{1,400}?)(?<=\S)\*(?![\w*])"
+    r"|(?<![\w_])_(?=[^\s_])(?P<italic_too>[^_]{1,400}?)(?<=\S)_(?!\w)"
 )
 _HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]+(?P<words>\S.*?)(?:[ \t]+#+)?[ \t]*")
 _BULLET: Final = re.compile(r"(?P<indent>[ \t]*)[-*+](?P<space>[ \t]+)(?P<words>.*)", re.DOTALL)
