@@ -25,6 +25,8 @@ from foldline.interfaces.in_hand import AnotherDialect, InHand
 from foldline.interfaces.starting import Crew
 from foldline.interfaces.turns import earlier_turn
 from foldline.store.base import Store, StoredSession
+from foldline.store.recording import snapshot_of
+from foldline.store.snapshot import Snapshot
 from foldline.transcript import Seq, Unfold
 
 __all__ = ["Actor", "ActorLimits", "Compacted", "Look"]
@@ -88,6 +90,14 @@ class Actor:
     def warm(self) -> bool:
         """Whether its context is in memory."""
         return self._hand.agent is not None
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """How it stands, where it is in memory; None elsewhere. O(what is new)."""
+        agent, stored = self._hand.agent, self._hand.stored
+        if agent is None or stored is None:
+            return None
+        return snapshot_of(stored.header, stored.tally, agent.session.context, 0)
 
     @property
     def busy(self) -> bool:

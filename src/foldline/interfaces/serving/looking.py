@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from starlette.responses import Response
@@ -57,8 +58,16 @@ async def sessions(door: Door, call: Call) -> Handled:
         found = found[at + 1 :]
     page = found[: call["limit"]]
     known = door.actors.known
-    rows = [shapes.row(one, known.get(one.id)) for one in page]
+    rows = [shapes.row(_as_it_stands(one, known.get(one.id)), known.get(one.id)) for one in page]
     return as_response({"sessions": rows, "next": page[-1].id if len(found) > len(page) else None})
+
+
+def _as_it_stands(one: Listed, actor: Actor | None) -> Listed:
+    """The session as it is in memory, where that is newer than what is kept of it: its turn has just ended, or runs."""
+    live = None if actor is None else actor.snapshot
+    if live is None or one.snapshot is None or live.updated <= one.snapshot.updated:
+        return one
+    return replace(one, snapshot=live)
 
 
 def _title(one: Listed) -> str:
