@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from tests.serving import serve
 from tests.store.places import Places, store_at
 
 from foldline.errors import InvalidInput
+from foldline.interfaces.scheduling.clock import running
 from foldline.interfaces.scheduling.standing import how_it_ended, known_of, run_of
 from foldline.store.base import Store
 from foldline.store.folders import FileStore
@@ -375,6 +377,124 @@ def test_a_store_that_is_away_is_said_and_tried_again(tmp_path: Path) -> None:
 
     with serve(FakeProvider("All is well.")) as served:
         asyncio.run(run(served.url))
+
+
+class FailsAfterTheClaim(FileStore):
+    """Writes nothing down whose key ends with `broken`, once a due time was claimed."""
+
+    broken: str | None = None
+    claimed = False
+
+    def claim(self, key: str) -> bool:
+        self.claimed = super().claim(key)
+        return self.claimed
+
+    def remember(self, key: str, value: Mapping[str, Any]) -> None:
+        if self.claimed and self.broken is not None and key.endswith(self.broken):
+            raise OSError("gone for a moment")
+        super().remember(key, value)
+
+
+@pytest.mark.parametrize("broken", ["schedule:morning:run", "schedule:morning"])
+def test_a_store_that_fails_after_the_claim_delays_the_run_and_loses_none(broken: str, tmp_path: Path) -> None:
+    """Neither write after the claim may lose it; a neighbour that looks meanwhile does not run it as well."""
+
+    async def run(url: str) -> None:
+        store = FailsAfterTheClaim(tmp_path / "sessions", fsync=False)
+        other = FileStore(tmp_path / "sessions", fsync=False)
+        (tmp_path / "other").mkdir()
+        async with (
+            planned(url, tmp_path, YAML, store=store) as plan,
+            planned(url, tmp_path / "other", YAML, store=other) as neighbour,
+        ):
+            await plan.at(MONDAY)
+            store.broken = broken
+            await plan.at(SEVEN)
+            assert plan.lines == ["Schedule morning: the store cannot be used: gone for a moment"]
+            await neighbour.at(SEVEN + timedelta(seconds=10))
+            assert asked(fake) == []
+            store.broken = None
+            for seconds in (20, 40, 7200):
+                await plan.at(SEVEN + timedelta(seconds=seconds))
+                await neighbour.at(SEVEN + timedelta(seconds=seconds))
+            assert state(plan) == ("2026-11-30T07:00:00Z", "done")
+
+    fake = FakeProvider("All is well.")
+    with serve(fake) as served:
+        asyncio.run(run(served.url))
+    assert len(asked(fake)) == 1
+
+
+@pytest.mark.parametrize("by_neighbour", [False, True])
+def test_a_newer_due_time_makes_up_for_one_that_is_held(by_neighbour: bool, tmp_path: Path) -> None:
+    async def run(url: str) -> None:
+        store = FailsAfterTheClaim(tmp_path / "sessions", fsync=False)
+        other = FileStore(tmp_path / "sessions", fsync=False)
+        (tmp_path / "other").mkdir()
+        async with (
+            planned(url, tmp_path, YAML, store=store) as plan,
+            planned(url, tmp_path / "other", YAML, store=other) as neighbour,
+        ):
+            await plan.at(MONDAY)
+            store.broken = "schedule:morning:run"
+            await plan.at(SEVEN)
+            store.broken = None
+            if by_neighbour:
+                await neighbour.at(SEVEN + A_DAY)
+            await plan.at(SEVEN + A_DAY)
+            await plan.at(SEVEN + A_DAY + timedelta(seconds=20))
+            assert state(plan) == ("2026-12-01T07:00:00Z", "done")
+
+    fake = FakeProvider("All is well.")
+    with serve(fake) as served:
+        asyncio.run(run(served.url))
+    assert len(asked(fake)) == 1
+
+
+class HoldsItsClaim(FileStore):
+    """Says that a due time is claimed only when `free` is set; `claimed` tells that it is."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, fsync=False)
+        self.claimed, self.free = threading.Event(), threading.Event()
+
+    def claim(self, key: str) -> bool:
+        won = super().claim(key)
+        self.claimed.set()
+        assert self.free.wait(30)
+        return won
+
+
+@pytest.mark.parametrize("at_the_start", [False, True])
+def test_what_is_claimed_when_a_stop_comes_is_begun_and_recorded(at_the_start: bool, tmp_path: Path) -> None:
+    """A look that is cancelled while it claims, by the timer's end or in the first look of a process."""
+
+    async def start(plan: Planned) -> None:
+        async with running(plan.schedule, grace_seconds=20):
+            raise AssertionError("the first look was cancelled")
+
+    async def run(url: str) -> None:
+        store = HoldsItsClaim(tmp_path / "sessions")
+        async with planned(url, tmp_path, YAML, store=store) as plan:
+            await plan.at(MONDAY)
+            plan.clock.now = SEVEN
+            look = asyncio.create_task(start(plan) if at_the_start else plan.schedule.look())
+            await asyncio.to_thread(store.claimed.wait, 30)
+            look.cancel()
+            stopping = asyncio.create_task(plan.schedule.stop(20))
+            await asyncio.sleep(0)
+            store.free.set()
+            await asyncio.gather(look, stopping, return_exceptions=True)
+            assert look.cancelled()
+            assert state(plan) == ("2026-11-30T07:00:00Z", "done")
+        async with planned(url, tmp_path, YAML) as plan:
+            await plan.at(SEVEN)
+            assert state(plan) == ("2026-11-30T07:00:00Z", "done")
+
+    fake = FakeProvider("All is well.")
+    with serve(fake) as served:
+        asyncio.run(run(served.url))
+    assert len(asked(fake)) == 1
 
 
 def test_a_claim_whose_process_died_before_its_run_is_told_as_interrupted(tmp_path: Path) -> None:

@@ -61,15 +61,17 @@ async def running(schedule: Schedule, *, grace_seconds: float) -> AsyncIterator[
     for entry in schedule.entries.values():
         if entry.settings.enabled:
             scheduler.add_job(schedule.look_at, entry.times, args=(entry.name,), id=entry.name)
-    await schedule.look()
-    scheduler.start()
-    watching = asyncio.create_task(_watch(schedule, scheduler))
     try:
-        yield
+        await schedule.look()
+        scheduler.start()
+        watching = asyncio.create_task(_watch(schedule, scheduler))
+        try:
+            yield
+        finally:
+            watching.cancel()
+            scheduler.shutdown(wait=False)
+            await asyncio.gather(watching, return_exceptions=True)
     finally:
-        watching.cancel()
-        scheduler.shutdown(wait=False)
-        await asyncio.gather(watching, return_exceptions=True)
         await schedule.stop(grace_seconds)
 
 

@@ -19,7 +19,7 @@ from foldline.interfaces.scheduling.deliver import Courier, place_of
 from foldline.interfaces.scheduling.entries import Entry, stamp_of
 from foldline.interfaces.scheduling.report import Report
 from foldline.interfaces.scheduling.standing import BEAT_SECONDS, Run, begun, moment_of, run_of, under_way
-from foldline.interfaces.scheduling.taking import LeftOut, take
+from foldline.interfaces.scheduling.taking import Held, LeftOut, take
 from foldline.messages import Json
 
 __all__ = ["Clock", "Schedule", "now_utc"]
@@ -50,6 +50,8 @@ class Schedule:
         self._actors, self._courier, self._say, self._clock = actors, courier, tell, clock
         self.entries: Final = {entry.name: entry for entry in entries}
         self._locks = {name: asyncio.Lock() for name in self.entries}
+        self._held = {name: Held() for name in self.entries}
+        self._looks: set[asyncio.Task[None]] = set()
         self._running: dict[str, asyncio.Task[Run]] = {}
         self._talking: dict[str, Actor] = {}
         self._stopping = False
@@ -64,23 +66,16 @@ class Schedule:
             await self.look_at(name)
 
     async def look_at(self, name: str) -> None:
-        """Begin a run of one entry if something is due, or was missed."""
-        entry = self.entries[name]
-        if not entry.settings.enabled:
+        """Begin a run of one entry if something is due, or was missed.
+
+        One that is cancelled goes on by itself, and `stop` waits for it: what it has claimed nobody else would run.
+        """
+        if not self.entries[name].settings.enabled:
             return
-        async with self._locks[name]:
-            if self._stopping or self._actors.stopping:  # what is claimed now would be lost
-                return
-            running = name in self._running
-            try:
-                taken = await to_its_end(take, self._actors.store, entry, self._clock(), running=running)
-            except (OSError, FoldlineError) as error:  # what is due stays due: it is looked at again soon
-                self._tell(entry, f"the store cannot be used: {error}")
-                return
-            if isinstance(taken, LeftOut):
-                self._tell(entry, taken)
-            elif taken is not None:
-                self._begin(entry, taken)
+        looking = asyncio.create_task(self._look_at(self.entries[name]))
+        self._looks.add(looking)
+        looking.add_done_callback(self._looks.discard)
+        await asyncio.shield(looking)
 
     async def run_now(self, name: str) -> Run:
         """Run an entry at once, due or not, and return how it ended.
@@ -113,6 +108,8 @@ class Schedule:
         self._stopping = True
         for actor in self._talking.values():
             actor.pause()
+        if self._looks:  # what one of them has claimed is begun, and has the grace too
+            await asyncio.wait(set(self._looks))
         late = set(self._running.values())
         if late:
             _, late = await asyncio.wait(late, timeout=max(0.001, grace_seconds))
@@ -125,6 +122,22 @@ class Schedule:
 
     def _tell(self, entry: Entry, line: str) -> None:
         self._say(f"Schedule {entry.name}: {line}")
+
+    async def _look_at(self, entry: Entry) -> None:
+        store, held = self._actors.store, self._held[entry.name]
+        async with self._locks[entry.name]:
+            if self._stopping or self._actors.stopping:  # what is claimed now would be lost
+                return
+            running = entry.name in self._running
+            try:
+                taken = await to_its_end(take, store, entry, self._clock(), held, running=running)
+            except (OSError, FoldlineError) as error:  # what is due or held stays so until the next look
+                self._tell(entry, f"the store cannot be used: {error}")
+                return
+            if isinstance(taken, LeftOut):
+                self._tell(entry, taken)
+            elif taken is not None:
+                self._begin(entry, taken)
 
     def _begin(self, entry: Entry, run: Run) -> asyncio.Task[Run]:
         task = asyncio.create_task(self._run(entry, run))
