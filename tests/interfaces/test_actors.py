@@ -353,6 +353,25 @@ def test_a_session_that_is_deleted_is_gone_and_its_turn_is_stopped(tmp_path: Pat
     asyncio.run(talk())
 
 
+def test_what_waits_for_a_session_that_is_deleted_hears_that_it_is_gone(tmp_path: Path) -> None:
+    async def talk() -> None:
+        with held("slow") as (served, let):
+            async with acting(served.url, tmp_path) as actors:
+                actor = await actors.create()
+                first = await begun(actor, "a")
+                waits = asyncio.create_task(actor.say("b"))
+                await until(lambda: actor.queued == 1)
+                await actors.delete(actor.id)
+                let()
+                await asyncio.gather(first, return_exceptions=True)
+                with pytest.raises(InvalidInput, match="there is no session"):
+                    await waits
+                with pytest.raises(InvalidInput, match="there is no session"):  # by whoever found it before
+                    await actor.say("c")
+
+    asyncio.run(talk())
+
+
 def test_who_leaves_the_queue_makes_room_in_it(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):

@@ -20,7 +20,7 @@ from foldline.agent.tools.base import Ask
 from foldline.context import Context
 from foldline.display import summary_of
 from foldline.errors import InvalidInput, SessionLost, SessionTaken, Stopping, TooManyWaiting
-from foldline.interfaces.actor_values import ActorLimits, Compacted, Look
+from foldline.interfaces.actor_values import ActorLimits, Compacted, Look, SessionDeleted
 from foldline.interfaces.in_hand import AnotherDialect, InHand
 from foldline.interfaces.starting import Crew
 from foldline.interfaces.turns import earlier_turn
@@ -71,7 +71,7 @@ class Actor:
         self._long: set[asyncio.Task[Any]] = set()
         """Turns and compactions that are under way or wait."""
         self._compacting = False
-        self._stopping = False
+        self._stopping = self._deleted = False
         self.used_at = monotonic()
 
     # --- how it stands -----------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Actor:
 
     async def delete(self) -> None:
         """Stop what runs, and remove the session with all that belongs to it."""
-        self._stopping = True
+        self._stopping = self._deleted = True
         try:
             for task in tuple(self._tasks):
                 task.cancel()
@@ -248,7 +248,7 @@ class Actor:
             async with self._order:
                 await self._hand.discard()
         except BaseException:  # it is still there, so it can be used
-            self._stopping = False
+            self._stopping = self._deleted = False
             raise
 
     async def cool(self) -> None:
@@ -284,7 +284,7 @@ class Actor:
     ) -> T:
         """The work, done when it is its turn, whether who asked for it stays or not. What `leaves` goes with them."""
         if self._stopping:
-            raise Stopping
+            raise self._refusal()
         if len(self._tasks) > self._limits.queued:
             raise TooManyWaiting(self.queued)
         waits = self._limits.take_seconds if wait_seconds is None else wait_seconds
@@ -298,10 +298,13 @@ class Actor:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled() and self._stopping:
-                raise Stopping from None
+                raise self._refusal() from None
             if leaves and self._works is not task:  # it would never begin: others may have its place
                 task.cancel()
             raise
+
+    def _refusal(self) -> SessionDeleted | Stopping:
+        return SessionDeleted(self.id) if self._deleted else Stopping()
 
     def _over(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

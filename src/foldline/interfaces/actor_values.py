@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from foldline.beside import System, Tools
 from foldline.context import Context
+from foldline.errors import InvalidInput
 from foldline.figures import Figures
 from foldline.store.recording import Header, Tally
 from foldline.transcript import Fold
 
-__all__ = ["ActorLimits", "Compacted", "Look"]
+__all__ = ["ActorLimits", "Compacted", "Look", "SessionDeleted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,13 @@ class Compacted:
     after: Figures
     folds: tuple[Fold, ...]
     summary: str
+
+
+class SessionDeleted(InvalidInput):
+    """The session was deleted while something waited for it: asking again does not help."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no session {name!r}", place="session")
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,3 +203,27 @@ def test_what_is_removed_while_its_turn_runs_is_gone(
         assert api.client.delete(f"/v1/sessions/{session}").status_code == 204
         assert list(told)[-1][0] in {"turn_ended", "error"}
     api.get(f"/{session}", 404)
+
+
+def test_a_message_that_waits_for_a_session_that_is_removed_is_told_that_there_is_none(
+    api: Api, held: Callable[[], None], request: pytest.FixtureRequest
+) -> None:
+    session, replies = api.created(), list[httpx.Response]()
+    path = f"/v1/sessions/{session}/messages"
+
+    def wait() -> None:
+        replies.append(api.client.post(path, json={"text": "second"}))
+
+    with api.client.stream("POST", path, json={"text": request.node.name, "stream": True}) as running:
+        told = events(running)
+        assert next(told)[0] == "accepted"
+        waits = threading.Thread(target=wait)
+        waits.start()
+        until(lambda: bool(api.get(f"/{session}")["queued"] == 1))
+        assert api.client.delete(f"/v1/sessions/{session}").status_code == 204
+        waits.join(20)
+        list(told)
+    (reply,) = replies
+    problem = reply.json()
+    assert (reply.status_code, problem["type"], problem["field"]) == (404, "/problems/not-found", "id")
+    assert "retry-after" not in reply.headers

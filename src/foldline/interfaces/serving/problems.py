@@ -20,6 +20,7 @@ from foldline.errors import (
     SummaryError,
     TooManyWaiting,
 )
+from foldline.interfaces.actor_values import SessionDeleted
 from foldline.interfaces.in_hand import AnotherDialect
 from foldline.interfaces.serving.written import dumped
 from foldline.messages import Json
@@ -59,6 +60,7 @@ NAMES: Final[Mapping[str, tuple[int, str]]] = {
 _OF: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (AnotherDialect, "another-dialect"),
     (SessionTaken, "taken"),
+    (SessionDeleted, "not-found"),
     (InvalidInput, "bad-request"),
     (SessionLost, "lost"),
     (TooManyWaiting, "queue"),
@@ -113,7 +115,7 @@ def problem_of(error: BaseException) -> Problem | None:
     detail, figures, where = str(error), dict[str, Json](), None
     if isinstance(error, InvalidInput):
         detail = error.reason
-        where = error.place if name == "bad-request" else None
+        where = "id" if name == "not-found" else error.place if name == "bad-request" else None
     elif isinstance(error, TooManyWaiting):
         figures = {"queued": error.queued}
     elif isinstance(error, DoesNotFit):
