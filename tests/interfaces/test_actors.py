@@ -107,6 +107,8 @@ def test_a_key_that_was_there_runs_nothing_and_brings_the_same_answer(tmp_path: 
                 assert (again.text, again.reason) == (first.text, "done")
                 other = await actor.say("What?", key="k2")
                 assert other.text == "another"
+                with pytest.raises(InvalidInput, match="Idempotency-Key"):
+                    await actor.say("Why?", key="k1")
             async with acting(served.url, tmp_path) as actors:
                 assert (await (await actors.actor(actor.id)).say("What?", key="k1")).text == "the answer"
 

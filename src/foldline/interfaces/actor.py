@@ -111,7 +111,7 @@ class Actor:
 
         A `key` that a turn of this session had before runs nothing: the end of that turn is returned. Whoever asked may
         leave (cancel this): a turn that has not begun never does, one that has begun goes on or pauses, as
-        `session.on_disconnect` says. Raises InvalidInput for no words.
+        `session.on_disconnect` says. Raises InvalidInput for no words, KeyUsed for a key of others.
         """
         if not text.strip():
             raise InvalidInput("there is nothing in it", place="text")
@@ -122,7 +122,7 @@ class Actor:
                 raise asyncio.CancelledError
             _, stored = self._hand.now
             if key in stored.tally.keys:
-                return await to_its_end(earlier_turn, self._store, self.id, stored.tally.keys[key])
+                return await to_its_end(earlier_turn, self._store, self.id, stored.tally.keys[key], text)
             self._listener, self._asked_by = listener, gone
             self._turn = asyncio.create_task(agent.run(text, key=key))
             try:

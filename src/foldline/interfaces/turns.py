@@ -8,11 +8,12 @@ from typing import Any, cast, get_args
 
 from foldline.agent.events import EndReason, TurnEnded
 from foldline.codecs import codec as codec_for
+from foldline.errors import InvalidInput
 from foldline.store.base import Store
 from foldline.store.records import Record
 from foldline.transcript import Seq
 
-__all__ = ["Turn", "earlier_turn", "turns_of"]
+__all__ = ["KeyUsed", "Turn", "earlier_turn", "turns_of"]
 
 _REASONS = frozenset(get_args(EndReason))
 
@@ -68,22 +69,34 @@ def _take(turn: Turn, record: dict[str, Any]) -> None:
         turn.folds.append(int(record["id"]))
 
 
-def earlier_turn(store: Store, name: str, seq: Seq) -> TurnEnded:
-    """How the turn ended that began with a message: for a client that asks again. O(log)."""
+class KeyUsed(InvalidInput):
+    """A key stands for another message of the session already, so its turn is not the one that is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("another message of this session had this key: take a new one", place="Idempotency-Key")
+
+
+def earlier_turn(store: Store, name: str, seq: Seq, text: str) -> TurnEnded:
+    """How the turn ended that began with a message: for a client that asks again. O(log).
+
+    Raises KeyUsed where the message is not `text`.
+    """
     codec = codec_for(store.read(name).header.dialect)
-    text, reason, began = "", "interrupted", False
+    reply, reason, began = "", "interrupted", False
     for record in store.records(name):
         kind = record.get("type")
         if kind == "message" and record.get("seq") == seq:
             began = True
+            if codec.read(record["message"]).text != text:
+                raise KeyUsed
         elif not began:
             continue
         elif kind == "message" and isinstance(record.get("message"), dict):
             message = codec.read(record["message"])
-            text = message.text if message.role == "assistant" else text
+            reply = message.text if message.role == "assistant" else reply
         elif kind == "turn":
             reason = str(record.get("reason", reason))
             break
     known = cast(EndReason, reason if reason in _REASONS else "done")
     why = "" if known == "done" else "This turn was asked for before, and ended so."
-    return TurnEnded(reason=known, text=text, message=why)
+    return TurnEnded(reason=known, text=reply, message=why)

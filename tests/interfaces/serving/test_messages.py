@@ -109,6 +109,18 @@ def test_a_turn_asked_for_again_does_not_run_again(api: Api) -> None:
     assert api.get(f"/{session}")["turns"] == 1
 
 
+def test_a_key_of_another_message_is_refused(api: Api) -> None:
+    session = api.created()
+    path, head = f"/v1/sessions/{session}/messages", {"Idempotency-Key": "one"}
+    assert api.client.post(path, json={"text": "Hi"}, headers=head).status_code == 200
+    for body in ({"text": "Bye"}, {"text": "Bye", "stream": True}):
+        reply = api.client.post(path, json=body, headers=head)
+        problem = reply.json()
+        assert (reply.status_code, problem["type"]) == (422, "/problems/key-used")
+        assert problem["field"] == "Idempotency-Key"
+    assert api.get(f"/{session}")["turns"] == 1
+
+
 def test_turns_of_a_session_wait_for_each_other_and_too_many_are_refused(
     api: Api, held: Callable[[], None], request: pytest.FixtureRequest
 ) -> None:

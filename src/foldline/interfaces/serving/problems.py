@@ -23,6 +23,7 @@ from foldline.errors import (
 from foldline.interfaces.actor_values import SessionDeleted
 from foldline.interfaces.in_hand import AnotherDialect
 from foldline.interfaces.serving.written import dumped
+from foldline.interfaces.turns import KeyUsed
 from foldline.messages import Json
 
 __all__ = ["NAMES", "Problem", "answer", "problem_of"]
@@ -45,6 +46,7 @@ NAMES: Final[Mapping[str, tuple[int, str]]] = {
     "nothing-to-compact": (409, "It was not compacted"),
     "too-large": (413, "The body is too large"),
     "media-type": (415, "The body must be JSON"),
+    "key-used": (422, "The key stands for another message"),
     "does-not-fit": (422, "It does not fit into the window"),
     "rate": (429, "Too many requests"),
     "queue": (429, "Too many wait for this session"),
@@ -61,6 +63,7 @@ _OF: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (AnotherDialect, "another-dialect"),
     (SessionTaken, "taken"),
     (SessionDeleted, "not-found"),
+    (KeyUsed, "key-used"),
     (InvalidInput, "bad-request"),
     (SessionLost, "lost"),
     (TooManyWaiting, "queue"),
@@ -115,7 +118,7 @@ def problem_of(error: BaseException) -> Problem | None:
     detail, figures, where = str(error), dict[str, Json](), None
     if isinstance(error, InvalidInput):
         detail = error.reason
-        where = "id" if name == "not-found" else error.place if name == "bad-request" else None
+        where = "id" if name == "not-found" else error.place if name in {"bad-request", "key-used"} else None
     elif isinstance(error, TooManyWaiting):
         figures = {"queued": error.queued}
     elif isinstance(error, DoesNotFit):

@@ -110,7 +110,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _of_session("DELETE", "", "delete_session", "Remove a session and all that belongs to it.", doing.delete,
                 answer=None, status=204),
     _of_session("POST", "/messages", "say", "Say something: one turn, after those that wait.", doing.say, answer="Turn",
-                streams=True, heavy=True, parts=_SAY, problems=(502,)),
+                streams=True, heavy=True, parts=_SAY, problems=(422, 502)),
     _of_session("GET", "/context", "get_context", "What the model is shown now, with tokens of each part.",
                 looking.context, answer="Context"),
     _of_session("GET", "/history", "get_history", "A page of everything that was said.", looking.history,
