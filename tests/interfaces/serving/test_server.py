@@ -6,12 +6,16 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
 from foldline.errors import InvalidInput
+from foldline.interfaces import serving
+from foldline.interfaces.serving.door import DoorLimits
 from foldline.interfaces.serving.server import Connection, is_loopback, listening
 
 CHUNK = b"x" * 1_000_000
@@ -130,3 +134,9 @@ def test_a_port_that_is_taken_and_an_address_that_is_none_are_named() -> None:
             listening("127.0.0.1", port)
     with pytest.raises(InvalidInput, match=r"--host 256\.1\.1\.1: "):
         listening("256.1.1.1", 0)
+
+
+def test_every_limit_of_a_server_is_kept_somewhere() -> None:
+    code = "".join(path.read_text("utf-8") for path in Path(next(iter(serving.__path__))).glob("*.py"))
+    unread = [one.name for one in fields(DoorLimits) if f"limits.{one.name}" not in code]
+    assert unread == []

@@ -30,12 +30,11 @@ T = TypeVar("T")
 class DoorLimits:
     """What the server takes from one client, and from all.
 
-    `rate` are requests a minute (0: any number), `reads` the heavy reads that run at once, `streams` those that are
-    open, `request_seconds` how long an answer may take that waits for no turn.
+    `reads` are the heavy reads that run at once, `streams` those that are open, `request_seconds` is how long an answer
+    may take that waits for no turn.
     """
 
     body: BodyLimits = field(default_factory=BodyLimits)
-    rate: int = 6_000
     reads: int = 4
     streams: int = 512
     request_seconds: float = 60.0
