@@ -16,6 +16,7 @@ from tests.serving import Served, serve
 from foldline.agent.events import Accepted, AgentEvent, Calling, TurnEnded
 from foldline.errors import InvalidInput, SessionTaken, Stopping, TooManyWaiting
 from foldline.interfaces.actor import Actor, ActorLimits
+from foldline.interfaces.actor_values import KeyUsed
 from foldline.interfaces.in_hand import AnotherDialect
 from foldline.store.folders import FileStore
 from foldline.store.session import FileSession
@@ -107,8 +108,9 @@ def test_a_key_that_was_there_runs_nothing_and_brings_the_same_answer(tmp_path: 
                 assert (again.text, again.reason) == (first.text, "done")
                 other = await actor.say("What?", key="k2")
                 assert other.text == "another"
-                with pytest.raises(InvalidInput, match="Idempotency-Key"):
-                    await actor.say("Why?", key="k1")
+                assert (await actor.say("Why?", key="k1")).text == "the answer"  # of a file, in other words by then
+                with pytest.raises(KeyUsed):
+                    await actor.say("Why?", key="k1", same_text=True)
             async with acting(served.url, tmp_path) as actors:
                 assert (await (await actors.actor(actor.id)).say("What?", key="k1")).text == "the answer"
 

@@ -17,10 +17,11 @@ from foldline.agent.in_thread import to_its_end
 from foldline.agent.loop import Agent
 from foldline.agent.settings import PolicySettings
 from foldline.agent.tools.base import Ask
+from foldline.codecs import codec as codec_for
 from foldline.context import Context
 from foldline.display import summary_of
 from foldline.errors import InvalidInput, SessionLost, SessionTaken, Stopping, TooManyWaiting
-from foldline.interfaces.actor_values import ActorLimits, Compacted, Look, SessionDeleted
+from foldline.interfaces.actor_values import ActorLimits, Compacted, KeyUsed, Look, SessionDeleted
 from foldline.interfaces.in_hand import AnotherDialect, InHand
 from foldline.interfaces.starting import Crew
 from foldline.interfaces.turns import earlier_turn
@@ -106,12 +107,15 @@ class Actor:
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    async def say(self, text: str, *, key: str = "", listener: Listener | None = None) -> TurnEnded:
+    async def say(
+        self, text: str, *, key: str = "", same_text: bool = False, listener: Listener | None = None
+    ) -> TurnEnded:
         """One turn, after what waits already; `listener` hears its events.
 
         A `key` that a turn of this session had before runs nothing: the end of that turn is returned. Whoever asked may
         leave (cancel this): a turn that has not begun never does, one that has begun goes on or pauses, as
-        `session.on_disconnect` says. Raises InvalidInput for no words, KeyUsed for a key of others.
+        `session.on_disconnect` says. Raises InvalidInput for no words and, with `same_text`, KeyUsed where that turn
+        began with other words.
         """
         if not text.strip():
             raise InvalidInput("there is nothing in it", place="text")
@@ -122,7 +126,11 @@ class Actor:
                 raise asyncio.CancelledError
             _, stored = self._hand.now
             if key in stored.tally.keys:
-                return await to_its_end(earlier_turn, self._store, self.id, stored.tally.keys[key], text)
+                records, codec = self._store.records(self.id), codec_for(stored.header.dialect)
+                said, ended = await to_its_end(earlier_turn, records, stored.tally.keys[key], codec)
+                if same_text and said != text:
+                    raise KeyUsed
+                return ended
             self._listener, self._asked_by = listener, gone
             self._turn = asyncio.create_task(agent.run(text, key=key))
             try:

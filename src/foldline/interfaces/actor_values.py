@@ -11,7 +11,7 @@ from foldline.figures import Figures
 from foldline.store.recording import Header, Tally
 from foldline.transcript import Fold
 
-__all__ = ["ActorLimits", "Compacted", "Look", "SessionDeleted"]
+__all__ = ["ActorLimits", "Compacted", "KeyUsed", "Look", "SessionDeleted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,13 @@ class Compacted:
     after: Figures
     folds: tuple[Fold, ...]
     summary: str
+
+
+class KeyUsed(InvalidInput):
+    """A key stands for another message of the session already, so its turn is not the one that is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("another message of this session had this key: take a new one", place="key")
 
 
 class SessionDeleted(InvalidInput):

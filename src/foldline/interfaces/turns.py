@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from foldline.agent.events import EndReason, TurnEnded
-from foldline.codecs import codec as codec_for
-from foldline.errors import InvalidInput
-from foldline.store.base import Store
-from foldline.store.records import Record
-from foldline.transcript import Seq
+from foldline.codecs.base import Codec
+from foldline.store.records import Record, event_of, seq_of
+from foldline.transcript import Entry, Seq
 
-__all__ = ["KeyUsed", "Turn", "earlier_turn", "turns_of"]
+__all__ = ["Turn", "earlier_turn", "turns_of"]
 
 _REASONS = frozenset(get_args(EndReason))
 
@@ -54,14 +52,13 @@ def turns_of(records: Iterable[Record]) -> Iterator[Turn]:
         yield turn
 
 
-def _take(turn: Turn, record: dict[str, Any]) -> None:
-    kind = record.get("type")
-    if kind == "turn":
-        turn.reason, turn.ended = str(record.get("reason", "")), str(record.get("at", ""))
-    elif kind == "message":
-        seq = int(record.get("seq", -1))
+def _take(turn: Turn, record: Record) -> None:
+    kind, seq = record.get("type"), seq_of(record)
+    if seq is not None:
         turn.start = seq if turn.start < 0 else turn.start
         turn.stop = seq + 1
+    elif kind == "turn":
+        turn.reason, turn.ended = str(record.get("reason", "")), str(record.get("at", ""))
     elif kind == "usage":
         turn.prompt_tokens = max(turn.prompt_tokens, int(record.get("input_tokens", 0)))
         turn.completion_tokens += int(record.get("output_tokens", 0))
@@ -69,34 +66,24 @@ def _take(turn: Turn, record: dict[str, Any]) -> None:
         turn.folds.append(int(record["id"]))
 
 
-class KeyUsed(InvalidInput):
-    """A key stands for another message of the session already, so its turn is not the one that is asked for."""
+def earlier_turn(records: Iterable[Record], seq: Seq, codec: Codec) -> tuple[str, TurnEnded]:
+    """What was said as a message, and how the turn ended that it began: for a client that asks again. O(records).
 
-    def __init__(self) -> None:
-        super().__init__("another message of this session had this key: take a new one", place="Idempotency-Key")
-
-
-def earlier_turn(store: Store, name: str, seq: Seq, text: str) -> TurnEnded:
-    """How the turn ended that began with a message: for a client that asks again. O(log).
-
-    Raises KeyUsed where the message is not `text`.
+    Without an end on record it was interrupted.
     """
-    codec = codec_for(store.read(name).header.dialect)
-    reply, reason, began = "", "interrupted", False
-    for record in store.records(name):
-        kind = record.get("type")
-        if kind == "message" and record.get("seq") == seq:
-            began = True
-            if codec.read(record["message"]).text != text:
-                raise KeyUsed
-        elif not began:
-            continue
-        elif kind == "message" and isinstance(record.get("message"), dict):
-            message = codec.read(record["message"])
-            reply = message.text if message.role == "assistant" else reply
-        elif kind == "turn":
+    said, answer, reason = None, "", "interrupted"
+    for record in records:
+        if record.get("type") == "turn" and said is not None:
             reason = str(record.get("reason", reason))
             break
+        at = seq_of(record)
+        if at is None or at < seq:
+            continue
+        event = event_of(record, codec)
+        if isinstance(event, Entry) and at == seq:
+            said = event.message.text
+        elif isinstance(event, Entry) and event.message.role == "assistant":
+            answer = event.message.text
     known = cast(EndReason, reason if reason in _REASONS else "done")
     why = "" if known == "done" else "This turn was asked for before, and ended so."
-    return TurnEnded(reason=known, text=reply, message=why)
+    return said or "", TurnEnded(reason=known, text=answer, message=why)

@@ -13,7 +13,7 @@ from tests.interfaces.gateway.attending import PATIENT
 from tests.interfaces.gateway.paper import Paper, message
 from tests.serving import Served, serve
 
-from foldline.interfaces.gateway.base import Gateway, Where
+from foldline.interfaces.gateway.base import Attachment, Gateway, Where
 from foldline.interfaces.gateway.desk import Desk
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
@@ -210,6 +210,30 @@ def test_a_fault_of_the_model_is_one_sentence(tmp_path: Path) -> None:
     assert first.startswith("⚠ auth: ")
     assert len([line for line in first.split("\n") if line]) == 2  # with the figures
     assert second.startswith("better")
+
+
+class Faulty(Paper):
+    """Fetches no file: its fault is none that a platform may have."""
+
+    async def fetch(self, file: Attachment, most_bytes: int) -> bytes:
+        raise RuntimeError("a fault of its own")
+
+
+def test_a_fault_that_nobody_foresaw_is_told_to_the_person_and_its_owner(tmp_path: Path) -> None:
+    async def talk(served: Served) -> tuple[list[str], list[str]]:
+        paper = Faulty()
+        async with desk_over(paper, served.url, tmp_path) as (desk, notices):
+            await desk.take([message("Read it", 1, files=(Attachment(id="a", name="a.txt"),)), message("Hi", 2)])
+            return await paper.texts(2), notices
+
+    with serve(FakeProvider("ok")) as served:
+        texts, notices = asyncio.run(talk(served))
+    assert texts[0].startswith("⚠ Something went wrong here that nobody foresaw.")
+    assert "a fault of its own" not in texts[0]
+    assert answers(texts)[1:] == ["ok"]
+    [notice] = notices
+    assert notice.endswith("RuntimeError: a fault of its own\n")
+    assert FileStore(tmp_path / "sessions").remembered("paper:1:inbox")["waiting"] == []
 
 
 def test_a_tool_that_must_be_allowed_is_refused_and_the_person_is_told_how(tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ _RETRY_SECONDS: Final = 1.0
 _EDITED: Final = "An edit changes nothing here: what was said first is kept. Send it as a new message."
 """The turn that a message began has run; to run it again for a mended letter could do its work twice."""
 
+_UNFORESEEN: Final = (
+    "⚠ Something went wrong here that nobody foresaw. What you asked for may be done in part. "
+    "Its owner finds why in the log."
+)
+
 _COMMANDS: Final = {each.name: each for each in COMMANDS}
 
 
@@ -202,6 +207,9 @@ class Desk:
             if isinstance(fault, OSError):
                 self._notice(f"A message of user {message.user} could not be taken: {fault}")
             await self._told(message, literal(sentence(fault)))
+        except BaseException:  # its traceback is for the owner; the person hears that there is one
+            await self._told(message, _UNFORESEEN)
+            raise
         finally:
             if not stays:
                 await self._let_go(message)

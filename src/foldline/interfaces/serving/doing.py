@@ -134,7 +134,7 @@ class _Saying:
     async def turn(self) -> dict[str, Json]:
         """How it ended. Raises what `Actor.say` raises."""
         key = self._call["Idempotency-Key"] or ""
-        ended = await self._actor.say(self._call["text"], key=key, listener=self._hear)
+        ended = await self._actor.say(self._call["text"], key=key, same_text=True, listener=self._hear)
         if self._seq is None or self._figures is None:
             with suppress(FoldlineError, OSError):  # it stops, or was deleted: how the turn ended is told all the same
                 seq, self._figures = await self._actor.look(

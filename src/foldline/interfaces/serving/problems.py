@@ -20,10 +20,9 @@ from foldline.errors import (
     SummaryError,
     TooManyWaiting,
 )
-from foldline.interfaces.actor_values import SessionDeleted
+from foldline.interfaces.actor_values import KeyUsed, SessionDeleted
 from foldline.interfaces.in_hand import AnotherDialect
 from foldline.interfaces.serving.written import dumped
-from foldline.interfaces.turns import KeyUsed
 from foldline.messages import Json
 
 __all__ = ["NAMES", "Problem", "answer", "problem_of"]
@@ -76,6 +75,9 @@ _OF: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (TimeoutError, "timeout"),  # an OSError too, so before it
     (OSError, "store"),
 )
+_PLACES: Final[Mapping[str, str]] = {"not-found": "id", "key-used": "Idempotency-Key"}
+"""What a client wrote of what an error calls by another name."""
+
 _RETRIED: Final = frozenset({"queue", "stopping", "busy", "store", "timeout", "taken"})
 
 
@@ -118,7 +120,7 @@ def problem_of(error: BaseException) -> Problem | None:
     detail, figures, where = str(error), dict[str, Json](), None
     if isinstance(error, InvalidInput):
         detail = error.reason
-        where = "id" if name == "not-found" else error.place if name in {"bad-request", "key-used"} else None
+        where = error.place if name == "bad-request" else _PLACES.get(name)
     elif isinstance(error, TooManyWaiting):
         figures = {"queued": error.queued}
     elif isinstance(error, DoesNotFit):
