@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 from foldline.errors import FoldlineError, InvalidInput
@@ -19,7 +19,7 @@ from foldline.store.base import Listed
 from foldline.store.events import EventLog, read_events
 from foldline.store.files import FileArchive, make_private_folder, sync_folder, sync_tree
 from foldline.store.kept_json import change_json, read_json
-from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, newest_first
+from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, named_by, newest_first
 from foldline.store.recording import (
     AGENTS,
     ARCHIVE,
@@ -28,7 +28,6 @@ from foldline.store.recording import (
     Clock,
     Header,
     Recording,
-    header_of,
     now_utc,
     read_recording,
     snapshot_of,
@@ -165,13 +164,7 @@ class FileStore:
 
     def put(self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None) -> str:
         """Take in a whole session of another store; all of it or nothing. Raises InvalidInput, OSError."""
-        given = iter(records)
-        first = next(given, None)
-        if first is None:
-            raise InvalidInput("the log is empty", place="records")
-        name = header_of(first).id
-        if not ID.fullmatch(name):
-            raise InvalidInput(f"is no id of a session: {name[:80]!r}", place="id")
+        name, given = named_by(records)
         make_private_folder(self._root)
         draft = self._root / f".{name}.{secrets.token_hex(8)}.part"
         try:
@@ -181,7 +174,7 @@ class FileStore:
             if self._fsync:
                 sync_tree(archive.root)  # thousands of small files, one wait
             with EventLog(draft / LOG, fsync=self._fsync) as log:
-                log.extend(chain([first], given))
+                log.extend(given)
                 if snapshot is not None:
                     write_snapshot(draft / STATE, replace(snapshot, log_bytes=log.size_bytes), ())
             if (self._root / name).exists():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC
+from itertools import chain
 from typing import Final
 
 from foldline.errors import InvalidInput
 from foldline.store.base import Listed
-from foldline.store.recording import Clock, Header, stamp
+from foldline.store.recording import Clock, Header, header_of, stamp
+from foldline.store.records import Record
 
-__all__ = ["ID", "LATEST", "first_header", "latest_of", "meant", "newest_first"]
+__all__ = ["ID", "LATEST", "first_header", "latest_of", "meant", "named_by", "newest_first"]
 
 LATEST: Final = "latest"
 """What names the session that was written last."""
@@ -45,6 +47,18 @@ def first_header(
         title=title,
         parent=parent,
     )
+
+
+def named_by(records: Iterable[Record]) -> tuple[str, Iterator[Record]]:
+    """The id in the first record of a log, and all its records. Raises InvalidInput."""
+    given = iter(records)
+    first = next(given, None)
+    if first is None:
+        raise InvalidInput("the log is empty", place="records")
+    name = header_of(first).id
+    if not ID.fullmatch(name):
+        raise InvalidInput(f"is no id of a session: {name[:80]!r}", place="id")
+    return name, chain([first], given)
 
 
 def newest_first(found: Iterable[Listed]) -> list[Listed]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final, Self
 
 from sqlalchemy import ColumnElement, Select, delete, insert, select, update
@@ -17,14 +17,13 @@ from foldline.errors import FoldlineError, InvalidInput, SessionTaken
 from foldline.messages import Json
 from foldline.store.addresses import lease_of
 from foldline.store.base import Listed
-from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, newest_first
+from foldline.store.naming import LATEST, first_header, latest_of, meant, named_by, newest_first
 from foldline.store.recording import (
     Clock,
     Header,
     Recording,
     first_record,
     gathered,
-    header_of,
     now_utc,
     snapshot_of,
     stamp,
@@ -96,7 +95,7 @@ class SqlStore:
     ) -> SqlSession:
         """A new session, open for writing. Raises OSError, and InvalidInput when the outer session was deleted."""
         lease = Lease(ROOT, "", self._leases.owner(), fence=1)
-        held = {"fence": 1, "owner": lease.owner, "lease_until": self._leases.until()}
+        held: dict[str, Any] = {"fence": 1, "owner": lease.owner, "lease_until": self._leases.until()}
         number: int | None = None
         while number is None:  # the chance in a name is 32 bits: another may have it
             header = first_header(
@@ -164,22 +163,9 @@ class SqlStore:
 
     def put(self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None) -> str:
         """Take in a whole session of another store, in one transaction. Raises InvalidInput, OSError."""
-        given = iter(records)
-        first = next(given, None)
-        if first is None:
-            raise InvalidInput("the log is empty", place="records")
-        name = header_of(first).id
-        if not ID.fullmatch(name):
-            raise InvalidInput(f"is no id of a session: {name[:80]!r}", place="id")
-        number = self._insert(name, chain([first], given), originals, fence=0)
-        if number is None:
+        name, given = named_by(records)
+        if self._insert(name, given, originals, snapshot, fence=0) is None:
             raise InvalidInput("there is a session with this id", place=name)
-        if snapshot is not None:
-            row = sessions.c.number == number
-            with self._database.writing() as connection:
-                count = connection.scalar(select(sessions.c.records).where(row))
-                made = snapshot_text(replace(snapshot, log_bytes=int(count or 0)))
-                connection.execute(update(sessions).where(row).values(snapshot=made))
         return name
 
     def delete(self, name: str) -> None:
@@ -277,8 +263,10 @@ class SqlStore:
     def _session(self, log: Log, lease: Lease, header: Header | None = None) -> SqlSession:
         return SqlSession(log, self._leases, self._inner(log), clock=self._clock, lease=lease, header=header)
 
-    def _insert(self, name: str, log: Iterable[Record], data: Iterable[bytes], **row: Any) -> int | None:
-        """Put a session into the tables; its number, None when there is one of this name."""
+    def _insert(
+        self, name: str, log: Iterable[Record], data: Iterable[bytes], snapshot: Snapshot | None = None, **row: Any
+    ) -> int | None:
+        """Put a session into the tables, in one transaction; its number, None when there is one of this name."""
         try:
             with self._database.writing() as connection:
                 new = insert(sessions).values(scope=self._scope, id=name, records=0, **row)
@@ -287,7 +275,9 @@ class SqlStore:
                 while some := list(islice(rows, _AT_ONCE)):
                     connection.execute(insert(records), some)
                     count += len(some)
-                connection.execute(update(sessions).where(sessions.c.number == number).values(records=count))
+                text = None if snapshot is None else snapshot_text(replace(snapshot, log_bytes=count))
+                own = update(sessions).where(sessions.c.number == number)
+                connection.execute(own.values(records=count, snapshot=text))
                 rest = iter(data)
                 while batch := list(islice(rest, _AT_ONCE)):
                     kept = [{"session": number, "sha256": key_of(each), "data": each} for each in batch]
