@@ -60,7 +60,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "display",
     ),
     ("store", "sessions", "providers"),
-    ("agent", "replay"),
+    ("agent", "conversations", "replay"),
     ("bench", "report"),
     ("interfaces", "testing", ""),  # "": the package itself, which only gathers the public names
 )
@@ -81,7 +81,8 @@ THIRD_PARTY = {
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
     "agent": frozenset("httpx httpx2 mcp pypdf yaml".split()),
     "interfaces": frozenset(
-        "apscheduler click httpx prometheus_client prompt_toolkit rich starlette telegram uvicorn".split()
+        "aiohttp apscheduler click httpx opentelemetry prometheus_client prompt_toolkit rich starlette telegram uvicorn"
+        " uvloop".split()
     ),
 }
 

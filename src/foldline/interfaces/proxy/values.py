@@ -1,0 +1,69 @@
+"""What the proxy tells of each request, once it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from foldline.transcript import Fold
+
+__all__ = ["Listener", "Mode", "Outcome", "Served"]
+
+Mode: TypeAlias = Literal["normal", "dry-run", "strict"]
+"""Fold what does not fit; only say what would be done; refuse what does not fit."""
+
+Outcome: TypeAlias = Literal["passed", "folded", "refused", "open", "left", "cut"]
+"""As it came; changed; refused by us; our fault, so the original was sent; the client went away; the upstream broke off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One request that has ended, whatever became of it.
+
+    `dialect` is "" on a path that only passes through, `session` "" where there is no conversation. `status` is what
+    the client got, 0 if nothing. `given_tokens` is what the client sent and `sent_tokens` what was sent on, by our
+    count; `folds` are those in effect. `input_tokens`, `cached_tokens` and `output_tokens` are what the upstream
+    reported. `failure` is the kind of a refusal by the upstream, `truncated` why it is thought to have cut the prompt.
+    `own_seconds` is our part before the request went on; `first_byte_seconds` and `seconds` count from its arrival.
+    """
+
+    number: int
+    at: datetime
+    method: str
+    path: str
+    dialect: str = ""
+    model: str = ""
+    session: str = ""
+    title: str = ""
+    mode: Mode = "normal"
+    outcome: Outcome = "passed"
+    status: int = 0
+    streamed: bool = False
+    given_tokens: int = 0
+    sent_tokens: int = 0
+    window_tokens: int = 0
+    folds: int = 0
+    new_folds: tuple[Fold, ...] = ()
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    recoveries: int = 0
+    failure: str = ""
+    truncated: str = ""
+    warning: str = ""
+    own_seconds: float = 0.0
+    first_byte_seconds: float | None = None
+    seconds: float = 0.0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+    @property
+    def saved_tokens(self) -> int:
+        """How many tokens were not sent."""
+        return max(0, self.given_tokens - self.sent_tokens)
+
+
+Listener: TypeAlias = Callable[[Served], None]
+"""Hears of each request on the event loop; must be quick, and must not raise."""
