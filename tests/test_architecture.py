@@ -53,6 +53,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "engine",
         "drive",
         "peek",
+        "repeating",
         "context",
         "recovery",
         "compaction",

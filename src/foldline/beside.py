@@ -52,6 +52,16 @@ class Beside:
             self._size_bytes = wire_bytes({"system": self.system, "tools": self.tools, "messages": []})
         return self._size_bytes
 
+    def give(self, system: System, tools: Tools) -> bool:
+        """Send another system text and other tools of the caller; whether they differ from those of now. O(size)."""
+        if system == self._given and tools == self.tools:
+            return False
+        self.tools, self._given = tools, system
+        self._changed()
+        self.tokens = self._given_tokens = system_tokens(system, self._counter) + tools_tokens(tools, self._counter)
+        self._weigh()
+        return True
+
     def move(self, seq: Seq, message: Message) -> None:
         """Send the text of entry `seq` as system text. O(size of the message)."""
         texts = tuple(part.text for part in message.parts if isinstance(part, Text))
@@ -66,11 +76,7 @@ class Beside:
             return
         self._changed()
         self._moved, self.tokens = kept, self._given_tokens
-        first = not self._given
-        for texts in kept.values():
-            self.tokens += self._weight(texts, first=first)
-            first = first and not texts
-
+        self._weigh()
     def send(self) -> tuple[System, bool]:
         """The system text of the next request, and whether it is that of the request before (or of the first)."""
         before, self._sent = self._sent, self.system
@@ -83,6 +89,13 @@ class Beside:
         before = _BETWEEN if self._given is None or isinstance(self._given, str) else ""
         tokens = sum(self._counter.text(f"{before}{text}") for text in texts[1 if first else 0 :])
         return tokens + (system_tokens(texts[0], self._counter) if first else 0)
+
+    def _weigh(self) -> None:
+        """Add what the moved texts weigh to the weight of what was given."""
+        first = not self._given
+        for texts in self._moved.values():
+            self.tokens += self._weight(texts, first=first)
+            first = first and not texts
 
     def _changed(self) -> None:
         self._current, self._size_bytes = False, None

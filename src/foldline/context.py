@@ -9,7 +9,7 @@ from typing import Any
 
 from foldline.archive import Archive, MemoryArchive
 from foldline.beside import Beside, System, Tools
-from foldline.budget import Limits, Rent, cache_rule_of, limited, limits_from, limits_of
+from foldline.budget import Limits, Rent, cache_rule_of, limited, limits_of
 from foldline.catalog.models import CacheRule, lookup
 from foldline.codecs import codec as codec_for
 from foldline.compaction import compact
@@ -25,8 +25,9 @@ from foldline.peek import grep, head
 from foldline.policy import Policy, remembering
 from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
+from foldline.repeating import repeat
 from foldline.tokens import ESTIMATE, Counter
-from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Repair, Seq, Unfold, Usage
+from foldline.transcript import Entry, Event, Fold, Pin, Repair, Seq, Unfold, Usage
 from foldline.usage import usage_of
 from foldline.validation import checked
 from foldline.view import View
@@ -222,6 +223,24 @@ class Context:
         """`recover` with an async summariser."""
         return await drive_async(self._recover(failure, summarize is not None), summarize)
 
+    def send_beside(self, *, system: System, tools: Tools) -> None:
+        """Send this system text and these tools from now on, as a client resends them. O(their size) if they differ."""
+        checked(system=system, tools=tools)
+        engine = self._engine
+        if engine.beside.give(system, tools):
+            engine.view.base_tokens = engine.beside.tokens
+            engine.meter.folded()
+
+    def send_to(self, model: str | None, limits: Limits) -> None:
+        """Prepare for this model and these limits from now on. O(1); the log does not name them."""
+        engine = self._engine
+        if model != self.model:
+            self.model = model
+            engine.meter.folded()
+            if engine.rent is not None:
+                engine.rent.rule = cache_rule_of(model, self.dialect)
+        engine.limits = limits
+
     def judge_by_own_count(self, limits: Limits) -> None:
         """Take our count as the measure: no margin, and nothing is folded until the limit itself is passed (`fit`)."""
         self._engine.limits = limits
@@ -314,32 +333,10 @@ class Context:
         """A context with the state that a log leads to, under the same settings. O(log)."""
         context = cls(**settings)
         for event in events:
-            context._apply(event)
+            repeat(context._engine, event, append=context.append, pin=context.pin, measure=context._measure)
         return context
 
     # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _apply(self, event: Event) -> None:
-        engine = self._engine
-        if isinstance(event, Entry):
-            was = event.message
-            self.append(event.recorded, agent_visible=not event.hidden, user_visible=was.user_visible, kind=was.kind)
-        elif isinstance(event, Fold):
-            engine.repeat(event)
-        elif isinstance(event, Unfold):
-            if event.fold in engine.folds:  # a fork takes its folds back by itself
-                engine.take_back([event.fold])
-        elif isinstance(event, Pin):
-            self.pin(event.seq, pinned=event.pinned)
-        elif isinstance(event, Branch):
-            engine.fork(engine.path_seqs.index(event.start))
-        elif isinstance(event, Limited):
-            engine.limits = limits_from(event, engine.limits)
-            engine.log.append(event)
-        else:
-            engine.log.append(event)
-            engine.news = []  # the request that this is a report for has named them
-            self._measure(event)
 
     def _measure(self, usage: Usage) -> None:
         """Correct our count by a report for a request that was sent."""

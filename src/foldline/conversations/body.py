@@ -1,0 +1,236 @@
+"""The body of a client's request: its JSON as it came, with the place of every message in it.
+
+What is not changed is sent as the very bytes that came, so the text is kept and cut, never written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from foldline.beside import System, Tools
+from foldline.errors import InvalidInput
+from foldline.messages import Json, Wire
+
+__all__ = ["FORMS", "Form", "RequestBody", "read_body", "written"]
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_SCAN: Final = json.JSONDecoder().raw_decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What the fields of a dialect's request are called. Sources: the API references of Chat, Responses, Messages.
+
+    `caps` are the names of the output cap, the one that counts first. `elsewhere` are fields that say that the
+    server holds a part of the conversation: what it was sent cannot be known here.
+    """
+
+    dialect: str
+    messages: str
+    system: str | None
+    caps: tuple[str, ...]
+    elsewhere: tuple[str, ...] = ()
+
+
+FORMS: Final[Mapping[str, Form]] = {
+    "openai-chat": Form(
+        dialect="openai-chat", messages="messages", system=None, caps=("max_completion_tokens", "max_tokens")
+    ),
+    "openai-responses": Form(
+        dialect="openai-responses",
+        messages="input",
+        system="instructions",
+        caps=("max_output_tokens",),
+        elsewhere=("previous_response_id", "conversation"),
+    ),
+    "anthropic": Form(dialect="anthropic", messages="messages", system="system", caps=("max_tokens",)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBody:
+    """A request as it came. `spans` are the places of the fields' values in `text`, `item_spans` those of messages."""
+
+    form: Form
+    text: str
+    fields: Mapping[str, Json]
+    spans: Mapping[str, tuple[int, int]]
+    messages: Sequence[Wire]
+    item_spans: Sequence[tuple[int, int]]
+    end: int
+    """The place of the closing brace."""
+    raw: bytes = field(repr=False)
+
+    @property
+    def dialect(self) -> str:
+        """The dialect that it is in."""
+        return self.form.dialect
+
+    @property
+    def model(self) -> str:
+        """The model that is asked; "" where none is named."""
+        named = self.fields.get("model")
+        return named if isinstance(named, str) else ""
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the reply is to come piece by piece."""
+        return self.fields.get("stream") is True
+
+    @property
+    def system(self) -> System:
+        """The system text beside the messages. Raises InvalidInput for what is none."""
+        given = self.fields.get(self.form.system) if self.form.system else None
+        if given is None or isinstance(given, str):
+            return given
+        if isinstance(given, list) and all(isinstance(block, dict) for block in given):
+            return given
+        raise InvalidInput("is no system text", place=self.form.system)
+
+    @property
+    def tools(self) -> Tools:
+        """The schemas of the tools. Raises InvalidInput for what are none."""
+        given = self.fields.get("tools")
+        if given is None:
+            return None
+        if isinstance(given, list) and all(isinstance(tool, dict) for tool in given):
+            return given
+        raise InvalidInput("are no tools", place="tools")
+
+    @property
+    def cap_field(self) -> str:
+        """The field with the output cap, or the one that it would stand in."""
+        return next((name for name in self.form.caps if self.fields.get(name) is not None), self.form.caps[-1])
+
+    @property
+    def cap_tokens(self) -> int | None:
+        """The output cap that the client set; None where it set none, or nonsense that the upstream will name."""
+        given = self.fields.get(self.cap_field)
+        return given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else None
+
+    def item(self, at: int) -> str:
+        """The text of one message."""
+        start, stop = self.item_spans[at]
+        return self.text[start:stop]
+
+    def changed(self, changes: Mapping[str, str]) -> bytes:
+        """The body with the JSON of some fields in place of what stands there; new ones come last. O(size)."""
+        pieces, at = [], 0
+        there = sorted((self.spans[name], name) for name in changes if name in self.spans)
+        for (start, stop), name in there:
+            pieces += [self.text[at:start], changes[name]]
+            at = stop
+        pieces.append(self.text[at : self.end])
+        for name in changes:
+            if name not in self.spans:
+                pieces.append(f"{',' if self.spans else ''}{json.dumps(name)}:{changes[name]}")
+        pieces.append(self.text[self.end :])
+        return "".join(pieces).encode("utf-8", "surrogatepass")
+
+
+def read_body(form: Form, raw: bytes) -> RequestBody:
+    """Read a request. O(size). Raises InvalidInput that names the place: then it can only be passed on as it is."""
+    try:
+        text = raw.decode()
+        return _object(form, text, raw)
+    except UnicodeDecodeError:
+        raise InvalidInput("is no UTF-8", place="body") from None
+    except (StopIteration, IndexError, json.JSONDecodeError):
+        raise InvalidInput("is no JSON", place="body") from None
+    except RecursionError:
+        raise InvalidInput("is nested too deeply", place="body") from None
+
+
+def written(value: Json) -> str:
+    """A value as the JSON that we send: no spaces, lone surrogates as escapes."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"))
+    return text
+
+
+def _object(form: Form, text: str, raw: bytes) -> RequestBody:
+    at = _skip(text, 0)
+    if text[at] != "{":
+        raise InvalidInput("is no object", place="body")
+    fields: dict[str, Json] = {}
+    spans: dict[str, tuple[int, int]] = {}
+    item_spans: list[tuple[int, int]] = []
+    at = _skip(text, at + 1)
+    while text[at] != "}":
+        name, at = _SCAN(text, at)
+        if not isinstance(name, str):
+            raise InvalidInput("is no JSON", place="body")
+        if name in fields:  # which of them counts is not the same everywhere
+            raise InvalidInput("stands there twice", place=name)
+        at = _skip(text, _expect(text, _skip(text, at), ":"))
+        start = at
+        if name == form.messages and text[at] == "[":
+            value, at = _items(text, at, item_spans)
+        else:
+            value, at = _SCAN(text, at)
+        fields[name], spans[name] = value, (start, at)
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+            _expect(text, at, '"')
+        elif text[at] != "}":
+            raise InvalidInput("is no JSON", place="body")
+    if _skip(text, at + 1) != len(text):
+        raise InvalidInput("has something after its end", place="body")
+    messages = fields.get(form.messages)
+    return RequestBody(
+        form=form,
+        text=text,
+        fields=fields,
+        spans=spans,
+        messages=_messages(form, messages),
+        item_spans=item_spans,
+        end=at,
+        raw=raw,
+    )
+
+
+def _messages(form: Form, given: Json) -> list[Wire]:
+    if isinstance(given, str) and form.messages == "input":  # Responses takes a text for one message of the user
+        return [{"role": "user", "content": given}]
+    if not isinstance(given, list) or not given:
+        raise InvalidInput("is no list of messages", place=form.messages)
+    for number, message in enumerate(given):
+        if not isinstance(message, dict):
+            raise InvalidInput("is no message", place=f"{form.messages}[{number}]")
+    return given
+
+
+def _items(text: str, at: int, spans: list[tuple[int, int]]) -> tuple[list[Json], int]:
+    """An array, the place after it, and that of each item."""
+    items: list[Json] = []
+    at = _skip(text, at + 1)
+    if text[at] == "]":
+        return items, at + 1
+    while True:
+        start = at
+        value, at = _SCAN(text, at)
+        items.append(value)
+        spans.append((start, at))
+        at = _skip(text, at)
+        if text[at] == "]":
+            return items, at + 1
+        at = _skip(text, _expect(text, at, ","))
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
+
+
+def _expect(text: str, at: int, what: str) -> int:
+    if text[at] != what:
+        raise InvalidInput("is no JSON", place="body")
+    return at + 1

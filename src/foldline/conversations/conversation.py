@@ -1,0 +1,340 @@
+"""One conversation of a client: its context, fed from requests that resend everything, and spliced back into them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from foldline.archive import Archive
+from foldline.budget import Limits, Trigger, limits_of, output_tokens
+from foldline.catalog.models import lookup
+from foldline.codecs import codec
+from foldline.context import Context, Request, SummarizeWith
+from foldline.conversations.body import RequestBody, written
+from foldline.conversations.chain import without_markers
+from foldline.errors import DoesNotFit, Part
+from foldline.events import ContextEvent, SilentTruncation
+from foldline.failures import Failure
+from foldline.messages import Json, Wire
+from foldline.policy import Policy
+from foldline.recovery import Recovery
+from foldline.tokens import ESTIMATE, Counter
+from foldline.transcript import Entry, Event, Fold, Unfold, Usage
+
+__all__ = ["Conversation", "Plan", "Under", "before", "limits_for"]
+
+_TITLE_CHARS: Final = 80
+_MARKER: Final = '"cache_control"'
+_CALM: Final = 0.5
+"""Share of the input limit below which no policy that looks at tokens folds: their triggers are well above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Under:
+    """What every conversation runs under. `endpoint` is the address for which limits are learned."""
+
+    policy: Policy
+    endpoint: str = ""
+    max_request_bytes: int | None = None
+    learned: MutableMapping[tuple[str, str], int]
+    counter: Counter = ESTIMATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be sent for one request: `data`, the very bytes that came unless `changed`.
+
+    `given_tokens` is the size of what the client sent, `tokens` of what is sent, by our count. `folds` are those in
+    effect, `new_folds` those since the request before. `version` says which request of the conversation this is.
+    """
+
+    body: RequestBody
+    data: bytes
+    changed: bool
+    given_tokens: int
+    tokens: int
+    folds: int
+    new_folds: tuple[Fold, ...]
+    limits: Limits
+    version: int
+
+
+def limits_for(body: RequestBody, window_tokens: int, *, most_output_tokens: int | None = None) -> Limits:
+    """What may be sent for a request: its own output cap is kept free, or what is usual where that leaves no room."""
+    model, cap = body.model or None, body.cap_tokens
+    if cap is not None and most_output_tokens is not None:
+        cap = min(cap, most_output_tokens)
+    if cap is not None and cap > window_tokens // 2:
+        cap = output_tokens(lookup(model), window_tokens)
+    return limits_of(window_tokens, model, cap)
+
+
+class Conversation:
+    """The messages of one client, in the order in which they came. Never forked: a branch is a conversation of its own.
+
+    Methods are synchronous; whoever calls them sees to it that only one runs at a time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        body: RequestBody,
+        under: Under,
+        limits: Limits,
+        *,
+        archive: Archive,
+        events: Iterable[Event] = (),
+    ) -> None:
+        """One that begins with `events`, in the dialect of a request. O(events)."""
+        self.name, self.dialect = name, body.dialect
+        self.heard: list[ContextEvent] = []
+        """What the context told since this was last emptied."""
+        self.context = Context.replay(
+            events,
+            dialect=body.dialect,
+            model=body.model or None,
+            policy=under.policy,
+            window=limits.window_tokens,
+            max_output_tokens=limits.max_output_tokens,
+            system=body.system,
+            tools=body.tools,
+            on_event=self.heard.append,
+            endpoint=under.endpoint,
+            max_request_bytes=under.max_request_bytes,
+            counter=under.counter,
+            archive=archive,
+            learned=under.learned,
+        )
+        self.title = title_of(body.messages)
+        self.count = 0
+        """How many messages there are."""
+        self.version = 0
+        self.folded = False
+        self._entry_tokens = self._bytes = 0
+        for event in self.context.events:
+            if isinstance(event, Entry):
+                self._took(event)
+            elif isinstance(event, Fold):
+                self.folded = True
+
+    @property
+    def model(self) -> str:
+        """The model that was asked last."""
+        return self.context.model or ""
+
+    @property
+    def _given_tokens(self) -> int:
+        """Size of all that the client sends, as the provider would count it."""
+        view = self.context.view
+        return round((self._entry_tokens + view.base_tokens) * view.meter.ratio)
+
+    @property
+    def weight_bytes(self) -> int:
+        """About how much memory it takes: parsed JSON is a few times its text. O(1)."""
+        return 20_000 + 5 * self._bytes
+
+    # --- taking up ---------------------------------------------------------------------------------------------------
+
+    def take_up(self, body: RequestBody) -> None:
+        """Record the messages that are new in a request, which must begin with those that are known. O(new).
+
+        Raises InvalidInput for one that cannot be read; then nothing is recorded.
+        """
+        self.context.send_beside(system=body.system, tools=body.tools)
+        new = [_plain(wire, body) for wire in body.messages[self.count :]]
+        if not new:
+            return
+        for wire in new:
+            codec(self.dialect).read(wire)
+        for entry in self.context.extend(new):
+            self._took(entry)
+
+    def _took(self, entry: Entry) -> None:
+        self.count += 1
+        self._entry_tokens += entry.tokens
+        self._bytes += 4 * entry.tokens
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def plan(self, body: RequestBody, limits: Limits, summarize: SummarizeWith | None = None) -> Plan:
+        """What to send for a request that was taken up. Raises DoesNotFit. O(new) where nothing is folded."""
+        self.context.send_to(body.model or None, limits)
+        return self._planned(body, self.context.prepare(summarize))
+
+    def recover(self, plan: Plan, failure: Failure, summarize: SummarizeWith | None = None) -> Plan | None:
+        """What to send after the upstream refused a plan; None where sending again is no help. Raises DoesNotFit."""
+        found: Recovery = self.context.recover(failure, summarize)
+        return self._planned(plan.body, self.context.prepare(summarize)) if found.retry else None
+
+    def standing(self, body: RequestBody) -> bytes:
+        """The request as it is shown now, without folding anew. O(messages)."""
+        if not self.folded:
+            return body.raw
+        shown, _ = self.context.view.wires()
+        return body.changed({body.form.messages: self._array(body, shown)})
+
+    def observe(self, plan: Plan, usage: Usage) -> str:
+        """Take what the upstream reported for a plan, if that is the newest; why it seems to have cut it, "" if not."""
+        if plan.version != self.version:
+            return ""
+        self.heard.clear()
+        self.context.observe(usage)
+        return next((event.reason for event in self.heard if isinstance(event, SilentTruncation)), "")
+
+    def is_calm(self, limits: Limits) -> bool:
+        """Whether the next request is so far from its limits that nothing will be folded and no model asked. O(1)."""
+        policy = self.context.policy
+        near = self.context.view.tokens > _CALM * limits.input_tokens
+        return not (near or self.folded or policy.always or policy.economical or counts(policy.trigger))
+
+    def refuse(self, limits: Limits) -> None:
+        """Raise DoesNotFit when the messages, as they came, are larger than the window less the reply."""
+        tokens, room = self.context.view.tokens, limits.room_tokens
+        if tokens > room:
+            beside = self.context.view.base_tokens
+            parts = (Part("messages", tokens - beside), Part("system and tools", beside))
+            raise DoesNotFit(tokens, room, parts, reason="requests are not changed here (--strict)", used_tokens=tokens)
+
+    def as_it_came(self, body: RequestBody, limits: Limits, data: bytes) -> Plan:
+        """A plan that folds nothing: `data` is sent."""
+        self.version += 1
+        tokens = self.context.view.tokens
+        folds = folds_in(self.context) if self.folded and data is not body.raw else 0
+        return Plan(
+            body=body,
+            data=data,
+            changed=data is not body.raw,
+            given_tokens=self._given_tokens if folds else tokens,
+            tokens=tokens if folds or not self.folded else self._given_tokens,
+            folds=folds,
+            new_folds=(),
+            limits=limits,
+            version=self.version,
+        )
+
+    def release(self) -> int:
+        """Let go of what folds stand for, as it is written down elsewhere; how many messages."""
+        gone = self.context.release()
+        if gone:
+            self._bytes = 4 * sum(entry.tokens for entry in self.context.view.entries.values())
+        return gone
+
+    def _planned(self, body: RequestBody, request: Request) -> Plan:
+        self.version += 1
+        new_folds = tuple(fold for fold in request.folds if isinstance(fold, Fold))
+        self.folded = self.folded or bool(new_folds)
+        limits, cap = self.context.limits, None
+        room = limits.window_tokens - request.tokens
+        if body.cap_tokens is not None and body.cap_tokens > max(room, limits.max_output_tokens):
+            cap = limits.max_output_tokens
+        if any(isinstance(fold, Unfold) for fold in request.folds):
+            self.folded = folds_in(self.context) > 0
+        changed = self.folded or cap is not None
+        return Plan(
+            body=body,
+            data=self._spliced(body, request, cap) if changed else body.raw,
+            changed=changed,
+            given_tokens=self._given_tokens if self.folded else request.tokens,
+            tokens=request.tokens,
+            folds=folds_in(self.context) if self.folded else 0,
+            new_folds=new_folds,
+            limits=limits,
+            version=self.version,
+        )
+
+    # --- the bytes ---------------------------------------------------------------------------------------------------
+
+    def _spliced(self, body: RequestBody, request: Request, cap_tokens: int | None) -> bytes:
+        """The client's bytes with what is shown in place of its messages. O(messages)."""
+        changes: dict[str, str] = {}
+        if cap_tokens is not None:
+            changes |= _caps(body, cap_tokens)
+        if self.folded:
+            changes[body.form.messages] = self._array(body, request.messages)
+            if body.form.system and request.system is not body.system and request.system != body.system:
+                changes[body.form.system] = written(request.system)
+        return body.changed(changes)
+
+    def _array(self, body: RequestBody, shown: Sequence[Wire]) -> str:
+        """The JSON of what is shown: the client's own text where a message is shown as it came. O(messages)."""
+        places = {id(entry.recorded): seq for seq, entry in self.context.view.entries.items()}
+        pieces, marked, lost = [], False, self.dialect == "anthropic" and _marks(body)
+        for wire in shown:
+            at = places.get(id(wire))
+            piece = written(wire) if at is None or not body.item_spans else body.item(at)
+            marked = marked or _MARKER in piece
+            pieces.append(piece)
+        if lost and not marked:  # else nothing of the conversation would be cached any more
+            pieces[-1] = written(_with_marker(shown[-1]))
+        return f"[{','.join(pieces)}]"
+
+
+def before(events: Iterable[Event], count: int) -> list[Event]:
+    """The events of a log that are about its first `count` messages alone: what a branch begins with. O(events)."""
+    kept: list[Event] = []
+    folds = set()
+    for event in events:
+        if isinstance(event, Entry) and event.seq < count:
+            kept.append(event)
+        elif isinstance(event, Fold) and event.stop <= count:
+            folds.add(event.id)
+            kept.append(event)
+        elif isinstance(event, Unfold) and event.fold in folds:
+            kept.append(event)
+    return kept
+
+
+def counts(trigger: Trigger) -> bool:
+    """Whether a policy looks at more than a share of the window: such a one may fold at any size."""
+    return trigger != Trigger(fraction=trigger.fraction)
+
+
+def folds_in(context: Context) -> int:
+    """How many folds the model is shown. O(units)."""
+    return sum((unit.fold is not None) + len(unit.forms) for unit in context.view.units)
+
+
+def title_of(messages: Sequence[Wire]) -> str:
+    """The first words of the user, to be shown to a person; "" if there are none."""
+    for wire in messages:
+        if wire.get("role") == "user":
+            content = wire.get("content")
+            blocks = content if isinstance(content, list) else [{"text": content}]
+            texts = (block.get("text") for block in blocks if isinstance(block, dict))
+            text = " ".join(" ".join(text for text in texts if isinstance(text, str)).split())
+            if text:
+                return text if len(text) <= _TITLE_CHARS else f"{text[: _TITLE_CHARS - 1]}…"
+    return ""
+
+
+def _plain(wire: Wire, body: RequestBody) -> Wire:
+    """A message as it is recorded: a marker is for this request, and there may be four of them in one."""
+    if body.dialect != "anthropic":
+        return wire
+    plain = without_markers(wire)
+    return plain if isinstance(plain, dict) else wire
+
+
+def _marks(body: RequestBody) -> bool:
+    start, stop = body.spans[body.form.messages]
+    return body.text.find(_MARKER, start, stop) >= 0
+
+
+def _with_marker(wire: Wire) -> Wire:
+    content = wire.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if not isinstance(blocks, list) or not blocks or not isinstance(blocks[-1], dict):
+        return wire
+    return {**wire, "content": [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]}
+
+
+def _caps(body: RequestBody, cap_tokens: int) -> dict[str, str]:
+    """A lower output cap; what the model may think has to stay below it (Anthropic: "Extended thinking")."""
+    changes = {body.cap_field: str(cap_tokens)}
+    thinking = body.fields.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    if isinstance(thinking, dict) and isinstance(budget, int) and budget >= cap_tokens:
+        least: Json = max(1, cap_tokens // 2)
+        changes["thinking"] = written({**thinking, "budget_tokens": least})
+    return changes

@@ -1,0 +1,228 @@
+"""Conversations in a store: written down when they are folded, so that any process goes on with the same folds.
+
+What was never folded needs no store: the client brings all of it with its next request. A fold is bound to the links
+of the chain at which it was made; a request that has one of them goes on with that session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from foldline.archive import Archive, MemoryArchive, key_of
+from foldline.conversations.conversation import Conversation
+from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken
+from foldline.messages import Wire
+from foldline.store.base import Store, StoredSession
+from foldline.store.recording import in_force
+from foldline.transcript import Entry, Event
+
+__all__ = ["Found", "Keeping", "LateArchive", "Overtaken"]
+
+_EXACT: Final = "proxy="
+_TOLERANT: Final = "proxy~"
+_NAMED: Final = "proxy:"
+
+
+class LateArchive:
+    """An archive whose store is only known once there is something to keep: until then it holds it in memory."""
+
+    def __init__(self) -> None:
+        self._held = MemoryArchive()
+        self._waiting: dict[str, bytes] = {}
+        self._behind: Archive | None = None
+
+    def put(self, data: bytes, /) -> str:
+        """Keep the bytes; returns their key."""
+        key = key_of(data)
+        if key not in self._waiting and (self._behind is None or key not in self._behind):
+            self._waiting[key] = data
+        return key
+
+    def get(self, key: str, /) -> bytes:
+        """The bytes under a key. Raises KeyError."""
+        if key in self._waiting or self._behind is None:
+            return self._waiting[key]
+        return self._behind.get(key)
+
+    def where(self, key: str, /) -> str:
+        """A word for the place."""
+        return self._held.where(key)
+
+    def __contains__(self, key: object, /) -> bool:
+        return key in self._waiting or (self._behind is not None and key in self._behind)
+
+    def behind(self, archive: Archive) -> None:
+        """Put what waits into this archive, and what comes after it too. Raises OSError; then it waits on."""
+        for key in list(self._waiting):
+            archive.put(self._waiting[key])
+        self._waiting.clear()
+        self._behind = archive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A conversation in a store: its log of `count` events, those of them that hold now, and its originals."""
+
+    session: str
+    count: int
+    events: tuple[Event, ...]
+    archive: Archive
+
+    @property
+    def messages(self) -> Iterator[Wire]:
+        """Its messages as they were recorded."""
+        return (event.recorded for event in self.events if isinstance(event, Entry))
+
+
+class _Origin(NamedTuple):
+    """The session from which a conversation was read, the events that it had, and how many they were in memory."""
+
+    session: str
+    events: int
+    taken: int
+
+
+class Overtaken(FoldlineError):  # noqa: N818 - says what happened, like SessionLost
+    """Another process goes on with a conversation of which only a part is in memory here: it is to be read anew."""
+
+    def __init__(self) -> None:
+        super().__init__("another process has gone on with this conversation")
+
+
+class _Kept:
+    """How much of a conversation is written, and where."""
+
+    def __init__(self, session: StoredSession) -> None:
+        self.session = session
+        self.events = 0
+
+
+class Keeping:
+    """The conversations of one store. Methods block, for use in a worker thread; all raise OSError when it is lost."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._kept: dict[int, _Kept] = {}
+        self._origins: dict[int, _Origin] = {}
+
+    def find(self, exact: Sequence[bytes], tolerant: Sequence[bytes]) -> tuple[str, str] | None:
+        """The key and the session that the longest chain leads to, or None. Two look-ups at most."""
+        keys = [_EXACT + link.hex() for link in reversed(exact)]
+        return self.store.first_bound(keys) or self.store.first_bound(
+            [_TOLERANT + link.hex() for link in reversed(tolerant)]
+        )
+
+    def named(self, name: str) -> str | None:
+        """The session that goes by a name that a client gave."""
+        return self.store.bound(_NAMED + name)
+
+    def read(self, session: str) -> Found:
+        """A conversation. O(log). Raises InvalidInput when it is damaged."""
+        recording = self.store.read(session)
+        events = tuple(in_force(recording.events, recording.tally))
+        archive = self.store.archive(session)
+        return Found(session=session, count=recording.tally.events, events=events, archive=archive)
+
+    def adopt(self, conversation: Conversation, found: Found) -> None:
+        """Write this conversation on in the session from which it was read, from its next fold on."""
+        self._origins[id(conversation)] = _Origin(found.session, found.count, conversation.context.event_count)
+
+    def write(
+        self, conversation: Conversation, archive: LateArchive, exact: bytes, tolerant: bytes, *, name: str = ""
+    ) -> tuple[str, ...]:
+        """Write down what is new, and bind it to the newest links; the keys that it goes by. O(new).
+
+        Where another process has written meanwhile, this one goes on in a session of its own.
+        """
+        kept = self._taken(conversation)
+        try:
+            kept.session.append(conversation.context.events_after(kept.events))
+            kept.events = conversation.context.event_count
+            archive.behind(kept.session.archive)
+            kept.session.save(conversation.context)
+        finally:
+            kept.session.let_go()
+        keys = [_EXACT + exact.hex(), _TOLERANT + tolerant.hex(), *([_NAMED + name] if name else [])]
+        self.store.bind_all(keys, kept.session.id)
+        return tuple(keys)
+
+    def session_of(self, conversation: Conversation) -> str:
+        """The id of its session in the store; "" if it is not written."""
+        kept = self._kept.get(id(conversation))
+        if kept is not None:
+            return kept.session.id
+        origin = self._origins.get(id(conversation))
+        return "" if origin is None else origin.session
+
+    def unwritten(self, conversation: Conversation) -> bool:
+        """Whether there is something to write of a conversation that has folds."""
+        kept, origin = self._kept.get(id(conversation)), self._origins.get(id(conversation))
+        done = kept.events if kept is not None else origin.taken if origin is not None else 0
+        return conversation.folded and done < conversation.context.event_count
+
+    def events(self, conversation: Conversation) -> tuple[Event, ...]:
+        """The whole log of a conversation, what was let go of too. O(log). Raises InvalidInput when it is lost."""
+        context = conversation.context
+        kept = self._kept.get(id(conversation))
+        if not context.released or kept is None:
+            return context.events
+        return (*self.read(kept.session.id).events, *context.events_after(kept.events))
+
+    def forget(self, conversation: Conversation) -> None:
+        """Let go of its session."""
+        self._origins.pop(id(conversation), None)
+        kept = self._kept.pop(id(conversation), None)
+        if kept is not None:
+            kept.session.close()
+
+    def close(self) -> None:
+        """Let go of all sessions and of the store."""
+        for kept in self._kept.values():
+            kept.session.close()
+        self._kept.clear()
+        self.store.close()
+
+    def _taken(self, conversation: Conversation) -> _Kept:
+        """Its session, taken for writing; a new one where it has none, or another process has written in it."""
+        kept = self._kept.get(id(conversation)) or self._opened(conversation)
+        if kept is not None:
+            with suppress(SessionTaken, SessionLost, InvalidInput):
+                if kept.session.take():
+                    return kept
+            kept.session.close()
+            if conversation.context.released:
+                raise Overtaken
+        made = _Kept(self._created(conversation, None if kept is None else kept.session.id))
+        self._kept[id(conversation)] = made
+        return made
+
+    def _opened(self, conversation: Conversation) -> _Kept | None:
+        """The session from which it was read, if nobody has written in it since."""
+        origin = self._origins.pop(id(conversation), None)
+        if origin is None:
+            return None
+        try:
+            stored = self.store.open(origin.session)
+        except InvalidInput:
+            return None
+        if stored.tally.events != origin.events:
+            stored.close()
+            return None
+        kept = _Kept(stored)
+        kept.events = origin.taken
+        self._kept[id(conversation)] = kept
+        return kept
+
+    def _created(self, conversation: Conversation, parent: str | None) -> StoredSession:
+        context = conversation.context
+        return self.store.create(
+            dialect=conversation.dialect,
+            model=conversation.model or None,
+            policy=context.policy.name,
+            window=context.limits.window_tokens,
+            title=conversation.title,
+            parent=parent,
+        )

@@ -1,0 +1,143 @@
+"""The conversations in memory: found by the chain of their messages, the longest unused let go of first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from foldline.conversations.conversation import Conversation
+from foldline.conversations.keeping import LateArchive
+
+__all__ = ["Held", "Known", "Match", "common"]
+
+_LINKS_BYTES: Final = 400
+"""What the links of one message take: two of them, two places in a table."""
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Held:
+    """A conversation in memory, with what it is found by.
+
+    `beside` is a hash of the system text and tools of its first request, `name` the one that its client gave it, and
+    `keys` those by which the store leads to it, as far as is known here. Whoever works on it has its `lock`.
+    """
+
+    conversation: Conversation
+    archive: LateArchive
+    beside: bytes
+    name: str = ""
+    keys: set[str] = field(default_factory=set)
+    exact: list[bytes] = field(default_factory=list)
+    tolerant: list[bytes] = field(default_factory=list)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    weight_bytes: int = 0
+    """What it weighed when it was last used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A conversation that shares the first `depth` messages with a request."""
+
+    held: Held
+    depth: int
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the request begins with all of it."""
+        return self.depth == len(self.held.exact)
+
+
+class Known:
+    """Conversations by the links of their chains, at most `most_bytes` of them (and one, however large).
+
+    Where several share a beginning, it leads to the one that was made last; each is reached by what only it has.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._all: OrderedDict[int, Held] = OrderedDict()
+        self._by_link: dict[bytes, Held] = {}
+        self.bytes = 0
+        """What those in memory weighed when they were last used."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(list(self._all.values()))
+
+    def __contains__(self, held: Held) -> bool:
+        return id(held) in self._all
+
+    def match(self, exact: Sequence[bytes], tolerant: Callable[[], Sequence[bytes]]) -> Match | None:
+        """The conversation with the longest beginning in common, or None. O(messages) of look-ups.
+
+        The tolerant chain is made only when the exact one does not lead to the end of a conversation.
+        """
+        first = self._longest(exact)
+        if first is not None and first.goes_on:
+            return first
+        second = self._longest(tolerant())
+        return second if first is None or (second is not None and second.depth > first.depth) else first
+
+    def put(self, held: Held, exact: Sequence[bytes], tolerant: Sequence[bytes]) -> list[Held]:
+        """Have a conversation be found by these chains from now on; returns those that had to go for it. O(new)."""
+        self._follow(held, held.exact, exact)
+        self._follow(held, held.tolerant, tolerant)
+        before = held.weight_bytes if held in self else 0
+        held.weight_bytes = held.conversation.weight_bytes + _LINKS_BYTES * len(exact)
+        self.bytes += held.weight_bytes - before
+        self._all[id(held)] = held
+        self._all.move_to_end(id(held))
+        gone = []
+        while self.bytes > self._most_bytes and len(self._all) > 1:
+            oldest = next(iter(self._all.values()))
+            self.drop(oldest)
+            gone.append(oldest)
+        return gone
+
+    def drop(self, held: Held) -> None:
+        """Forget a conversation. O(its messages)."""
+        if self._all.pop(id(held), None) is None:
+            return
+        self.bytes -= held.weight_bytes
+        self._forget(held, held.exact)
+        self._forget(held, held.tolerant)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _longest(self, links: Sequence[bytes]) -> Match | None:
+        for depth in range(len(links), 0, -1):
+            held = self._by_link.get(links[depth - 1])
+            if held is not None:
+                return Match(held, depth)
+        return None
+
+    def _follow(self, held: Held, old: list[bytes], new: Sequence[bytes]) -> None:
+        """Change the links of a conversation from the first that differs on: one link holds all before it."""
+        same = common(old, new)
+        self._forget(held, old[same:])
+        del old[same:]
+        for link in new[same:]:
+            self._by_link[link] = held
+            old.append(link)
+
+    def _forget(self, held: Held, links: Sequence[bytes]) -> None:
+        for link in links:
+            if self._by_link.get(link) is held:
+                del self._by_link[link]
+
+
+def common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
+    """How many leading links two chains have in common. O(log): a link holds all before it."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[middle - 1] == other[middle - 1]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

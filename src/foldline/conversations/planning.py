@@ -1,0 +1,327 @@
+"""Finds the conversation of each request, and says what is to be sent for it.
+
+One request of a conversation is worked on at a time; different ones go side by side. What takes long (a long history, a
+summary, a store) is done in threads, so that streams of others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, Literal, TypeAlias, TypeVar
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+from foldline.budget import Limits
+from foldline.context import SummarizeWith
+from foldline.conversations.body import RequestBody
+from foldline.conversations.chain import exact_links, tolerant_links
+from foldline.conversations.conversation import Conversation, Plan, Under, before, limits_for
+from foldline.conversations.keeping import Found, Keeping, LateArchive, Overtaken
+from foldline.conversations.known import Held, Known, Match, common
+from foldline.conversations.store_at_hand import StoreAtHand
+from foldline.failures import Failure
+from foldline.transcript import Event, Usage
+
+__all__ = ["Conversations", "Hold", "How"]
+
+How: TypeAlias = Literal["fold", "look", "count", "refuse"]
+"""Fold what does not fit; the same, written nowhere; show it as it stands; refuse what does not fit."""
+
+_INLINE_CHARS: Final = 64 * 1024
+"""Text that is taken up on the event loop: a few milliseconds of work; more goes into a thread."""
+
+_THREADS: Final = 64
+"""Summaries wait in them for a model, for minutes."""
+
+_OUTPUT_ITEMS: Final = frozenset({"function_call", "reasoning", "custom_tool_call", "local_shell_call"})
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Hold:
+    """One request of a conversation: what to send for it. `warning` says what could not be done as it should."""
+
+    held: Held
+    plan: Plan
+    how: How
+    summarize: SummarizeWith | None
+    warning: str = ""
+
+    @property
+    def session(self) -> str:
+        """The name of the conversation."""
+        return self.held.conversation.name
+
+    @property
+    def title(self) -> str:
+        """The first words of the user in it."""
+        return self.held.conversation.title
+
+    def observe(self, usage: Usage) -> str:
+        """Take what the upstream reported; says why it is thought to have cut the prompt, "" if it is not."""
+        return self.held.conversation.observe(self.plan, usage)
+
+
+class _Asked:
+    """A request, with its chains."""
+
+    __slots__ = ("_tolerant", "body", "exact", "how", "limits", "name", "summarize")
+
+    def __init__(self, body: RequestBody, limits: Limits, name: str, how: How, summarize: SummarizeWith | None) -> None:
+        self.body, self.limits, self.name, self.how, self.summarize = body, limits, name, how, summarize
+        texts = [body.item(at) for at in range(len(body.item_spans))] or [body.text]
+        self.exact = exact_links(body.dialect, texts)
+        self._tolerant: list[bytes] = []
+
+    def tolerant(self) -> list[bytes]:
+        """The tolerant chain, made when it is first asked for."""
+        if not self._tolerant:
+            self._tolerant = tolerant_links(self.body.dialect, self.body.messages)
+        return self._tolerant
+
+
+class Conversations:
+    """All conversations of a proxy: in memory as long as they are used, at most `most_bytes` of them.
+
+    With `keeping` those that were folded are in a store too; if it is `shared`, other processes may go on with them at
+    any time, and each request looks there first. A store that is lost is told by `notice` and by warnings.
+    """
+
+    def __init__(
+        self,
+        under: Under,
+        *,
+        most_bytes: int,
+        keeping: Keeping | None = None,
+        shared: bool = False,
+        notice: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._under = under
+        self._known = Known(most_bytes)
+        self._named: WeakValueDictionary[str, Held] = WeakValueDictionary()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="foldline-conversation")
+        self._most_output: dict[str, int] = {}
+        self._store = None
+        if keeping is not None:
+            self._store = StoreAtHand(keeping, shared=shared, run=self._run, notice=notice)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def weight_bytes(self) -> int:
+        """About how much memory the conversations take."""
+        return self._known.bytes
+
+    @property
+    def store_up(self) -> bool:
+        """Whether the store answered when it was last asked; True without one."""
+        return self._store is None or self._store.up
+
+    def kept_as(self, hold: Hold) -> str:
+        """The id under which the store has a conversation; "" if it has it not."""
+        return "" if self._store is None else self._store.keeping.session_of(hold.held.conversation)
+
+    async def take(
+        self,
+        body: RequestBody,
+        window_tokens: int,
+        *,
+        name: str = "",
+        how: How = "fold",
+        summarize: SummarizeWith | None = None,
+    ) -> Hold:
+        """What to send for a request; `name` is the one that its client gave the conversation.
+
+        Raises DoesNotFit, and InvalidInput for messages that cannot be read: such a request can only be passed on.
+        """
+        limits = limits_for(body, window_tokens, most_output_tokens=self._most_output.get(body.model))
+        asked = _Asked(body, limits, name, how, summarize)
+        for _ in range(3):
+            held, warning = await self._found(asked)
+            async with held.lock:
+                if not self._goes_on(held, asked):
+                    continue  # another request went on with it meanwhile
+                try:
+                    return await self._hold(held, asked, warning)
+                except Overtaken:
+                    self._known.drop(held)
+                    if self._store is not None:
+                        self._store.drop(held)
+        held = self._made(body, limits, [])
+        async with held.lock:
+            return await self._hold(held, _Asked(body, limits, "", "look" if how == "fold" else how, summarize), "")
+
+    async def recover(self, hold: Hold, failure: Failure) -> bool:
+        """Change a plan after the upstream refused it; whether to send it again. Raises DoesNotFit."""
+        if failure.limit_of == "output" and failure.limit:
+            self._most_output[hold.plan.body.model] = failure.limit
+        held, body = hold.held, hold.plan.body
+        async with held.lock:
+            events = held.conversation.context.events
+            newest = hold.plan.version == held.conversation.version
+        if not newest:  # it went on with another request: what was refused is a branch of its own
+            limits = hold.plan.limits
+            hold.held = held = await self._run(self._made, body, limits, before(events, len(body.messages)))
+            await self._run(held.conversation.take_up, body)
+            hold.plan = await self._run(held.conversation.plan, body, limits)
+        async with held.lock:
+            plan = await self._run(held.conversation.recover, hold.plan, failure, hold.summarize)
+            if plan is None:
+                return False
+            hold.plan = plan
+            if newest and plan.new_folds:
+                await self._write(hold)
+        return True
+
+    async def aclose(self) -> None:
+        """Write down what is not yet, and let go of everything."""
+        if self._store is not None:
+            for held in self._known:
+                self._store.leave(held)
+            await self._store.aclose()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- finding -----------------------------------------------------------------------------------------------------
+
+    async def _found(self, asked: _Asked) -> tuple[Held, str]:
+        """The conversation that a request goes on with, or a new one that begins as far as one is known."""
+        match, warning, name = self._match(asked), "", asked.name
+        if self._store is not None and self._is_for_store(match, asked):
+            after = 0 if match is None else match.depth - 1
+            found, warning = await self._store.find(
+                asked.exact[after:],
+                asked.tolerant()[after:],
+                name=name if match is None else "",
+                known=set() if match is None else match.held.keys,
+            )
+            if found is not None:
+                return self._call(await self._from_store(asked, found), name), warning
+        if match is None:
+            return self._call(self._made(asked.body, asked.limits, []), name), warning
+        if match.goes_on and match.held.name in ("", name):
+            return self._call(match.held, name), warning
+        return self._call(await self._branch(asked, match), name), warning
+
+    def _match(self, asked: _Asked) -> Match | None:
+        named = self._named.get(asked.name) if asked.name else None
+        if named is not None and named in self._known:
+            depth = max(common(named.exact, asked.exact), common(named.tolerant, asked.tolerant()))
+            return Match(named, depth) if depth else None
+        match = self._known.match(asked.exact, asked.tolerant)
+        return None if match is None or _is_chance(match, asked.body) else match
+
+    def _is_for_store(self, match: Match | None, asked: _Asked) -> bool:
+        """Whether the store may know more of a request than memory does."""
+        if self._store is not None and self._store.shared and len(asked.exact) > 1:
+            return True
+        return match is None and (len(asked.exact) > 1 or bool(asked.name))
+
+    def _goes_on(self, held: Held, asked: _Asked) -> bool:
+        """Whether a request begins with all of a conversation."""
+        count = held.conversation.count
+        if not held.exact or held not in self._known:
+            return count <= len(asked.body.messages)
+        if count > len(asked.exact) or count != len(held.exact):
+            return False
+        return held.exact[-1] == asked.exact[count - 1] or held.tolerant[-1] == asked.tolerant()[count - 1]
+
+    def _call(self, held: Held, name: str) -> Held:
+        if name:
+            held.name = name
+            self._named[name] = held
+        return held
+
+    # --- making ------------------------------------------------------------------------------------------------------
+
+    async def _branch(self, asked: _Asked, match: Match) -> Held:
+        """A new conversation that begins as another one does. O(log)."""
+        source = match.held
+        async with source.lock:
+            context = source.conversation.context
+            events = context.events if self._store is None else await self._store.events(source)
+        return await self._run(self._made, asked.body, asked.limits, before(events, match.depth))
+
+    async def _from_store(self, asked: _Asked, found: Found) -> Held:
+        """The conversation of a store, or a branch of it where the request goes another way."""
+
+        def read() -> Held:
+            its = tolerant_links(asked.body.dialect, found.messages)
+            depth = common(its, asked.tolerant())
+            held = self._made(asked.body, asked.limits, before(found.events, depth))
+            if depth == len(its) and self._store is not None:
+                held.archive.behind(found.archive)
+                self._store.keeping.adopt(held.conversation, found)
+            return held
+
+        return await self._run(read)
+
+    def _made(self, body: RequestBody, limits: Limits, events: Sequence[Event]) -> Held:
+        archive = LateArchive()
+        conversation = Conversation(uuid4().hex[:16], body, self._under, limits, archive=archive, events=events)
+        return Held(conversation, archive, _beside(body))
+
+    # --- working -----------------------------------------------------------------------------------------------------
+
+    async def _hold(self, held: Held, asked: _Asked, warning: str) -> Hold:
+        conversation, body, limits, how = held.conversation, asked.body, asked.limits, asked.how
+        if sum(stop - start for start, stop in body.item_spans[conversation.count :]) > _INLINE_CHARS:
+            await self._run(conversation.take_up, body)
+        else:
+            conversation.take_up(body)
+        self._index(held, asked)
+        if how == "refuse":
+            conversation.refuse(limits)
+        if how in ("count", "refuse"):
+            data = conversation.standing(body) if how == "count" else body.raw
+            return Hold(held, conversation.as_it_came(body, limits, data), how, None, warning)
+        if warning and not conversation.folded:  # nobody knows what others have folded: as it came, to begin with
+            return Hold(held, conversation.as_it_came(body, limits, body.raw), how, asked.summarize, warning)
+        if conversation.is_calm(limits):
+            plan = conversation.plan(body, limits)
+        else:
+            plan = await self._run(conversation.plan, body, limits, asked.summarize)
+        hold = Hold(held, plan, how, asked.summarize, warning)
+        if plan.new_folds:
+            await self._write(hold)
+        return hold
+
+    def _index(self, held: Held, asked: _Asked) -> None:
+        """Have it be found by what its client sends now. O(new)."""
+        old = held.tolerant
+        if held.exact:
+            new = tolerant_links(asked.body.dialect, asked.body.messages[len(old) :], after=old[-1])
+            tolerant = [*old, *new]
+        else:
+            tolerant = asked.tolerant()
+        for gone in self._known.put(held, asked.exact, tolerant):
+            if self._store is not None:
+                self._store.leave(gone)
+
+    async def _write(self, hold: Hold) -> None:
+        if self._store is not None and hold.how == "fold":
+            hold.warning = await self._store.write(hold.held) or hold.warning
+
+    def _run(self, work: Callable[..., T], *given: object) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+
+
+def _is_chance(match: Match, body: RequestBody) -> bool:
+    """Whether they share no more than a beginning that two clients may have in common by chance."""
+    shared = body.messages[: match.depth]
+    spoken = any(m.get("role") == "assistant" or m.get("type") in _OUTPUT_ITEMS for m in shared)
+    return not spoken and match.held.beside != _beside(body)
+
+
+def _beside(body: RequestBody) -> bytes:
+    """A hash of what stands beside the messages."""
+    made = blake2b(digest_size=16)
+    for name in (body.form.system, "tools"):
+        start, stop = body.spans.get(name or "", (0, 0))
+        made.update(body.text[start:stop].encode("utf-8", "surrogatepass"))
+    return made.digest()
