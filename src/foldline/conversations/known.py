@@ -35,6 +35,8 @@ class Held:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     weight_bytes: int = 0
     """What it weighed when it was last used."""
+    truncated: str = ""
+    """Why the upstream is thought to have cut its last prompt, until its client was told."""
 
 
 @dataclass(frozen=True, slots=True)

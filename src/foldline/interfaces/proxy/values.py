@@ -15,7 +15,7 @@ Mode: TypeAlias = Literal["normal", "dry-run", "strict"]
 """Fold what does not fit; only say what would be done; refuse what does not fit."""
 
 Outcome: TypeAlias = Literal["passed", "folded", "refused", "open", "left", "cut"]
-"""As it came; changed; refused by us; our fault, so the original was sent; the client went away; the upstream broke off."""
+"""As it came; changed; refused by us; our fault, so sent as it came; the client went away; the upstream broke off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

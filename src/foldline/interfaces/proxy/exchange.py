@@ -1,0 +1,395 @@
+"""One request of a client that speaks a dialect: found, folded where it must be, sent, recovered, answered."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from time import perf_counter
+from typing import Any, Final
+
+from foldline.conversations.body import FORMS, RequestBody, read_body
+from foldline.conversations.planning import Conversations, Hold, How
+from foldline.errors import DoesNotFit, InvalidInput
+from foldline.failures import Failure, classify, redact
+from foldline.interfaces.proxy.refusals import Refusal, overflow, refused
+from foldline.interfaces.proxy.summaries import Summaries
+from foldline.interfaces.proxy.upstream import Answer, Upstream, UpstreamFault
+from foldline.interfaces.proxy.values import Listener, Mode, Outcome, Served
+from foldline.interfaces.proxy.watching import Watch, decoded
+from foldline.interfaces.proxy.windows import Windows
+
+__all__ = ["Exchange", "Parts", "dialect_of"]
+
+Headers = list[tuple[bytes, bytes]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+_PATHS: Final = (
+    ("/chat/completions", "openai-chat", False),
+    ("/responses", "openai-responses", False),
+    ("/messages", "anthropic", False),
+    ("/messages/count_tokens", "anthropic", True),
+)
+
+_HOW: Final[Mapping[Mode, How]] = {"normal": "fold", "dry-run": "look", "strict": "refuse"}
+
+_FOLDED_FOR: Final = frozenset({"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"})
+"""What a smaller request cures."""
+
+_MOST_RECOVERIES: Final = 6
+"""Each sends fewer tokens than the last, and the ladder has five rungs; the first may only learn the limit."""
+
+_MAY_OVERFLOW: Final = 0.5
+"""Share of the window from which on the beginning of a stream is held back until it is more than a beginning."""
+
+_MOST_ERROR_BYTES: Final = 1024 * 1024
+_MOST_WHOLE_BYTES: Final = 32 * 1024 * 1024
+"""A reply that does not come in pieces is looked at before it is passed on, up to this size."""
+
+_OURS: Final = b"x-foldline-"
+_END: Final = {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What all exchanges of a proxy share."""
+
+    upstream: Upstream
+    conversations: Conversations
+    windows: Windows
+    summaries: Summaries | None
+    mode: Mode
+    tell: Listener
+    notice: Callable[[str], None]
+
+
+def dialect_of(method: str, path: str) -> tuple[str, bool]:
+    """The dialect that is spoken at a path ("" for none), and whether only tokens are to be counted."""
+    if method == "POST":
+        plain = path.rstrip("/")
+        for ending, dialect, counting in _PATHS:
+            if plain.endswith(ending):
+                return dialect, counting
+    return "", False
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request on its way. `run` answers it, and tells of it whatever became of it."""
+
+    parts: Parts
+    number: int
+    dialect: str
+    counting: bool
+    method: str
+    path: str
+    target: str
+    headers: Headers
+    send: Send
+    cut: Callable[[], None]
+    began: float = field(default_factory=perf_counter)
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    body: RequestBody | None = None
+    hold: Hold | None = None
+    window_tokens: int = 0
+    told: dict[str, Any] = field(default_factory=dict)
+    warning: str = ""
+    recoveries: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    watch: Watch | None = None
+
+    async def run(self, raw: bytes) -> None:
+        """Answer a request. Raises nothing but a cancellation."""
+        self.received_bytes = len(raw)
+        try:
+            data = await self._planned(raw)
+            if data is not None:
+                await self._served(data)
+        except UpstreamFault as fault:
+            await self._faulty(fault)
+        except asyncio.CancelledError:
+            self.told["outcome"] = "left"
+            raise
+        finally:
+            self._tell()
+
+    # --- what to send ------------------------------------------------------------------------------------------------
+
+    async def _planned(self, raw: bytes) -> bytes | None:
+        """The bytes to send on; None when the request was refused here."""
+        try:
+            self.body = read_body(FORMS[self.dialect], raw)
+        except InvalidInput as error:  # the upstream will say what is wrong with it
+            self.warning = f"passed on unread: {error}"
+            return raw
+        away = next((name for name in self.body.form.elsewhere if self.body.fields.get(name) is not None), None)
+        if away is not None:
+            self.warning = f"passed on as it came: the server holds a part of the conversation ({away})"
+            return raw
+        try:
+            return await self._folded(self.body)
+        except DoesNotFit as error:
+            if self.parts.mode == "dry-run":
+                self.warning = f"would be refused: {error}"
+                return raw
+            await self._refuse(self._too_large(error))
+            return None
+        except InvalidInput as error:
+            self.warning = f"passed on as it came: {error}"
+            return raw
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not cost a client its request
+            self._fault(error)
+            return raw
+
+    async def _folded(self, body: RequestBody) -> bytes:
+        parts = self.parts
+        window = await parts.windows.of(body.dialect, body.model, self.headers)
+        self.window_tokens = window.tokens
+        how: How = "count" if self.counting else _HOW[parts.mode]
+        ask = None
+        if how == "fold" and parts.summaries is not None:
+            ask = parts.summaries.for_request(body.dialect, body.model, self.headers, asyncio.get_running_loop())
+        self.hold = await parts.conversations.take(body, window.tokens, name=self._name(), how=how, summarize=ask)
+        return body.raw if parts.mode == "dry-run" else self.hold.plan.data
+
+    def _name(self) -> str:
+        """The client's own name of the conversation, apart for each key: two clients may choose the same one."""
+        given = next((value for name, value in self.headers if name == b"x-foldline-session"), b"").strip()
+        if not given:
+            return ""
+        keys = [value for name, value in self.headers if name in (b"authorization", b"x-api-key", b"api-key")]
+        return blake2b(given[:1000], key=blake2b(b"\0".join(keys)).digest(), digest_size=16).hexdigest()
+
+    def _fault(self, error: Exception) -> None:
+        self.hold = None
+        self.told["outcome"] = "open"
+        self.warning = "passed on as it came: a fault of the proxy"
+        self.parts.notice(f"A fault of ours; request {self.number} is passed on as it came: {redact(str(error))[:500]}")
+        self.parts.notice("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__)
+
+    # --- sending it --------------------------------------------------------------------------------------------------
+
+    async def _served(self, data: bytes) -> None:
+        headers = [(name, value) for name, value in self.headers if not name.startswith(_OURS)]
+        self.told["own_seconds"] = perf_counter() - self.began
+        while True:
+            self.sent_bytes = len(data)
+            answer = await self.parts.upstream.send(self.method, self.target, headers, data, readable=True)
+            try:
+                again = await self._answered(answer)
+            finally:
+                await answer.close()
+            if again is None:
+                return
+            data = again
+
+    async def _answered(self, answer: Answer) -> bytes | None:
+        """Pass an answer on; or the bytes to send in its place, when it was a refusal that a smaller request cures."""
+        if answer.status >= 400:
+            body = await answer.read(_MOST_ERROR_BYTES)
+            failure = self._failure(answer, decoded(body, _encoding(answer)))
+            again, refusal = await self._recovered(failure)
+            if again is None:
+                await (self._refuse(refusal) if refusal else self._whole(answer.status, answer.headers, body))
+            return again
+        media = _media(answer)
+        asked = self.body is not None and self.body.streamed
+        streamed = media == b"text/event-stream" or (asked and media != b"application/json")
+        self.watch = watch = Watch(self.dialect, streamed=streamed, encoding=_encoding(answer))
+        held: list[bytes] = []
+        chunks = answer.chunks()
+        most = _MOST_ERROR_BYTES if streamed else _MOST_WHOLE_BYTES
+        if not streamed or self._may_overflow():
+            size = 0
+            async for chunk in chunks:
+                watch.feed(chunk)
+                held.append(chunk)
+                size += len(chunk)
+                if watch.error is not None or size > most or (streamed and watch.begun):
+                    break
+            else:
+                watch.finish()
+                chunks = None
+        if watch.error is not None and not watch.begun:
+            failure = self._failure(answer, watch.error)
+            again, refusal = await self._recovered(failure)
+            if again is not None:
+                return again
+            if refusal is not None:
+                await self._refuse(refusal)
+                return None
+        await self._begin(answer.status, answer.headers, streamed)
+        for chunk in held:
+            await self._piece(chunk)
+        if chunks is not None:
+            async for chunk in chunks:
+                watch.feed(chunk)
+                await self._piece(chunk)
+            watch.finish()
+        await self.send(_END)
+        return None
+
+    def _may_overflow(self) -> bool:
+        hold = self.hold
+        if hold is None or self.parts.mode != "normal" or self.counting:
+            return False
+        return hold.plan.tokens >= _MAY_OVERFLOW * self.window_tokens
+
+    def _failure(self, answer: Answer, body: bytes) -> Failure:
+        tokens = self.hold.plan.tokens if self.hold is not None else None
+        failure = classify(answer.status, body, estimate=tokens, window=self.window_tokens or None)
+        self.told["failure"] = failure.kind
+        return failure
+
+    async def _recovered(self, failure: Failure) -> tuple[bytes | None, Refusal | None]:
+        """The bytes of a smaller request; or None, and our own refusal where there is something better to say."""
+        hold = self.hold
+        ours = hold is not None and self.parts.mode == "normal" and not self.counting
+        if hold is None or not ours or failure.kind not in _FOLDED_FOR:
+            return None, None
+        if self.recoveries >= _MOST_RECOVERIES:
+            return None, self._end(failure)
+        self.recoveries += 1
+        try:
+            if await self.parts.conversations.recover(hold, failure):
+                return hold.plan.data, None
+        except DoesNotFit as error:
+            return None, self._too_large(error)
+        except Exception as error:  # noqa: BLE001 - the client gets what the upstream said
+            self._fault(error)
+        return None, None
+
+    # --- answering ---------------------------------------------------------------------------------------------------
+
+    async def _begin(self, status: int, headers: Headers, streamed: bool) -> None:
+        self.told.update(status=status, streamed=streamed)
+        usage = self.watch.usage if self.watch is not None else None
+        if usage is not None and self.hold is not None and not self.told.get("truncated"):
+            self._observe()
+        own = [(name, value) for name, value in headers if not name.startswith(_OURS)]
+        await self.send({"type": "http.response.start", "status": status, "headers": [*own, *self._report()]})
+
+    async def _piece(self, chunk: bytes) -> None:
+        if "first_byte_seconds" not in self.told:
+            self.told["first_byte_seconds"] = perf_counter() - self.began
+        await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def _whole(self, status: int, headers: Headers, body: bytes) -> None:
+        await self._begin(status, headers, False)
+        await self._piece(body)
+        await self.send(_END)
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        self.told["outcome"] = "refused"
+        await self._whole(refusal.status, list(refusal.headers), refusal.body)
+
+    async def _faulty(self, fault: UpstreamFault) -> None:
+        """The upstream broke off: said in words, or by breaking off too where a part of the answer has gone out."""
+        self.told["outcome"] = "cut"
+        if "status" in self.told:
+            self.cut()
+            return
+        said = refused(self.dialect, 504 if fault.kind == "silence" else 502, str(fault))
+        await self._whole(said.status, list(said.headers), said.body)
+
+    def _too_large(self, error: DoesNotFit) -> Refusal:
+        return overflow(self.dialect, tokens=error.used_tokens, limit=error.limit, detail=str(error))
+
+    def _end(self, failure: Failure) -> Refusal:
+        hold = self.hold
+        tokens = hold.plan.tokens if hold is not None else 0
+        limit = failure.limit or self.window_tokens
+        return overflow(self.dialect, tokens=max(tokens, limit + 1), limit=limit, detail=failure.message)
+
+    def _report(self) -> Headers:
+        """What was done, in headers."""
+        found: dict[str, str] = {}
+        hold = self.hold
+        if hold is not None:
+            plan = hold.plan
+            found |= {
+                "tokens": str(plan.tokens),
+                "folds": str(plan.folds),
+                "saved": str(max(0, plan.given_tokens - plan.tokens)),
+                "window": str(self.window_tokens),
+                "session": hold.session,
+            }
+            if hold.held.truncated:
+                found["truncated"] = hold.held.truncated
+                hold.held.truncated = ""
+        if self.parts.mode != "normal":
+            found["mode"] = self.parts.mode
+        if self.recoveries:
+            found["recoveries"] = str(self.recoveries)
+        if warning := self._warning():
+            found["warning"] = warning
+        return [(f"x-foldline-{name}".encode(), _plain(value)) for name, value in found.items()]
+
+    def _warning(self) -> str:
+        return self.warning or (self.hold.warning if self.hold is not None else "")
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def _observe(self) -> None:
+        """Take what the upstream reported, once."""
+        hold, watch = self.hold, self.watch
+        if hold is None or watch is None or watch.usage is None or self.counting or "observed" in self.told:
+            return
+        self.told["observed"] = True
+        if self.parts.mode != "dry-run" and (why := hold.observe(watch.usage)):
+            self.told["truncated"] = why
+            hold.held.truncated = why
+            self.parts.notice(f"Conversation {hold.session}: {why}")
+
+    def _tell(self) -> None:
+        with suppress(InvalidInput):  # a report that is none
+            self._observe()
+        told, hold, usage = self.told, self.hold, self.watch.usage if self.watch is not None else None
+        told.pop("observed", None)
+        plan = hold.plan if hold is not None else None
+        outcome: Outcome = "passed" if plan is None or not plan.changed or self.parts.mode != "normal" else "folded"
+        served = Served(
+            number=self.number,
+            at=self.at,
+            method=self.method,
+            path=self.path,
+            dialect=self.dialect,
+            model=self.body.model if self.body is not None else "",
+            session=hold.session if hold is not None else "",
+            title=hold.title if hold is not None else "",
+            mode=self.parts.mode,
+            window_tokens=self.window_tokens,
+            given_tokens=plan.given_tokens if plan is not None else 0,
+            sent_tokens=plan.tokens if plan is not None else 0,
+            folds=plan.folds if plan is not None else 0,
+            new_folds=plan.new_folds if plan is not None else (),
+            input_tokens=usage.input_tokens if usage is not None else None,
+            cached_tokens=usage.cached_tokens if usage is not None else None,
+            output_tokens=usage.output_tokens if usage is not None else None,
+            recoveries=self.recoveries,
+            warning=self._warning(),
+            seconds=perf_counter() - self.began,
+            sent_bytes=self.sent_bytes,
+            received_bytes=self.received_bytes,
+        )
+        self.parts.tell(replace(served, **{"outcome": outcome, **told}))
+
+
+def _media(answer: Answer) -> bytes:
+    found = next((value for name, value in answer.headers if name.lower() == b"content-type"), b"")
+    return found.partition(b";")[0].strip().lower()
+
+
+def _encoding(answer: Answer) -> str:
+    found = next((value for name, value in answer.headers if name.lower() == b"content-encoding"), b"")
+    return found.decode("latin-1").strip().lower()
+
+
+def _plain(text: str) -> bytes:
+    """A text as the value of a header: one line of ASCII."""
+    return " ".join(text.split()).encode("ascii", "replace")[:400]

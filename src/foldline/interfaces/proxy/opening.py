@@ -1,0 +1,135 @@
+"""Puts a proxy together from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from foldline.conversations.conversation import Under
+from foldline.conversations.keeping import Keeping
+from foldline.conversations.planning import Conversations
+from foldline.interfaces.proxy.app import MAX_REQUEST_BYTES, Proxy
+from foldline.interfaces.proxy.exchange import Parts
+from foldline.interfaces.proxy.gate import Gate, GateRules
+from foldline.interfaces.proxy.metrics import ProxyMetrics
+from foldline.interfaces.proxy.page import routes
+from foldline.interfaces.proxy.standing import Standing
+from foldline.interfaces.proxy.summaries import Summaries
+from foldline.interfaces.proxy.upstream import Upstream
+from foldline.interfaces.proxy.values import Listener, Mode, Served
+from foldline.interfaces.proxy.windows import Windows
+from foldline.policy import Policy
+from foldline.policy import policy as policy_of
+
+__all__ = ["ProxySettings", "proxying"]
+
+MEMORY_BYTES: Final = 256 * 1024 * 1024
+"""What conversations may take of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxySettings:
+    """How a proxy works. `store` is a folder or the address of a database, None for none.
+
+    `window` is the window of every model in tokens, where the user knows better than the upstream. `summary_model`
+    writes the summaries in place of the model that is asked.
+    """
+
+    upstream: str
+    mode: Mode = "normal"
+    policy: str = "balanced"
+    window: int | None = None
+    summaries: bool = True
+    summary_model: str | None = None
+    store: str | None = None
+    memory_bytes: int = MEMORY_BYTES
+    max_request_bytes: int = MAX_REQUEST_BYTES
+    connect_seconds: float = 10.0
+    silence_seconds: float = 600.0
+    otel: bool = False
+
+
+@asynccontextmanager
+async def proxying(
+    settings: ProxySettings, rules: GateRules, environ: Mapping[str, str], *, notice: Callable[[str], None]
+) -> AsyncIterator[tuple[ASGIApp, Proxy]]:
+    """A proxy at work, and the application that leads to it, until the end of the block.
+
+    Raises InvalidInput, MissingExtra, and OSError when the store cannot be reached.
+    """
+    from foldline.store.learned import LearnedLimits
+    from foldline.store.places import learned_path
+
+    async with AsyncExitStack() as stack:
+        learned = LearnedLimits(learned_path(environ))
+        upstream = await stack.enter_async_context(
+            Upstream(
+                settings.upstream,
+                connect_seconds=settings.connect_seconds,
+                silence_seconds=settings.silence_seconds,
+            )
+        )
+        windows = Windows(settings.upstream, setting=settings.window, learned=learned)
+        stack.push_async_callback(windows.aclose)
+        summaries = None
+        if settings.summaries:
+            summaries = Summaries(settings.upstream, model=settings.summary_model)
+            stack.push_async_callback(summaries.aclose)
+        under = Under(policy=passing(policy_of(settings.policy)), endpoint=windows.endpoint, learned=learned)
+        conversations = Conversations(
+            under,
+            most_bytes=settings.memory_bytes,
+            keeping=_keeping(settings.store),
+            shared="://" in (settings.store or ""),
+            notice=notice,
+        )
+        stack.push_async_callback(conversations.aclose)
+        standing, metrics = Standing(), ProxyMetrics()
+        listeners: list[Listener] = [standing, metrics]
+        if settings.otel:
+            from foldline.interfaces.proxy.telemetry import Telemetry
+
+            telemetry = Telemetry(settings.upstream)
+            stack.callback(telemetry.close)
+            listeners.append(telemetry)
+
+        def tell(served: Served) -> None:
+            for listener in listeners:
+                listener(served)
+
+        proxy = Proxy(
+            Parts(
+                upstream=upstream,
+                conversations=conversations,
+                windows=windows,
+                summaries=summaries,
+                mode=settings.mode,
+                tell=tell,
+                notice=notice,
+            ),
+            Starlette(routes=routes(standing, metrics)),
+            ("/foldline", "/metrics"),
+            settings.max_request_bytes,
+        )
+        metrics.watch(
+            conversations=lambda: len(conversations),
+            streams=lambda: proxy.under_way,
+            store_up=lambda: conversations.store_up,
+        )
+        yield Gate(proxy, rules), proxy
+
+
+def passing(policy: Policy) -> Policy:
+    """A policy without what it does on arrival: a request that fits passes as it came."""
+    return replace(policy, guard=())
+
+
+def _keeping(place: str | None) -> Keeping | None:
+    from foldline.store.opening import open_store
+
+    return None if place is None else Keeping(open_store(place))
