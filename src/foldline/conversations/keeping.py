@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 from foldline.archive import Archive, MemoryArchive, key_of
 from foldline.conversations.conversation import Conversation
-from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken
+from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.messages import Wire
 from foldline.store.base import Store, StoredSession
 from foldline.store.recording import in_force
 from foldline.transcript import Entry, Event
 
-__all__ = ["Found", "Keeping", "LateArchive", "Overtaken"]
+__all__ = ["Found", "Keeping", "LateArchive"]
 
 _EXACT: Final = "proxy="
 _TOLERANT: Final = "proxy~"
@@ -85,13 +85,6 @@ class _Origin(NamedTuple):
     taken: int
 
 
-class Overtaken(FoldlineError):  # noqa: N818 - says what happened, like SessionLost
-    """Another process goes on with a conversation of which only a part is in memory here: it is to be read anew."""
-
-    def __init__(self) -> None:
-        super().__init__("another process has gone on with this conversation")
-
-
 class _Kept:
     """How much of a conversation is written, and where."""
 
@@ -135,7 +128,8 @@ class Keeping:
     ) -> tuple[str, ...]:
         """Write down what is new, and bind it to the newest links; the keys that it goes by. O(new).
 
-        Where another process has written meanwhile, this one goes on in a session of its own.
+        Where another process has written meanwhile, this one goes on in a session of its own. Raises SessionLost when
+        that cannot be, as a part of it is not in memory.
         """
         kept = self._taken(conversation)
         try:
@@ -194,7 +188,7 @@ class Keeping:
                     return kept
             kept.session.close()
             if conversation.context.released:
-                raise Overtaken
+                raise SessionLost(kept.session.id)  # of what was let go of it is to be read anew
         made = _Kept(self._created(conversation, None if kept is None else kept.session.id))
         self._kept[id(conversation)] = made
         return made

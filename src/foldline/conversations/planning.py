@@ -20,9 +20,10 @@ from foldline.context import SummarizeWith
 from foldline.conversations.body import RequestBody
 from foldline.conversations.chain import exact_links, tolerant_links
 from foldline.conversations.conversation import Conversation, Plan, Under, before, limits_for
-from foldline.conversations.keeping import Found, Keeping, LateArchive, Overtaken
+from foldline.conversations.keeping import Found, Keeping, LateArchive
 from foldline.conversations.known import Held, Known, Match, common
 from foldline.conversations.store_at_hand import StoreAtHand
+from foldline.errors import SessionLost
 from foldline.failures import Failure
 from foldline.transcript import Event, Usage
 
@@ -149,7 +150,7 @@ class Conversations:
                     continue  # another request went on with it meanwhile
                 try:
                     return await self._hold(held, asked, warning)
-                except Overtaken:
+                except SessionLost:
                     self._known.drop(held)
                     if self._store is not None:
                         self._store.drop(held)

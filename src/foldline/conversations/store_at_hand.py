@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final, Protocol, TypeVar
 
-from foldline.conversations.keeping import Found, Keeping, Overtaken
+from foldline.conversations.keeping import Found, Keeping
 from foldline.conversations.known import Held
-from foldline.errors import FoldlineError
+from foldline.errors import FoldlineError, SessionLost
 from foldline.transcript import Event
 
 __all__ = ["LOST", "StoreAtHand"]
@@ -70,7 +70,7 @@ class StoreAtHand:
         return await self._run(lambda: self.keeping.events(held.conversation))
 
     async def write(self, held: Held) -> str:
-        """Write down a conversation that was folded; a warning if that could not be done. Raises Overtaken."""
+        """Write down a conversation that was folded; a warning if that could not be done. Raises SessionLost."""
 
         def write() -> tuple[str, ...]:
             keys = self._written(held)
@@ -104,7 +104,7 @@ class StoreAtHand:
         async with held.lock:
             try:
                 await self._trying(lambda: self._written(held), _NONE)
-            except Overtaken:  # whoever went on with it has written it
+            except SessionLost:  # whoever went on with it has written it
                 return
             finally:
                 self.keeping.forget(held.conversation)
@@ -120,7 +120,7 @@ class StoreAtHand:
             return otherwise, LOST
         try:
             done = await self._run(work)
-        except Overtaken:
+        except SessionLost:
             raise
         except (OSError, FoldlineError) as error:
             if isinstance(error, OSError):
