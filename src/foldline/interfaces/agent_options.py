@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import click
 
-__all__ = ["agent_options"]
+__all__ = ["agent_options", "store_option", "yes_option"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+store_option: Final = click.option(
+    "--store", metavar="PLACE", help="Where sessions are kept: a folder, sqlite:///FILE, postgresql://…"
+)
+"""The store of a door."""
+
+yes_option: Final = click.option(
+    "--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as nobody is asked."
+)
+"""Consent beforehand, where nobody can be asked."""
 
 
 def agent_options(command: Command) -> Command:

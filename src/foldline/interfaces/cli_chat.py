@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from foldline.errors import InvalidInput, MissingExtra
+from foldline.interfaces.agent_options import agent_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,42 +25,23 @@ _NEEDED: Final = ("httpx", "platformdirs", "prompt_toolkit", "pypdf", "yaml")
 
 
 @click.command()
-@click.option("--agent", metavar="NAME", help="The agent of agents.yaml; without it main, or the only one.")
-@click.option("--profile", metavar="NAME", help="A profile of agents.yaml.")
-@click.option("--config", metavar="FILE", help="A settings file, instead of those that are found.")
-@click.option("--model", metavar="NAME", help="The model; a .gguf file is loaded here.")
-@click.option("--provider", metavar="NAME", help="openai, anthropic, ollama, embedded, …; by default it is found.")
-@click.option("--base-url", metavar="URL", help="The address of any compatible server.")
-@click.option("--policy", metavar="NAME", help="How the context is folded (balanced, cost, quality, …).")
-@click.option("--window", type=int, metavar="TOKENS", help="The window to keep to.")
-@click.option("--workspace", metavar="DIR", default=".", help="The folder that the tools see; the current one.")
-@click.option("--allow", metavar="TOOL", multiple=True, help="Offer write_file, edit_file or run_command too.")
+@agent_options
 @click.option("--resume", metavar="ID", is_flag=False, flag_value="latest", help="Go on with a session; the last one.")
 @click.option("--once", metavar="PROMPT", help="Answer this one prompt on standard output, and end.")
 @click.option("--json", "as_json", is_flag=True, help="With one prompt: an event on each line of standard output.")
 @click.option("--store", metavar="PLACE", help="Where the session is kept: a folder, sqlite:///FILE, postgresql://…")
 @click.option("--no-save", is_flag=True, help="Keep nothing on disk.")
-@click.option("--trust", is_flag=True, help="Take the agents.yaml of this folder as your own, this once.")
 @click.option("--yes", is_flag=True, help="Run allowed tools without asking for each call.")
 @click.option("-v", "--verbose", is_flag=True, help="Write the log to standard error too.")
 def chat(
     *,
-    agent: str | None,
-    profile: str | None,
-    config: str | None,
-    model: str | None,
-    provider: str | None,
-    base_url: str | None,
-    policy: str | None,
-    window: int | None,
+    options: Options,
     workspace: str,
-    allow: tuple[str, ...],
     resume: str | None,
     once: str | None,
     as_json: bool,
     store: str | None,
     no_save: bool,
-    trust: bool,
     yes: bool,
     verbose: bool,
 ) -> int:
@@ -74,20 +56,6 @@ def chat(
 
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("chat", "the chat")
-    from foldline.interfaces.starting import Options
-
-    options = Options(
-        agent=agent,
-        profile=profile,
-        config=config,
-        model=model,
-        provider=provider,
-        base_url=base_url,
-        policy=policy,
-        window=window,
-        allow=tuple(name for given in allow for name in given.split(",") if name),
-        trust=trust,
-    )
     kept = _kept(store, keep=not no_save, resume=resume)
     return _made(options, workspace, kept, resume=resume, yes=yes, loud=verbose, once=once, as_json=as_json)
 

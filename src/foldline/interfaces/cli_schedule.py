@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from foldline.errors import InvalidInput, MissingExtra
-from foldline.interfaces.agent_options import agent_options
+from foldline.interfaces.agent_options import agent_options, store_option, yes_option
 from foldline.interfaces.cli_files import json_out, log, terminal
 from foldline.interfaces.session_choice import in_one_line
 from foldline.messages import Json
@@ -23,18 +22,13 @@ from foldline.report.words import DASH
 if TYPE_CHECKING:
     from foldline.interfaces.actors import Actors
     from foldline.interfaces.scheduling.entries import Entry
+    from foldline.interfaces.signals import Ending
     from foldline.interfaces.starting import Options
     from foldline.store.base import Store
 
 __all__ = ["schedule"]
 
 _NEEDED: Final = ("apscheduler", "httpx", "platformdirs", "yaml")
-_STORE: Final = click.option(
-    "--store", metavar="PLACE", help="Where sessions are kept: a folder, sqlite:///FILE, postgresql://…"
-)
-_YES: Final = click.option(
-    "--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as nobody is asked."
-)
 
 
 @click.group()
@@ -43,26 +37,31 @@ def schedule() -> None:
 
 
 @schedule.command("run")
-@_STORE
+@store_option
 @agent_options
-@_YES
+@yes_option
 @click.option("--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="To end runs in.")
 @in_one_line
 def run_all(*, store: str | None, options: Options, workspace: str, yes: bool, grace_seconds: float) -> None:
-    """Run the schedule until SIGTERM or Ctrl-C.
+    """Run the schedule until SIGTERM or Ctrl-C; a second one ends what runs at once.
 
     What was missed while nothing ran is made up for at once, by one run of each entry. Several of these commands,
     foldline serve and foldline telegram may share a store: each due time is run by one of them.
     """
     _check_extra()
-    asyncio.run(_run_all(options, workspace, store, yes=yes, grace_seconds=grace_seconds))
+    from foldline.interfaces.signals import until_signal
+
+    async def door(ending: Ending) -> None:
+        await _run_all(ending, options, workspace, store, yes=yes, grace_seconds=grace_seconds)
+
+    asyncio.run(until_signal(door, log))
 
 
 @schedule.command("now")
 @click.argument("name")
-@_STORE
+@store_option
 @agent_options
-@_YES
+@yes_option
 @in_one_line
 def run_one(*, name: str, store: str | None, options: Options, workspace: str, yes: bool) -> int:
     """Run the entry NAME at once, and deliver what comes of it. No due time is taken away by it.
@@ -74,7 +73,7 @@ def run_one(*, name: str, store: str | None, options: Options, workspace: str, y
 
 
 @schedule.command("list")
-@_STORE
+@store_option
 @agent_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @in_one_line
@@ -125,13 +124,11 @@ async def _opened(options: Options, workspace: str, store: str | None, *, yes: b
         yield actors
 
 
-async def _run_all(options: Options, workspace: str, store: str | None, *, yes: bool, grace_seconds: float) -> None:
+async def _run_all(
+    ending: Ending, options: Options, workspace: str, store: str | None, *, yes: bool, grace_seconds: float
+) -> None:
     from foldline.interfaces.scheduling.clock import scheduled
 
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with (
         _opened(options, workspace, store, yes=yes) as actors,
         scheduled(actors, tell=log, grace_seconds=grace_seconds) as running,
@@ -143,7 +140,8 @@ async def _run_all(options: Options, workspace: str, store: str | None, *, yes: 
         for entry in running.entries.values():
             due = entry.times.after(datetime.now(UTC)) if entry.settings.enabled else None
             log(f"{entry.name}: {'off' if due is None else f'next {entry.local(due)}'}")
-        await stop.wait()
+        ending.is_open = True
+        await ending.asked.wait()
 
 
 async def _run_one(name: str, options: Options, workspace: str, store: str | None, *, yes: bool) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from foldline.errors import InvalidInput, MissingExtra
-from foldline.interfaces.agent_options import agent_options
+from foldline.interfaces.agent_options import agent_options, store_option, yes_option
 from foldline.interfaces.cli_files import log
 from foldline.interfaces.session_choice import in_one_line
 
@@ -38,9 +38,9 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 @click.option("--port", type=click.IntRange(0, 65_535), default=8791, show_default=True, help="0 takes a free one.")
 @click.option("--token-file", metavar="FILE", type=click.Path(), help=f"What clients must show; without it {TOKEN}.")
 @click.option("--allow-host", metavar="NAME", multiple=True, help="A name under which a proxy passes requests on.")
-@click.option("--store", metavar="PLACE", help="Where sessions are kept: a folder, sqlite:///FILE, postgresql://…")
+@store_option
 @agent_options
-@click.option("--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as nobody is asked.")
+@yes_option
 @click.option("--max-body-bytes", type=click.IntRange(1_024, 2**30), default=2**20, show_default=True, metavar="BYTES")
 @click.option("--rate", type=click.IntRange(0), default=6_000, show_default=True, help="Requests a minute; 0: any.")
 @click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns at the same time; 64.")
@@ -134,8 +134,9 @@ async def _serving(
         for note in actors.crew.picked.notes:
             log(note)
         click.echo(f"store  {actors.store.place}")
-        async with scheduled(actors, tell=log, grace_seconds=grace):
-            await run(app_of(door, rules), door, at, grace_seconds=grace, notice=log)
+        async with scheduled(actors, tell=log, grace_seconds=grace) as plan:
+            beside = () if plan is None else (plan.stop,)  # its deliveries hear of a second signal too
+            await run(app_of(door, rules), door, at, beside=beside, grace_seconds=grace, notice=log)
 
 
 def _token(token_file: str | None, environ: Mapping[str, str]) -> str | None:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from foldline.errors import InvalidInput, MissingExtra
-from foldline.interfaces.agent_options import agent_options
+from foldline.interfaces.agent_options import agent_options, store_option, yes_option
 from foldline.interfaces.cli_files import log
 from foldline.interfaces.session_choice import in_one_line
 
 if TYPE_CHECKING:
-    import asyncio
-
+    from foldline.interfaces.signals import Ending
     from foldline.interfaces.starting import Options
 
 __all__ = ["telegram"]
@@ -38,9 +37,9 @@ _MOST_TOKEN_BYTES: Final = 4_096
     metavar="ID",
     help="Who may write; in place of agents.yaml's.",
 )
-@click.option("--store", metavar="PLACE", help="Where sessions are kept: a folder, sqlite:///FILE, postgresql://…")
+@store_option
 @agent_options
-@click.option("--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as nobody is asked.")
+@yes_option
 @click.option("--base-url-api", metavar="URL", help="The address of a Bot API server of your own.")
 @click.option("--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="To end turns in.")
 @in_one_line
@@ -58,7 +57,7 @@ def telegram(
     """Let people talk with an agent on Telegram, each in a conversation that never runs out of context.
 
     Only users that are named by their ids get an answer: --user, or telegram.users in agents.yaml. Ctrl-C or SIGTERM
-    stops it in order; what was not answered by then is answered after the next start.
+    stops it in order, a second one at once; what was not answered by then is answered after the next start.
 
     Exit codes: 0 stopped; 2 bad usage, nobody is allowed, or the token is refused.
     """
@@ -131,27 +130,12 @@ class _Door:
     grace_seconds: float
 
     async def run(self) -> None:
-        """Answer until a signal comes; one that comes before anybody is answered ends it at once."""
-        import asyncio
-        import signal
-        from contextlib import suppress
+        """Answer until a signal comes."""
+        from foldline.interfaces.signals import until_signal
 
-        stopping, answering = asyncio.Event(), asyncio.Event()
-        work = asyncio.create_task(self._answer(stopping, answering))
+        await until_signal(self._answer, self._notice)
 
-        def stop() -> None:
-            stopping.set()
-            if not answering.is_set():
-                work.cancel()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
-                loop.add_signal_handler(number, stop)
-        with suppress(asyncio.CancelledError):
-            await work
-
-    async def _answer(self, stopping: asyncio.Event, answering: asyncio.Event) -> None:
+    async def _answer(self, ending: Ending) -> None:
         from foldline.interfaces.actor import ActorLimits
         from foldline.interfaces.gateway.desk import Desk
         from foldline.interfaces.gateway.telegram import telegram as connected
@@ -176,10 +160,10 @@ class _Door:
             self._notice(f"{gateway.account} answers {people}; sessions in {actors.store.place}")
             for line in (actors.crew.picked.line, *actors.crew.picked.notes):
                 self._notice(line)
-            answering.set()
             grace = self.grace_seconds
             async with scheduled(actors, tell=self._notice, grace_seconds=grace, telegram_url=self.address):
-                await desk.run(stopping, grace_seconds=grace)
+                ending.is_open = True
+                await desk.run(ending.asked, grace_seconds=grace)
 
     def _notice(self, line: str) -> None:
         log(line.rstrip().replace(self.token, "TOKEN"))

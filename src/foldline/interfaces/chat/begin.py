@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from foldline.agent.settings_file import Loaded
-from foldline.errors import FoldlineError
 from foldline.interfaces.chat.consent import Consent
 from foldline.interfaces.chat.screen import Screen
 
 if TYPE_CHECKING:
     from foldline.agent.events import AgentEvent
     from foldline.interfaces.talking import Talk
-    from foldline.store.calls import CallLog
 
 __all__ = ["Chat", "Kept", "begun", "ticking"]
 
@@ -66,6 +64,7 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
     await asyncio.to_thread(_load)
     from foldline.agent.events import Notice
     from foldline.interfaces.chat.journal import Journal
+    from foldline.interfaces.opening import logged_calls
     from foldline.interfaces.starting import Crew
     from foldline.interfaces.talking import Talk
     from foldline.store.learned import LearnedLimits
@@ -99,7 +98,7 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
             chat.environ,
             workspace=chat.workspace,
             learned=learned,
-            calls=_calls(kept.calls, notice),
+            calls=None if kept.calls is None else logged_calls(kept.calls, notice),
             notice=notice,
         )
         stack.push_async_callback(crew.aclose)
@@ -113,19 +112,6 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
 def _load() -> None:
     import foldline.interfaces.chat.drawing
     import foldline.interfaces.talking  # noqa: F401
-
-
-def _calls(path: Path | None, notice: Callable[[str], None]) -> CallLog | None:
-    """The log of model calls. One that cannot be written is told, and nothing else depends on it."""
-    from foldline.store.calls import CallLog
-
-    if path is None:
-        return None
-    try:
-        return CallLog(path)
-    except (OSError, FoldlineError) as error:
-        notice(f"Model calls are not logged: {error}")
-        return None
 
 
 @asynccontextmanager
