@@ -1,0 +1,165 @@
+"""Measure what the proxy adds, beside LiteLLM's: `python -m foldline.bench.proxy [--json FILE]`.
+
+One upstream, one kind of client, one run: the ways take turns, round after round. Under "paced" each client asks at
+fixed times and the upstream takes its time, as models do; under "saturated" neither waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from foldline.bench.proxy.figures import DIRECT, Measured, figures, table
+from foldline.bench.proxy.load import Load, Seen
+from foldline.bench.proxy.processes import NotUpError, Running, upstream_running
+from foldline.bench.proxy.ways import KEY, WAYS
+
+__all__ = ["main"]
+
+_WORDS: Final = 40
+"""Events of text in each answer: a short answer of a chat, or a tool call."""
+
+
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m foldline.bench.proxy", description=__doc__)
+    parser.add_argument("--ways", default=",".join((DIRECT, *WAYS)), help="what to compare (default: %(default)s)")
+    parser.add_argument("--phases", default="paced,saturated", help="loads (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="length of one measurement (default: %(default)s)")
+    parser.add_argument("--warm-seconds", type=float, default=4.0, help="not counted before it (default: %(default)s)")
+    parser.add_argument("--clients", type=int, default=64, help="connections (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=20, help="turns of a conversation (default: %(default)s)")
+    parser.add_argument(
+        "--every-seconds", type=float, default=4.0, help="paced: from one request of a client to the next"
+    )
+    parser.add_argument("--first-seconds", type=float, default=0.5, help="paced: what the upstream takes to begin")
+    parser.add_argument("--pause-seconds", type=float, default=0.05, help="paced: between two events")
+    parser.add_argument("--json", metavar="FILE", help="write all figures there")
+    for name, (_, command) in WAYS.items():
+        parser.add_argument(f"--{name}", default=command, metavar="COMMAND", help="default: %(default)s")
+    return parser.parse_args(given)
+
+
+def _loads(asked: argparse.Namespace, url: str) -> dict[str, Load]:
+    def load(**more: Any) -> Load:
+        return Load(
+            url=url,
+            key=KEY,
+            clients=asked.clients,
+            seconds=asked.seconds,
+            warm_seconds=asked.warm_seconds,
+            words=_WORDS,
+            turns=asked.turns,
+            **more,
+        )
+
+    paced = {name: getattr(asked, name) for name in ("every_seconds", "first_seconds", "pause_seconds")}
+    return {"paced": load(**paced), "saturated": load()}
+
+
+def _once(way: str, phase: str, number: int, wanted: Load, watched: dict[str, Running]) -> Measured:
+    """One measurement; the clients are a process of their own, new each time."""
+    before = {name: one.cpu_seconds() for name, one in watched.items()}
+    command = [sys.executable, "-m", "foldline.bench.proxy.load", json.dumps(asdict(wanted))]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    seen = Seen(**json.loads(done.stdout))
+    cpu: dict[str, float | None] = {"clients": seen.cpu_seconds}
+    for name, one in watched.items():
+        start, end = before[name], one.cpu_seconds()
+        cpu[name] = None if start is None or end is None else end - start
+    peak = {"clients": seen.peak_rss_bytes, **{name: one.peak_rss_bytes() for name, one in watched.items()}}
+    return Measured(way, phase, number, seen, cpu, peak)
+
+
+def _machine(asked: argparse.Namespace) -> dict[str, Any]:
+    """What the figures depend on besides the code."""
+    model = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), "")
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    load = os.getloadavg() if hasattr(os, "getloadavg") else None
+    versions = {name: version(name) for name in ("foldline",)}
+    if "litellm" in asked.ways:
+        versions["litellm"] = _version_of(asked.litellm)
+    return {
+        "cores": len(affinity(0)) if affinity else os.cpu_count(),
+        "processor": model or platform.processor(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_average_before": load,
+        "versions": versions,
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text("utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def _version_of(command: str) -> str:
+    """Of the LiteLLM that the command stands beside."""
+    asks = "from importlib.metadata import version as v; print(v('litellm'))"
+    python = str(Path(command).with_name("python"))
+    return subprocess.run([python, "-c", asks], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Measure and print; takes about (seconds + warm-up) × ways × phases × rounds."""
+    asked = _arguments(given)
+    ways, phases = asked.ways.split(","), asked.phases.split(",")
+    unknown = [name for name in ways if name not in {DIRECT, *WAYS}]
+    if unknown:
+        sys.exit(f"foldline.bench.proxy: unknown way {unknown[0]!r}; known are {', '.join((DIRECT, *WAYS))}")
+    measured: list[Measured] = []
+    machine = _machine(asked)
+    try:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            upstream = stack.enter_context(upstream_running(_WORDS))
+            up = {DIRECT: upstream}
+            for way in ways:
+                if way != DIRECT:
+                    command = getattr(asked, way)
+                    up[way] = stack.enter_context(WAYS[way][0](upstream.url, folder, str(Path(command).absolute())))
+            for phase in phases:
+                for number in range(asked.rounds):
+                    for way in ways:
+                        wanted = _loads(asked, f"{up[way].url}/v1/chat/completions")[phase]
+                        watched = {"upstream": upstream} | ({way: up[way]} if way != DIRECT else {})
+                        measured.append(_once(way, phase, number, wanted, watched))
+                        _tell(measured[-1])
+    except NotUpError as error:
+        sys.exit(f"foldline.bench.proxy: {error}")
+    rows = figures(measured)
+    if asked.json:
+        report = {"machine": machine, "asked": vars(asked), "figures": [row.as_json() for row in rows]}
+        Path(asked.json).write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+    sys.stdout.write(f"{_head(machine, asked)}{table(rows)}")
+
+
+def _tell(one: Measured) -> None:
+    rate = one.seen.requests / one.seen.seconds
+    sys.stderr.write(f"{one.phase} {one.round + 1} {one.way}: {rate:.1f} requests/s {dict(one.seen.faults) or ''}\n")
+
+
+def _head(machine: dict[str, Any], asked: argparse.Namespace) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    return (
+        f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}, {versions}\n"
+        f"{asked.clients} connections, {asked.rounds} rounds of {asked.seconds:g} s, answers of {_WORDS} events\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

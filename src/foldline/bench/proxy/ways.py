@@ -1,0 +1,76 @@
+"""The ways from a client to the upstream that are compared: none, and proxies as they are started by their commands."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from foldline.bench.proxy.processes import Running, free_port, running
+
+__all__ = ["KEY", "WAYS", "foldline_way", "litellm_way"]
+
+KEY: Final = f"sk-{secrets.token_hex(32)}"
+"""What every client sends. LiteLLM does not start without one; foldline asks for none on loopback."""
+
+_LITELLM: Final = """
+model_list:
+  - model_name: bench
+    litellm_params:
+      model: openai/bench
+      api_base: {upstream}/v1
+      api_key: sk-bench
+general_settings:
+  master_key: {key}
+litellm_settings:
+  set_verbose: false
+  request_timeout: 600
+  num_retries: 0
+  telemetry: false
+"""
+
+
+def _quiet(folder: Path) -> dict[str, str]:
+    """An environment in which nothing of the user's own settings is found."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
+    home = {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")}
+    return {**kept, **home, "NO_PROXY": "*"}
+
+
+@contextmanager
+def foldline_way(upstream: str, folder: Path, command: str) -> Iterator[Running]:
+    """`foldline proxy` with its defaults; the window is given, since the upstream of the benchmark tells none."""
+    port = free_port()
+    given = [command, "proxy", "--upstream", upstream, "--port", str(port), "--window", "128000"]
+    with running(given, port, ready="/foldline/state", folder=folder, environment=_quiet(folder)) as up:
+        yield up
+
+
+@contextmanager
+def litellm_way(upstream: str, folder: Path, command: str) -> Iterator[Running]:
+    """LiteLLM's proxy in one process, without a database, set as its manual advises for production.
+
+    https://docs.litellm.ai/docs/proxy/prod, read on 2026-11-28: LITELLM_MODE, LITELLM_LOG, set_verbose. The table of
+    prices is its own copy, so that it asks nobody.
+    """
+    port = free_port()
+    config = folder / "litellm.yaml"
+    config.write_text(_LITELLM.format(upstream=upstream, key=KEY), "utf-8")
+    quiet = {"LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    environment = {**_quiet(folder), **quiet}
+    given = [command, "--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
+    with running(given, port, ready="/health/liveliness", folder=folder, environment=environment) as up:
+        yield up
+
+
+def _beside_python(name: str) -> str:
+    """A command of the environment that runs this."""
+    return str(Path(sys.executable).with_name(name))
+
+
+WAYS: Final = {"foldline": (foldline_way, _beside_python("foldline")), "litellm": (litellm_way, ".bench/bin/litellm")}
+"""The proxies by name: how each is started, and its command unless another one is given."""
