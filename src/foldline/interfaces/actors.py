@@ -14,6 +14,7 @@ from foldline.agent.settings import PolicySettings
 from foldline.agent.tools.base import Ask
 from foldline.errors import InvalidInput, Stopping
 from foldline.interfaces.actor import Actor, ActorLimits
+from foldline.interfaces.signals import stopped
 from foldline.interfaces.starting import Crew
 from foldline.interfaces.talking import carried, under_policy
 from foldline.store.base import Store, StoredSession
@@ -54,7 +55,7 @@ class Actors:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.stop(0.0)
+        await stopped(self.stop, 0.0)  # a signal that comes now must not leave a turn without its end
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from tests.serving import serve
 
 from foldline.errors import InvalidInput
 from foldline.interfaces.gateway.telegram import telegram
+from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 
 
@@ -106,7 +107,7 @@ def test_a_token_that_is_taken_back_ends_it(telegram_api: TelegramApi, tmp_path:
 
 
 @contextmanager
-def process(api: TelegramApi, url: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def process(api: TelegramApi, url: str, folder: Path, grace_seconds: int = 5) -> Iterator[subprocess.Popen[bytes]]:
     """`foldline telegram`, killed at the end of the block if it still runs."""
     environ = {
         **os.environ,
@@ -116,7 +117,7 @@ def process(api: TelegramApi, url: str, folder: Path) -> Iterator[subprocess.Pop
     address = api.base_url.removesuffix("/bot")
     command = [sys.executable, "-m", "foldline.interfaces.cli", "telegram", "--user", str(USER)]
     command += ["--base-url-api", address, "--base-url", f"{url}/v1", "--model", "fake-model"]
-    command += ["--store", str(folder / "sessions"), "--grace-seconds", "5"]
+    command += ["--store", str(folder / "sessions"), "--grace-seconds", str(grace_seconds)]
     with (
         (folder / "log").open("ab") as log,
         subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=log) as running,
@@ -154,3 +155,19 @@ def test_after_a_kill_nothing_is_lost_and_the_person_is_told(telegram_api: Teleg
     assert "foldline: @TestNameBot answers 1 user; sessions in " in log
     assert telegram_api.token not in log
     assert "Traceback" not in log
+
+
+def test_a_second_signal_ends_it_at_once_and_the_turn_is_recorded(telegram_api: TelegramApi, tmp_path: Path) -> None:
+    fake = FakeProvider([FakeReply("never heard", gate=asyncio.Event())])
+    with serve(fake) as served, process(telegram_api, served.url, tmp_path, grace_seconds=600) as running:
+        telegram_api.send_text("1?", user_id=USER)
+        while not fake.requests:
+            time.sleep(0.01)
+        running.send_signal(signal.SIGTERM)
+        while "again: at once" not in (tmp_path / "log").read_text():
+            time.sleep(0.01)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(20) == 0
+    with FileStore(tmp_path / "sessions").open("latest") as session:
+        assert not session.tally.running
+    assert "Traceback" not in (tmp_path / "log").read_text()

@@ -77,9 +77,9 @@ class Place:
         return {row["name"]: row for row in rows}
 
     @contextmanager
-    def running(self) -> Iterator[subprocess.Popen[str]]:
+    def running(self, grace_seconds: int = 5) -> Iterator[subprocess.Popen[str]]:
         process = subprocess.Popen(
-            self.command("run", "--grace-seconds", "5"),
+            self.command("run", "--grace-seconds", str(grace_seconds)),
             cwd=self.folder,
             env=self.environ,
             stderr=subprocess.PIPE,
@@ -217,3 +217,16 @@ def test_a_server_runs_the_schedule_too_and_two_processes_on_one_store_run_it_on
         assert process.wait(WAIT_SECONDS) == 0
     assert (place.model.asked, place.delivered) == (1, 1)
     assert place.listed()["yearly"]["last"]["reason"] == "done"
+
+
+def test_a_second_signal_ends_a_run_at_once(place: Place) -> None:
+    place.known_since_long_ago()
+    place.model.held = True
+    with place.running(grace_seconds=600) as process:
+        place.until_asked(1)
+        process.send_signal(signal.SIGTERM)
+        lines_until(process, "again: at once")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_SECONDS) == 0
+    with place.store.open("latest") as session:
+        assert not session.tally.running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from tests.interfaces.serving.support import events
 from tests.serving import Served, serve
 
 from foldline.interfaces.cli import cli
+from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 
 TOKEN = "a-token-of-some-length"
@@ -98,6 +100,11 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as to:
+        return to.connect_ex(("127.0.0.1", port)) == 0
+
+
 def test_it_says_where_it_listens_and_stops_in_order(model: Served, tmp_path: Path) -> None:
     with door(model, tmp_path) as made:
         session = created(made)
@@ -135,6 +142,32 @@ def test_a_second_signal_stops_at_once(model: Served, tmp_path: Path) -> None:
         until(lambda: "Stopping" in log_of(made))
         assert made.kill(signal.SIGINT) == 0
         assert turn.end()[1]["reason"] == "cancelled"
+
+
+def test_a_second_signal_cuts_off_a_delivery_of_the_schedule_too(tmp_path: Path) -> None:
+    gate, hooked = asyncio.Event(), threading.Event()
+
+    async def hook(scope: Any, receive: Any, send: Any) -> None:
+        assert scope["type"] == "http"  # not the lifespan
+        hooked.set()
+        await gate.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    store = FileStore(tmp_path / "sessions")
+    store.remember("schedule:yearly", {"mark": "0 0 1 1 * UTC", "since": "2025-06-01T00:00:00+00:00"})
+    with serve(FakeProvider("ok")) as quick, serve(hook) as hooks:
+        entry = f'{{cron: "0 0 1 1 *", prompt: What is new?, deliver: [{{webhook: {hooks.url}/}}]}}'
+        (tmp_path / "agents.yaml").write_text(f"schedule: {{yearly: {entry}}}\n")
+        with door(quick, tmp_path, "--grace-seconds", "600", "--config", str(tmp_path / "agents.yaml")) as made:
+            assert hooked.wait(30)
+            assert made.process is not None
+            made.process.send_signal(signal.SIGTERM)
+            until(lambda: not listens(made.port))
+            assert made.kill(signal.SIGTERM) == 0
+        hooks.set(gate)
+    run = store.remembered("schedule:yearly:run")
+    assert (run["reason"], bool(run["ended"]), run["delivered"]) == ("done", True, [])
 
 
 def test_what_was_accepted_before_a_kill_is_there_after_it(model: Served, tmp_path: Path) -> None:

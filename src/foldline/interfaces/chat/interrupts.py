@@ -7,8 +7,11 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
+
+from foldline.interfaces.signals import heard
 
 __all__ = ["Interrupts", "LeaveError"]
 
@@ -86,12 +89,6 @@ class Interrupts:
         if sys.platform == "win32":  # its loops take no signals: Ctrl-C raises as it does everywhere
             yield
             return
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self.stop)
-        for ending in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(ending, self.leave, 128 + ending)
-        try:
+        leaving = {number: partial(self.leave, 128 + number) for number in (signal.SIGTERM, signal.SIGHUP)}
+        with heard({signal.SIGINT: self.stop, **leaving}):
             yield
-        finally:
-            for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                loop.remove_signal_handler(each)

@@ -11,6 +11,7 @@ import asyncio
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from foldline.interfaces.gateway.inbox import Inbox, Waiting
 from foldline.interfaces.gateway.progress import Pace, Progress
 from foldline.interfaces.gateway.sentences import REFUSALS, after_restart, sentence
 from foldline.interfaces.gateway.splitting import literal
+from foldline.interfaces.signals import stopped
 
 __all__ = ["Desk"]
 
@@ -33,6 +35,8 @@ _MOST_WAITING: Final = 16
 """Messages that wait in one conversation; as many as a session lets wait."""
 _STOP_SECONDS: Final = 10.0
 """What the last answers may take to be sent."""
+_AT_ONCE_SECONDS: Final = 1.0
+"""The same, where there is no grace. What is not sent by then is sent after the next start."""
 
 _RETRY_SECONDS: Final = 1.0
 _EDITED: Final = "An edit changes nothing here: what was said first is kept. Send it as a new message."
@@ -84,21 +88,24 @@ class Desk:
     async def run(self, stopping: asyncio.Event, *, grace_seconds: float = 30.0) -> None:
         """Receive and answer until `stopping` is set; then let turns end or pause, and send what there is of them.
 
-        What waits behind them is answered after the next start. Raises as `Gateway.run` does, and OSError.
+        What waits behind them is answered after the next start. Once this is cancelled, turns are cut off. Raises as
+        `Gateway.run` does, and OSError.
         """
-        end_hearing = self._actors.subscribe(self._hear)
-        receiving = asyncio.create_task(self._receive())
-        stopped = asyncio.create_task(stopping.wait())
-        try:
-            await asyncio.wait({receiving, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (receiving, stopped):
-                task.cancel()
-            ended, _ = await asyncio.gather(receiving, stopped, return_exceptions=True)
-            await self._stop(grace_seconds)
-            end_hearing()
-        if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
-            raise ended
+        with ExitStack() as stack:
+            stack.callback(self._actors.subscribe(self._hear))
+            receiving = asyncio.create_task(self._receive())
+            asked = asyncio.create_task(stopping.wait())
+            try:
+                await asyncio.wait({receiving, asked}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (receiving, asked):
+                    task.cancel()
+                try:
+                    await asyncio.gather(receiving, asked, return_exceptions=True)
+                finally:
+                    await stopped(self._stop, grace_seconds)
+        if not receiving.cancelled() and (fault := receiving.exception()) is not None:
+            raise fault
 
     async def _receive(self) -> None:
         for each in await self._inbox.open():
@@ -185,7 +192,7 @@ class Desk:
         await self._actors.stop(grace_seconds)
         tasks = {lane.task for lane in self._lanes.values() if lane.task is not None} | self._at_once
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+            _, late = await asyncio.wait(tasks, timeout=_STOP_SECONDS if grace_seconds else _AT_ONCE_SECONDS)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)

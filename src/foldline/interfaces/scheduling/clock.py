@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from foldline.interfaces.actors import Actors
+from foldline.interfaces.signals import stopped
 
 if TYPE_CHECKING:
     from foldline.interfaces.scheduling.runner import Schedule
@@ -34,10 +35,10 @@ async def scheduled(
 ) -> AsyncIterator[Schedule | None]:
     """Run what the agent's settings have as `schedule` until the end of the block; None where nothing is set.
 
-    What was missed begins at once. At the end runs that are under way may end or pause within `grace_seconds`. `tell`
-    hears a line on each run; `environ` (None: that of the agent) has the secrets of deliveries, `telegram_url` the
-    address of a Bot API server of one's own. Raises MissingExtra without APScheduler, and InvalidInput for a zone that
-    is not known.
+    What was missed begins at once. At the end runs that are under way may end or pause within `grace_seconds`; a
+    cancellation of the block cuts them off, one of the first look does not. `tell` hears a line on each run; `environ`
+    (None: that of the agent) has the secrets of deliveries, `telegram_url` the address of a Bot API server of one's
+    own. Raises MissingExtra without APScheduler, and InvalidInput for a zone that is not known.
     """
     if not any(entry.enabled for entry in actors.crew.settings.schedule.values()):
         yield None
@@ -61,8 +62,13 @@ async def running(schedule: Schedule, *, grace_seconds: float) -> AsyncIterator[
     for entry in schedule.entries.values():
         if entry.settings.enabled:
             scheduler.add_job(schedule.look_at, entry.times, args=(entry.name,), id=entry.name)
+    spared = 0
     try:
-        await schedule.look()
+        try:
+            await schedule.look()
+        except asyncio.CancelledError:  # the door is not open yet; what is claimed already nobody else would run
+            spared = 1
+            raise
         scheduler.start()
         watching = asyncio.create_task(_watch(schedule, scheduler))
         try:
@@ -72,7 +78,7 @@ async def running(schedule: Schedule, *, grace_seconds: float) -> AsyncIterator[
             scheduler.shutdown(wait=False)
             await asyncio.gather(watching, return_exceptions=True)
     finally:
-        await schedule.stop(grace_seconds)
+        await stopped(schedule.stop, grace_seconds, spared=spared)
 
 
 async def _watch(schedule: Schedule, scheduler: Any) -> None:

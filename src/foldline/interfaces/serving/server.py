@@ -6,8 +6,9 @@ import asyncio
 import ipaddress
 import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -17,8 +18,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from foldline.errors import InvalidInput
 from foldline.interfaces.serving.door import Door
+from foldline.interfaces.signals import heard
 
-__all__ = ["Connection", "Stopped", "is_loopback", "listening", "run"]
+__all__ = ["Connection", "Stop", "is_loopback", "listening", "run"]
 
 HEAD_SECONDS: Final = 20.0
 """How long the head of a request may take to come."""
@@ -29,7 +31,8 @@ STALL_SECONDS: Final = 60.0
 _LAST_SECONDS: Final = 5
 """What answers may take that are under way when all turns have ended."""
 
-Stopped = Callable[[str], None]
+Stop = Callable[[float], Awaitable[None]]
+"""Ends what is under way within so many seconds; called again with 0 it cuts it off."""
 
 
 class Connection(H11Protocol):
@@ -93,22 +96,25 @@ class Connection(H11Protocol):
 class _Server(uvicorn.Server):
     """A server that lets turns end before it lets go of its connections. A second signal ends it at once."""
 
-    def __init__(self, config: uvicorn.Config, door: Door, grace_seconds: float, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        door: Door,
+        beside: Sequence[Stop],
+        grace_seconds: float,
+        notice: Callable[[str], None],
+    ) -> None:
         super().__init__(config)
         self._door, self._grace_seconds, self._notice = door, grace_seconds, notice
+        self._stops = (door.stop, *beside)
         self._at_once = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Signals, while the server runs. They are not raised again at its end: the stop was in order."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        with heard({number: partial(self.handle_exit, number, None) for number in numbers}):
             yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal stops in order, the next at once."""
@@ -124,17 +130,20 @@ class _Server(uvicorn.Server):
         running = sum(actor.running for actor in self._door.actors.known.values())
         if running:
             self._notice(f"Stopping; {running} running, at most {self._grace_seconds:g} s more (again: at once)")
-        stop = asyncio.create_task(self._door.stop(self._grace_seconds))
+        stop = asyncio.create_task(self._stop(self._grace_seconds))
         second = asyncio.create_task(self._at_once.wait())
         await asyncio.wait({stop, second}, return_when=asyncio.FIRST_COMPLETED)
         second.cancel()
         if not stop.done():
             stop.cancel()
             await asyncio.gather(stop, return_exceptions=True)
-            await self._door.stop(0.0)
+            await self._stop(0.0)
         else:
             stop.result()
         await super().shutdown(sockets)
+
+    async def _stop(self, grace_seconds: float) -> None:
+        await asyncio.gather(*(stop(grace_seconds) for stop in self._stops))
 
 
 def is_loopback(host: str) -> bool:
@@ -164,9 +173,15 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 async def run(
-    app: ASGIApp, door: Door, at: socket.socket, *, grace_seconds: float, notice: Callable[[str], None]
+    app: ASGIApp,
+    door: Door,
+    at: socket.socket,
+    *,
+    beside: Sequence[Stop] = (),
+    grace_seconds: float,
+    notice: Callable[[str], None],
 ) -> None:
-    """Serve until a signal says to stop, and stop in order."""
+    """Serve until a signal says to stop, and stop in order, with what runs `beside`; at a second signal at once."""
     config = uvicorn.Config(
         app,
         http=Connection,
@@ -179,4 +194,4 @@ async def run(
         timeout_keep_alive=60,
         timeout_graceful_shutdown=_LAST_SECONDS,
     )
-    await _Server(config, door, grace_seconds, notice).serve(sockets=[at])
+    await _Server(config, door, beside, grace_seconds, notice).serve(sockets=[at])
