@@ -151,9 +151,7 @@ class Conversations:
                 try:
                     return await self._hold(held, asked, warning)
                 except SessionLost:
-                    self._known.drop(held)
-                    if self._store is not None:
-                        self._store.drop(held)
+                    self._forget(held)
         held = self._made(body, limits, [])
         async with held.lock:
             return await self._hold(held, _Asked(body, limits, "", "look" if how == "fold" else how, summarize), "")
@@ -177,7 +175,10 @@ class Conversations:
                 return False
             hold.plan = plan
             if newest and plan.new_folds:
-                await self._write(hold)
+                try:
+                    await self._write(hold)
+                except SessionLost:  # the next request reads what the other process wrote
+                    self._forget(held)
         return True
 
     async def aclose(self) -> None:
@@ -231,6 +232,12 @@ class Conversations:
         if count > len(asked.exact) or count != len(held.exact):
             return False
         return held.exact[-1] == asked.exact[count - 1] or held.tolerant[-1] == asked.tolerant()[count - 1]
+
+    def _forget(self, held: Held) -> None:
+        """Let go of a conversation that another process has gone on with: it is read anew."""
+        self._known.drop(held)
+        if self._store is not None:
+            self._store.drop(held)
 
     def _call(self, held: Held, name: str) -> Held:
         if name:
