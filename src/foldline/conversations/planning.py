@@ -107,6 +107,8 @@ class Conversations:
         self._named: WeakValueDictionary[str, Held] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="foldline-conversation")
         self._most_output: dict[str, int] = {}
+        self._most_window: dict[str, int] = {}
+        """What refusals said of models: they are believed whatever else was said of their windows."""
         self._store = None
         if keeping is not None:
             self._store = StoreAtHand(keeping, shared=shared, run=self._run, notice=notice)
@@ -141,6 +143,7 @@ class Conversations:
 
         Raises DoesNotFit, and InvalidInput for messages that cannot be read: such a request can only be passed on.
         """
+        window_tokens = min(window_tokens, self._most_window.get(body.model, window_tokens))
         limits = limits_for(body, window_tokens, most_output_tokens=self._most_output.get(body.model))
         asked = _Asked(body, limits, name, how, summarize)
         for _ in range(3):
@@ -170,10 +173,13 @@ class Conversations:
             await self._run(held.conversation.take_up, body)
             hold.plan = await self._run(held.conversation.plan, body, limits)
         async with held.lock:
+            before_tokens = hold.plan.limits.window_tokens
             plan = await self._run(held.conversation.recover, hold.plan, failure, hold.summarize)
             if plan is None:
                 return False
             hold.plan = plan
+            if plan.limits.window_tokens < before_tokens:
+                self._most_window[body.model] = plan.limits.window_tokens
             if newest and plan.new_folds:
                 try:
                     await self._write(hold)
