@@ -1,0 +1,305 @@
+"""The server process of the proxy: uvicorn over httptools, with an end to waiting, and a stop that lets streams end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from types import FrameType
+from typing import Any, Final
+
+import httptools
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from foldline.interfaces.serving.server import HEAD_SECONDS, STALL_SECONDS, is_loopback, listening
+from foldline.interfaces.signals import heard
+
+__all__ = ["CUT", "Connection", "is_loopback", "listening", "loop_factory", "run"]
+
+CUT: Final = "foldline.cut"
+"""In the scope of a request: what ends the client's connection, so that an answer which broke off does not look whole.
+What was sent before still arrives."""
+
+BODY_SECONDS: Final = 60.0
+"""How long nothing may come of the body of a request."""
+
+MOST_HEAD_BYTES: Final = 65_536
+"""The longest head of a request; httptools itself has no limit."""
+
+_LAST_SECONDS: Final = 5
+"""What the application may take to notice that a connection was cut."""
+
+_TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_OF_UPGRADES: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that is cut off when its request does not come, or when nobody reads what is sent."""
+
+    head_seconds = HEAD_SECONDS
+    body_seconds = BODY_SECONDS
+    stall_seconds = STALL_SECONDS
+    most_head_bytes = MOST_HEAD_BYTES
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._head: asyncio.TimerHandle | None = None
+        self._body: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+        self._head_bytes = self._unread_bytes = 0
+        self._since = 0.0
+        self._in_head, self._is_declined, self._is_deaf = True, False, False
+
+    # --- what comes --------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; a request that is only half there is waited for, however slowly it comes."""
+        self._unset_keepalive_if_required()
+        if self._is_deaf or self.parser is None:
+            return
+        self._since = self.loop.time()
+        if self._in_head:
+            self._head_bytes += len(data)
+        self._fed(data)
+        if self._in_head and self._head_bytes > self.most_head_bytes:
+            self._refuse(_TOO_LONG)
+        elif self.cycle is None or self.cycle.response_complete:
+            self._wait()
+        else:
+            if self._head is not None:
+                self._head.cancel()
+                self._head = None
+            if self.cycle.more_body and self._body is None:
+                self._body = self.loop.call_later(self.body_seconds, self._look_at_body)
+
+    def _fed(self, data: bytes) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = data[upgrade.args[0] :]
+                if not self._is_declined:  # a websocket: the gate refuses it, and nothing can follow
+                    self._is_deaf = True
+                    return
+                data = self._without_upgrade() + rest
+                continue
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+            return
+
+    def _without_upgrade(self) -> bytes:
+        """The head of a request without its wish for another protocol, which may be passed over (RFC 9110, 7.8).
+
+        The parser would take the body for that protocol's.
+        """
+        method, url, headers = self.parser.get_method(), self.url, self.headers
+        self._is_declined = False
+        self.parser = httptools.HttpRequestParser(self)
+        kept = [b"%b: %b\r\n" % (name, value) for name, value in headers if name not in _OF_UPGRADES]
+        return b"".join((method, b" ", url, b" HTTP/1.1\r\n", *kept, b"\r\n"))
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; in the middle of an answer it can only be cut off."""
+        if self._is_answering():
+            self.transport.abort()
+        else:
+            super().send_400_response(msg)
+            self._is_deaf = True
+
+    def _refuse(self, answer: bytes) -> None:
+        if self._is_answering():
+            self.transport.abort()
+        else:
+            self.transport.write(answer)
+            self.transport.close()
+            self._is_deaf = True
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    # --- what the parser calls ---------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; those after the body (trailers) are left out."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        self._in_head = False
+        if self.parser.should_upgrade():
+            method = self.parser.get_method()
+            if method == b"CONNECT":
+                raise ValueError("the proxy is no tunnel")  # the parser makes an error of it
+            if (self._get_upgrade() or b"").strip() != b"websocket":
+                self._is_declined = True
+                return
+        super().on_headers_complete()
+        self.scope[CUT] = partial(self._cut, self.cycle)  # type: ignore[typeddict-unknown-key]
+
+    def on_body(self, body: bytes) -> None:
+        """Hand on a piece of a body."""
+        if not self._is_declined:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if not self._is_declined:
+            super().on_message_complete()
+
+    # --- what goes ---------------------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """What was sent is not read: wait some time."""
+        super().pause_writing()
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._stall = self.loop.call_later(self.stall_seconds, self._look_at_stall)
+
+    def resume_writing(self) -> None:
+        """It is read again."""
+        super().resume_writing()
+        self._drop("_stall")
+
+    def shutdown(self) -> None:
+        """Take no further request; end at once what never ends by itself."""
+        super().shutdown()
+        if self._is_answering() and self.cycle.scope["path"].endswith("/foldline/events"):
+            self._cut(self.cycle)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        super().connection_lost(exc)
+        for name in ("_head", "_body", "_stall"):
+            self._drop(name)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _cut(self, cycle: RequestResponseCycle) -> None:
+        cycle.disconnected = True
+        cycle.message_event.set()
+        self.transport.close()
+
+    def _wait(self) -> None:
+        if self._head is None:
+            self._head = self.loop.call_later(self.head_seconds, self._late)
+
+    def _late(self) -> None:
+        self._head = None
+        if not self._is_answering():
+            self.transport.abort()
+
+    def _look_at_body(self) -> None:
+        self._body = None
+        if not self._is_answering() or not self.cycle.more_body:
+            return
+        if self.flow.read_paused:  # it is we who do not read
+            self._since = self.loop.time()
+        left_seconds = self._since + self.body_seconds - self.loop.time()
+        if left_seconds <= 0:
+            self.transport.abort()
+        else:
+            self._body = self.loop.call_later(left_seconds, self._look_at_body)
+
+    def _look_at_stall(self) -> None:
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes >= self._unread_bytes:
+            self.transport.abort()
+        else:  # slow, but it reads
+            self._unread_bytes = unread_bytes
+            self._stall = self.loop.call_later(self.stall_seconds, self._look_at_stall)
+
+    def _drop(self, name: str) -> None:
+        timer = getattr(self, name)
+        if timer is not None:
+            timer.cancel()
+            setattr(self, name, None)
+
+
+class _Server(uvicorn.Server):
+    """A server that lets answers end before it lets go of its connections. A second signal ends it at once."""
+
+    def __init__(self, config: uvicorn.Config, grace_seconds: float, notice: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._grace_seconds, self._notice = grace_seconds, notice
+        self._at_once = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals, while the server runs. They are not raised again at its end: the stop was in order."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        with heard({number: partial(self.handle_exit, number, None) for number in numbers}):
+            yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal stops in order, the next at once."""
+        if self.should_exit:
+            self._at_once.set()
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, let answers end, cut those that do not, and wait until the application knows."""
+        state = self.server_state
+        for server in self.servers:
+            server.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        if state.tasks:
+            running = len(state.tasks)
+            self._notice(f"Stopping; {running} under way, at most {self._grace_seconds:g} s more (again: at once)")
+        at_once = asyncio.create_task(self._at_once.wait())
+        try:
+            async with asyncio.timeout(self._grace_seconds):
+                while state.tasks and not at_once.done():
+                    await asyncio.wait({*state.tasks, at_once}, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            self._notice(f"Cutting off {len(state.tasks)} that did not end")
+        finally:
+            at_once.cancel()
+        for connection in list(state.connections):
+            if connection.transport is not None:
+                connection.transport.abort() if state.tasks else connection.transport.close()
+        await super().shutdown(sockets)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the event loop: uvloop's where it is installed, else None for Python's own."""
+    if sys.platform == "win32" or find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+async def run(app: ASGIApp, at: socket.socket, *, grace_seconds: float, notice: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM, and stop in order: answers under way have `grace_seconds` to end."""
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,  # a path may hold the token
+        server_header=False,
+        date_header=False,  # an answer has the upstream's
+        proxy_headers=False,  # who can reach this could claim any address
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=_LAST_SECONDS,
+    )
+    await _Server(config, grace_seconds, notice).serve(sockets=[at])

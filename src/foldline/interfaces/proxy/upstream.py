@@ -1,0 +1,355 @@
+"""The upstream: requests go there as they came, and answers come back as they are, piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator, Iterable
+from io import BytesIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from foldline.errors import FoldlineError, InvalidInput, MissingExtra
+from foldline.providers.bodies import innermost
+from foldline.providers.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["Answer", "FaultKind", "Header", "Upstream", "UpstreamFault"]
+
+FaultKind: TypeAlias = Literal["connect", "silence", "cut", "protocol"]
+"""It could not be reached; it said nothing for too long; it broke off; it answered no HTTP."""
+
+Header: TypeAlias = tuple[bytes, bytes]
+
+_HOP: Final = frozenset(
+    b"connection proxy-connection keep-alive te trailer transfer-encoding upgrade proxy-authenticate".split()
+)
+"""What belongs to one connection (RFC 9110, section 7.6.1; the last by RFC 2616, section 13.5.1)."""
+
+_OURS: Final = _HOP | frozenset(b"host content-length expect proxy-authorization http2-settings".split())
+"""What of a request is left out, or made anew."""
+
+_SKIPPED: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""What the client library would add of its own."""
+
+_READABLE: Final = frozenset({b"gzip", b"deflate", b"identity"})
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_TARGET: Final = re.compile(r"/[!-~\x80-\U0010ffff]*")
+_HELD_BYTES: Final = 65_536
+"""Above twice this the upstream is read no more, until the client has taken what came."""
+
+_LARGE_BYTES: Final = 2**20
+"""From here on a body is written in pieces: the event loop does other things between them."""
+
+_HEADER_BYTES: Final = 65_536
+_KEPT_SECONDS: Final = 55.0
+"""How long a connection is kept unused; balancers in the cloud close theirs after 60 s or more."""
+
+_STALE_SECONDS: Final = 1.0
+"""A kept connection that breaks so soon after a request began was about to be closed before."""
+
+
+class UpstreamFault(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
+    """The upstream gave no whole answer. `kind` says how; the message names no path, header or key."""
+
+    def __init__(self, kind: FaultKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: FaultKind = kind
+
+
+class Answer:
+    """What the upstream answers: its head is there, its body comes. To be closed; `close` costs nothing twice.
+
+    `headers` are as they came, without those of the connection.
+    """
+
+    __slots__ = ("_beyond", "_name", "_response", "headers", "reason", "status")
+
+    def __init__(self, response: aiohttp.ClientResponse, name: str) -> None:
+        self._response, self._name, self._beyond = response, name, b""
+        self.status, self.reason = response.status, response.reason or ""
+        raw = response.raw_headers
+        left_out = _HOP | _named(value for key, value in raw if key.lower() == b"connection")
+        if self.status in {204, 304}:
+            left_out |= {b"content-length"}  # there is no body that it could be the length of
+        self.headers: list[Header] = [header for header in raw if header[0].lower() not in left_out]
+
+    async def piece(self) -> bytes:
+        """The next bytes as they come, undecoded; b"" after the last. Raises UpstreamFault."""
+        import aiohttp
+
+        if self._beyond:
+            data, self._beyond = self._beyond, b""
+            return data
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            self._response.close()
+            raise _fault(error, self._name) from error
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The bytes as they come. Raises UpstreamFault. The upstream is read no faster than this is."""
+        while data := await self.piece():
+            yield data
+
+    async def read(self, most_bytes: int) -> bytes:
+        """The body, or its first `most_bytes`; `piece` and `chunks` give what is beyond. Raises UpstreamFault."""
+        read = bytearray()
+        while len(read) < most_bytes and (data := await self.piece()):
+            read += data
+        self._beyond = bytes(read[most_bytes:])
+        return bytes(read[:most_bytes])
+
+    def abort(self) -> None:
+        """Close the connection unless all has come; whoever reads gets an UpstreamFault."""
+        self._response.close()
+
+    async def close(self) -> None:
+        """Let go of it: a connection that is not read to its end carries no other request."""
+        self._response.close()
+
+
+class Upstream:
+    """One upstream, to be used as an async context manager, on one event loop.
+
+    Follows no redirects, decodes nothing, keeps no cookies; certificates are checked. The environment's proxy is used
+    unless the upstream is on this machine or network. `connect_seconds` is how long a connection may take, or the wait
+    for a free one of `connections`; `silence_seconds` how long nothing may come. Raises InvalidInput for the address,
+    and MissingExtra without the extra `proxy`.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        connect_seconds: float = 10.0,
+        silence_seconds: float = 600.0,
+        connections: int = 1_000,
+    ) -> None:
+        try:
+            from yarl import URL
+        except ImportError:
+            raise MissingExtra("proxy", "the proxy") from None
+        local = Endpoint(name="upstream", dialect="anthropic", base_url=base_url, model="").is_local  # checks it too
+        parts = urlsplit(base_url.strip())
+        self._url, self._base = URL, f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self._versioned, self._is_secure = self._base.endswith("/v1"), parts.scheme == "https"
+        self._name = parts.netloc
+        self._proxy = None if local else _proxy_for(parts.scheme, parts.hostname or "")
+        self._connect_seconds, self._silence_seconds = connect_seconds, silence_seconds
+        self._connections = connections
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Upstream:
+        import aiohttp
+
+        trusted: ssl.SSLContext | bool = True
+        if self._is_secure:
+            import httpx
+
+            trusted = httpx.create_ssl_context()  # what the providers trust
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_reuseconn.append(_note_reuse)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=self._connections, keepalive_timeout=_KEPT_SECONDS, ttl_dns_cache=60, ssl=trusted
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_seconds, sock_read=self._silence_seconds),
+            auto_decompress=False,
+            skip_auto_headers=_SKIPPED,
+            read_bufsize=_HELD_BYTES,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
+            trace_configs=[tracing],
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        headers: Iterable[Header],
+        body: bytes | AsyncIterator[bytes] = b"",
+        *,
+        readable: bool = False,
+    ) -> Answer:
+        """Send a request and wait for the head of its answer. Raises UpstreamFault, and what `body` raises.
+
+        `target` is path and query as the client sent them. `readable` narrows the header accept-encoding to what
+        `watching` can read. A request that meets a kept connection just as the upstream closes it is sent once more
+        where it is `readable`: asking a model changes nothing. (The library does so where the method says as much.)
+        """
+        if not _TARGET.fullmatch(target):
+            raise UpstreamFault("protocol", f"{self._name}: what is asked for is no path")
+        if self._versioned and (target.startswith("/v1/") or target == "/v1"):
+            target = target[3:]
+        sent, data = _prepared(method, list(headers), body, readable)
+        url = self._url(self._base + target, encoded=True)
+        loop, may_repeat = asyncio.get_running_loop(), readable and isinstance(body, bytes)
+        while True:
+            began, reused = loop.time(), list[bool]()
+            try:
+                return await self._once(method, url, sent, data, reused)
+            except UpstreamFault as fault:
+                is_stale = fault.kind == "cut" and bool(reused) and loop.time() - began < _STALE_SECONDS
+                if not (may_repeat and is_stale):
+                    raise
+            may_repeat = False
+
+    async def _once(
+        self, method: str, url: Any, headers: list[tuple[str, str]], data: Any, reused: list[bool]
+    ) -> Answer:
+        import aiohttp
+
+        if self._session is None:
+            raise RuntimeError("the upstream is used outside of its block")
+        body = _Upload(data, self._silence_seconds) if isinstance(data, AsyncIterator) else None
+        # The library knows how long to wait for an answer, but not how long for a request to be taken.
+        most_seconds = self._connect_seconds + 2 * self._silence_seconds
+        try:
+            async with asyncio.timeout(most_seconds if body is None else None) as limit:
+                if body is not None:
+                    body.limit = limit
+                response = await self._session.request(
+                    method,
+                    url,
+                    headers=headers,
+                    data=_written(data) if body is None else body.pieces(),
+                    allow_redirects=False,
+                    proxy=self._proxy,
+                    trace_request_ctx=reused,
+                )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if body is not None and body.failure is not None:
+                raise body.failure from None
+            raise _fault(error, self._name) from error
+        finally:
+            if body is not None:
+                body.limit = None
+        if response.status > 599:  # no server can pass that on
+            response.close()
+            raise UpstreamFault("protocol", f"{self._name}: it answered no HTTP (a status above 599)")
+        return Answer(response, self._name)
+
+
+class _Upload:
+    """A body that goes on while it comes. Waiting for it is not the upstream's fault; waiting to be rid of it is."""
+
+    def __init__(self, body: AsyncIterator[bytes], silence_seconds: float) -> None:
+        self._body, self._silence_seconds = body, silence_seconds
+        self.limit: asyncio.Timeout | None = None
+        self.failure: BaseException | None = None
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        try:
+            async for data in self._body:
+                if self.limit is not None:
+                    self.limit.reschedule(loop.time() + self._silence_seconds)
+                yield data
+                if self.limit is not None:
+                    self.limit.reschedule(None)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+async def _note_reuse(_: object, context: Any, __: object) -> None:
+    context.trace_request_ctx.append(True)
+
+
+def _written(data: bytes | None) -> bytes | BytesIO | None:
+    return BytesIO(data) if data is not None and len(data) >= _LARGE_BYTES else data
+
+
+def _prepared(
+    method: str, given: list[Header], body: bytes | AsyncIterator[bytes], readable: bool
+) -> tuple[list[tuple[str, str]], bytes | AsyncIterator[bytes] | None]:
+    """The headers to send, and the body; None when the request has none."""
+    named = _named(value for name, value in given if name == b"connection")
+    length, is_chunked, sent = "", False, list[tuple[str, str]]()
+    for name, value in given:
+        if name in _OURS or name in named:
+            if name == b"content-length":
+                length = value.decode("ascii")
+            elif name == b"transfer-encoding":
+                is_chunked = True
+            continue
+        kept = _readable(value) if readable and name == b"accept-encoding" else value
+        sent.append((name.decode("latin-1"), _text(kept)))
+    if isinstance(body, bytes):
+        return sent, body if body or length or method in _WITH_BODY else None
+    if length:
+        sent.append(("content-length", length))
+    return sent, body if length or is_chunked or method in _WITH_BODY else None
+
+
+def _text(value: bytes) -> str:
+    """A value as the library takes it, which writes UTF-8: what is none arrives as the same text in it."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _named(values: Iterable[bytes]) -> frozenset[bytes]:
+    """The headers that Connection names."""
+    return frozenset(name.strip().lower() for value in values for name in value.split(b","))
+
+
+def _readable(accepted: bytes) -> bytes:
+    """Of the codings that a client accepts those that can be read here."""
+    kept = [one.strip() for one in accepted.split(b",") if one.partition(b";")[0].strip().lower() in _READABLE]
+    return b", ".join(kept) or b"identity"
+
+
+def _proxy_for(scheme: str, host: str) -> str | None:
+    """The proxy that the environment names for a host, its login included. Raises InvalidInput."""
+    known = {} if urllib.request.proxy_bypass(host) else urllib.request.getproxies()
+    given = known.get(scheme) or known.get("all")
+    if not given:
+        return None
+    proxy = given if "://" in given else f"http://{given}"
+    if urlsplit(proxy).scheme not in {"http", "https"}:
+        raise InvalidInput("must be the address of an HTTP proxy", place=f"{scheme}_proxy in the environment")
+    return proxy
+
+
+def _fault(error: BaseException, name: str) -> UpstreamFault:
+    """What went wrong, told from the library's error."""
+    import aiohttp
+
+    kind: FaultKind = "cut"
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return UpstreamFault("connect", f"{name}: no connection in time")
+        case TimeoutError():
+            return UpstreamFault("silence", f"{name}: nothing came for too long")
+        case aiohttp.ClientConnectorCertificateError():
+            return UpstreamFault("connect", f"{name}: its certificate is not trusted")
+        case aiohttp.ClientConnectorError() | aiohttp.ClientHttpProxyError():
+            kind = "connect"
+        case aiohttp.ClientResponseError() | aiohttp.InvalidURL() | ValueError():
+            return UpstreamFault("protocol", f"{name}: it answered no HTTP")
+        case aiohttp.ServerDisconnectedError():
+            return UpstreamFault("cut", f"{name}: it closed the connection without an answer")
+        case aiohttp.ClientPayloadError():
+            return UpstreamFault("cut", f"{name}: it broke off its answer")
+        case _:
+            pass
+    if isinstance(error, (socket.gaierror, aiohttp.ClientConnectorDNSError)):
+        return UpstreamFault("connect", f"{name}: its name is not known")
+    return UpstreamFault(kind, f"{name}: {innermost(error)}")
