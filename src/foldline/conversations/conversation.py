@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from foldline.archive import Archive
-from foldline.budget import Limits, Trigger, limits_of, output_tokens
+from foldline.budget import MARGIN, Limits, Trigger, limits_of, output_tokens
 from foldline.catalog.models import lookup
 from foldline.codecs import codec
 from foldline.context import Context, Request, SummarizeWith
@@ -61,13 +61,16 @@ class Plan:
 
 
 def limits_for(body: RequestBody, window_tokens: int, *, most_output_tokens: int | None = None) -> Limits:
-    """What may be sent for a request: its own output cap is kept free, or what is usual where that leaves no room."""
-    model, cap = body.model or None, body.cap_tokens
-    if cap is not None and most_output_tokens is not None:
-        cap = min(cap, most_output_tokens)
-    if cap is not None and cap > window_tokens // 2:
-        cap = output_tokens(lookup(model), window_tokens)
-    return limits_of(window_tokens, model, cap)
+    """What may be sent for a request: the output cap that it sets, or what is usual, is kept free of the window.
+
+    At most a quarter of the window, though: clients set caps that no reply reaches (128,000 of 200,000 tokens), and
+    what is kept for them is lost to the conversation. Such a cap is lowered once the window fills up.
+    """
+    model = body.model or None
+    reserve = body.cap_tokens or output_tokens(lookup(model), window_tokens)
+    if most_output_tokens is not None:
+        reserve = min(reserve, most_output_tokens)
+    return limits_of(window_tokens, model, min(reserve, window_tokens // 4))
 
 
 class Conversation:
@@ -111,6 +114,8 @@ class Conversation:
         """How many messages there are."""
         self.version = 0
         self.folded = False
+        self._most_output_tokens: int | None = None
+        """The largest cap that the upstream takes, as far as is known: for the model, or for the newest request."""
         self._entry_tokens = self._bytes = 0
         for event in self.context.events:
             if isinstance(event, Entry):
@@ -157,14 +162,27 @@ class Conversation:
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    def plan(self, body: RequestBody, limits: Limits, summarize: SummarizeWith | None = None) -> Plan:
-        """What to send for a request that was taken up. Raises DoesNotFit. O(new) where nothing is folded."""
+    def plan(
+        self,
+        body: RequestBody,
+        limits: Limits,
+        summarize: SummarizeWith | None = None,
+        *,
+        most_output_tokens: int | None = None,
+    ) -> Plan:
+        """What to send for a request that was taken up. Raises DoesNotFit. O(new) where nothing is folded.
+
+        `most_output_tokens` is the largest output cap that the model takes, where that is known.
+        """
+        self._most_output_tokens = most_output_tokens
         self.context.send_to(body.model or None, limits)
         return self._planned(body, self.context.prepare(summarize))
 
     def recover(self, plan: Plan, failure: Failure, summarize: SummarizeWith | None = None) -> Plan | None:
         """What to send after the upstream refused a plan; None where sending again is no help. Raises DoesNotFit."""
         found: Recovery = self.context.recover(failure, summarize)
+        if found.action == "lower_output":
+            self._most_output_tokens = self.context.limits.max_output_tokens
         return self._planned(plan.body, self.context.prepare(summarize)) if found.retry else None
 
     def standing(self, body: RequestBody) -> bytes:
@@ -225,9 +243,11 @@ class Conversation:
         new_folds = tuple(fold for fold in request.folds if isinstance(fold, Fold))
         self.folded = self.folded or bool(new_folds)
         limits, cap = self.context.limits, None
-        room = limits.window_tokens - request.tokens
-        if body.cap_tokens is not None and body.cap_tokens > max(room, limits.max_output_tokens):
-            cap = limits.max_output_tokens
+        room = max(limits.max_output_tokens, limits.window_tokens - int((1 + MARGIN) * request.tokens))
+        if self._most_output_tokens is not None:
+            room = min(room, self._most_output_tokens)
+        if body.cap_tokens is not None and body.cap_tokens > room:
+            cap = room  # servers refuse input and cap together over the window, or cut the reply without a word
         if any(isinstance(fold, Unfold) for fold in request.folds):
             self.folded = folds_in(self.context) > 0
         changed = self.folded or cap is not None

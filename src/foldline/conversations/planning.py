@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Final, Literal, TypeAlias, TypeVar
 from uuid import uuid4
@@ -284,6 +285,7 @@ class Conversations:
 
     async def _hold(self, held: Held, asked: _Asked, warning: str) -> Hold:
         conversation, body, limits, how = held.conversation, asked.body, asked.limits, asked.how
+        most = self._most_output.get(body.model)
         if sum(stop - start for start, stop in body.item_spans[conversation.count :]) > _INLINE_CHARS:
             await self._run(conversation.take_up, body)
         else:
@@ -297,9 +299,9 @@ class Conversations:
         if warning and not conversation.folded:  # nobody knows what others have folded: as it came, to begin with
             return Hold(held, conversation.as_it_came(body, limits, body.raw), how, asked.summarize, warning)
         if conversation.is_calm(limits):
-            plan = conversation.plan(body, limits)
+            plan = conversation.plan(body, limits, most_output_tokens=most)
         else:
-            plan = await self._run(conversation.plan, body, limits, asked.summarize)
+            plan = await self._run(partial(conversation.plan, body, limits, asked.summarize, most_output_tokens=most))
         hold = Hold(held, plan, how, asked.summarize, warning)
         if plan.new_folds:
             await self._write(hold)
