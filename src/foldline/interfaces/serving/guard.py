@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foldline.interfaces.serving.problems import Problem, answer
 
-__all__ = ["Guard", "GuardRules", "Rates"]
+__all__ = ["SAFE_HEADERS", "Guard", "GuardRules", "Rates"]
 
 WRONG_TOKENS: Final = 20
 """Wrong tokens a minute from one address: a token cannot be guessed in any number, but a log can be flooded."""
@@ -25,13 +25,14 @@ _CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_ALWAYS: Final = (
+SAFE_HEADERS: Final = (
     (b"content-security-policy", _CSP.encode()),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
+"""What goes with every answer of ours, pages above all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class Guard:
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = {name for name, _ in message["headers"]}
-                own = [*message["headers"], *_ALWAYS]
+                own = [*message["headers"], *SAFE_HEADERS]
                 message["headers"] = own if b"cache-control" in given else [*own, (b"cache-control", b"no-store")]
             await send(message)
 

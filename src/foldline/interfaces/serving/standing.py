@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from functools import cache
-from importlib.resources import files
 from typing import Final
 
 from starlette.responses import Response
 
 from foldline.errors import FoldlineError
+from foldline.interfaces.serving.assets import asset_answer, assets
 from foldline.interfaces.serving.bodies import Call
 from foldline.interfaces.serving.door import Door
 from foldline.interfaces.serving.looking import Handled, actor_of, as_response
@@ -20,14 +18,6 @@ __all__ = ["document", "events", "events_of", "health", "metrics", "page", "read
 
 _READY_SECONDS: Final = 5.0
 _PAGE: Final = "index.html"
-_TYPES: Final = {
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "svg": "image/svg+xml",
-    "png": "image/png",
-    "ico": "image/vnd.microsoft.icon",
-}
 
 
 async def health(door: Door, call: Call) -> Handled:
@@ -84,26 +74,10 @@ async def static(door: Door, call: Call) -> Handled:
 
 
 def _file(door: Door, call: Call, name: str) -> Response:
-    found = _files().get(name) if door.page else None
+    found = assets("foldline.interfaces.serving", "page").get(name) if door.page else None
     if found is None:
         raise Problem(name="not-found", detail=f"there is no file {name[:80]!r} here", field="name")
-    data, media_type, tag = found
-    headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if tag in [one.strip().removeprefix("W/") for one in call.request.headers.get("if-none-match", "").split(",")]:
-        return Response(status_code=304, headers=headers)
-    return Response(data, headers=headers, media_type=media_type)
-
-
-@cache
-def _files() -> dict[str, tuple[bytes, str, str]]:
-    """The files of the page with their media types and tags, read once; no others can be asked for."""
-    found = {}
-    for one in (files("foldline.interfaces.serving") / "page").iterdir():
-        media_type = _TYPES.get(one.name.rpartition(".")[2])
-        if media_type is not None and one.is_file():
-            data = one.read_bytes()
-            found[one.name] = data, media_type, f'"{hashlib.sha256(data).hexdigest()[:32]}"'
-    return found
+    return asset_answer(found, call.request)
 
 
 async def document(door: Door, call: Call) -> Handled:

@@ -1,0 +1,152 @@
+// The conversations as rows: what each was given and sent, how full its window is; opened, why it was folded.
+
+import { get } from "./api.js";
+import { byId, compact, el, meter, number, percent, plural, reconcile, seqs, time } from "./dom.js";
+import { roving, settle } from "./lists.js";
+import { dollars, savedWord, share } from "./totals.js";
+
+const SHOWN = 50;
+
+/** The list. `draw(conversations, mode)` shows them, the newest first; `closeAll()` closes what is open. */
+export function conversationList() {
+  const list = byId("conversations");
+  const more = byId("conversations-more");
+  const filter = byId("filter");
+  const open = new Map(); // id -> the fold lines, null until they have come, or words of what went wrong
+  let all = [];
+  let mode = "normal";
+  let most = SHOWN;
+
+  function draw() {
+    const wanted = filter.value.trim().toLowerCase();
+    const found = wanted ? all.filter((one) => `${one.title}\n${one.model}\n${one.id}`.toLowerCase().includes(wanted)) : all;
+    const shown = found.slice(0, most);
+    reconcile(list, shown, {
+      keyOf: (one) => one.id,
+      stampOf: (one) => JSON.stringify([one, mode, open.has(one.id), open.get(one.id)]),
+      make: (one) => row(one, mode, open, toggle),
+    });
+    settle(list);
+    byId("conversations-count").textContent = wanted ? `${number(found.length)} of ${number(all.length)}` : all.length ? number(all.length) : "";
+    more.hidden = shown.length === found.length;
+    more.textContent = `Show all ${number(found.length)}`;
+    const empty = byId("conversations-empty");
+    empty.hidden = shown.length > 0;
+    empty.replaceChildren(...(wanted ? ["No conversation matches."] : howToBegin()));
+  }
+
+  function toggle(id) {
+    if (open.delete(id)) draw();
+    else load(id);
+  }
+
+  async function load(id) {
+    open.set(id, open.get(id) ?? null);
+    draw();
+    let lines;
+    try {
+      lines = (await get(`foldline/folds?session=${encodeURIComponent(id)}`)).folds;
+    } catch (failure) {
+      lines = failure.message;
+    }
+    if (!open.has(id)) return; // closed meanwhile
+    open.set(id, lines);
+    draw();
+  }
+
+  roving(list);
+  filter.addEventListener("input", draw);
+  filter.closest("form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    list.querySelector("button")?.focus();
+  });
+  more.addEventListener("click", () => {
+    const last = list.lastElementChild;
+    most = Infinity;
+    draw();
+    (last?.nextElementSibling ?? list).querySelector("button")?.focus();
+  });
+
+  return {
+    draw(conversations, given) {
+      const folded = new Map(all.map((one) => [one.id, one.folds_made]));
+      all = conversations;
+      mode = given;
+      draw();
+      for (const one of all) if (open.has(one.id) && folded.get(one.id) !== one.folds_made) load(one.id);
+    },
+    /** Close what is open; whether anything was. */
+    closeAll() {
+      if (open.size === 0) return false;
+      open.clear();
+      draw();
+      return true;
+    },
+  };
+}
+
+function row(one, mode, open, toggle) {
+  const isOpen = open.has(one.id);
+  const part = share(one.saved_tokens, one.given_tokens);
+  const fill = one.window_tokens > 0 ? one.tokens / one.window_tokens : 0;
+  const title = one.title || "Untitled";
+  const trouble = one.truncated ? "cut silently upstream" : one.warning ? "warning" : one.refused > 0 ? `${number(one.refused)} refused` : "";
+  const name = [title, one.model, plural(one.requests, "request"),
+    `${number(one.given_tokens)} tokens given, ${number(one.sent_tokens)} sent, ${percent(part)} ${savedWord(mode)}`,
+    plural(one.folds, "fold"), one.window_tokens > 0 && `window ${percent(fill)} full`, trouble].filter(Boolean).join(", ");
+  const panel = `folds-of-${one.id}`;
+  return el("li", { data: { open: String(isOpen) } },
+    el("button", {
+      type: "button", class: "row", tabindex: -1, "aria-expanded": String(isOpen), "aria-controls": isOpen ? panel : null,
+      "aria-label": name, on: { click: () => toggle(one.id) },
+    },
+    el("span", { class: "what" },
+      el("span", { class: one.title ? "name" : "name untitled", dir: "auto", text: title }),
+      el("span", { class: "about", dir: "auto" }, el("span", { text: one.model }), trouble && el("span", { class: "mark bad", text: trouble }))),
+    el("span", { class: "flow" },
+      el("span", { class: "line" }, `${compact(one.given_tokens)} → ${compact(one.sent_tokens)}`, el("span", { class: "noun unit", text: " tokens" })),
+      el("span", { class: part > 0 ? "line spared" : "line none", text: `${percent(part)} ${savedWord(mode)}` })),
+    el("span", { class: "count" }, number(one.requests), el("span", { class: "noun", text: one.requests === 1 ? " request" : " requests" })),
+    el("span", { class: "count" }, number(one.folds), el("span", { class: "noun", text: one.folds === 1 ? " fold" : " folds" })),
+    el("span", { class: "fullness" },
+      one.window_tokens > 0 && meter(one.tokens, one.window_tokens),
+      one.window_tokens > 0 && el("span", { class: "figures-line" },
+        el("span", { text: `${compact(one.tokens)} / ${compact(one.window_tokens)}` }), el("span", { class: "share", text: percent(fill) }))),
+    el("span", { class: "when" }, time(one.at))),
+    isOpen && el("div", { class: "opened", id: panel }, ...opened(one, open.get(one.id))));
+}
+
+function opened(one, lines) {
+  const fact = (term, words) => el("div", {}, el("dt", { text: term }), el("dd", { dir: "auto", text: words }));
+  const facts = [
+    fact("Reported by the upstream", `${number(one.input_tokens)} in (${number(one.cached_tokens)} cached), ${number(one.output_tokens)} out`),
+    one.saved_usd !== null && one.saved_usd > 0 && fact("Input not paid for", `≈ ${dollars(one.saved_usd)}`),
+    one.recoveries > 0 && fact("Recovered", number(one.recoveries)),
+    one.failed + one.cut > 0 && fact("Failed upstream", number(one.failed + one.cut)),
+    one.refused > 0 && fact("Refused", number(one.refused)),
+    one.faults > 0 && fact("Our faults", number(one.faults)),
+    one.truncated && fact("Cut silently", one.truncated),
+    one.warning && fact("Warning", one.warning),
+    fact("Dialect", one.dialect), fact("Id", one.id),
+  ];
+  return [el("dl", { class: "facts" }, ...facts), el("h3", { text: "Folds, the newest first" }), foldLines(lines, one.folds_made)];
+}
+
+function foldLines(lines, made) {
+  if (lines === null) return el("p", { class: "note", text: "…" });
+  if (typeof lines === "string") return el("p", { class: "error", role: "alert", text: lines });
+  if (lines.length === 0) return el("p", { class: "note", text: "None yet: every request fitted as it came." });
+  return el("div", {},
+    el("ol", { class: "folds", "aria-label": "Folds" }, ...lines.map((line) => el("li", {},
+      el("span", { class: "fold-head" },
+        el("span", {}, el("b", { text: line.reducer }), ` · ${line.stop - line.start === 1 ? "message" : "messages"} ${seqs(line.start, line.stop)}`),
+        el("span", { class: "note" }, time(line.at, { inFull: true })),
+        el("span", { class: "fold-size", text: `${number(line.before_tokens)} → ${number(line.tokens)} tokens` })),
+      el("span", { class: "fold-why", dir: "auto", text: line.reason })))),
+    made > lines.length && el("p", { class: "note", text: `${plural(made - lines.length, "older fold")} not shown` }));
+}
+
+function howToBegin() {
+  const code = (words) => el("code", { text: words });
+  return ["No conversations yet. Set a client's base URL to ", code(`${location.origin}/v1`), " (OpenAI) or ", code(location.origin), " (Anthropic)."];
+}
