@@ -61,11 +61,11 @@ class Served:
 
 
 @contextmanager
-def serve(app: Any) -> Iterator[Served]:
-    """Run `app` until the block ends. Its replies that still wait are ended with it."""
+def serve(app: Any, http: type[H11Protocol] = Breaking) -> Iterator[Served]:
+    """Run `app` until the block ends. Its replies that still wait are ended with it. `http` makes its connections."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, http=Breaking, ws="none", log_level="critical", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(app, http=http, ws="none", log_level="critical", timeout_graceful_shutdown=1)
         server = Announcing(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()

@@ -1,7 +1,7 @@
 """Measure what the proxy adds, beside LiteLLM's: `python -m foldline.bench.proxy [--json FILE]`.
 
-One upstream, one kind of client, one run: the ways take turns, round after round. Under "paced" each client asks at
-fixed times and the upstream takes its time, as models do; under "saturated" neither waits.
+One upstream, one kind of client, one run: the ways take turns, round after round. Under "light" and "busy" each client
+asks at fixed times and the upstream takes its time, as models do; under "saturated" neither waits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.metadata import version
@@ -23,31 +23,34 @@ from typing import Any, Final
 from foldline.bench.proxy.figures import DIRECT, Measured, figures, table
 from foldline.bench.proxy.load import Load, Seen
 from foldline.bench.proxy.processes import NotUpError, Running, upstream_running
-from foldline.bench.proxy.ways import KEY, WAYS
+from foldline.bench.proxy.ways import KEY, PROGRAMS, WAYS
 
-__all__ = ["main"]
+__all__ = ["PHASES", "main"]
 
 _WORDS: Final = 40
 """Events of text in each answer: a short answer of a chat, or a tool call."""
+
+PHASES: Final[dict[str, dict[str, float]]] = {
+    "light": {"every_seconds": 12.8, "first_seconds": 1.0, "pause_seconds": 0.25},
+    "busy": {"every_seconds": 2.0, "first_seconds": 0.4, "pause_seconds": 0.03},
+    "saturated": {},
+}
+"""Under the first two the connections are kept busy by the upstream, as by models: 64 of them ask 5 times a second,
+which LiteLLM can hold on one slow core, and 32 times. Under the last nobody waits."""
 
 
 def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m foldline.bench.proxy", description=__doc__)
     parser.add_argument("--ways", default=",".join((DIRECT, *WAYS)), help="what to compare (default: %(default)s)")
-    parser.add_argument("--phases", default="paced,saturated", help="loads (default: %(default)s)")
+    parser.add_argument("--phases", default=",".join(PHASES), help="loads (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of one measurement (default: %(default)s)")
     parser.add_argument("--warm-seconds", type=float, default=4.0, help="not counted before it (default: %(default)s)")
     parser.add_argument("--clients", type=int, default=64, help="connections (default: %(default)s)")
     parser.add_argument("--turns", type=int, default=20, help="turns of a conversation (default: %(default)s)")
-    parser.add_argument(
-        "--every-seconds", type=float, default=4.0, help="paced: from one request of a client to the next"
-    )
-    parser.add_argument("--first-seconds", type=float, default=0.5, help="paced: what the upstream takes to begin")
-    parser.add_argument("--pause-seconds", type=float, default=0.05, help="paced: between two events")
     parser.add_argument("--json", metavar="FILE", help="write all figures there")
-    for name, (_, command) in WAYS.items():
-        parser.add_argument(f"--{name}", default=command, metavar="COMMAND", help="default: %(default)s")
+    for name, program in PROGRAMS.items():
+        parser.add_argument(f"--{name}", default=program.command, metavar="COMMAND", help="default: %(default)s")
     return parser.parse_args(given)
 
 
@@ -64,8 +67,7 @@ def _loads(asked: argparse.Namespace, url: str) -> dict[str, Load]:
             **more,
         )
 
-    paced = {name: getattr(asked, name) for name in ("every_seconds", "first_seconds", "pause_seconds")}
-    return {"paced": load(**paced), "saturated": load()}
+    return {name: load(**paced) for name, paced in PHASES.items()}
 
 
 def _once(way: str, phase: str, number: int, wanted: Load, watched: dict[str, Running]) -> Measured:
@@ -118,34 +120,43 @@ def main(given: Sequence[str] | None = None) -> None:
     """Measure and print; takes about (seconds + warm-up) × ways × phases × rounds."""
     asked = _arguments(given)
     ways, phases = asked.ways.split(","), asked.phases.split(",")
-    unknown = [name for name in ways if name not in {DIRECT, *WAYS}]
-    if unknown:
-        sys.exit(f"foldline.bench.proxy: unknown way {unknown[0]!r}; known are {', '.join((DIRECT, *WAYS))}")
-    measured: list[Measured] = []
+    for what, names, known in (("way", ways, (DIRECT, *WAYS)), ("load", phases, tuple(PHASES))):
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            sys.stderr.write(f"foldline.bench.proxy: unknown {what} {unknown[0]!r}; known are {', '.join(known)}\n")
+            sys.exit(2)
     machine = _machine(asked)
     try:
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            upstream = stack.enter_context(upstream_running(_WORDS))
-            up = {DIRECT: upstream}
-            for way in ways:
-                if way != DIRECT:
-                    command = getattr(asked, way)
-                    up[way] = stack.enter_context(WAYS[way][0](upstream.url, folder, str(Path(command).absolute())))
-            for phase in phases:
-                for number in range(asked.rounds):
-                    for way in ways:
-                        wanted = _loads(asked, f"{up[way].url}/v1/chat/completions")[phase]
-                        watched = {"upstream": upstream} | ({way: up[way]} if way != DIRECT else {})
-                        measured.append(_once(way, phase, number, wanted, watched))
-                        _tell(measured[-1])
+        measured = list(_measured(asked, ways, phases))
     except NotUpError as error:
-        sys.exit(f"foldline.bench.proxy: {error}")
+        sys.stderr.write(f"foldline.bench.proxy: {error}\n")
+        sys.exit(1)
     rows = figures(measured)
     if asked.json:
         report = {"machine": machine, "asked": vars(asked), "figures": [row.as_json() for row in rows]}
         Path(asked.json).write_text(json.dumps(report, indent=2) + "\n", "utf-8")
     sys.stdout.write(f"{_head(machine, asked)}{table(rows)}")
+
+
+def _measured(asked: argparse.Namespace, ways: Sequence[str], phases: Sequence[str]) -> Iterator[Measured]:
+    """All measurements in their order: load after load, round after round, way after way."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        upstream = stack.enter_context(upstream_running(_WORDS))
+        programs: dict[str, Running] = {}
+        for name in dict.fromkeys(WAYS[way].program for way in ways if way != DIRECT):
+            command = str(Path(getattr(asked, name)).absolute())
+            programs[name] = stack.enter_context(PROGRAMS[name].start(upstream.url, folder, command))
+        for phase in phases:
+            for number in range(asked.rounds):
+                for way in ways:
+                    proxy = None if way == DIRECT else programs[WAYS[way].program]
+                    path = "/v1/chat/completions" if way == DIRECT else WAYS[way].path
+                    wanted = _loads(asked, f"{(proxy or upstream).url}{path}")[phase]
+                    watched = {"upstream": upstream, **({"proxy": proxy} if proxy else {})}
+                    one = _once(way, phase, number, wanted, watched)
+                    _tell(one)
+                    yield one
 
 
 def _tell(one: Measured) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
@@ -25,8 +25,8 @@ class Measured:
     phase: str
     round: int
     seen: Seen
-    cpu_seconds: dict[str, float | None] = field(default_factory=dict)
-    peak_rss_bytes: dict[str, int | None] = field(default_factory=dict)
+    cpu_seconds: Mapping[str, float | None] = field(default_factory=dict)
+    peak_rss_bytes: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def _row(way: str, phase: str, rounds: Sequence[Measured], direct: dict[str, flo
     # Processor time is taken over the whole load, warming up included: so are the requests that it is divided by.
     lasted = sum(one.seen.lasted_seconds for one in rounds)
     answered = sum(one.seen.answered for one in rounds)
-    peak = [one.peak_rss_bytes.get(way) or 0 for one in rounds]
+    peak = [one.peak_rss_bytes.get("proxy") or 0 for one in rounds]
     return Figures(
         way=way,
         phase=phase,
@@ -103,7 +103,7 @@ def _row(way: str, phase: str, rounds: Sequence[Measured], direct: dict[str, flo
         added_ms={name: first[name] - direct[name] for name in first} if compared and direct else None,
         over_ms=_shares_ms([each for one in rounds for each in one.seen.over_seconds]),
         cores={name: used / lasted for name, used in seconds.items()} if lasted else {},
-        cpu_ms=seconds[way] / answered * 1e3 if answered and way in seconds else None,
+        cpu_ms=seconds["proxy"] / answered * 1e3 if answered and "proxy" in seconds else None,
         peak_rss_mib=max(peak) / 2**20 if any(peak) else None,
         body_bytes=sum(one.seen.sent_bytes for one in rounds) / requests if requests else 0.0,
     )

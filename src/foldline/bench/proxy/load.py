@@ -28,7 +28,6 @@ __all__ = ["Client", "Load", "Seen", "Talk", "load", "main"]
 _END: Final = b"\r\n0\r\n\r\n"
 _SYSTEM_BYTES: Final = 3_000
 _USER_BYTES: Final = 600
-_STUCK_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +36,8 @@ class Load:
 
     `every_seconds` is the time from one request of a client to its next (0: at once when the last one has ended).
     `first_seconds` is how long the upstream takes to its first event, half to one and a half times that by chance
-    (0: not at all). What begins in the first `warm_seconds` is not counted. A conversation has `turns` turns.
+    (0: not at all). What begins in the first `warm_seconds` is not counted. A conversation has `turns` turns. An answer
+    that is not there `stuck_seconds` after the end is a fault.
     """
 
     url: str
@@ -50,6 +50,7 @@ class Load:
     words: int = 40
     pause_seconds: float = 0.0
     turns: int = 20
+    stuck_seconds: float = 60.0
 
 
 @dataclass(slots=True)
@@ -239,7 +240,7 @@ class Client(asyncio.Protocol):
 
 
 async def load(wanted: Load) -> Seen:
-    """Run all clients to the end of the time. An answer that is not there a minute later counts as a fault."""
+    """Run all clients to the end of the time, and until their last answers are there."""
     loop, seen, at = asyncio.get_running_loop(), Seen(), urlsplit(wanted.url)
     host, port = at.hostname or "127.0.0.1", at.port or 80
     start = perf_counter() + 0.2
@@ -274,7 +275,7 @@ async def load(wanted: Load) -> Seen:
         client.begin_at(start + (wanted.every_seconds or 0.2) * number / wanted.clients)
         await connect(client)
     try:
-        async with asyncio.timeout(0.2 + wanted.warm_seconds + wanted.seconds + _STUCK_SECONDS):
+        async with asyncio.timeout(0.2 + wanted.warm_seconds + wanted.seconds + wanted.stuck_seconds):
             await all_done.wait()
     except TimeoutError:
         seen.faults["no answer"] += sum(client.busy for client in clients)

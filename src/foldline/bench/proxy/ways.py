@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from foldline.bench.proxy.processes import Running, free_port, running
 
-__all__ = ["KEY", "WAYS", "foldline_way", "litellm_way"]
+__all__ = ["KEY", "PROGRAMS", "THROUGH", "WAYS", "Program", "Way", "foldline_way", "litellm_way"]
 
 KEY: Final = f"sk-{secrets.token_hex(32)}"
 """What every client sends. LiteLLM does not start without one; foldline asks for none on loopback."""
+
+THROUGH: Final = "/through"
+"""The path on which LiteLLM only passes on what comes."""
 
 _LITELLM: Final = """
 model_list:
@@ -26,6 +30,10 @@ model_list:
       api_key: sk-bench
 general_settings:
   master_key: {key}
+  pass_through_endpoints:
+    - path: {through}
+      target: {upstream}/v1/chat/completions
+      forward_headers: true
 litellm_settings:
   set_verbose: false
   request_timeout: 600
@@ -59,7 +67,7 @@ def litellm_way(upstream: str, folder: Path, command: str) -> Iterator[Running]:
     """
     port = free_port()
     config = folder / "litellm.yaml"
-    config.write_text(_LITELLM.format(upstream=upstream, key=KEY), "utf-8")
+    config.write_text(_LITELLM.format(upstream=upstream, key=KEY, through=THROUGH), "utf-8")
     quiet = {"LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     environment = {**_quiet(folder), **quiet}
     given = [command, "--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
@@ -72,5 +80,29 @@ def _beside_python(name: str) -> str:
     return str(Path(sys.executable).with_name(name))
 
 
-WAYS: Final = {"foldline": (foldline_way, _beside_python("foldline")), "litellm": (litellm_way, ".bench/bin/litellm")}
-"""The proxies by name: how each is started, and its command unless another one is given."""
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A proxy: how it is started (upstream, folder, command), and its command unless another one is given."""
+
+    start: Callable[[str, Path, str], AbstractContextManager[Running]]
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A path of a proxy."""
+
+    program: str
+    path: str = "/v1/chat/completions"
+
+
+PROGRAMS: Final = {
+    "foldline": Program(foldline_way, _beside_python("foldline")),
+    "litellm": Program(litellm_way, ".bench/bin/litellm"),
+}
+WAYS: Final = {
+    "foldline": Way("foldline"),
+    "litellm": Way("litellm"),
+    "litellm-through": Way("litellm", THROUGH),
+}
+"""The ways through a proxy by name. The last one is LiteLLM's own that passes bytes on instead of reading them."""

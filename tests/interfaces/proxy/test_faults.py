@@ -1,0 +1,171 @@
+"""An upstream that fails in every way behind the real `foldline proxy`: nothing crashes, mixes up or stays open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import httpx
+import pytest
+from tests.interfaces.doors import START_SECONDS, free_port
+from tests.interfaces.proxy.storm import DIALECTS, FAULTS, WINDOW, Client, Storm
+from tests.serving import Breaking, serve
+
+from foldline.testing import FakeProvider
+
+AT_ONCE = 48
+
+
+@dataclass(slots=True)
+class Connections:
+    """The connections that an upstream has open."""
+
+    open: set[int] = field(default_factory=set)
+    most: int = 0
+    made: int = 0
+
+    def protocol(self) -> type[Breaking]:
+        """A protocol of uvicorn that keeps count here."""
+        counted = self
+
+        class Counted(Breaking):
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                counted.open.add(id(self))
+                counted.made += 1
+                counted.most = max(counted.most, len(counted.open))
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                counted.open.discard(id(self))
+
+        return Counted
+
+
+@dataclass(slots=True)
+class Running:
+    """The proxy as a process."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def open_files(self) -> int:
+        """How many files and sockets it has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def rss_mib(self) -> float:
+        """Memory it holds."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(one for one in status.splitlines() if one.startswith("VmRSS"))
+        return int(line.split()[1]) / 1024
+
+
+@contextmanager
+def proxy(upstream: str, folder: Path, *options: str) -> Iterator[Running]:
+    """`foldline proxy` over an upstream, until the end of the block; it must stop in good order."""
+    port, log = free_port(), folder / "proxy.log"
+    command = [sys.executable, "-m", "foldline.interfaces.cli", "proxy", "--upstream", upstream, "--port", str(port)]
+    environ = {**os.environ, "FOLDLINE_HOME": str(folder / "home")}
+    with log.open("wb") as out:
+        process = subprocess.Popen([*command, *options], env=environ, cwd=folder, stdout=out, stderr=out)
+    made = Running(f"http://127.0.0.1:{port}", process, log)
+    try:
+        until = time.monotonic() + START_SECONDS
+        while not _answers(made.url):
+            assert process.poll() is None and time.monotonic() < until, log.read_text()[-3_000:]
+            time.sleep(0.05)
+        yield made
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, log.read_text()[-3_000:]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/foldline/state", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+async def storming(url: str, storm: Storm, requests: int) -> tuple[Counter[str], list[str]]:
+    """Conversations, AT_ONCE at a time, until so many requests have gone out."""
+    counts, wrong, left = Counter[str](), list[str](), [requests]
+    kinds = list(DIALECTS)
+    timeout, connector = aiohttp.ClientTimeout(total=120), aiohttp.TCPConnector(limit=AT_ONCE)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+
+        async def users() -> None:
+            while left[0] > 0:
+                number = next(storm.names)
+                dialect, streamed = kinds[number % 3], number % 4 != 3
+                client = Client(url, f"c{number}", dialect, streamed, storm, counts, wrong)
+                await client.run(session, left)
+
+        await asyncio.gather(*(users() for _ in range(AT_ONCE)))
+    return counts, wrong
+
+
+def settled(connections: Connections, seconds: float, most: int) -> bool:
+    """Whether the connections go down to `most` within some time."""
+    until = time.monotonic() + seconds
+    while len(connections.open) > most and time.monotonic() < until:
+        time.sleep(0.05)
+    return len(connections.open) <= most
+
+
+def weather(tmp_path: Path, requests: int) -> tuple[Counter[str], Storm, FakeProvider]:
+    """So many requests through a proxy; all that must hold is asserted."""
+    storm, connections = Storm(random.Random(requests)), Connections()
+    fake = FakeProvider(storm, window_tokens=WINDOW)
+    with serve(fake, http=connections.protocol()) as upstream:
+        with proxy(upstream.url, tmp_path) as made:
+            before, wrong = asyncio.run(storming(made.url, storm, requests // 4))
+            files, size = made.open_files(), made.rss_mib()
+            after, wrong_after = asyncio.run(storming(made.url, storm, requests - requests // 4))
+            counts = before + after
+            assert wrong + wrong_after == []
+            assert storm.mixed == []
+            assert made.process.poll() is None
+            assert _answers(made.url)
+            text = made.log.read_text()
+            assert "Traceback" not in text, text[-3_000:]
+            # What is left are connections that are kept for the next request, none of which is in use.
+            assert settled(connections, 10, AT_ONCE)
+            assert made.open_files() <= files + AT_ONCE
+            print(  # noqa: T201
+                f"\n{requests} requests, {connections.made} connections made, {connections.most} at most; "
+                f"{files} → {made.open_files()} files, {size:.0f} → {made.rss_mib():.0f} MiB; "
+                f"{storm.summaries} summaries; {dict(counts.most_common())}"
+            )
+        assert settled(connections, 10, 0), "connections stayed open after the proxy had ended"
+    return counts, storm, fake
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc")
+class TestFaults:
+    def test_hundreds_of_requests_over_a_failing_upstream(self, tmp_path: Path) -> None:
+        counts, storm, fake = weather(tmp_path, 400)
+        assert set(storm.planned.values()) == set(FAULTS)
+        assert counts["recovered"] > 0
+        assert fake.refusals["overflow"] == 0 or counts["recovered"] > 0
+
+    @pytest.mark.soak
+    def test_ten_thousand_requests_over_a_failing_upstream(self, tmp_path: Path) -> None:
+        counts, _, fake = weather(tmp_path, 10_000)
+        assert counts["recovered"] > 100
+        assert fake.disconnected > 0
