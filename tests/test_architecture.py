@@ -82,8 +82,8 @@ THIRD_PARTY = {
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
     "agent": frozenset("httpx httpx2 mcp pypdf yaml".split()),
     "interfaces": frozenset(
-        "aiohttp apscheduler click httpx opentelemetry prometheus_client prompt_toolkit rich starlette telegram uvicorn"
-        " uvloop".split()
+        "aiohttp apscheduler click httptools httpx opentelemetry prometheus_client prompt_toolkit rich starlette telegram"
+        " uvicorn uvloop yarl".split()
     ),
 }
 

@@ -70,9 +70,9 @@ class Connection(HttpToolsProtocol):
         if self._is_deaf or self.parser is None:
             return
         self._since = self.loop.time()
+        self._fed(data)
         if self._in_head:
             self._head_bytes += len(data)
-        self._fed(data)
         if self._in_head and self._head_bytes > self.most_head_bytes:
             self._refuse(_TOO_LONG)
         elif self.cycle is None or self.cycle.response_complete:

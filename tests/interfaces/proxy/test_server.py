@@ -1,0 +1,401 @@
+"""The proxy's server: requests however they come, cuts that look like cuts, waits that end, and a stop in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from foldline.interfaces.proxy.server import CUT, Connection, listening, loop_factory, run
+
+CHUNK = b"x" * 1_000_000
+LONG_SECONDS = 20
+
+
+class Quick(Connection):
+    head_seconds = 0.2
+    body_seconds = 0.2
+    stall_seconds = 0.3
+
+
+async def body_of(receive: Any) -> bytes:
+    read = bytearray()
+    while True:
+        message = await receive()
+        read += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(read)
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    body = await body_of(receive)
+    path = scope["path"]
+    if path == "/cut":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"all that came", "more_body": True})
+        scope[CUT]()
+        return
+    if path == "/large":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(30):
+            await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    names = b",".join(name for name, _ in scope["headers"])
+    answer = b"|".join((scope["method"].encode(), scope["raw_path"], scope["query_string"], names, body))
+    headers = [(b"X-Odd", b"1"), (b"x-odd", b"2"), (b"content-length", b"%d" % len(answer))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
+
+
+@dataclass
+class Served:
+    port: int
+    server: uvicorn.Server
+
+    @contextmanager
+    def connection(self) -> Iterator[socket.socket]:
+        with socket.socket() as made:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            made.settimeout(LONG_SECONDS)
+            made.connect(("127.0.0.1", self.port))
+            yield made
+
+    def answer(self, *sent: bytes) -> bytes:
+        """All that comes back until the server closes."""
+        with self.connection() as made:
+            for piece in sent:
+                made.sendall(piece)
+            read = b""
+            while piece := made.recv(65_536):
+                read += piece
+            return read
+
+    def until(self, done: Callable[[], bool]) -> None:
+        for _ in range(2_000):
+            if done():
+                return
+            threading.Event().wait(0.01)
+        raise AssertionError("it did not come")
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+    factory = loop_factory() if request.param else asyncio.new_event_loop
+    if factory is None:
+        pytest.skip("uvloop is not installed")
+    with listening("127.0.0.1", 0) as at:
+        config = uvicorn.Config(
+            app, http=Quick, ws="none", lifespan="off", log_level="critical", date_header=False, server_header=False
+        )
+        server = uvicorn.Server(config)
+
+        def work() -> None:
+            with asyncio.Runner(loop_factory=factory) as runner:
+                runner.run(server.serve(sockets=[at]))
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        made = Served(at.getsockname()[1], server)
+        made.until(lambda: server.started)
+        yield made
+        server.should_exit = True
+        thread.join(LONG_SECONDS)
+
+
+def closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(65_536) == b""
+    except ConnectionResetError:
+        return True
+
+
+LAST = b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+
+
+def test_nothing_is_added_to_an_answer_and_no_header_is_joined(served: Served) -> None:
+    head, _, body = served.answer(b"GET /a%2Fb?c=%20d HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").partition(
+        b"\r\n\r\n"
+    )
+    lines = head.split(b"\r\n")
+    assert lines[0] == b"HTTP/1.1 200 OK"
+    assert [line.lower() for line in lines[1:]] == [
+        b"x-odd: 1",
+        b"x-odd: 2",
+        b"content-length: 34",
+        b"connection: close",
+    ]
+    assert body == b"GET|/a%2Fb|c=%20d|host,connection|"
+
+
+def test_requests_follow_each_other_on_a_connection(served: Served) -> None:
+    post = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+    chunked = b"POST /q HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\nX-Late: 1\r\n\r\n"
+    read = served.answer(post + chunked + LAST)
+    assert b"POST|/p||host,content-length|abc" in read
+    assert b"POST|/q||host,transfer-encoding|de" in read
+    assert read.endswith(b"GET|/last||host,connection|")
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_a_wish_for_another_protocol_is_passed_over_and_the_body_arrives(served: Served, pieces: int) -> None:
+    """Java's client wishes for HTTP/2 with each first request, bodies included."""
+    wish = b"POST /p HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    wish += b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nContent-Length: 3\r\n\r\n"
+    sent = {1: [wish + b"abc" + LAST], 2: [wish, b"abc" + LAST], 3: [wish + b"a", b"bc", LAST]}[pieces]
+    read = served.answer(*sent)
+    assert b"POST|/p||host,content-length|abc" in read
+    assert read.endswith(b"GET|/last||host,connection|")
+
+
+def test_a_websocket_is_asked_for_in_the_open(served: Served) -> None:
+    with served.connection() as made:
+        made.sendall(b"GET /v1/responses HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        read = b""
+        while not read.endswith(b"|host,connection,upgrade|"):
+            read += made.recv(65_536)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+    ],
+)
+def test_what_is_no_request_is_refused(served: Served, sent: bytes) -> None:
+    assert served.answer(sent).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_head_without_end_is_refused(served: Served) -> None:
+    head = b"GET / HTTP/1.1\r\nHost: a\r\n"
+    with served.connection() as made:
+        made.sendall(head + b"x: " + b"y" * 70_000)
+        assert made.recv(65_536).startswith(b"HTTP/1.1 431 ")
+
+
+def test_nonsense_in_the_middle_of_an_answer_ends_it(served: Served) -> None:
+    with served.connection() as made:
+        made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        read = made.recv(1_000)
+        made.sendall(b"nonsense\r\n\r\n")
+        with suppress(ConnectionResetError):
+            while piece := made.recv(1_000_000):
+                read += piece
+        assert b"400 Bad Request" not in read
+        assert not read.endswith(b"0\r\n\r\n")
+
+
+def test_an_answer_that_is_cut_does_not_look_whole(served: Served) -> None:
+    with httpx.Client(trust_env=False) as client, client.stream("GET", f"http://127.0.0.1:{served.port}/cut") as reply:
+        pieces = reply.iter_raw()
+        assert next(pieces) == b"all that came"
+        with pytest.raises(httpx.RemoteProtocolError):
+            next(pieces)
+    served.until(lambda: not served.server.server_state.connections)
+    served.until(lambda: not served.server.server_state.tasks)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\n"])
+def test_a_request_that_does_not_come_is_given_up(served: Served, sent: bytes) -> None:
+    with served.connection() as made:
+        made.sendall(sent)
+        assert closed(made)
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 10", b"Transfer-Encoding: chunked"])
+def test_a_body_that_does_not_come_is_given_up(served: Served, framing: bytes) -> None:
+    with served.connection() as made:
+        made.sendall(b"POST / HTTP/1.1\r\nHost: a\r\n" + framing + b"\r\n\r\n3\r\nabc\r\n")
+        assert closed(made)
+    served.until(lambda: not served.server.server_state.tasks)
+
+
+def test_a_body_that_comes_slowly_arrives(served: Served) -> None:
+    with served.connection() as made:
+        made.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
+        for _ in range(8):
+            threading.Event().wait(0.05)
+            made.sendall(b"x")
+        read = b""
+        while not read.endswith(b"|xxxxxxxx"):
+            read += made.recv(65_536)
+
+
+def test_a_head_that_comes_a_byte_at_a_time_is_given_up(served: Served) -> None:
+    def dribble() -> None:
+        for _ in range(2_000):
+            made.sendall(b"G")
+            threading.Event().wait(0.01)
+
+    with served.connection() as made, pytest.raises(OSError, match=r"reset|[Pp]ipe|abort"):
+        dribble()
+
+
+def test_an_answer_that_is_not_read_is_given_up(served: Served) -> None:
+    with served.connection() as made:
+        made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert made.recv(10)
+        served.until(lambda: not served.server.server_state.connections)
+        served.until(lambda: not served.server.server_state.tasks)
+
+
+def test_an_answer_that_is_read_slowly_comes_whole(served: Served) -> None:
+    with served.connection() as made:
+        made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        size = 0
+        while piece := made.recv(1_000_000):
+            size += len(piece)
+        assert size > 30_000_000
+
+
+# --- the stop --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Streams:
+    """An application whose answers end when they are told to, or when their client is gone."""
+
+    end: asyncio.Event = field(default_factory=asyncio.Event)
+    left: int = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        gone = asyncio.create_task(receive())
+        told = asyncio.create_task(self.end.wait())
+        await asyncio.wait({gone, told}, return_when=asyncio.FIRST_COMPLETED)
+        self.left += gone.done() and not told.done()
+        gone.cancel()
+        told.cancel()
+        await send({"type": "http.response.body", "body": b"last"})
+
+
+@dataclass
+class Running:
+    port: int
+    streams: Streams
+    notices: list[str]
+    work: asyncio.Task[None]
+
+    async def stream(self, path: str = "/v1/messages") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection whose answer has begun."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(b"GET " + path.encode() + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+        await reader.readuntil(b"first\r\n")
+        return reader, writer
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            await asyncio.sleep(0.01)
+
+
+def running(act: Callable[[Running], Any], *, grace_seconds: float, factory: Any = None) -> None:
+    """Run a server in this process, which gets the signals."""
+
+    async def work() -> None:
+        streams, notices = Streams(), list[str]()
+        with listening("127.0.0.1", 0) as at:
+            at.listen()  # who comes before the server waits for it
+            task = asyncio.create_task(run(streams, at, grace_seconds=grace_seconds, notice=notices.append))
+            try:
+                async with asyncio.timeout(LONG_SECONDS):
+                    await act(Running(at.getsockname()[1], streams, notices, task))
+                    await task
+            finally:
+                task.cancel()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(work())
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+both_loops = pytest.mark.parametrize("factory", [None, loop_factory()], ids=["asyncio", "uvloop"])
+
+
+@both_loops
+def test_a_stop_lets_streams_end_and_takes_nothing_new(factory: Any) -> None:
+    async def act(served: Running) -> None:
+        reader, writer = await served.stream()
+        idle, idle_writer = await asyncio.open_connection("127.0.0.1", served.port)
+        terminate()
+        await served.until(lambda: bool(served.notices))
+        assert await idle.read() == b""
+        with pytest.raises(OSError, match=r"refused|reset|Connect call failed"):
+            await asyncio.open_connection("127.0.0.1", served.port)
+        assert not served.work.done()
+        served.streams.end.set()
+        assert await reader.read() == b"4\r\nlast\r\n0\r\n\r\n"
+        assert (served.streams.left, len(served.notices)) == (0, 1)
+        writer.close()
+        idle_writer.close()
+
+    running(act, grace_seconds=15, factory=factory)
+
+
+@both_loops
+def test_what_does_not_end_in_time_is_cut(factory: Any) -> None:
+    async def act(served: Running) -> None:
+        reader, writer = await served.stream()
+        terminate()
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        await served.until(lambda: served.streams.left == 1)
+        assert len(served.notices) == 2
+        writer.close()
+
+    running(act, grace_seconds=0.1, factory=factory)
+
+
+def test_a_second_signal_stops_at_once() -> None:
+    async def act(served: Running) -> None:
+        _, writer = await served.stream()
+        terminate()
+        await served.until(lambda: bool(served.notices))
+        terminate()
+        await served.work
+        assert served.streams.left == 1
+        writer.close()
+
+    running(act, grace_seconds=1_000)
+
+
+def test_the_live_page_does_not_hold_up_a_stop() -> None:
+    async def act(served: Running) -> None:
+        made = [await served.stream(path) for path in ("/foldline/events", "/~a-token/foldline/events")]
+        terminate()
+        await served.work
+        assert served.streams.left == 2
+        for _, writer in made:
+            writer.close()
+
+    running(act, grace_seconds=1_000)
+
+
+def test_a_stop_without_anything_under_way_says_nothing() -> None:
+    async def act(served: Running) -> None:
+        reader, writer = await served.stream()
+        served.streams.end.set()
+        await reader.readuntil(b"0\r\n\r\n")
+        terminate()
+        await served.work
+        writer.close()
+        assert served.notices == []
+
+    running(act, grace_seconds=1_000)
