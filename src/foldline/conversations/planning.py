@@ -323,8 +323,16 @@ class Conversations:
         if self._store is not None and hold.how == "fold":
             hold.warning = await self._store.write(hold.held) or hold.warning
 
-    def _run(self, work: Callable[..., T], *given: object) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+    async def _run(self, work: Callable[..., T], *given: object) -> T:
+        """Do something in a thread. A client that leaves is let go of when it is done: half of it would be nobody's."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait({future})
+            if not future.cancelled():
+                future.exception()
+            raise
 
 
 def _is_chance(match: Match, body: RequestBody) -> bool:

@@ -27,7 +27,7 @@ _NONE: Final[tuple[str, ...]] = ()
 class Run(Protocol):
     """Calls a function in a thread."""
 
-    def __call__(self, work: Callable[[], T], /) -> asyncio.Future[T]: ...
+    async def __call__(self, work: Callable[[], T], /) -> T: ...
 
 
 class StoreAtHand:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,17 +23,10 @@ from foldline.interfaces.proxy.values import Listener, Mode, Outcome, Served
 from foldline.interfaces.proxy.watching import Watch, decoded
 from foldline.interfaces.proxy.windows import Windows
 
-__all__ = ["Exchange", "Parts", "dialect_of"]
+__all__ = ["Exchange", "Parts"]
 
 Headers = list[tuple[bytes, bytes]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-_PATHS: Final = (
-    ("/chat/completions", "openai-chat", False),
-    ("/responses", "openai-responses", False),
-    ("/messages", "anthropic", False),
-    ("/messages/count_tokens", "anthropic", True),
-)
 
 _HOW: Final[Mapping[Mode, How]] = {"normal": "fold", "dry-run": "look", "strict": "refuse"}
 
@@ -65,16 +58,6 @@ class Parts:
     mode: Mode
     tell: Listener
     notice: Callable[[str], None]
-
-
-def dialect_of(method: str, path: str) -> tuple[str, bool]:
-    """The dialect that is spoken at a path ("" for none), and whether only tokens are to be counted."""
-    if method == "POST":
-        plain = path.rstrip("/")
-        for ending, dialect, counting in _PATHS:
-            if plain.endswith(ending):
-                return dialect, counting
-    return "", False
 
 
 @dataclass(slots=True)
@@ -190,49 +173,48 @@ class Exchange:
 
     async def _answered(self, answer: Answer) -> bytes | None:
         """Pass an answer on; or the bytes to send in its place, when it was a refusal that a smaller request cures."""
-        if answer.status >= 400:
-            body = await answer.read(_MOST_ERROR_BYTES)
-            failure = self._failure(answer, decoded(body, _encoding(answer)))
-            again, refusal = await self._recovered(failure)
-            if again is None:
-                await (self._refuse(refusal) if refusal else self._whole(answer.status, answer.headers, body))
-            return again
-        media = _media(answer)
-        asked = self.body is not None and self.body.streamed
-        streamed = media == b"text/event-stream" or (asked and media != b"application/json")
-        self.watch = watch = Watch(self.dialect, streamed=streamed, encoding=_encoding(answer))
-        held: list[bytes] = []
         chunks = answer.chunks()
-        most = _MOST_ERROR_BYTES if streamed else _MOST_WHOLE_BYTES
-        if not streamed or self._may_overflow():
-            size = 0
-            async for chunk in chunks:
-                watch.feed(chunk)
-                held.append(chunk)
-                size += len(chunk)
-                if watch.error is not None or size > most or (streamed and watch.begun):
-                    break
-            else:
-                watch.finish()
-                chunks = None
-        if watch.error is not None and not watch.begun:
-            failure = self._failure(answer, watch.error)
-            again, refusal = await self._recovered(failure)
+        held, error = await self._beginning(answer, chunks)
+        if error is not None:
+            again, refusal = await self._recovered(self._failure(answer, error))
             if again is not None:
                 return again
             if refusal is not None:
                 await self._refuse(refusal)
                 return None
-        await self._begin(answer.status, answer.headers, streamed)
+        await self._begin(answer.status, answer.headers)
         for chunk in held:
             await self._piece(chunk)
-        if chunks is not None:
-            async for chunk in chunks:
+        watch = self.watch
+        async for chunk in chunks:
+            if watch is not None:
                 watch.feed(chunk)
-                await self._piece(chunk)
+            await self._piece(chunk)
+        if watch is not None:
             watch.finish()
         await self.send(_END)
         return None
+
+    async def _beginning(self, answer: Answer, chunks: AsyncIterator[bytes]) -> tuple[list[bytes], bytes | None]:
+        """What has to be seen before anything is passed on, and the error that stands in it."""
+        held: list[bytes] = []
+        if answer.status >= 400:
+            await _hold_back(held, chunks, _MOST_ERROR_BYTES, lambda chunk: False)
+            return held, decoded(b"".join(held), _encoding(answer))
+        media = _media(answer)
+        asked = self.body is not None and self.body.streamed
+        self.told["streamed"] = streamed = media == b"text/event-stream" or (asked and media != b"application/json")
+        self.watch = watch = Watch(self.dialect, streamed=streamed, encoding=_encoding(answer))
+
+        def enough(chunk: bytes) -> bool:
+            watch.feed(chunk)
+            return streamed and (watch.begun or watch.error is not None)
+
+        if not streamed or self._may_overflow():
+            most = _MOST_ERROR_BYTES if streamed else _MOST_WHOLE_BYTES
+            if await _hold_back(held, chunks, most, enough):
+                watch.finish()
+        return held, None if watch.begun else watch.error
 
     def _may_overflow(self) -> bool:
         hold = self.hold
@@ -266,8 +248,8 @@ class Exchange:
 
     # --- answering ---------------------------------------------------------------------------------------------------
 
-    async def _begin(self, status: int, headers: Headers, streamed: bool) -> None:
-        self.told.update(status=status, streamed=streamed)
+    async def _begin(self, status: int, headers: Headers) -> None:
+        self.told["status"] = status
         usage = self.watch.usage if self.watch is not None else None
         if usage is not None and self.hold is not None and not self.told.get("truncated"):
             self._observe()
@@ -279,14 +261,14 @@ class Exchange:
             self.told["first_byte_seconds"] = perf_counter() - self.began
         await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def _whole(self, status: int, headers: Headers, body: bytes) -> None:
-        await self._begin(status, headers, False)
-        await self._piece(body)
+    async def _said(self, refusal: Refusal) -> None:
+        await self._begin(refusal.status, list(refusal.headers))
+        await self._piece(refusal.body)
         await self.send(_END)
 
     async def _refuse(self, refusal: Refusal) -> None:
         self.told["outcome"] = "refused"
-        await self._whole(refusal.status, list(refusal.headers), refusal.body)
+        await self._said(refusal)
 
     async def _faulty(self, fault: UpstreamFault) -> None:
         """The upstream broke off: said in words, or by breaking off too where a part of the answer has gone out."""
@@ -295,7 +277,7 @@ class Exchange:
             self.cut()
             return
         said = refused(self.dialect, 504 if fault.kind == "silence" else 502, str(fault))
-        await self._whole(said.status, list(said.headers), said.body)
+        await self._said(said)
 
     def _too_large(self, error: DoesNotFit) -> Refusal:
         return overflow(self.dialect, tokens=error.used_tokens, limit=error.limit, detail=str(error))
@@ -378,6 +360,19 @@ class Exchange:
             received_bytes=self.received_bytes,
         )
         self.parts.tell(replace(served, **{"outcome": outcome, **told}))
+
+
+async def _hold_back(
+    held: list[bytes], chunks: AsyncIterator[bytes], most_bytes: int, enough: Callable[[bytes], bool]
+) -> bool:
+    """Take the pieces of an answer until there is enough of it, or too much; whether it has ended."""
+    size_bytes = 0
+    async for chunk in chunks:
+        held.append(chunk)
+        size_bytes += len(chunk)
+        if enough(chunk) or size_bytes > most_bytes:
+            return False
+    return True
 
 
 def _media(answer: Answer) -> bytes:
