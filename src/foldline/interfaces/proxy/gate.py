@@ -10,7 +10,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foldline.interfaces.proxy.exchange import dialect_of
+from foldline.interfaces.proxy.dialects import dialect_of
 from foldline.interfaces.proxy.refusals import Refusal, refused
 from foldline.interfaces.serving.guard import WRONG_TOKENS, Rates, host_name
 
