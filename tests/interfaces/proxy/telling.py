@@ -14,7 +14,9 @@ MARKUP = "<img src=x onerror=\"document.title='broken in'\"><script>document.tit
 BEGAN = datetime(2026, 11, 28, 9, 0, tzinfo=UTC)
 
 
-def fold(start: int, stop: int, before: int, after: int, reducer: str, reason: str) -> Fold:
+def fold(start: int, stop: int, before: int, after: int, *why: str) -> Fold:
+    """Messages [start, stop) of `before` tokens, shown in `after`; `why`: the reducer and its reason."""
+    reducer, reason = why
     return Fold(start=start, stop=stop, shown=(), tokens=after, reducer=reducer, reason=reason, before_tokens=before)
 
 
@@ -161,8 +163,10 @@ def _others(add: Any) -> None:
     )  # fmt: skip
     add(6, outcome="open", warning="passed on as it came: a fault of the proxy", session="", title="", given_tokens=0)
     add(5, outcome="cut", status=502, session="aa01", title="Translate the manual", seconds=61.2)
-    add(4, outcome="left", streamed=False, status=200, session="", title="", dialect="", method="GET", path="/v1/models", given_tokens=0,
-        sent_tokens=0, model="", own_seconds=0.0)  # fmt: skip
+    add(
+        4, outcome="left", streamed=False, session="", title="", dialect="", method="GET", path="/v1/models",
+        given_tokens=0, sent_tokens=0, model="", own_seconds=0.0,
+    )  # fmt: skip
     add(
         0.2, path="/v1/messages", dialect="anthropic", model="claude-haiku-4-5", session="f5", title="",
         given_tokens=640, sent_tokens=640, window_tokens=200_000, input_tokens=655, output_tokens=12,

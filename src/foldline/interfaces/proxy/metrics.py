@@ -20,6 +20,8 @@ _DIALECTS: Final = frozenset({"openai-chat", "openai-responses", "anthropic"})
 _FAILURES: Final = frozenset(get_args(Kind))
 _OUTCOMES: Final = frozenset(get_args(Outcome))
 
+_REPORTED: Final = ("input", "cached", "output")
+_KINDS: Final = ("given", "sent", "saved", *_REPORTED)
 _OTHER: Final = "other"
 _NONE: Final = "none"
 
@@ -68,8 +70,7 @@ class ProxyMetrics:
         self._first = histogram(
             "first_byte_seconds", "From the arrival of a request to its answer", _FIRST_BYTE_SECONDS
         )
-        for kind in ("given", "sent", "saved", "input", "cached", "output"):
-            self._tokens.labels(kind)  # there from the beginning: a rate needs a first value
+        self._of_kind = {kind: self._tokens.labels(kind) for kind in _KINDS}  # there at once: a rate needs a beginning
         self._conversations = Gauge("foldline_proxy_conversations", "Conversations in memory", registry=registry)
         self._streams = Gauge("foldline_proxy_streams", "Requests under way", registry=registry)
         self._store_up = Gauge("foldline_proxy_store_up", "1 while the store can be reached", registry=registry)
@@ -89,12 +90,11 @@ class ProxyMetrics:
         outcome = served.outcome if served.outcome in _OUTCOMES else _OTHER
         status = str(served.status) if 100 <= served.status <= 599 else _NONE
         self._requests.labels(dialect, outcome, status).inc()
-        if is_answered(served):
-            self._tokens.labels("given").inc(served.given_tokens)
-            self._tokens.labels("sent").inc(served.sent_tokens)
-            self._tokens.labels("saved").inc(served.saved_tokens)
-        for kind in ("input", "cached", "output"):
-            self._tokens.labels(kind).inc(max(0, getattr(served, f"{kind}_tokens") or 0))
+        kinds = _KINDS if is_answered(served) else _REPORTED
+        for kind in kinds:
+            tokens = getattr(served, f"{kind}_tokens")
+            if tokens and tokens > 0:
+                self._of_kind[kind].inc(tokens)
         for fold in served.new_folds:
             self._folds.labels(self._reducers(fold.reducer)).inc()
         if served.recoveries:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from foldline.catalog.models import lookup
 from foldline.interfaces.proxy.values import Mode, Served
@@ -29,6 +29,11 @@ PACE_SECONDS: Final = 0.25
 """Followers hear at most this often, of all that has changed since: their number is no burden to the requests."""
 
 _TEXT_CHARS: Final = 300
+_TEXTS: Final = ("method", "path", "model", "title", "session", "failure", "truncated", "warning")
+_FIGURES: Final = (
+    "number status streamed dialect mode outcome folds given_tokens sent_tokens saved_tokens window_tokens input_tokens"
+    " cached_tokens output_tokens recoveries"
+).split()
 
 
 def counts_tokens(served: Served) -> bool:
@@ -163,7 +168,7 @@ class Standing:
         self._since = datetime.now(UTC)
         self._totals = _Totals()
         self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
-        self._requests: deque[dict[str, Json]] = deque(maxlen=MOST_REQUESTS)
+        self._requests: deque[_Kept] = deque(maxlen=MOST_REQUESTS)
         self._followers = _Followers(self._news, pace_seconds)
 
     def __call__(self, served: Served) -> None:
@@ -172,8 +177,8 @@ class Standing:
         caches = bool(served.cached_tokens) or (known is not None and known.totals.cached_tokens > 0)
         usd = saved_usd(served, cached=caches) if is_answered(served) else None
         self._totals.add(served, usd)
-        request = _request(served)
-        self._requests.appendleft(request)
+        kept = _kept(served)
+        self._requests.appendleft(kept)
         if served.session:
             if known is None:
                 known = self._conversations[served.session] = _Conversation(served.session)
@@ -181,7 +186,7 @@ class Standing:
             self._conversations.move_to_end(served.session)
             if len(self._conversations) > MOST_CONVERSATIONS:
                 self._conversations.popitem(last=False)
-        self._followers.changed(served.session, request)
+        self._followers.changed(served.session, kept)
 
     @property
     def conversations(self) -> int:
@@ -201,7 +206,7 @@ class Standing:
             "since": _when(self._since),
             "totals": self._totals.plain(),
             "conversations": [one.plain() for one in reversed(self._conversations.values())],
-            "requests": list(self._requests),
+            "requests": [_request(one) for one in self._requests],
         }
 
     def folds(self, session: str) -> list[dict[str, Json]] | None:
@@ -220,12 +225,12 @@ class Standing:
         """End all streams: the server stops."""
         self._followers.stop()
 
-    def _news(self, sessions: Iterable[str], requests: Iterable[dict[str, Json]]) -> bytes:
+    def _news(self, sessions: Iterable[str], requests: Iterable[_Kept]) -> bytes:
         known = [one for session in sessions if (one := self._conversations.get(session)) is not None]
         change: dict[str, Json] = {
             "totals": self._totals.plain(),
             "conversations": [one.plain() for one in known],
-            "requests": list(requests),
+            "requests": [_request(one) for one in requests],
         }
         return encoded("change", change)
 
@@ -233,11 +238,11 @@ class Standing:
 class _Followers:
     """Those who follow, and what they have not heard of yet."""
 
-    def __init__(self, news: Callable[[Iterable[str], Iterable[dict[str, Json]]], bytes], pace_seconds: float) -> None:
+    def __init__(self, news: Callable[[Iterable[str], Iterable[_Kept]], bytes], pace_seconds: float) -> None:
         self._news, self._pace_seconds = news, pace_seconds
         self._outboxes: set[Outbox] = set()
         self._sessions: dict[str, None] = {}
-        self._requests: deque[dict[str, Json]] = deque(maxlen=MOST_REQUESTS)
+        self._requests: deque[_Kept] = deque(maxlen=MOST_REQUESTS)
         self._timer: asyncio.TimerHandle | None = None
         self._told_at = 0.0
         self._stopped = False
@@ -255,7 +260,7 @@ class _Followers:
         self._outboxes.add(outbox)
         return EventStream(outbox, lambda: self._outboxes.discard(outbox))
 
-    def changed(self, session: str, request: dict[str, Json]) -> None:
+    def changed(self, session: str, request: _Kept) -> None:
         """Remember a change, and see to it that it is told. Nothing where nobody follows."""
         if not self._outboxes:
             return
@@ -283,20 +288,29 @@ class _Followers:
             outbox.put(encoded("stopping", {}), last=True)
 
 
-def _request(served: Served) -> dict[str, Json]:
+class _Kept(NamedTuple):
+    """A request that has ended, without what would make it large; it is put into words only when it is looked at."""
+
+    served: Served
+    new_folds: int
+
+
+def _kept(served: Served) -> _Kept:
+    texts = {name: getattr(served, name) for name in _TEXTS}
+    if served.new_folds or any(len(text) > _TEXT_CHARS for text in texts.values()):
+        cut: dict[str, Any] = {name: _text(text) for name, text in texts.items()}
+        return _Kept(replace(served, new_folds=(), **cut), len(served.new_folds))
+    return _Kept(served, 0)
+
+
+def _request(kept: _Kept) -> dict[str, Json]:
     """A request as the page shows it: what it did, never what it said."""
-    names = (
-        "number status streamed dialect session mode outcome folds given_tokens sent_tokens saved_tokens window_tokens"
-        " input_tokens cached_tokens output_tokens recoveries failure"
-    )
-    plain: dict[str, Any] = {name: getattr(served, name) for name in names.split()}
-    for name in ("method", "path", "model", "title", "truncated", "warning"):
-        plain[name] = _text(getattr(served, name))
+    served = kept.served
     first = served.first_byte_seconds
     return {
-        **plain,
+        **{name: getattr(served, name) for name in (*_FIGURES, *_TEXTS)},
         "at": _when(served.at),
-        "new_folds": len(served.new_folds),
+        "new_folds": kept.new_folds,
         "own_ms": _ms(served.own_seconds),
         "first_byte_ms": None if first is None else _ms(first),
         "ms": _ms(served.seconds),

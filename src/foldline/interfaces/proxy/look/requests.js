@@ -59,7 +59,7 @@ function row(one) {
   const about = [one.model, one.output_tokens !== null && `${compact(one.output_tokens)} out`, one.dialect, one.streamed && "streamed"];
   return el("li", { data: { outcome: one.outcome } },
     el("time", { class: "at", datetime: one.at, title: exact.format(at), text: clock.format(at) }),
-    el("span", { class: "line" },
+    el("span", { class: "line first" },
       el("span", { class: "outcome", data: { state: isBad ? "bad" : one.outcome }, text: OUTCOMES[one.outcome] ?? one.outcome }),
       el("span", { class: "status", data: { state: one.status >= 400 ? "bad" : "well" }, text: one.status || "no answer" }),
       el("span", { class: "end" }, tokens, tokens && el("span", { class: "unit", text: " tokens" }))),

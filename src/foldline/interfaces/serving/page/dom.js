@@ -104,7 +104,6 @@ export function reconcile(list, items, { keyOf, stampOf, make }) {
       if (child) {
         if (place === child) place = fresh;
         child.replaceWith(fresh);
-        if (key === focused) fresh.querySelector("button, a")?.focus();
       }
       child = fresh;
     }
@@ -112,6 +111,10 @@ export function reconcile(list, items, { keyOf, stampOf, make }) {
     else list.insertBefore(child, place);
   }
   for (const child of old.values()) child.remove();
+  if (focused !== null && !list.contains(document.activeElement)) { // it was in a row that was made anew, or moved
+    const row = [...list.children].find((child) => child.dataset.key === focused);
+    row?.querySelector("button, a")?.focus({ preventScroll: true });
+  }
 }
 
 /** `call` at most once in `ms`, the last time always. */
