@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from foldline.interfaces.proxy.gate import Gate, GateRules
+from foldline.interfaces.proxy.page import FREE_PATHS
 from foldline.interfaces.serving.guard import WRONG_TOKENS
 
 TOKEN = "a-token-of-some-length"
@@ -155,7 +156,14 @@ def test_anything_else_is_refused(given: str) -> None:
     assert seen.scopes == []
 
 
-@pytest.mark.parametrize("path", ["/foldline", "/foldline/state", "/metrics"])
+def test_the_page_itself_needs_no_token_as_it_asks_for_one() -> None:
+    for path in FREE_PATHS:
+        assert Seen(OPEN).ask(path, "GET") == 200
+        assert Seen(OPEN).ask(path, "POST") == 401
+    assert Seen(OPEN).ask("/foldline/nothing.js", "GET") == 401
+
+
+@pytest.mark.parametrize("path", ["/foldline/events", "/foldline/state", "/metrics"])
 def test_what_the_proxy_answers_itself_takes_a_bearer_too(path: str) -> None:
     seen = Seen(OPEN)
     assert seen.ask(path, "GET", authorization=f"bearer {TOKEN}") == 200

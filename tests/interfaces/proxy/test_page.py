@@ -20,6 +20,7 @@ from tests.interfaces.proxy.telling import MARKUP, day, fold, told
 from tests.interfaces.serving.page.test_access import FAINT, FOLDER, HEADINGS, NAMELESS, WIDE
 from tests.serving import serve
 
+from foldline.interfaces.proxy.gate import Gate, GateRules
 from foldline.interfaces.proxy.metrics import ProxyMetrics
 from foldline.interfaces.proxy.page import FREE_PATHS, routes
 from foldline.interfaces.proxy.standing import Standing
@@ -55,17 +56,8 @@ class Looked:
 
 
 def guarded(app: ASGIApp) -> ASGIApp:
-    """What must have a token asks for one, as the gate does."""
-
-    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
-        given = dict(scope.get("headers", ())).get(b"authorization", b"")
-        if scope["type"] != "http" or scope["path"] in FREE_PATHS or given == f"Bearer {TOKEN}".encode():
-            await app(scope, receive, send)
-            return
-        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-type", b"application/json")]})
-        await send({"type": "http.response.body", "body": b'{"error":{"message":"no token"}}'})
-
-    return inner
+    """Behind the gate, with a token."""
+    return Gate(app, GateRules(token=TOKEN))
 
 
 class Line:
@@ -324,6 +316,12 @@ def test_a_token_is_asked_for_and_one_in_the_address_is_taken_from_there(browser
         assert page.url == f"{own.url}/foldline"
         assert page.evaluate("history.length") <= 2  # the address with the token was not left behind
         page.reload()
+        expect(page.locator("#conversations li")).to_have_count(1)
+        context.close()
+
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{own.url}/~{TOKEN}/foldline")  # as clients have it in their base URL
         expect(page.locator("#conversations li")).to_have_count(1)
         context.close()
 

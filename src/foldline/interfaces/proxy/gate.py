@@ -11,6 +11,7 @@ from urllib.parse import unquote, unquote_to_bytes
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foldline.interfaces.proxy.dialects import dialect_of
+from foldline.interfaces.proxy.page import FREE_PATHS
 from foldline.interfaces.proxy.refusals import Refusal, refused
 from foldline.interfaces.serving.guard import WRONG_TOKENS, Rates, host_name
 
@@ -82,7 +83,7 @@ class Gate:
         return None
 
     def _unknown(self, scope: Scope, headers: dict[bytes, bytes], shown: bytes) -> Refusal | None:
-        if self._token is None:
+        if self._token is None or (scope["path"] in FREE_PATHS and scope["method"] in {"GET", "HEAD"}):
             return None
         if not shown and _is_own(scope["path"]):
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from foldline.catalog.models import lookup
+from foldline.interfaces.proxy.dialects import dialect_of
 from foldline.interfaces.proxy.values import Mode, Served
 from foldline.interfaces.serving.streams import EventStream, Outbox, encoded
 from foldline.messages import Json
@@ -38,7 +39,7 @@ _FIGURES: Final = (
 
 def counts_tokens(served: Served) -> bool:
     """Whether it only asked how many tokens a request has, which no model read."""
-    return served.path.rstrip("/").endswith("/count_tokens")
+    return dialect_of(served.method, served.path)[1]
 
 
 def is_answered(served: Served) -> bool:
