@@ -37,6 +37,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "replay": "cli_replay",
     "chat": "cli_chat",
     "serve": "cli_serve",
+    "proxy": "cli_proxy",
     "sessions": "cli_sessions",
     "growth": "cli_growth",
     "models": "cli_models",

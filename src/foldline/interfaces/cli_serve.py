@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.errors import InvalidInput, MissingExtra
+from foldline.errors import MissingExtra
+from foldline.interfaces.admission import TOKEN, names_of, token_of
 from foldline.interfaces.agent_options import agent_options, store_option, yes_option
 from foldline.interfaces.cli_files import log
 from foldline.interfaces.session_choice import in_one_line
@@ -25,12 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-TOKEN: Final = "FOLDLINE_TOKEN"
-"""The environment variable that holds the token: what stands in a command line every process may read."""
-
 _NEEDED: Final = ("httpx", "platformdirs", "prometheus_client", "starlette", "uvicorn", "yaml")
-_TOKEN_CHARS: Final = 16
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @click.command()
@@ -79,9 +73,11 @@ def serve(
     from foldline.interfaces.actor import ActorLimits
     from foldline.interfaces.serving.bodies import BodyLimits
     from foldline.interfaces.serving.door import DoorLimits
+    from foldline.interfaces.serving.guard import GuardRules
     from foldline.interfaces.serving.server import listening
 
-    rules = _rules(host, _token(token_file, os.environ), allow_host, rate)
+    token = token_of(token_file, os.environ)
+    rules = GuardRules(token=token, hosts=names_of(host, token, allow_host), rate=rate)
     limits = ActorLimits(**{name: value for name, value in actors.items() if value is not None})
     own = DoorLimits(body=BodyLimits(max_bytes=max_body_bytes))
     with listening(host, port) as at:
@@ -137,32 +133,3 @@ async def _serving(
         async with scheduled(actors, tell=log, grace_seconds=grace) as plan:
             beside = () if plan is None else (plan.stop,)  # its deliveries hear of a second signal too
             await run(app_of(door, rules), door, at, beside=beside, grace_seconds=grace, notice=log)
-
-
-def _token(token_file: str | None, environ: Mapping[str, str]) -> str | None:
-    """What clients must show; None for nothing. Raises InvalidInput for what can be no token."""
-    if token_file is not None:
-        token, place = Path(token_file).expanduser().read_text("utf-8").strip(), f"--token-file {token_file}"
-    else:
-        token, place = environ.get(TOKEN, "").strip(), TOKEN
-        if not token:
-            return None
-    if len(token) < _TOKEN_CHARS or not re.fullmatch("[!-~]+", token):
-        raise InvalidInput(f"must be a token of at least {_TOKEN_CHARS} letters, digits and signs", place=place)
-    return token
-
-
-def _rules(host: str, token: str | None, allow_host: tuple[str, ...], rate: int) -> GuardRules:
-    from foldline.interfaces.serving.guard import GuardRules
-    from foldline.interfaces.serving.server import is_loopback
-
-    local = is_loopback(host)
-    if not local and token is None:
-        why = f"can be reached by others, so a token is needed: --token-file, or {TOKEN}"
-        raise InvalidInput(why, place=f"--host {host}")
-    if allow_host and token is None:
-        why = f"others come through that proxy, so a token is needed: --token-file, or {TOKEN}"
-        raise InvalidInput(why, place=f"--allow-host {allow_host[0][:100]}")
-    names = {name.lower().rstrip(".") for name in allow_host}
-    hosts = frozenset(names | _LOOPBACK | {host.lower()}) if local or names else None
-    return GuardRules(token=token, hosts=hosts, rate=rate)
