@@ -625,6 +625,113 @@ def test_a_key_leads_to_one_session(store: Store, other: Store) -> None:
     assert other.bound(KEYS[0]) is None
 
 
+def test_the_first_key_that_leads_anywhere_is_found_among_thousands(store: Store, other: Store) -> None:
+    one, two = made(store), made(store)
+    many = [f"proxy={number:032x}" for number in range(4_000)]
+    assert store.first_bound([]) is None
+    assert store.first_bound(many) is None
+    store.bind_all([many[70], many[3_999], *KEYS], one)
+    store.bind_all([many[71], many[1_500]], two)
+    for asked, key, session in [
+        (many, many[70], one),
+        (many[71:], many[71], two),
+        (many[72:], many[1_500], two),
+        (many[::-1], many[3_999], one),
+        (many[3_998::-1], many[1_500], two),
+        (["nobody", many[1_500], many[70]], many[1_500], two),
+        (["nobody", many[70], many[1_500], many[70]], many[70], one),
+    ]:
+        assert other.first_bound(asked) == (key, session)
+    for key in KEYS:
+        assert other.first_bound(["nobody", key, many[71]]) == (key, one)
+    assert store.first_bound(many[1_501:3_999]) is None
+    with begun(store) as outer:
+        assert outer.agents().first_bound(many) is None, "the sessions of sub-agents have keys of their own"
+
+
+def test_many_keys_are_bound_at_once(store: Store, other: Store) -> None:
+    one, two = made(store), made(store)
+    many = [f"{number} half \ud83d" for number in range(2_500)]
+    store.bind_all(iter(many), one)
+    assert other.bindings() == dict.fromkeys(many, one)
+    other.bind_all([many[1], "new", "new"], two[:24])
+    store.bind("alone", two)
+    assert store.bindings() == dict.fromkeys(many, one) | dict.fromkeys([many[1], "new", "alone"], two)
+    assert (store.bound(many[0]), store.bound(many[1]), other.bound("alone")) == (one, two, two)
+    store.bind_all([], two)
+    for name in HOSTILE:
+        with pytest.raises(InvalidInput, match="no session"):
+            store.bind_all([many[0], "another"], name)
+    assert store.bound("another") is None
+
+
+@pytest.mark.parametrize("how", ["delete", "discard"])
+def test_keys_of_a_removed_session_lead_nowhere_and_do_not_come_back(store: Store, other: Store, how: str) -> None:
+    kept = made(store)
+    with begun(store) as session:
+        say(session, "hello")
+        name, records = session.id, list(store.records(session.id))
+        store.bind_all(["a", "b", "c"], name)
+        store.bind_all(["c", "d"], kept)
+        if how == "discard":
+            session.discard()
+    if how == "delete":
+        other.delete(name)
+    assert other.first_bound(["a", "b"]) is None
+    assert store.first_bound(["a", "b", "c", "d"]) == ("c", kept)
+    assert store.bindings() == {"c": kept, "d": kept}
+    assert store.put(records, ()) == name
+    assert other.bound("a") is None, "they were removed, and not only passed over"
+    assert other.bindings() == {"c": kept, "d": kept}
+
+
+BINDING = """
+import sys
+from foldline.store.opening import open_store
+store = open_store(sys.argv[1])
+name, number = sys.argv[2], 0
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    store.bind_all([f"{name} {number} {part}" for part in "abc"], name)
+    print(number, flush=True)
+    number += 1
+"""
+
+
+@posix_only
+def test_of_processes_that_bind_at_once_and_are_killed_no_acknowledged_key_is_lost(place: str, store: Store) -> None:
+    names = [made(store) for _ in range(3)]
+    told: dict[str, int] = {}
+    chance = random.Random(5)
+    with ExitStack() as running:
+        processes = []
+        for name in names:
+            command = [sys.executable, "-c", BINDING, place, name]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            processes.append(running.enter_context(process))
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for name, process in zip(names, processes, strict=True):
+            assert process.stdout is not None
+            for _ in range(chance.randrange(1, 12)):
+                told[name] = int(process.stdout.readline())
+            process.kill()
+            told[name] = max([told[name], *map(int, process.stdout.read().split())])
+    bound = store.bindings()
+    for name in names:
+        numbers = sorted(int(key.split()[1]) for key, session in bound.items() if session == name)
+        count = len(numbers) // 3
+        assert numbers == [number for number in range(count) for _ in "abc"], "all three, or none"
+        assert count - 1 in (told[name], told[name] + 1), "one may be bound and not told"
+    store.bind("and it goes on", names[0])
+
+
 def test_what_is_remembered_is_there_for_all_and_the_last_one_counts(store: Store, other: Store) -> None:
     for key in KEYS:
         assert store.remembered(key) == {}

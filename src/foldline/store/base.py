@@ -6,7 +6,7 @@ next turn) lets go of the session, and takes it up again when it goes on: anothe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -105,7 +105,7 @@ class Store(Protocol):
     """The sessions of a user or of several servers, by id. Names sort by age.
 
     `name` is an id, a beginning that only one id has, or "latest". Reading never takes a session. What cannot be found
-    or read raises InvalidInput; a place that cannot be reached OSError.
+    or read raises InvalidInput; a place that cannot be reached OSError. What concerns keys says so within ten seconds.
     """
 
     @property
@@ -174,8 +174,17 @@ class Store(Protocol):
     def bound(self, key: str) -> str | None:
         """The id of the session that goes by a key of ours (a chat, a schedule); None if there is none, or no more."""
 
+    def first_bound(self, keys: Sequence[str]) -> tuple[str, str] | None:
+        """The first of these keys, in their order, that is bound, and the id of its session.
+
+        Made for thousands of keys, of which the first are the likeliest: it costs those before the one that it finds.
+        """
+
     def bind(self, key: str, name: str) -> None:
         """Have a session go by a key from now on."""
+
+    def bind_all(self, keys: Iterable[str], name: str) -> None:
+        """Have a session go by all these keys from now on, or by none of them where that cannot be written."""
 
     def bindings(self) -> Mapping[str, str]:
         """Every key and its session."""

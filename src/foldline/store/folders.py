@@ -7,8 +7,8 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice, takewhile
 from pathlib import Path
@@ -19,6 +19,7 @@ from foldline.store.base import Listed
 from foldline.store.events import EventLog, read_events
 from foldline.store.files import FileArchive, make_private_folder, sync_folder, sync_tree
 from foldline.store.kept_json import change_json, read_json
+from foldline.store.keys import FileKeys
 from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, named_by, newest_first
 from foldline.store.recording import (
     AGENTS,
@@ -35,12 +36,11 @@ from foldline.store.recording import (
 )
 from foldline.store.records import Record, seq_of
 from foldline.store.repair import Repaired
-from foldline.store.session import FileSession, opened, repaired
+from foldline.store.session import FileSession, forget_keys, opened, repaired
 from foldline.store.snapshot import Snapshot, read_snapshot, shown_messages, write_snapshot
 
 __all__ = ["FileStore"]
 
-_BOUND = "keys.json"
 _CLAIMED = "claims.json"
 _CLAIMS_KEPT = 10_000
 _REMEMBERED = "remembered.json"
@@ -56,6 +56,7 @@ class FileStore:
         self._root = Path(os.path.abspath(root))
         self._clock = clock
         self._fsync = fsync
+        self._keys = FileKeys(self._root, fsync=fsync)
 
     @property
     def root(self) -> Path:
@@ -135,6 +136,8 @@ class FileStore:
         """The id that a user means: all of it, a beginning that only one session has, or "latest". InvalidInput."""
         if name == LATEST:
             return latest_of(self.sessions(keep=False))
+        if self._is_there(name):  # without a list of them all
+            return name
         return meant(name, lambda text: [known for known in self.names() if known.startswith(text)])
 
     # --- parts, and whole sessions -----------------------------------------------------------------------------------
@@ -191,23 +194,34 @@ class FileStore:
         """Remove a session and all that belongs to it. Raises SessionTaken, OSError."""
         folder = self._folder(self.find(name))
         with opened(folder / LOG, self._fsync):
+            forget_keys(folder)
             shutil.rmtree(folder)
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
     def bound(self, key: str) -> str | None:
         """The id of the session that goes by a key; None if there is none, or no more. Raises InvalidInput, OSError."""
-        name = read_json(self._root / _BOUND).get(key)
-        return name if isinstance(name, str) and name in self.names() else None
+        found = self.first_bound([key])
+        return None if found is None else found[1]
+
+    def first_bound(self, keys: Sequence[str]) -> tuple[str, str] | None:
+        """The first of these keys that is bound, and the id of its session. O(keys before it). Raises as `bound`."""
+        bound = self._keys.bound(keys)
+        with closing(bound):
+            return next(((key, name) for key, name in bound if self._is_there(name)), None)
 
     def bind(self, key: str, name: str) -> None:
         """Have a session go by a key from now on. Raises InvalidInput, OSError."""
-        change_json(self._root / _BOUND, lambda bound: bound.update({key: self.find(name)}))
+        self._keys.bind([key], self.find(name))
+
+    def bind_all(self, keys: Iterable[str], name: str) -> None:
+        """Have a session go by all these keys, or by none of them. Raises InvalidInput, OSError."""
+        self._keys.bind(keys, self.find(name))
 
     def bindings(self) -> dict[str, str]:
         """Every key and its session. Raises InvalidInput, OSError."""
         known = set(self.names())
-        return {key: name for key, name in read_json(self._root / _BOUND).items() if name in known}
+        return {key: name for key, name in self._keys.all().items() if name in known}
 
     def claim(self, key: str) -> bool:
         """Whether this caller is the first to claim a key. The newest 10,000 are remembered. Raises as `bind` does."""
@@ -255,6 +269,9 @@ class FileStore:
         if not (folder / LOG).is_file() or (folder / LOG).is_symlink():
             raise InvalidInput("there is no log in the folder of this session", place=str(folder / LOG))
         return folder
+
+    def _is_there(self, name: str) -> bool:
+        return ID.fullmatch(name) is not None and os.path.lexists(self._root / name)
 
     def _listed(self, name: str, keep: bool, stale: bool) -> Listed:
         try:

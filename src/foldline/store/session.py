@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from foldline.context import Context
@@ -19,6 +20,7 @@ from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.store.base import Store
 from foldline.store.events import ANOTHER_WRITER, EventLog, Torn
 from foldline.store.files import FileArchive, unused, write_whole
+from foldline.store.keys import FileKeys
 from foldline.store.recording import (
     ARCHIVE,
     LOG,
@@ -36,7 +38,7 @@ from foldline.store.snapshot import read_snapshot, shown_messages, write_snapsho
 from foldline.store.writing import Writing
 from foldline.transcript import Event
 
-__all__ = ["FileSession", "opened", "repaired"]
+__all__ = ["FileSession", "forget_keys", "opened", "repaired"]
 
 
 class FileSession(Writing):
@@ -123,6 +125,7 @@ class FileSession(Writing):
     def discard(self) -> None:
         """Remove its folder. Raises OSError."""
         self._held()
+        forget_keys(self._folder)
         shutil.rmtree(self._folder)
         self.close()
 
@@ -147,6 +150,15 @@ def opened(path: Path, fsync: bool) -> EventLog:
         return EventLog(path, fsync=fsync)
     except InvalidInput as error:
         raise SessionTaken(path.parent.name) if error.reason == ANOTHER_WRITER else error from None
+
+
+def forget_keys(folder: Path) -> None:
+    """Removes the keys of a session that is about to be removed: before it, so that none leads to half a folder.
+
+    A full disk, or an index that cannot be used, keeps no session: a key whose session is gone counts as unbound.
+    """
+    with suppress(OSError, InvalidInput):
+        FileKeys(folder.parent).forget(folder.name)
 
 
 def _set_aside(log: EventLog) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, Self
 
-from sqlalchemy import ColumnElement, Select, delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from foldline.archive import key_of
@@ -31,19 +31,17 @@ from foldline.store.recording import (
 from foldline.store.records import Record
 from foldline.store.snapshot import Snapshot
 from foldline.store.sql_database import Database
+from foldline.store.sql_keys import SqlKeys, kept_key
 from foldline.store.sql_lease import LEASE_SECONDS, Lease, Leases
 from foldline.store.sql_log import Log, SqlArchive, as_rows, as_text
 from foldline.store.sql_migrations import migrate
-from foldline.store.sql_schema import ROOT, bindings, claims, originals, records, remembered, sessions
+from foldline.store.sql_schema import ROOT, claims, originals, records, remembered, sessions
 from foldline.store.sql_session import SqlSession, snapshot_in, snapshot_text
 
 __all__ = ["SqlStore"]
 
 _AT_ONCE: Final = 100
 """Records in one statement of `put`."""
-
-_KEY_CHARS: Final = 1_000
-"""PostgreSQL refuses keys of about 2,700 bytes in an index."""
 
 
 class SqlStore:
@@ -56,6 +54,7 @@ class SqlStore:
         self._database = database
         self._leases = leases
         self._scope = scope
+        self._keys = SqlKeys(database, scope)
         self._clock = clock
 
     @classmethod
@@ -182,48 +181,48 @@ class SqlStore:
 
     def bound(self, key: str) -> str | None:
         """The id of the session that goes by a key; None if there is none, or no more. Raises InvalidInput, OSError."""
-        asked = _bound().where(bindings.c.scope == self._scope, bindings.c.key == _kept(key))
-        with self._database.reading() as connection:
-            found = connection.execute(asked).one_or_none()
-        return None if found is None else str(found.id)
+        found = self._keys.first_bound([key])
+        return None if found is None else found[1]
+
+    def first_bound(self, keys: Sequence[str]) -> tuple[str, str] | None:
+        """The first of these keys that is bound, and the id of its session. Raises InvalidInput, OSError.
+
+        Two queries at most: one for the first keys, one for the others.
+        """
+        return self._keys.first_bound(keys)
 
     def bind(self, key: str, name: str) -> None:
         """Have a session go by a key from now on. Raises InvalidInput, OSError."""
-        log = self._found(name)
-        row = self._database.insert(bindings).values(scope=self._scope, key=_kept(key), session=log.session)
-        columns = [bindings.c.scope, bindings.c.key]
-        try:
-            with self._database.writing() as connection:
-                connection.execute(row.on_conflict_do_update(index_elements=columns, set_={"session": log.session}))
-        except IntegrityError:
-            raise InvalidInput("there is no such session any more", place=log.place) from None
+        self._keys.bind_all([key], self._found(name))
+
+    def bind_all(self, keys: Iterable[str], name: str) -> None:
+        """Have a session go by all these keys, or by none of them. Raises InvalidInput, OSError."""
+        self._keys.bind_all(keys, self._found(name))
 
     def bindings(self) -> dict[str, str]:
         """Every key and its session. Raises OSError."""
-        with self._database.reading() as connection:
-            rows = connection.execute(_bound().where(bindings.c.scope == self._scope)).all()
-        return {json.loads(f'"{row.key}"'): row.id for row in rows}
+        return self._keys.bindings()
 
     def claim(self, key: str) -> bool:
         """Whether this caller is the first ever to claim a key. Raises InvalidInput, OSError."""
-        row = self._database.insert(claims).values(scope=self._scope, key=_kept(key), at=stamp(self._clock))
-        with self._database.writing() as connection:
+        row = self._database.insert(claims).values(scope=self._scope, key=kept_key(key), at=stamp(self._clock))
+        with self._database.writing(quick=True) as connection:
             done = connection.execute(row.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True})
             return done.rowcount == 1
 
     def remembered(self, key: str) -> dict[str, Json]:
         """The object that is kept by a key; {} where there is none. Raises InvalidInput, OSError."""
-        asked = select(remembered.c.value).where(remembered.c.scope == self._scope, remembered.c.key == _kept(key))
-        with self._database.reading() as connection:
+        asked = select(remembered.c.value).where(remembered.c.scope == self._scope, remembered.c.key == kept_key(key))
+        with self._database.reading(quick=True) as connection:
             found = connection.scalar(asked)
         return {} if found is None else dict(json.loads(found))
 
     def remember(self, key: str, value: Mapping[str, Json]) -> None:
         """Keep an object by a key, in place of the one before. Raises InvalidInput, OSError."""
         text = as_text(dict(value))
-        row = self._database.insert(remembered).values(scope=self._scope, key=_kept(key), value=text)
+        row = self._database.insert(remembered).values(scope=self._scope, key=kept_key(key), value=text)
         columns = [remembered.c.scope, remembered.c.key]
-        with self._database.writing() as connection:
+        with self._database.writing(quick=True) as connection:
             connection.execute(row.on_conflict_do_update(index_elements=columns, set_={"value": text}))
 
     def close(self) -> None:
@@ -243,12 +242,12 @@ class SqlStore:
     def _beginning(self, text: str) -> list[str]:
         """The ids that begin with a text of digits, letters and dashes: no character of it means anything to LIKE."""
         asked = select(sessions.c.id).where(*self._within(), sessions.c.id.like(f"{text}%"))
-        with self._database.reading() as connection:
+        with self._database.reading(quick=True) as connection:
             return list(connection.scalars(asked))
 
     def _found(self, name: str) -> Log:
         known = self.find(name)
-        with self._database.reading() as connection:
+        with self._database.reading(quick=True) as connection:
             number = connection.scalar(select(sessions.c.number).where(*self._within(), sessions.c.id == known))
         if number is None:
             raise InvalidInput(f"there is no session {known!r}", place="session")
@@ -310,15 +309,3 @@ class SqlStore:
 def _recording(log: Log) -> Recording:
     length = log.length()
     return gathered(log.followed(length), log_bytes=length, place=log.place)
-
-
-def _bound() -> Select[tuple[str, str]]:
-    return select(bindings.c.key, sessions.c.id).join_from(bindings, sessions, bindings.c.session == sessions.c.number)
-
-
-def _kept(key: str) -> str:
-    """A key of ours as it stands in its table: in ASCII, as records are. Raises InvalidInput (too long)."""
-    text = as_text(key)[1:-1]
-    if len(text) > _KEY_CHARS:
-        raise InvalidInput(f"is longer than {_KEY_CHARS:,} characters: {key[:80]!r}", place="key")
-    return text

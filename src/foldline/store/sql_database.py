@@ -22,6 +22,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from foldline.errors import FoldlineError, InvalidInput, MissingExtra
 from foldline.store.addresses import driver_of
+from foldline.store.sql_silence import bound_silence, expect_within
 from foldline.store.sqlite import errno_of, is_damaged, make_private_file
 
 __all__ = ["Database"]
@@ -29,8 +30,20 @@ __all__ = ["Database"]
 _BUSY_SECONDS: Final = 10.0
 """A turn's records are written in milliseconds: whoever waits this long for other writers waits for a stuck one."""
 
+_STATEMENT_SECONDS: Final = 60
+_QUICK_SECONDS: Final = 5
+"""For one statement; the second for those that take milliseconds and that somebody waits for."""
+
+_LOCK_SECONDS: Final = 10
+
+_ANSWER_SECONDS: Final = 2.0
+"""How much later than that the server may say so."""
+
+_POOL_SECONDS: Final = 5.0
+"""For one of the connections: only while all of them wait for a database that is gone does it take so long."""
+
 _TIMEOUTS: Final = (
-    "SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s';"
+    "SET LOCAL lock_timeout = '{lock}s'; SET LOCAL statement_timeout = '{statement}s';"
     " SET LOCAL idle_in_transaction_session_timeout = '15s'"
 )
 """In each transaction: what is set for a connection is lost, or refused, behind a pooler. The last one ends what a
@@ -46,13 +59,16 @@ _NOW: Final = {
 
 _CONNECT: Final[Mapping[str, str]] = {
     "application_name": "foldline",
-    "connect_timeout": "5",
-    "keepalives_idle": "15",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "20000",
+    "connect_timeout": "4",
+    "keepalives_idle": "4",
+    "keepalives_interval": "2",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "8000",
 }
-"""A server that is gone without a word is noticed within 20 to 30 seconds; the address may say otherwise."""
+"""A server that is gone without a word is noticed within 8 seconds; the address may say otherwise.
+
+A connection that was idle is asked first (`PING_SECONDS`) and then made anew: 3 and 4 seconds until it fails.
+"""
 
 _SQLSTATE: Final[Mapping[str, int]] = {
     "53100": errno.ENOSPC,  # disk_full
@@ -78,7 +94,11 @@ class Database:
             make_private_file(Path(str(url.database)))
         self._place = _place(url)
         self._engine = _engine(url)
-        self._writer = self._engine.execution_options(foldline_writes=True)
+        self._ways = {
+            (writes, quick): self._engine.execution_options(foldline_writes=writes, foldline_quick=quick)
+            for writes in (False, True)
+            for quick in (False, True)
+        }
 
     @property
     def place(self) -> str:
@@ -98,19 +118,22 @@ class Database:
         return sqlite.insert(table) if self._engine.dialect.name == "sqlite" else postgresql.insert(table)
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A transaction that reads. Raises OSError (the database is away, or busy) and InvalidInput (it is damaged)."""
-        with self._faults(), self._engine.begin() as connection:
+    def reading(self, *, quick: bool = False) -> Iterator[Connection]:
+        """A transaction that reads; a `quick` one may take seconds at most.
+
+        Raises OSError (the database is away, or busy) and InvalidInput (it is damaged).
+        """
+        with self._faults(), self._ways[False, quick].begin() as connection:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A transaction that writes; all of it is on the disk when the block has ended. Raises as `reading` does.
+    def writing(self, *, quick: bool = False) -> Iterator[Connection]:
+        """A transaction that writes; all of it is on the disk when the block has ended. As `reading` otherwise.
 
         IntegrityError is left to the caller. After an OSError it may be there all the same, where the connection broke
         between the commit and its answer.
         """
-        with self._faults(), self._writer.begin() as connection:
+        with self._faults(), self._ways[True, quick].begin() as connection:
             yield connection
 
     @contextmanager
@@ -118,6 +141,7 @@ class Database:
         """A transaction that one process at a time has; the others wait for it. Raises as `reading` does."""
         with self.writing() as connection:
             if connection.dialect.name == "postgresql":
+                expect_within(connection, None)
                 connection.exec_driver_sql("SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = 0")
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
             yield connection
@@ -185,10 +209,9 @@ def _engine(url: URL) -> Engine:
     more: dict[str, Any] = {"timeout": _BUSY_SECONDS} if is_sqlite else {"prepare_threshold": None}
     if not is_sqlite:
         more |= {name: value for name, value in _CONNECT.items() if name not in url.query}
+    pool: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 5, "max_overflow": 20, "pool_timeout": _POOL_SECONDS}
     try:
-        engine = create_engine(
-            url, connect_args=more, pool_pre_ping=True, pool_size=5, max_overflow=20, hide_parameters=True
-        )
+        engine = create_engine(url, connect_args=more, hide_parameters=True, **pool)
     except ImportError as error:
         raise MissingExtra("postgresql", "keeping sessions in PostgreSQL") from error
     if is_sqlite:
@@ -196,6 +219,7 @@ def _engine(url: URL) -> Engine:
         event.listen(engine, "begin", _begin)
     else:
         event.listen(engine, "begin", _bound_waiting)
+        bound_silence(engine)
     return engine
 
 
@@ -212,4 +236,7 @@ def _begin(connection: Connection) -> None:
 
 
 def _bound_waiting(connection: Connection) -> None:
-    connection.exec_driver_sql(_TIMEOUTS)
+    quick = connection.get_execution_options().get("foldline_quick")
+    seconds = _QUICK_SECONDS if quick else _STATEMENT_SECONDS
+    expect_within(connection, seconds + _ANSWER_SECONDS)
+    connection.exec_driver_sql(_TIMEOUTS.format(lock=min(seconds, _LOCK_SECONDS), statement=seconds))
