@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NoReturn
 
 from foldline.beside import System, Tools
 from foldline.errors import InvalidInput
@@ -18,7 +18,13 @@ from foldline.messages import Json, Wire
 __all__ = ["FORMS", "Form", "RequestBody", "read_body", "written"]
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_SCAN: Final = json.JSONDecoder().raw_decode
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+_SCAN: Final = json.JSONDecoder(parse_constant=_no_constant).raw_decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +143,11 @@ def read_body(form: Form, raw: bytes) -> RequestBody:
     try:
         text = raw.decode()
         return _object(form, text, raw)
+    except InvalidInput:  # a ValueError too
+        raise
     except UnicodeDecodeError:
         raise InvalidInput("is no UTF-8", place="body") from None
-    except (StopIteration, IndexError, json.JSONDecodeError):
+    except (IndexError, ValueError):  # ValueError too: a number of more digits than Python reads
         raise InvalidInput("is no JSON", place="body") from None
     except RecursionError:
         raise InvalidInput("is nested too deeply", place="body") from None
