@@ -21,7 +21,7 @@ import aiohttp
 
 from foldline.testing import FakeReply
 
-__all__ = ["DIALECTS", "FAULTS", "WINDOW", "Client", "Seen", "Storm"]
+__all__ = ["DIALECTS", "FAULTS", "LEFT", "WINDOW", "Client", "Seen", "Storm"]
 
 WINDOW: Final = 4_000
 TURNS: Final = 24
@@ -52,6 +52,9 @@ FAULTS: Final[dict[str, tuple[FakeReply, int]]] = {
 
 RECOVERED: Final = frozenset({"overflow", "overflow at the beginning"})
 """A large request that is refused for this is answered all the same, and the client never knows."""
+
+LEFT: Final = "left"
+"""The client goes away at the first piece of its answer; the upstream holds back the rest until it hears of that."""
 
 _TOO_LONG: Final = {
     "openai-chat": "This model's maximum context length is {0} tokens. However, your messages resulted in {1} tokens.",
@@ -87,9 +90,11 @@ class Storm:
             self.mixed.append(f"{mark}: {sorted(names)}, its newest message is not there")
         self.attempts[mark] += 1
         fault = self.planned.get(mark)
-        if fault is None:
+        if fault == LEFT and self.attempts[mark] == 1:
+            return FakeReply(f"echo {mark}", gate=asyncio.Event(), piece_chars=3)  # goes on for nobody
+        if fault in {None, LEFT}:
             return FakeReply(f"echo {mark}", gate=_aside, piece_chars=3)
-        reply, _ = FAULTS[fault]
+        reply, _ = FAULTS[str(fault)]
         # A proxy may repeat what a kept connection swallowed, once.
         if fault not in RECOVERED or self.attempts[mark] > 1:
             if self.attempts[mark] > (2 if fault == "no answer" else 1):
@@ -153,7 +158,9 @@ class Client:
         self.messages.append({"role": "user", "content": said})
         chance = self.storm.random.random()
         leaves = chance < 0.03 and self.streamed
-        if not leaves and chance < 0.55:
+        if leaves:
+            self.storm.planned[mark] = LEFT
+        elif chance < 0.55:
             self.storm.planned[mark] = self.storm.random.choice(list(FAULTS))
         for _ in range(6):
             left[0] -= 1
@@ -197,6 +204,8 @@ class Client:
         if (seen.status, seen.end) == (200, "whole") and seen.text == f"echo {mark}" and seen.closed:
             if int(seen.headers.get("x-foldline-recoveries", "0")):
                 self.counts["recovered"] += 1
+            if int(seen.headers.get("x-foldline-folds", "0")):
+                self.counts["folded"] += 1
             return True
         why = _unlike(fault, seen, self.streamed)
         if why:
@@ -206,7 +215,7 @@ class Client:
 
 def _unlike(fault: str | None, seen: Seen, streamed: bool) -> str:
     """What is wrong with how a failure was passed on, "" if nothing is."""
-    if fault is None:
+    if fault is None or fault == LEFT:
         return "no failure was ordered"
     status = FAULTS[fault][1]
     if fault in RECOVERED:
@@ -215,8 +224,9 @@ def _unlike(fault: str | None, seen: Seen, streamed: bool) -> str:
             return "an overflow was not recovered"
         # Too small to be one, or to be folded: passed on, or told in the dialect's words.
         return "" if seen.status == 400 or (seen.status == status and seen.error) else "an overflow was lost"
-    if not streamed and fault.startswith("broken"):  # read to its end before it is passed on
-        return "" if (seen.status, seen.end) == (502, "whole") or seen.end == "cut" else "a cut looks whole"
+    # Whole replies and the beginnings of large ones are held back: then nothing has gone out yet.
+    if (fault == "broken at once" or (fault == "broken" and not streamed)) and seen.status == 502:
+        return "" if seen.end == "whole" else "a refusal was cut"
     if seen.status != status:
         return f"status {status} was to be passed on"
     if fault.startswith("broken"):
