@@ -22,6 +22,11 @@ __all__ = ["LINK_BYTES", "exact_links", "tolerant_links", "without_markers"]
 
 LINK_BYTES: Final = 16
 
+_UNSEEN: Final = ("cache_control",)
+_TEXTS: Final = frozenset({"input_text", "output_text"})
+_MESSAGE: Final = ("type", "message")
+"""Responses: the names of a text's block by who spoke, and what an item is that names no type."""
+
 _MARKER: Final = re.compile(
     r',\s*"cache_control"\s*:\s*(?:null|\{[^{}]*\})|"cache_control"\s*:\s*(?:null|\{[^{}]*\})\s*,\s*'
 )
@@ -51,9 +56,13 @@ def tolerant_links(dialect: str, messages: Iterable[Mapping[str, Json]], *, afte
 
 
 def without_markers(value: Json) -> Json:
-    """The same JSON without cache markers; the very object where it holds none. O(size)."""
+    """The same JSON without cache markers; the very object where it holds none. O(size).
+
+    What stands in the `input` of a call is a tool's, whatever it is called.
+    """
     if isinstance(value, dict):
-        made = {name: without_markers(inner) for name, inner in value.items() if name != "cache_control"}
+        pairs = ((name, inner) for name, inner in value.items() if name != "cache_control")
+        made = {name: inner if name == "input" else without_markers(inner) for name, inner in pairs}
         same = len(made) == len(value) and all(made[name] is value[name] for name in made)
         return value if same else made
     if isinstance(value, list):
@@ -70,9 +79,11 @@ def _plain(value: Json, name: str = "") -> Json:
     if isinstance(value, str):
         if name == "content":
             return [_plain({"type": "text", "text": value})]
-        return " ".join(value.split())
+        return "text" if name == "type" and value in _TEXTS else " ".join(value.split())
     if isinstance(value, Mapping):
-        return {key: _plain(inner, key) for key, inner in value.items() if inner is not None and key != "cache_control"}
+        marks = () if name == "input" else _UNSEEN
+        pairs = ((key, inner) for key, inner in value.items() if inner is not None and (key, inner) != _MESSAGE)
+        return {key: _plain(inner, key) for key, inner in pairs if key not in marks}
     if isinstance(value, list):
         return [_plain(inner) for inner in value]
     return value

@@ -13,8 +13,8 @@ from foldline.conversations.keeping import LateArchive
 
 __all__ = ["Held", "Known", "Match", "common"]
 
-_LINKS_BYTES: Final = 400
-"""What the links of one message take: two of them, two places in a table."""
+_LINKS_BYTES: Final = 500
+"""What the links of one message take: two of them, two places in a table, and who is found by them."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -61,7 +61,7 @@ class Known:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._all: OrderedDict[int, Held] = OrderedDict()
-        self._by_link: dict[bytes, Held] = {}
+        self._by_link: dict[bytes, list[Held]] = {}
         self.bytes = 0
         """What those in memory weighed when they were last used."""
 
@@ -87,6 +87,8 @@ class Known:
 
     def put(self, held: Held, exact: Sequence[bytes], tolerant: Sequence[bytes]) -> list[Held]:
         """Have a conversation be found by these chains from now on; returns those that had to go for it. O(new)."""
+        if held not in self:
+            held.exact, held.tolerant = [], []
         self._follow(held, held.exact, exact)
         self._follow(held, held.tolerant, tolerant)
         before = held.weight_bytes if held in self else 0
@@ -113,9 +115,9 @@ class Known:
 
     def _longest(self, links: Sequence[bytes]) -> Match | None:
         for depth in range(len(links), 0, -1):
-            held = self._by_link.get(links[depth - 1])
-            if held is not None:
-                return Match(held, depth)
+            found = self._by_link.get(links[depth - 1])
+            if found:
+                return Match(found[-1], depth)
         return None
 
     def _follow(self, held: Held, old: list[bytes], new: Sequence[bytes]) -> None:
@@ -124,12 +126,14 @@ class Known:
         self._forget(held, old[same:])
         del old[same:]
         for link in new[same:]:
-            self._by_link[link] = held
+            self._by_link.setdefault(link, []).append(held)
             old.append(link)
 
     def _forget(self, held: Held, links: Sequence[bytes]) -> None:
         for link in links:
-            if self._by_link.get(link) is held:
+            found = self._by_link[link]
+            found.remove(held)
+            if not found:
                 del self._by_link[link]
 
 
