@@ -13,6 +13,7 @@ from foldline.codecs.base import Codec
 from foldline.ledger import Ledger
 from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
+from foldline.names import names
 from foldline.tiles import Seen, Span, Unit, entries_of, history, reasons, released_count, speaks
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
@@ -21,6 +22,10 @@ __all__ = ["LEAD", "Cover"]
 
 LEAD = "[The conversation begins here.]"
 """Sent as the first user message where a provider wants one and the history has none (Anthropic Messages API)."""
+
+
+MOST_NAMES = 16_384
+"""Names that are remembered, a few MiB of them: a session of months uses ever new ones."""
 
 
 class Cover:
@@ -46,8 +51,9 @@ class Cover:
         self.weighed = weighed
         self.where = where
         """Where the archive keeps an object, from its key."""
-        self.spoken: Counts[str] = Counts()
-        """How often the user or the agent used a name: what is asked for again is most often among them."""
+        self._spoken: Counts[str] = Counts()
+        self._unheard: list[Message] = []
+        """Messages whose names are not counted yet: nobody has asked since."""
         self.units: list[Unit] = []
         self.entries: dict[Seq, Entry] = {}
         self.newest_user: Seq | None = None
@@ -63,6 +69,26 @@ class Cover:
         self.lead_tokens = message_tokens(self._lead, counter)
 
     # --- reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def spoken(self) -> Counts[str]:
+        """How often the user or the agent used a name: what is asked for again is most often among them.
+
+        Counted when it is asked for: most requests fold nothing. O(messages since it was asked for). The rarest names
+        are forgotten once there are too many.
+        """
+        self.listen()
+        return self._spoken
+
+    def listen(self) -> None:
+        """Count the names of the messages that came since the last time."""
+        for message in self._unheard:
+            self._spoken.update(names(message.text))
+            for call in message.calls:
+                self._spoken.update(names(call.arguments))
+            if len(self._spoken) > MOST_NAMES:
+                self._spoken = Counts(dict(self._spoken.most_common(MOST_NAMES // 2)))
+        self._unheard.clear()
 
     @property
     def tokens(self) -> int:

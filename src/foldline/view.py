@@ -8,7 +8,6 @@ of the same objects.
 
 from __future__ import annotations
 
-from collections import Counter as Counts
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -16,16 +15,12 @@ from foldline.cover import Cover
 from foldline.errors import FoldRefused
 from foldline.growing import Edit, grown
 from foldline.messages import Message
-from foldline.names import names
 from foldline.pairing import arrange, is_reasoning
 from foldline.tiles import Unit, entries_of, own_words, speaks
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
 __all__ = ["View"]
-
-MOST_NAMES = 16_384
-"""Names that are remembered, a few MiB of them: a session of months uses ever new ones."""
 
 
 class View(Cover):
@@ -74,7 +69,7 @@ class View(Cover):
         if entry.message.role == "assistant":
             self.meter.reply(entry.tokens, item=self.codec.itemised)
         if entry.message.role != "tool":
-            self._speak(entry.message)
+            self._unheard.append(entry.message)
         if edits is None:
             self._refresh(at)
         else:
@@ -130,6 +125,7 @@ class View(Cover):
         cut. So does a folded newest user message.
         """
         count = 0
+        self.listen()  # what waits for it would keep what is let go of
         running, reasoning = -1 if self.newest_user is None else self.newest_user, self._loop_reasons()
         for unit in self.units:
             of_loop = unit.start > running
@@ -212,14 +208,6 @@ class View(Cover):
             self._ledger.account(unit, 1)
         self.units[first:last] = units
         self._ledger.replace(first, last, units)
-
-    def _speak(self, message: Message) -> None:
-        """Count the names in what the user or the agent said. The rarest are forgotten once there are too many."""
-        self.spoken.update(names(message.text))
-        for call in message.calls:
-            self.spoken.update(names(call.arguments))
-        if len(self.spoken) > MOST_NAMES:
-            self.spoken = Counts(dict(self.spoken.most_common(MOST_NAMES // 2)))
 
     def measure(self, unit: Unit, forms: dict[Seq, Fold]) -> int:
         """Tokens of a block if these forms of its entries were shown besides those that are. O(block)."""

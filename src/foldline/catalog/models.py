@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from foldline import catalog
@@ -70,6 +70,7 @@ class Model:
         return f"{which}: its window is taken to be {self.window_tokens:,} tokens ({self.source}); better set it"
 
 
+@lru_cache(1024)  # a proxy asks for each request
 def lookup(name: str | None, *, local: bool = False) -> Model:
     """The model that a request's `model` field names; a guess with `known=False` when the catalogue has none.
 

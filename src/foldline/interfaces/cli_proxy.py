@@ -43,6 +43,7 @@ _MIB: Final = 2**20
 @click.option("--dry-run", is_flag=True, help="Change nothing: only say what would be done.")
 @click.option("--strict", is_flag=True, help="Change nothing: refuse what does not fit, with figures.")
 @click.option("--store", metavar="PLACE", help=f"Where folds are kept: a folder, sqlite:///…, postgresql://…; {STORE}.")
+@click.option("--no-store", is_flag=True, help="Keep conversations in memory only.")
 @click.option("--memory", type=click.IntRange(1), metavar="MIB", help="What conversations may take of memory; 256.")
 @click.option("--max-request-bytes", type=click.IntRange(1_024), metavar="BYTES", help="The largest request; 64 MiB.")
 @click.option("--connect-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="To reach it in; 10.")
@@ -62,6 +63,7 @@ def proxy(
     dry_run: bool,
     strict: bool,
     store: str | None,
+    no_store: bool,
     memory: int | None,
     grace_seconds: float,
     **given: Any,
@@ -81,12 +83,15 @@ def proxy(
     from foldline.interfaces.proxy.gate import GateRules
     from foldline.interfaces.proxy.opening import ProxySettings
     from foldline.interfaces.proxy.server import listening, loop_factory
+    from foldline.store.places import conversations_path
 
     if dry_run and strict:
         raise InvalidInput("is of no use with --dry-run, which refuses nothing", place="--strict")
     token = token_of(token_file, os.environ)
     rules = GateRules(token=token, hosts=names_of(host, token, allow_host))
-    place = place_of(store, os.environ) if store is not None or os.environ.get(STORE) else None
+    if no_store and store is not None:
+        raise InvalidInput("names a store, which --no-store does without", place="--store")
+    place = None if no_store else place_of(store, os.environ, usual=conversations_path)
     if memory is not None:
         given["memory_bytes"] = memory * _MIB
     settings = ProxySettings(
@@ -106,12 +111,12 @@ async def _serving(
     from foldline.interfaces.proxy.server import run
 
     where = f"http://{f'[{host}]' if ':' in host else host}:{at.getsockname()[1]}"
-    async with proxying(settings, rules, os.environ, notice=log) as (app, _):
+    async with proxying(settings, rules, os.environ, notice=log) as opened:
         click.echo(f"foldline proxy: {where}/{'' if rules.token is None else ' (token)'}")
         click.echo(f"upstream  {settings.upstream}{'' if settings.mode == 'normal' else f'  ({settings.mode})'}")
         click.echo(f"page      {where}/foldline")
         click.echo(f"store     {'none: in memory only' if settings.store is None else _shown(settings.store)}")
-        await run(app, at, grace_seconds=grace_seconds, notice=log)
+        await run(opened.app, at, grace_seconds=grace_seconds, notice=log, stopping=opened.stopping)
 
 
 def _shown(place: str) -> str:

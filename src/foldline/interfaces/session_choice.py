@@ -129,8 +129,16 @@ def in_one_line(command: Command) -> Command:
     return cast(Command, run)
 
 
-def place_of(named: str | None, environ: Mapping[str, str], *, option: str = "--store") -> str | Path:
-    """The place that `open_store` takes: the one that was named, else that of the environment, else the user's folder.
+def place_of(
+    named: str | None,
+    environ: Mapping[str, str],
+    *,
+    option: str = "--store",
+    usual: Callable[[Mapping[str, str]], Path] | None = None,
+) -> str | Path:
+    """The place that `open_store` takes: the one that was named, else that of the environment, else the `usual` one.
+
+    That is the folder of the user's sessions where nothing else is said.
 
     Raises InvalidInput for a name that can be no place.
     """
@@ -141,7 +149,7 @@ def place_of(named: str | None, environ: Mapping[str, str], *, option: str = "--
     if named is not None and not named:
         raise InvalidInput("is empty: it takes a folder, or the address of a database", place=option)
     if not place:
-        return sessions_path(environ)
+        return (usual or sessions_path)(environ)
     if not is_address(place) and os.path.isfile(os.path.expanduser(place)):
         raise InvalidInput(f"is a file and no folder; a database in it would be sqlite:///{place}", place=place)
     return place

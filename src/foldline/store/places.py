@@ -21,6 +21,7 @@ __all__ = [
     "calls_path",
     "config_folder",
     "config_path",
+    "conversations_path",
     "data_folder",
     "history_path",
     "learned_path",
@@ -69,6 +70,11 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
 def sessions_path(environ: Mapping[str, str] | None = None) -> Path:
     """The folder of the sessions, one folder each."""
     return data_folder(environ) / "sessions"
+
+
+def conversations_path(environ: Mapping[str, str] | None = None) -> Path:
+    """The folder of the conversations that the proxy has folded."""
+    return data_folder(environ) / "conversations"
 
 
 def calls_path(environ: Mapping[str, str] | None = None) -> Path:

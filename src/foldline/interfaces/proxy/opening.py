@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -25,8 +26,9 @@ from foldline.interfaces.proxy.values import Listener, Mode, Served
 from foldline.interfaces.proxy.windows import Windows
 from foldline.policy import Policy
 from foldline.policy import policy as policy_of
+from foldline.store.addresses import is_address
 
-__all__ = ["ProxySettings", "proxying"]
+__all__ = ["Opened", "ProxySettings", "proxying"]
 
 MEMORY_BYTES: Final = 256 * 1024 * 1024
 """What conversations may take of memory."""
@@ -54,11 +56,19 @@ class ProxySettings:
     otel: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A proxy at work: the application that leads to it, and what ends the streams of its page when a stop begins."""
+
+    app: ASGIApp
+    stopping: Callable[[], None]
+
+
 @asynccontextmanager
 async def proxying(
     settings: ProxySettings, rules: GateRules, environ: Mapping[str, str], *, notice: Callable[[str], None]
-) -> AsyncIterator[tuple[ASGIApp, Proxy]]:
-    """A proxy at work, and the application that leads to it, until the end of the block.
+) -> AsyncIterator[Opened]:
+    """A proxy at work, until the end of the block.
 
     Raises InvalidInput, MissingExtra, and OSError when the store cannot be reached.
     """
@@ -67,61 +77,60 @@ async def proxying(
 
     async with AsyncExitStack() as stack:
         learned = LearnedLimits(learned_path(environ))
-        upstream = await stack.enter_async_context(
-            Upstream(
-                settings.upstream,
-                connect_seconds=settings.connect_seconds,
-                silence_seconds=settings.silence_seconds,
-            )
+        upstream = Upstream(
+            settings.upstream, connect_seconds=settings.connect_seconds, silence_seconds=settings.silence_seconds
         )
+        await stack.enter_async_context(upstream)
         windows = Windows(settings.upstream, setting=settings.window, learned=learned)
         stack.push_async_callback(windows.aclose)
-        summaries = None
-        if settings.summaries:
-            summaries = Summaries(settings.upstream, model=settings.summary_model)
+        summaries = Summaries(settings.upstream, model=settings.summary_model) if settings.summaries else None
+        if summaries is not None:
             stack.push_async_callback(summaries.aclose)
-        under = Under(policy=passing(policy_of(settings.policy)), endpoint=windows.endpoint, learned=learned)
         conversations = Conversations(
-            under,
+            Under(policy=passing(policy_of(settings.policy)), endpoint=windows.endpoint, learned=learned),
             most_bytes=settings.memory_bytes,
-            keeping=_keeping(settings.store),
-            shared="://" in (settings.store or ""),
+            keeping=await asyncio.to_thread(_keeping, settings.store),  # a database may be far away
+            shared=settings.store is not None and is_address(settings.store),
             notice=notice,
         )
         stack.push_async_callback(conversations.aclose)
-        standing, metrics = Standing(), ProxyMetrics()
-        listeners: list[Listener] = [standing, metrics]
-        if settings.otel:
-            from foldline.interfaces.proxy.telemetry import Telemetry
-
-            telemetry = Telemetry(settings.upstream)
-            stack.callback(telemetry.close)
-            listeners.append(telemetry)
-
-        def tell(served: Served) -> None:
-            for listener in listeners:
-                listener(served)
-
-        proxy = Proxy(
-            Parts(
-                upstream=upstream,
-                conversations=conversations,
-                windows=windows,
-                summaries=summaries,
-                mode=settings.mode,
-                tell=tell,
-                notice=notice,
-            ),
-            Starlette(routes=routes(standing, metrics)),
-            ("/foldline", "/metrics"),
-            settings.max_request_bytes,
+        standing, metrics = Standing(upstream=settings.upstream, mode=settings.mode), ProxyMetrics()
+        parts = Parts(
+            upstream=upstream,
+            conversations=conversations,
+            windows=windows,
+            summaries=summaries,
+            mode=settings.mode,
+            tell=_telling(settings, standing, metrics, stack),
+            notice=notice,
         )
+        looks = Starlette(routes=routes(standing, metrics))
+        proxy = Proxy(parts, looks, ("/foldline", "/metrics"), settings.max_request_bytes)
         metrics.watch(
             conversations=lambda: len(conversations),
             streams=lambda: proxy.under_way,
             store_up=lambda: conversations.store_up,
         )
-        yield Gate(proxy, rules), proxy
+        yield Opened(Gate(proxy, rules), standing.stop)
+
+
+def _telling(
+    settings: ProxySettings, standing: Standing, metrics: ProxyMetrics, stack: AsyncExitStack
+) -> Callable[[Served], None]:
+    """What tells everybody who listens."""
+    listeners: list[Listener] = [standing, metrics]
+    if settings.otel:
+        from foldline.interfaces.proxy.telemetry import Telemetry
+
+        telemetry = Telemetry(settings.upstream)
+        stack.push_async_callback(asyncio.to_thread, telemetry.close)  # it waits for a collector
+        listeners.append(telemetry)
+
+    def tell(served: Served) -> None:
+        for listener in listeners:
+            listener(served)
+
+    return tell
 
 
 def passing(policy: Policy) -> Policy:

@@ -235,8 +235,15 @@ class Connection(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     """A server that lets answers end before it lets go of its connections. A second signal ends it at once."""
 
-    def __init__(self, config: uvicorn.Config, grace_seconds: float, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        grace_seconds: float,
+        notice: Callable[[str], None],
+        stopping: Callable[[], None],
+    ) -> None:
         super().__init__(config)
+        self._stopping = stopping
         self._grace_seconds, self._notice = grace_seconds, notice
         self._at_once = asyncio.Event()
 
@@ -258,6 +265,7 @@ class _Server(uvicorn.Server):
         state = self.server_state
         for server in self.servers:
             server.close()
+        self._stopping()
         for connection in list(state.connections):
             connection.shutdown()
         if state.tasks:
@@ -287,8 +295,22 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def run(app: ASGIApp, at: socket.socket, *, grace_seconds: float, notice: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM, and stop in order: answers under way have `grace_seconds` to end."""
+def _nothing() -> None:
+    """Where nothing need be told that a stop begins."""
+
+
+async def run(
+    app: ASGIApp,
+    at: socket.socket,
+    *,
+    grace_seconds: float,
+    notice: Callable[[str], None],
+    stopping: Callable[[], None] = _nothing,
+) -> None:
+    """Serve until SIGINT or SIGTERM, and stop in order: answers under way have `grace_seconds` to end.
+
+    `stopping` is called when a stop begins; it ends what has no end of its own.
+    """
     config = uvicorn.Config(
         app,
         http=Connection,
@@ -302,4 +324,4 @@ async def run(app: ASGIApp, at: socket.socket, *, grace_seconds: float, notice: 
         timeout_keep_alive=75,
         timeout_graceful_shutdown=_LAST_SECONDS,
     )
-    await _Server(config, grace_seconds, notice).serve(sockets=[at])
+    await _Server(config, grace_seconds, notice, stopping).serve(sockets=[at])
