@@ -105,7 +105,8 @@ class Store(Protocol):
     """The sessions of a user or of several servers, by id. Names sort by age.
 
     `name` is an id, a beginning that only one id has, or "latest". Reading never takes a session. What cannot be found
-    or read raises InvalidInput; a place that cannot be reached OSError. What concerns keys says so within ten seconds.
+    or read raises InvalidInput; a place that cannot be reached OSError. Who looks up
+    or binds keys is told so within ten seconds.
     """
 
     @property

@@ -1,6 +1,6 @@
 """The keys by which sessions are found, in tables: what a store promises of them, for the sessions of one scope.
 
-All of it is short, and somebody waits for it: a database that does not answer is given up within seconds.
+To look keys up and to bind them is short, and somebody waits for it: a database that does not answer is given up soon.
 """
 
 from __future__ import annotations

@@ -1,0 +1,179 @@
+"""A database that is gone, in every way in which it can be: who asks it is told soon, and served when it is back."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.real.leash import held
+from tests.real.parts import missing
+from tests.real.postgresql import OWNER, SERVER_USER, programs
+from tests.store.test_contract import made
+
+from foldline.store.sql import SqlStore
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+
+PROMISED_SECONDS = 10.0
+SLACK_SECONDS = 10.0
+"""For a busy machine; what is promised is far from the minutes that TCP takes, or from never."""
+
+
+class Server:
+    """A PostgreSQL server that can be stopped, started again, and held still."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"postgresql://{OWNER}@/postgres?host={folder}"
+
+    def stop(self) -> None:
+        (self.folder / "run").unlink()
+        os.kill(self._main(), signal.SIGINT)
+        self._until(lambda: not (self.folder / "data" / "postmaster.pid").exists())
+
+    def start(self) -> None:
+        (self.folder / "run").touch()
+        self._until(self._answers)
+
+    def kill(self) -> None:
+        """As if the machine had lost its power; it starts again by itself."""
+        before = self._main()
+        for process in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._until(lambda: self._answers() and self._main() != before)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Its connections stay, and take what is sent; nobody answers."""
+        processes = self._processes()
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
+
+    def _answers(self) -> bool:
+        with suppress(OSError):
+            SqlStore.at(self.url).close()
+            return True
+        return False
+
+    def _main(self) -> int:
+        return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+
+    def _processes(self) -> list[int]:
+        main, found = self._main(), []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                parent = int(path.read_text().rpartition(")")[2].split()[1])
+                if parent == main:
+                    found.append(int(path.parent.name))
+        return [main, *found]
+
+    @staticmethod
+    def _until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, "it did not come to that"
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    binaries = programs()
+    if binaries is None:
+        missing("postgresql", "its server is not installed (apt-get install postgresql)")
+    user = SERVER_USER if os.geteuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="foldline-postgresql-", dir="/tmp"))
+    if user is not None:
+        import pwd
+
+        os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
+    data = shlex.quote(str(folder / "data"))
+    prepare = f"{binaries}/initdb -D {data} -U {OWNER} --auth=trust --encoding=UTF8 --no-locale --no-sync"
+    run = f"{binaries}/postgres -D {data} -k {shlex.quote(str(folder))} -c listen_addresses= -c log_min_messages=log"
+    script = f"{prepare} && touch run && while :; do if [ -e run ]; then {run}; fi; sleep 0.05; done"
+    with held(["/bin/sh", "-c", script], folder, stop=signal.SIGINT, user=user) as process:
+        process.said("ready to accept connections")
+        yield Server(folder)
+
+
+@pytest.fixture
+def store(server: Server) -> Iterator[SqlStore]:
+    with closing(SqlStore.at(server.url)) as opened:
+        yield opened
+
+
+MANY = [f"proxy={number:032x}" for number in range(2_000)]
+
+
+def asked(store: SqlStore, name: str, url: str) -> list[Callable[[], object]]:
+    """All that concerns keys, what else is done for each request, and opening a store."""
+    return [
+        partial(store.bound, "a"),
+        partial(store.first_bound, MANY),
+        partial(store.bind, "b", name),
+        partial(store.bind_all, ["b", "c"], name),
+        store.bindings,
+        partial(store.read, name),
+        partial(store.create, dialect="openai-chat"),
+        partial(SqlStore.at, url),
+    ]
+
+
+def test_a_server_that_was_stopped_or_killed_is_used_again_when_it_is_back(server: Server, store: SqlStore) -> None:
+    name = made(store)
+    store.bind_all(["a"], name)
+    server.stop()
+    for ask in asked(store, name, server.url):
+        with pytest.raises(OSError, match="database"):
+            ask()
+    server.start()
+    assert store.first_bound([*MANY, "a"]) == ("a", name)
+    server.kill()
+    assert store.first_bound([*MANY, "a"]) == ("a", name)
+    store.bind_all(["b", "c"], name)
+    assert store.bindings() == dict.fromkeys("abc", name)
+
+
+def test_a_server_that_does_not_answer_is_given_up_soon_by_all_who_ask_at_once(server: Server, store: SqlStore) -> None:
+    name = made(store)
+    store.bind_all(["a"], name)
+    asks = asked(store, name, server.url) * 4  # more than there are connections
+    with ThreadPoolExecutor(len(asks)) as pool:
+        with server.still():
+            begun: list[Future[object]] = [pool.submit(ask) for ask in asks]
+            for one in begun:
+                with pytest.raises(OSError, match="database"):
+                    one.result(PROMISED_SECONDS + SLACK_SECONDS)
+        assert [pool.submit(store.bound, "a").result() for _ in range(3)] == [name] * 3
+
+
+def test_a_server_that_falls_silent_in_a_transaction_is_given_up_too(server: Server, store: SqlStore) -> None:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(OSError, match="did not answer within 7 seconds"),
+        store._database.writing(quick=True) as connection,
+        server.still(),
+    ):
+        pool.submit(connection.exec_driver_sql, "SELECT 1").result(PROMISED_SECONDS + SLACK_SECONDS)
+    assert store.bound("nobody") is None
+
+
+def test_a_slow_answer_is_no_silence(store: SqlStore) -> None:
+    with store._database.writing() as connection:
+        assert connection.exec_driver_sql("SELECT pg_sleep(3.5), 1").one()[1] == 1
