@@ -87,10 +87,12 @@ THIRD_PARTY = {
     ),
 }
 
-# Where code of other people runs, any error may come out of it; nowhere else is one caught unnamed and kept.
+# Where code of other people runs, any error may come out of it, and the proxy passes a request on whatever goes wrong in
+# the engine; nowhere else is one caught unnamed and kept.
 FOREIGN_CODE = {
     "foldline.drive": "calls the summariser that a user handed in",
     "foldline.agent.tools.toolbox": "runs tools that a user or an MCP server brought",
+    "foldline.interfaces.proxy.exchange": "a fault of ours costs a client the folding, not the request; it is logged",
 }
 
 MAX_MODULE_LINES = 400

@@ -153,7 +153,7 @@ def test_it_says_where_it_listens_passes_on_and_stops_in_order(held: Held, tmp_p
         f"foldline proxy: {made.url}/",
         f"upstream  {held.served.url}",
         f"page      {made.url}/foldline",
-        "store     none: in memory only",
+        f"store     {tmp_path / 'home' / 'data' / 'conversations'}",
     ]
 
 
@@ -194,6 +194,12 @@ def test_a_token_opens_it_to_others_and_is_seen_nowhere(held: Held, tmp_path: Pa
         assert made.end(signal.SIGTERM) == 0
     assert "(token)" in made.log
     assert TOKEN not in made.log
+
+
+def test_without_a_store_conversations_stay_in_memory(held: Held, tmp_path: Path) -> None:
+    with proxy(held.served.url, tmp_path, "--no-store") as made:
+        assert made.end(signal.SIGTERM) == 0
+    assert "store     none: in memory only" in made.log
 
 
 def test_options_reach_the_proxy(held: Held, tmp_path: Path) -> None:

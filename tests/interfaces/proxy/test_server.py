@@ -10,12 +10,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
+from tests.interfaces.proxy.test_upstream import connected, request
 
+from foldline.interfaces.proxy.gate import GateRules
+from foldline.interfaces.proxy.opening import ProxySettings, proxying
 from foldline.interfaces.proxy.server import CUT, Connection, listening, loop_factory, run
 
 CHUNK = b"x" * 1_000_000
@@ -399,3 +403,78 @@ def test_a_stop_without_anything_under_way_says_nothing() -> None:
         assert served.notices == []
 
     running(act, grace_seconds=1_000)
+
+
+# --- the whole way ---------------------------------------------------------------------------------------------------
+
+
+def through(handle: Any, act: Callable[[Any, int], Any], home: Path) -> None:
+    """A whole proxy between `act`, which gets its port, and a server of raw bytes."""
+
+    async def work() -> None:
+        async with connected(handle) as server:
+            settings = ProxySettings(upstream=server.url, summaries=False)
+            rules, environ = GateRules(hosts=frozenset({"127.0.0.1"})), {"FOLDLINE_HOME": str(home)}
+            async with proxying(settings, rules, environ, notice=print) as opened:
+                with listening("127.0.0.1", 0) as at:
+                    at.listen()
+                    task = asyncio.create_task(run(opened.app, at, grace_seconds=0, notice=print))
+                    async with asyncio.timeout(LONG_SECONDS):
+                        await act(server, at.getsockname()[1])
+                        terminate()
+                        await task
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(work())
+
+
+BODY = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"Hello."}]}'
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 10_000 + b'"}}]}\n\n'
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files/1/content"])
+def test_what_a_client_does_not_read_stays_upstream_and_when_it_leaves_so_do_we(path: str, tmp_path: Path) -> None:
+    sent_bytes, most_bytes = 0, 100_000_000
+
+    async def handle(reader: Any, writer: Any, server: Any) -> None:
+        nonlocal sent_bytes
+        await request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        while sent_bytes < most_bytes:
+            writer.write(EVENT)
+            await writer.drain()
+            sent_bytes += len(EVENT)
+
+    async def act(server: Any, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=10_000)
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(BODY)}\r\n\r\n"
+        writer.write(head.encode() + BODY)
+        await reader.readuntil(b"\r\n\r\n")
+        before = -1
+        while before != sent_bytes:
+            before = sent_bytes
+            await asyncio.sleep(0.3)
+        assert 0 < sent_bytes < most_bytes / 2
+        writer.transport.abort()
+        await server.until_closed()
+
+    through(handle, act, tmp_path)
+
+
+def test_a_client_that_leaves_before_an_answer_takes_its_request_along(tmp_path: Path) -> None:
+    arrived = asyncio.Event()
+
+    async def handle(reader: Any, writer: Any, server: Any) -> None:
+        if await request(reader):
+            arrived.set()
+        assert await reader.read() == b""
+
+    async def act(server: Any, port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(BODY)}\r\n\r\n"
+        writer.write(head.encode() + BODY)
+        await arrived.wait()
+        writer.close()
+        await server.until_closed()
+
+    through(handle, act, tmp_path)
