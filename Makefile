@@ -16,10 +16,10 @@ DEMO_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types unit contract fuzz soak bench format clean
+.PHONY: help demo test lint types unit contract fuzz soak bench bench-proxy format clean test-clients
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z.]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 # Its time is set back first and forward last, so that an install that broke off is done again.
 .venv: pyproject.toml constraints.txt ## the environment of all targets
@@ -61,16 +61,36 @@ contract: .venv ## the black-box contract, where there is one, on the built whee
 fuzz: .venv ## the property tests with 100,000 examples each
 	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz -m hypothesis
 
+# Each client in an environment of its own, about three gigabytes in all; what cannot be installed is said and left out.
+.clients: $(wildcard tests/clients/*.txt) ## the clients of test-clients, from the exact versions in tests/clients/*.txt
+	@mkdir -p .clients
+	@$(PYTHON) tests/clients/install.py
+	@touch .clients
+
+test-clients: .venv .clients ## real clients hold conversations of five windows through the proxy
+	$(BIN)/python -m pytest -q -m clients -s tests/clients
+
 soak: .venv ## long runs: a real model, 10,000 turns in each dialect, 200 kills
 	$(BIN)/python -m pytest -q -m soak -s
 
 bench: .venv ## milliseconds per turn on long sessions, and the time of the import
 	$(BIN)/python -m foldline.bench --policy $(POLICIES)
 
+# What foldline's proxy is measured beside is no part of the project, and none of its dependencies.
+.bench: tools/litellm.txt ## LiteLLM's proxy, from the exact versions in tools/litellm.txt
+	$(PYTHON) -m venv .bench
+	@touch -t 197001020000 .bench
+	.bench/bin/python -m pip install --quiet --disable-pip-version-check -r tools/litellm.txt
+	@touch .bench
+
+bench-proxy: .venv .bench ## what the proxy adds to a request, beside a direct call and LiteLLM's proxy (8 minutes)
+	@mkdir -p build
+	$(BIN)/python -m foldline.bench.proxy --json build/bench-proxy.json
+
 format: .venv ## put the code into the house form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean: ## remove what the other targets made
-	rm -rf .venv .npm build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .npm .bench .clients build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,123 @@
+"""Every agent reads a log of five windows by its own shell tool through the proxy, and goes on with it when resumed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.clients.proxied import proxied
+from tests.clients.reader import DONE, Reader
+from tests.clients.running import Home, environment, settings_of
+
+pytestmark = pytest.mark.clients
+
+TASK = "Read all parts of the log with the shell, and tell what is unusual."
+MORE = "Go on with the other parts."
+MACHINE = "linux-x64"  # of the packages that hold the programs
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A work folder with a repository, which the agents look for."""
+    made = Home.inside(tmp_path)
+    subprocess.run(["git", "init", "--quiet", str(made.work)], check=True)
+    return made
+
+
+def with_exports(block: str, command: Sequence[str]) -> list[str]:
+    """The command in a shell that was told what the block says."""
+    return ["sh", "-c", f'{block}\nexec "$@"', "sh", *command]
+
+
+MINI_QUIET = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "MSWEA_CONFIGURED": "true",
+    "MSWEA_COST_TRACKING": "ignore_errors",
+}
+
+
+def test_mini_swe_agent_reads_five_windows(home: Home) -> None:
+    """It shows a model at most 10,000 characters of what a command printed."""
+    programs = environment("mini-swe-agent") / "bin"
+    reader = Reader(parts=17, lines=180, last="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
+    with proxied(reader, window_tokens=8_000) as way:
+        command = [str(programs / "mini"), "-m", "openai/fake-model", "-y", "--exit-immediately", "-t", TASK]
+        home.run(
+            with_exports(settings_of("mini-swe-agent", way.url)["sh"], [*command, "-o", str(home.folder / "run.json")]),
+            MINI_QUIET,
+        )
+    assert json.loads((home.folder / "run.json").read_text("utf-8"))["info"]["exit_status"] == "Submitted"
+    way.held_whole()
+    print(f"\nmini-swe-agent: {way.growth}")
+
+
+# --- Codex -------------------------------------------------------------------------------------------------------
+
+CODEX_KEY = {"CODEX_API_KEY": "sk-of-a-test"}
+CODEX = f"node_modules/@openai/codex-{MACHINE}/vendor/x86_64-unknown-linux-musl/bin/codex"
+
+
+@pytest.mark.parametrize(("block", "model"), [("toml", "gpt-5.5"), ("ini", "gpt-5.2-codex")], ids=["built-in", "named"])
+def test_codex_reads_five_windows(home: Home, block: str, model: str) -> None:
+    program = str(environment("codex") / CODEX)
+    reader = Reader(parts=34, lines=220, in_a_turn=17)
+    with proxied(reader, window_tokens=24_000) as way:
+        folder = home.folder / ".codex"
+        folder.mkdir()
+        settings = f'model = "{model}"\n{settings_of("Codex", way.url)[block]}'
+        own = "check_for_update_on_startup = false\n"  # before the tables
+        (folder / "config.toml").write_text(own + settings + "\n[analytics]\nenabled = false\n", "utf-8")
+        command = [program, "exec", "--sandbox", "danger-full-access"]
+        home.run([*command, TASK], CODEX_KEY)
+        printed = home.run([*command, "resume", "--last", MORE], CODEX_KEY)
+    assert DONE in printed
+    way.held_whole()
+    assert way.relay.paths["GET /v1/responses"] <= 2, "asked for a WebSocket again and again"
+    print(f"\nCodex, {block}: {way.growth}")
+
+
+# --- opencode ----------------------------------------------------------------------------------------------------
+
+OPENCODE_QUIET = {
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+}
+
+
+@pytest.mark.parametrize("block", ["json", "jsonc"], ids=["chat", "anthropic"])
+def test_opencode_reads_five_windows(home: Home, block: str) -> None:
+    program = str(environment("opencode") / f"node_modules/opencode-{MACHINE}/bin/opencode")
+    reader = Reader(parts=30, lines=220, in_a_turn=15)
+    with proxied(reader, window_tokens=20_000) as way:
+        settings = json.loads(settings_of("opencode", way.url)[block])
+        settings |= {"autoupdate": False, "share": "disabled", "permission": {"bash": "allow"}}
+        (home.work / "opencode.json").write_text(json.dumps(settings), "utf-8")
+        home.run([program, "run", TASK], OPENCODE_QUIET)
+        printed = home.run([program, "run", "--continue", MORE], OPENCODE_QUIET)
+    assert DONE in printed
+    assert reader.beside >= 1, "no title was asked for beside the conversation"
+    way.held_whole()
+    print(f"\nopencode, {block}: {way.growth}")
+
+
+# --- Claude Code -------------------------------------------------------------------------------------------------
+
+CLAUDE_QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1"}
+
+
+def test_claude_code_reads_five_windows(home: Home) -> None:
+    """The one refusal is of the system text among the messages, which it takes back for the rest of the session."""
+    program = str(environment("claude-code") / f"node_modules/@anthropic-ai/claude-code-{MACHINE}/claude")
+    reader = Reader(parts=32, lines=350, in_a_turn=16)
+    with proxied(reader, window_tokens=32_000) as way:
+        exports = settings_of("Claude Code", way.url)["sh"]
+        home.run(with_exports(exports, [program, "-p", TASK, "--allowedTools", "Bash"]), CLAUDE_QUIET)
+        command = [program, "-p", MORE, "--continue", "--allowedTools", "Bash"]
+        printed = home.run(with_exports(exports, command), CLAUDE_QUIET)
+    assert DONE in printed
+    print(f"\nClaude Code: {way.growth}", way.relay.paths, way.fake.refused)
+    way.held_whole()
