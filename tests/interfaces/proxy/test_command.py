@@ -198,6 +198,7 @@ def test_a_token_opens_it_to_others_and_is_seen_nowhere(held: Held, tmp_path: Pa
 
 def test_without_a_store_conversations_stay_in_memory(held: Held, tmp_path: Path) -> None:
     with proxy(held.served.url, tmp_path, "--no-store") as made:
+        assert httpx.get(f"{made.url}/foldline").status_code == 200
         assert made.end(signal.SIGTERM) == 0
     assert "store     none: in memory only" in made.log
 
