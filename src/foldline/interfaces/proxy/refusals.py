@@ -1,20 +1,29 @@
 """What the proxy says when it refuses: errors in the form of the client's own dialect.
 
-Clients that compact by themselves know an overflow by its code or by its words, which are therefore the providers' own:
+Clients that compact by themselves know an overflow by its code or by its words, which are therefore the providers' own.
+What each of them looks for, as their sources have it:
 
-- Anthropic: "prompt is too long: N tokens > M maximum" (Claude Code and opencode match the beginning, and read both
-  figures), 400, `invalid_request_error`.
-- OpenAI: the code `context_length_exceeded` (Codex, opencode), and "maximum context length is M tokens" (litellm,
-  cline, goose, LangChain), 400. Responses says "exceeds the context window".
+- Claude Code: `/prompt is too long[^0-9]*(\\d+)\\s*tokens?\\s*>\\s*(\\d+)/i`, and compacts by the figures.
+  langchain-anthropic and OpenHands: "prompt is too long". Goose: "too long".
+- Codex: the code `context_length_exceeded` of the error in a `response.failed` event (codex-rs, codex-api/src/sse/
+  responses.rs), and nothing else: a status of 400 is a bad request to it (core/src/api_bridge.rs).
+- opencode, Kilo, pi: `/exceeds the context window/i`, `/maximum context length is \\d+ tokens/i`,
+  `/reduce the length of the messages/i`, the code; in a stream an `error` event whose inner error has the code.
+- Cline: the code, or "context length|window", "maximum context", with status 400, 413 or 422 and no word of a rate.
+- pydantic-ai: the code, "maximum context length". litellm: "maximum context length is". Roo: 400 and "context length".
+- langchain-openai: the code; "exceeds the context window" in an error inside a stream.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from time import time
+from typing import Any, Final
+from uuid import uuid4
 
+from foldline.failures import classify
 from foldline.messages import Json
 
 __all__ = ["Refusal", "overflow", "refused"]
@@ -41,23 +50,22 @@ class Refusal:
     body: bytes
 
 
-def overflow(dialect: str, *, tokens: int, limit: int, detail: str = "") -> Refusal:
-    """The dialect's own error for a prompt of `tokens` where `limit` may be sent; `detail` says what can be done."""
-    said = f" ({_short(detail)})" if detail else ""
-    if dialect == "anthropic":
-        message = f"prompt is too long: {tokens} tokens > {limit} maximum{said}"
-        return _made(400, _anthropic("invalid_request_error", message))
-    if dialect == "openai-responses":
-        message = (
-            f"Your input exceeds the context window of this model: {tokens} tokens, the maximum context length is "
-            f"{limit} tokens. Please adjust your input and try again.{said}"
-        )
-        return _made(400, _openai("invalid_request_error", message, "context_length_exceeded", "input"))
-    message = (
-        f"This model's maximum context length is {limit} tokens. However, your messages resulted in {tokens} tokens. "
-        f"Please reduce the length of the messages.{said}"
-    )
-    return _made(400, _openai("invalid_request_error", message, "context_length_exceeded", "messages"))
+def overflow(
+    dialect: str, *, tokens: int, limit: int, detail: str = "", streamed: bool = False, model: str = ""
+) -> Refusal:
+    """The dialect's own error for a prompt of `tokens` where `limit` may be sent; `detail` says what can be done.
+
+    With `streamed` (the client asked for a stream) Responses answers as OpenAI does: status 200, and a stream whose
+    response has failed; `model` is named in it. A detail that would make it read as another failure is left out.
+    """
+    plain = _overflow(dialect, tokens, limit, "")
+    told = plain
+    if detail:
+        fuller = _overflow(dialect, tokens, limit, f" ({_short(detail)})")
+        told = fuller if _read(fuller) == _read(plain) else plain
+    if streamed and dialect == "openai-responses":
+        return _failed_stream(told["error"], model)
+    return _made(400, told)
 
 
 def refused(
@@ -87,17 +95,64 @@ _CODES: Final = {
 }
 
 
-def _anthropic(kind: str, message: str) -> Json:
+def _overflow(dialect: str, tokens: int, limit: int, said: str) -> dict[str, Any]:
+    if dialect == "anthropic":
+        return _anthropic("invalid_request_error", f"prompt is too long: {tokens} tokens > {limit} maximum{said}")
+    responses = dialect == "openai-responses"
+    lead = "Your input exceeds the context window of this model. " if responses else ""
+    message = (
+        f"{lead}This model's maximum context length is {limit} tokens. However, your messages resulted in {tokens} "
+        f"tokens. Please reduce the length of the messages.{said}"
+    )
+    return _openai("invalid_request_error", message, "context_length_exceeded", "input" if responses else "messages")
+
+
+def _read(error: Mapping[str, Json]) -> tuple[object, ...]:
+    """What a reader makes of an error: a detail may hold other figures, or words of another failure."""
+    failure = classify(400, error)
+    return failure.kind, failure.limit, failure.requested
+
+
+def _failed_stream(error: Mapping[str, Json], model: str) -> Refusal:
+    """A stream that says nothing but this error, twice: clients look for it in either event."""
+    response: dict[str, Any] = {
+        "id": f"resp_{uuid4().hex}",
+        "object": "response",
+        "created_at": int(time()),
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        "model": model,
+        "output": [],
+        "usage": None,
+    }
+    inner = {"code": error["code"], "message": error["message"]}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": response},
+        {"type": "error", "error": error},
+        {"type": "response.failed", "response": {**response, "status": "failed", "error": inner}},
+    ]
+    frames = (
+        f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': number})}\n\n"
+        for number, event in enumerate(events)
+    )
+    return _answer(200, b"text/event-stream; charset=utf-8", "".join(frames).encode())
+
+
+def _anthropic(kind: str, message: str) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
-def _openai(kind: str, message: str, code: str | None, param: str | None) -> Json:
+def _openai(kind: str, message: str, code: str | None, param: str | None) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def _made(status: int, value: Json, headers: Sequence[tuple[bytes, bytes]] = ()) -> Refusal:
-    body = json.dumps(value).encode()
-    own = ((b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()))
+def _made(status: int, value: Mapping[str, Json], headers: Sequence[tuple[bytes, bytes]] = ()) -> Refusal:
+    return _answer(status, b"application/json", json.dumps(value).encode(), headers)
+
+
+def _answer(status: int, media: bytes, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> Refusal:
+    own = ((b"content-type", media), (b"content-length", str(len(body)).encode()))
     return Refusal(status, (*own, *headers), body)
 
 
