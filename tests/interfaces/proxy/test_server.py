@@ -274,6 +274,7 @@ class Streams:
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
     left: int = 0
+    ended: int = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
@@ -285,7 +286,9 @@ class Streams:
         self.left += gone.done() and not told.done()
         gone.cancel()
         told.cancel()
-        await send({"type": "http.response.body", "body": b"last"})
+        last = b"last" if scope["path"] != "/large" else b"x" * 100_000_000
+        await send({"type": "http.response.body", "body": last})
+        self.ended += 1
 
 
 @dataclass
@@ -378,6 +381,22 @@ def test_a_second_signal_stops_at_once() -> None:
         writer.close()
 
     running(act, grace_seconds=1_000)
+
+
+@both_loops
+def test_an_answer_that_is_not_read_does_not_hold_up_the_end(factory: Any) -> None:
+    """It was written whole, so nothing is under way but its bytes."""
+
+    async def act(served: Running) -> None:
+        _, writer = await served.stream("/large")
+        served.streams.end.set()
+        await served.until(lambda: served.streams.ended == 1)
+        terminate()
+        await served.work
+        assert served.notices == ["Cutting off 1 that did not end"]
+        writer.transport.abort()
+
+    running(act, grace_seconds=0.2, factory=factory)
 
 
 def test_the_live_page_does_not_hold_up_a_stop() -> None:

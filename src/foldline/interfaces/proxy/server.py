@@ -36,6 +36,9 @@ MOST_HEAD_BYTES: Final = 65_536
 _LAST_SECONDS: Final = 5
 """What the application may take to notice that a connection was cut."""
 
+_LOOK_SECONDS: Final = 0.02
+"""How often a stop looks whether all has ended."""
+
 _TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _OF_UPGRADES: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
@@ -245,7 +248,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._stopping = stopping
         self._grace_seconds, self._notice = grace_seconds, notice
-        self._at_once = asyncio.Event()
+        self._is_at_once = False
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -257,7 +260,7 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal stops in order, the next at once."""
         if self.should_exit:
-            self._at_once.set()
+            self._is_at_once = True
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -271,18 +274,15 @@ class _Server(uvicorn.Server):
         if state.tasks:
             running = len(state.tasks)
             self._notice(f"Stopping; {running} under way, at most {self._grace_seconds:g} s more (again: at once)")
-        at_once = asyncio.create_task(self._at_once.wait())
-        try:
-            async with asyncio.timeout(self._grace_seconds):
-                while state.tasks and not at_once.done():
-                    await asyncio.wait({*state.tasks, at_once}, return_when=asyncio.FIRST_COMPLETED)
-        except TimeoutError:
-            self._notice(f"Cutting off {len(state.tasks)} that did not end")
-        finally:
-            at_once.cancel()
+        until = asyncio.get_running_loop().time() + self._grace_seconds
+        while state.tasks or state.connections:  # a connection may outlive its task: its client has not read all
+            if self._is_at_once or asyncio.get_running_loop().time() >= until:
+                self._notice(f"Cutting off {len(state.connections)} that did not end")
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
         for connection in list(state.connections):
             if connection.transport is not None:
-                connection.transport.abort() if state.tasks else connection.transport.close()
+                connection.transport.abort()
         await super().shutdown(sockets)
 
 
