@@ -35,7 +35,7 @@ class Passed:
     @property
     def asks(self) -> bool:
         """Whether it asks a model for an answer."""
-        return self.path in DIALECT_PATHS
+        return self.method == "POST" and self.path in DIALECT_PATHS
 
 
 class Relay:
