@@ -93,7 +93,9 @@ def test_refusals_and_broken_connections_are_faults() -> None:
         writer.write(HEAD)
         await writer.drain()
 
-    assert set(over(refusing).faults) == {"status 503"}
+    seen = over(refusing)
+    assert set(seen.faults) == {"status 503"}
+    assert Seen(**json.loads(json.dumps(seen.as_json()))) == seen
     assert set(over(breaking).faults) == {"a connection that broke"}
 
 

@@ -15,9 +15,9 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from time import perf_counter, process_time
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from foldline.bench.proxy.processes import Running
@@ -74,6 +74,10 @@ class Seen:
     first_byte_seconds: list[float] = field(default_factory=list)
     over_seconds: list[float] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain JSON values, from which it can be made again."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 class Talk:
@@ -294,7 +298,7 @@ def main(given: Sequence[str] | None = None) -> None:
     gc.disable()  # a pause of its own would be taken for one of the proxy
     seen = asyncio.run(load(wanted))
     seen.cpu_seconds, seen.peak_rss_bytes = process_time(), Running("", os.getpid()).peak_rss_bytes()
-    sys.stdout.write(json.dumps(asdict(seen)) + "\n")
+    sys.stdout.write(json.dumps(seen.as_json()) + "\n")
 
 
 if __name__ == "__main__":
