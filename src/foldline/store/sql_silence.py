@@ -38,7 +38,7 @@ class _Listening:
         return waited
 
     def _heard(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        """The same steps. Ten times a second psycopg sends on that nothing has come, which is false."""
+        """The same steps. Ten times a second psycopg (from 3.3 on) sends on that nothing has come, which is false."""
         if self.silence_seconds is None:
             return (yield from gen)
         until = monotonic() + self.silence_seconds
