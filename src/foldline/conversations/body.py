@@ -19,12 +19,15 @@ __all__ = ["FORMS", "Form", "RequestBody", "read_body", "written"]
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
+_MOST_LEVELS: Final = 100
+"""Deeper JSON cannot be read by all that look at it later, and no client means it."""
+
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-_SCAN: Final = json.JSONDecoder(parse_constant=_no_constant).raw_decode
+_DECODE: Final = json.JSONDecoder(parse_constant=_no_constant).raw_decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +175,7 @@ def _object(form: Form, text: str, raw: bytes) -> RequestBody:
     item_spans: list[tuple[int, int]] = []
     at = _skip(text, at + 1)
     while text[at] != "}":
-        name, at = _SCAN(text, at)
+        name, at = _scan(text, at)
         if not isinstance(name, str):
             raise InvalidInput("is no JSON", place="body")
         if name in fields:  # which of them counts is not the same everywhere
@@ -182,7 +185,7 @@ def _object(form: Form, text: str, raw: bytes) -> RequestBody:
         if name == form.messages and text[at] == "[":
             value, at = _items(text, at, item_spans)
         else:
-            value, at = _SCAN(text, at)
+            value, at = _scan(text, at)
         fields[name], spans[name] = value, (start, at)
         at = _skip(text, at)
         if text[at] == ",":
@@ -216,6 +219,20 @@ def _messages(form: Form, given: Json) -> list[Wire]:
     return given
 
 
+def _scan(text: str, at: int) -> tuple[Json, int]:
+    """A value, and the place after it."""
+    value, stop = _DECODE(text, at)
+    if text.count("[", at, stop) + text.count("{", at, stop) > _MOST_LEVELS:
+        level, levels = [value], 0
+        while level:
+            if levels > _MOST_LEVELS:
+                raise RecursionError
+            inner = (one.values() if isinstance(one, dict) else one for one in level)
+            level = [one for ones in inner for one in ones if isinstance(one, dict | list)]
+            levels += 1
+    return value, stop
+
+
 def _items(text: str, at: int, spans: list[tuple[int, int]]) -> tuple[list[Json], int]:
     """An array, the place after it, and that of each item."""
     items: list[Json] = []
@@ -224,7 +241,7 @@ def _items(text: str, at: int, spans: list[tuple[int, int]]) -> tuple[list[Json]
         return items, at + 1
     while True:
         start = at
-        value, at = _SCAN(text, at)
+        value, at = _scan(text, at)
         items.append(value)
         spans.append((start, at))
         at = _skip(text, at)

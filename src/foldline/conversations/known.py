@@ -55,7 +55,7 @@ class Match:
 class Known:
     """Conversations by the links of their chains, at most `most_bytes` of them (and one, however large).
 
-    Where several share a beginning, it leads to the one that was made last; each is reached by what only it has.
+    Each is reached by what only it has, and by what it shares with others as long as it is there.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -74,15 +74,18 @@ class Known:
     def __contains__(self, held: Held) -> bool:
         return id(held) in self._all
 
-    def match(self, exact: Sequence[bytes], tolerant: Callable[[], Sequence[bytes]]) -> Match | None:
+    def match(
+        self, exact: Sequence[bytes], tolerant: Callable[[], Sequence[bytes]], beside: bytes = b""
+    ) -> Match | None:
         """The conversation with the longest beginning in common, or None. O(messages) of look-ups.
 
-        The tolerant chain is made only when the exact one does not lead to the end of a conversation.
+        Of several with the same one, it is that with the same `beside` if there is one, then the newest. The tolerant
+        chain is made only when the exact one does not lead to the end of a conversation.
         """
-        first = self._longest(exact)
+        first = self._longest(exact, beside)
         if first is not None and first.goes_on:
             return first
-        second = self._longest(tolerant())
+        second = self._longest(tolerant(), beside)
         return second if first is None or (second is not None and second.depth > first.depth) else first
 
     def put(self, held: Held, exact: Sequence[bytes], tolerant: Sequence[bytes]) -> list[Held]:
@@ -113,11 +116,12 @@ class Known:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _longest(self, links: Sequence[bytes]) -> Match | None:
+    def _longest(self, links: Sequence[bytes], beside: bytes) -> Match | None:
         for depth in range(len(links), 0, -1):
             found = self._by_link.get(links[depth - 1])
             if found:
-                return Match(found[-1], depth)
+                held = next((held for held in reversed(found) if held.beside == beside), found[-1])
+                return Match(held, depth)
         return None
 
     def _follow(self, held: Held, old: list[bytes], new: Sequence[bytes]) -> None:

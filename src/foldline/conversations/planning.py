@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -65,8 +66,11 @@ class Hold:
         return self.held.conversation.title
 
     def observe(self, usage: Usage) -> str:
-        """Take what the upstream reported; says why it is thought to have cut the prompt, "" if it is not."""
-        return self.held.conversation.observe(self.plan, usage)
+        """Take what the upstream reported; says why it is thought to have cut the prompt, "" if it is not.
+
+        Not while the next request is worked on: then this one is no longer the newest.
+        """
+        return "" if self.held.lock.locked() else self.held.conversation.observe(self.plan, usage)
 
 
 class _Asked:
@@ -222,7 +226,7 @@ class Conversations:
         if named is not None and named in self._known:
             depth = max(common(named.exact, asked.exact), common(named.tolerant, asked.tolerant()))
             return Match(named, depth) if depth else None
-        match = self._known.match(asked.exact, asked.tolerant)
+        match = self._known.match(asked.exact, asked.tolerant, _beside(asked.body))
         return None if match is None or _is_chance(match, asked.body) else match
 
     def _is_for_store(self, match: Match | None, asked: _Asked) -> bool:
@@ -329,7 +333,9 @@ class Conversations:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            await asyncio.wait({future})
+            while not future.done():
+                with suppress(asyncio.CancelledError):  # a second one, as at the end of a server
+                    await asyncio.wait({future})
             if not future.cancelled():
                 future.exception()
             raise

@@ -1,0 +1,248 @@
+"""Clients that resend everything, in three dialects, and what every request that comes out must be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from foldline.codecs import codec
+from foldline.codecs.convert import convert_all
+from foldline.conversations.body import FORMS, RequestBody, read_body
+from foldline.conversations.chain import without_markers
+from foldline.conversations.conversation import Conversation, Plan, Under
+from foldline.conversations.planning import Conversations, Hold
+from foldline.errors import InvalidInput
+from foldline.fitting import check, count
+from foldline.policy import policy
+from foldline.sessions import read_session
+
+__all__ = [
+    "EXAMPLES",
+    "Client",
+    "Wire",
+    "array",
+    "body_of",
+    "conversations",
+    "example",
+    "goes_on_from",
+    "judged",
+    "said",
+    "sent_messages",
+    "steps",
+    "turns",
+    "under",
+]
+
+Wire = dict[str, Any]
+
+EXAMPLES: Final = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))
+
+WORDS: Final = "the build of module has failed since parse_config was moved to settings.py and the cache kept it "
+
+
+def under(**changes: Any) -> Under:
+    """What the proxy runs conversations under."""
+    given: dict[str, Any] = {"policy": replace(policy("balanced"), guard=()), "learned": {}}
+    return Under(**given | changes)
+
+
+def conversations(most_bytes: int = 10**9, under_: Under | None = None, **more: Any) -> Conversations:
+    """All conversations of a proxy."""
+    return Conversations(under_ or under(), most_bytes=most_bytes, **more)
+
+
+def body_of(
+    dialect: str,
+    wires: Sequence[Mapping[str, Any]],
+    *,
+    write: Callable[[Any], str] = json.dumps,
+    **fields: Any,
+) -> RequestBody:
+    """A request as a client would send it; `write` is its way to write JSON."""
+    form = FORMS[dialect]
+    given = {"model": "some-model", **fields, form.messages: list(wires), "x-unknown": {"kept": [1, None]}}
+    return read_body(form, write(given).encode())
+
+
+@cache
+def example(path: Path, dialect: str) -> tuple[str, tuple[Wire, ...]]:
+    """(system text, messages) of a recorded session in a dialect; "" where the text stands among the messages."""
+    read = read_session(path)
+    target = codec(dialect)
+    made = convert_all([codec(read.dialect).read(wire) for wire in read.messages], target).messages
+    wires = [json.loads(json.dumps(target.write(message))) for message in made]
+    first = wires[0]
+    if dialect == "anthropic" and first["role"] == "system":
+        return str(first["content"]), tuple(wires[1:])
+    return "", tuple(wires)
+
+
+def steps(wires: Sequence[Mapping[str, Any]]) -> list[int]:
+    """How many messages there are in each request of a history: it is sent when the model is to speak."""
+    own = [wire.get("role") in ("user", "tool", "system") or "output" in wire for wire in wires]
+    return [at for at in range(1, len(wires) + 1) if own[at - 1] and (at == len(wires) or not own[at])]
+
+
+def turns(dialect: str, count_: int, *, mark: str = "", words: int = 60) -> list[Wire]:
+    """A conversation of some turns, each of the user's words, a call, its result and an answer."""
+    out: list[Wire] = []
+    for number in range(count_):
+        text = f"[{mark}{number}] " + WORDS * max(1, words // 18)
+        call, arguments = f"call_{mark}{number}", {"path": f"src/{mark}{number}.py"}
+        out += _turn(dialect, number, text, call, arguments)
+    return out
+
+
+def _turn(dialect: str, number: int, text: str, call: str, arguments: Wire) -> list[Wire]:
+    asked, result, answer = f"Turn {text}", f"Result {text}", f"Answer {text}"
+    if dialect == "anthropic":
+        use = {"type": "tool_use", "id": call, "name": "look", "input": arguments}
+        return [
+            {"role": "user", "content": asked},
+            {"role": "assistant", "content": [{"type": "text", "text": "I look."}, use]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": result}]},
+            {"role": "assistant", "content": [{"type": "text", "text": answer}]},
+        ]
+    if dialect == "openai-responses":
+        called = {"type": "function_call", "call_id": call, "name": "look", "arguments": json.dumps(arguments)}
+        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}
+        return [
+            {"role": "user", "content": [{"type": "input_text", "text": asked}]},
+            called,
+            {"type": "function_call_output", "call_id": call, "output": result},
+            said,
+        ]
+    function = {"name": "look", "arguments": json.dumps(arguments)}
+    return [
+        {"role": "user", "content": asked},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": call, "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": call, "content": result},
+        {"role": "assistant", "content": answer},
+    ]
+
+
+def array(data: bytes, dialect: str) -> str:
+    """The text of the list of messages in a request."""
+    body = read_body(FORMS[dialect], data)
+    start, stop = body.spans[body.form.messages]
+    return body.text[start:stop]
+
+
+def sent_messages(data: bytes, dialect: str) -> list[Wire]:
+    """The messages in a request."""
+    return json.loads(array(data, dialect))  # type: ignore[no-any-return]
+
+
+def judged(hold: Hold, *, legal: bool = True) -> None:
+    """Have a request be what every request must be: valid, small enough, and the client's own where not folded."""
+    plan = hold.plan
+    body, dialect = plan.body, plan.body.dialect
+    if not plan.changed:
+        assert plan.data == body.raw, "nothing was folded, and it is not as it came"
+        assert not plan.folds
+    else:
+        assert plan.data != body.raw
+    sent = read_body(body.form, plan.data)
+    beside: dict[str, Any] = {"system": sent.system, "tools": sent.tools}
+    messages = list(sent.messages)
+    if legal or plan.folds:
+        assert check(messages, dialect=dialect, **beside) == []
+        tokens = count(messages, dialect=dialect, **beside)
+        assert tokens <= plan.limits.input_tokens
+        assert tokens + (sent.cap_tokens or 0) <= plan.limits.window_tokens
+    same = {name: value for name, value in sent.fields.items() if name not in _may_change(body)}
+    assert same == {name: value for name, value in body.fields.items() if name not in _may_change(body)}
+    _texts_are_the_clients(hold.held.conversation, plan, sent)
+
+
+def _may_change(body: RequestBody) -> set[str]:
+    return {body.form.messages, body.form.system or "", "thinking", *body.form.caps}
+
+
+def _texts_are_the_clients(conversation: Conversation, plan: Plan, sent: RequestBody) -> None:
+    """Messages that no fold covers are the client's very text."""
+    body = plan.body
+    if not plan.folds:
+        assert array(plan.data, body.dialect) == array(body.raw, body.dialect)
+        return
+    if conversation.context.view.repairs:
+        return
+    there = [sent.item(at) for at in range(len(sent.item_spans))]
+    at = 0
+    for seq, entry in sorted(conversation.context.view.entries.items()):
+        if entry.faults or _covered(conversation, seq):
+            continue
+        own = body.item(seq)
+        assert own in there[at:] or _but_for_marker(own, there[-1]), f"message {seq} was written anew"
+        if own in there[at:]:
+            at = there.index(own, at) + 1
+
+
+def _but_for_marker(own: str, sent: str) -> bool:
+    return said([without_markers(json.loads(sent))]) == said([without_markers(json.loads(own))])
+
+
+def said(wires: Sequence[Any]) -> str:
+    """Messages, whether a text stands by itself or in a block."""
+    blocks = [
+        {**wire, "content": [{"type": "text", "text": wire["content"]}]}
+        if isinstance(wire.get("content"), str)
+        else wire
+        for wire in wires
+    ]
+    return json.dumps(blocks, sort_keys=True)
+
+
+def _covered(conversation: Conversation, seq: int) -> bool:
+    try:
+        return bool(conversation.context.explain(seq))
+    except InvalidInput:
+        return True
+
+
+def goes_on_from(before: Hold | None, after: Hold) -> None:
+    """Have the bytes before the newest turn be those of the request before, unless something was folded since."""
+    if before is None or after.plan.new_folds or before.plan.folds != after.plan.folds:
+        return
+    dialect = after.plan.body.dialect
+    old, new = array(before.plan.data, dialect), array(after.plan.data, dialect)
+    assert new.startswith(old.rstrip("]\n ")), "the prefix has changed"
+
+
+@dataclass
+class Client:
+    """A client that resends everything: what it says, and what was sent on for it."""
+
+    dialect: str
+    all: Conversations
+    window_tokens: int
+    fields: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    write: Callable[[Any], str] = json.dumps
+    holds: list[Hold] = field(default_factory=list)
+    legal: bool = True
+
+    async def send(self, wires: Sequence[Mapping[str, Any]], **fields: Any) -> Hold:
+        """Send a history, and judge what comes of it."""
+        body = body_of(self.dialect, wires, write=self.write, **{**self.fields, **fields})
+        hold = await self.all.take(body, self.window_tokens, name=self.name)
+        judged(hold, legal=self.legal)
+        self.holds.append(hold)
+        return hold
+
+    async def grow(self, wires: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[Hold]:
+        """Send each beginning of a history; between folds each request is the one before and what is new."""
+        out: list[Hold] = []
+        for stop in steps:
+            hold = await self.send(wires[:stop])
+            goes_on_from(out[-1] if out else None, hold)
+            out.append(hold)
+        return out
