@@ -92,8 +92,9 @@ class Endpoint:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must appear in no message: the key, and the values of headers that look like one."""
-        named = (value for name, value in self.headers.items() if _SECRET_HEADERS.search(name))
-        return tuple(value for value in (self.api_key, *named) if len(value) >= 4)
+        named = [value for name, value in self.headers.items() if _SECRET_HEADERS.search(name)]
+        bare = [value.partition(" ")[2].strip() for value in named]  # "Bearer KEY": servers repeat the key alone
+        return tuple(value for value in (self.api_key, *named, *bare) if len(value) >= 4)
 
 
 @dataclass(frozen=True, slots=True)

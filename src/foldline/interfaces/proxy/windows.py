@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, MutableMapping
+import re
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -17,7 +19,7 @@ from foldline.providers.endpoint import Endpoint
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Window", "Windows", "endpoint_of", "key_headers"]
+__all__ = ["Window", "Windows", "asking_client", "endpoint_of", "key_headers", "versioned"]
 
 Source: TypeAlias = Literal["setting", "learned", "asked", "catalogue", "default"]
 
@@ -26,15 +28,21 @@ _AGAIN_SECONDS: Final = 3_600.0
 
 _AGAIN_AFTER_NONE_SECONDS: Final = 60.0
 _MOST_MODELS: Final = 1_000
+_LONGEST_NAME_CHARS: Final = 500
+_VERSION: Final = re.compile(r"/v\d\w*(?:/|$)")
 
 _KEY_HEADERS: Final = frozenset(
     "authorization x-api-key api-key x-goog-api-key openai-organization openai-project anthropic-version".split()
 )
 """What a provider wants to know of who asks. Sources: the API references of OpenAI, Anthropic, Azure and Google."""
 
+_BEARER: Final = "Bearer "
 _LARGE: Final = b"context-1m"
 _LARGE_TOKENS: Final = 1_000_000
 """Anthropic, "Context windows": the beta that makes the window of some models 1,000,000 tokens."""
+
+_SIGNED_IN: Final = "oauth-"
+"""The beta without which Anthropic takes no token of a sign-in (public clients of Claude subscriptions)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,7 @@ class Window:
 class Windows:
     """The windows of one upstream. Asked once for each model, with the key of the client that asks; that is not kept.
 
+    An answer holds for an hour, none for a minute; after that it serves until the upstream, asked again, has answered.
     `setting` is the window of every model, where the user named one. `learned` are those that refusals told, by
     (address, model). To be used on one event loop; close it.
     """
@@ -60,23 +69,26 @@ class Windows:
         learned: MutableMapping[tuple[str, str], int],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self.endpoint = endpoint_of(base_url, "openai-chat", "", ()).root_url
+        endpoint = endpoint_of(base_url, "openai-chat", "", ())
+        self.endpoint, self._is_local = endpoint.root_url, endpoint.is_local
         self._base_url, self._setting, self._learned, self._clock = base_url, setting, learned, clock
-        self._asked: dict[tuple[str, str], tuple[float, int | None]] = {}
+        self._asked: dict[tuple[str, str], tuple[float, int | None]] = {}  # until when it holds, and what was told
         self._asking: dict[tuple[str, str], asyncio.Task[int | None]] = {}
         self._client: httpx.AsyncClient | None = None
 
     async def of(self, dialect: str, model: str, headers: Iterable[tuple[bytes, bytes]]) -> Window:
-        """The window of a model for a request with these headers. Takes 2 s at most, when it has to be asked for."""
+        """The window of a model for a request with these headers. Takes 2 s at most, where the model is new."""
         if self._setting is not None:
             return Window(self._setting, "setting")
         learned = self._learned.get((self.endpoint, model))
         if learned is not None:
             return Window(learned, "learned")
-        asked = await self._ask(dialect, model, headers)
+        given = tuple(headers)
+        asked = await self._ask(dialect, model, given)
         known = lookup(model)
-        large = any(name == b"anthropic-beta" and _LARGE in value for name, value in headers)
-        if large and (asked or known.window_tokens) < _LARGE_TOKENS:
+        large = any(name.lower() == b"anthropic-beta" and _LARGE in value for name, value in given)
+        # A server of one's own knows nothing of betas: what it tells is its window.
+        if large and (asked is None or not self._is_local) and (asked or known.window_tokens) < _LARGE_TOKENS:
             return Window(_LARGE_TOKENS, "catalogue")
         if asked is not None:
             return Window(asked, "asked")
@@ -90,31 +102,35 @@ class Windows:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _ask(self, dialect: str, model: str, headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+    async def _ask(self, dialect: str, model: str, headers: Sequence[tuple[bytes, bytes]]) -> int | None:
         """What the upstream says; who asks for the same model meanwhile waits for the same answer."""
+        if len(model) > _LONGEST_NAME_CHARS:  # no model's name, and it would be kept
+            return None
         key = dialect, model
-        known = self._asked.get(key)
-        if known is not None:
-            wait_seconds = _AGAIN_AFTER_NONE_SECONDS if known[1] is None else _AGAIN_SECONDS
-            if self._clock() - known[0] < wait_seconds:
-                return known[1]
-        task = self._asking.get(key)
-        if task is None:
+        known, task = self._asked.get(key), self._asking.get(key)
+        if task is None and (known is None or self._clock() >= known[0]):
             try:
                 endpoint = endpoint_of(self._base_url, dialect, model, headers)
             except InvalidInput:  # a header that httpx could not send
-                return None
+                return None if known is None else known[1]
             task = self._asking[key] = asyncio.create_task(self._told(key, endpoint))
+        if known is not None:
+            return known[1]
+        assert task is not None
         return await asyncio.shield(task)  # one client that leaves is no reason not to tell the others
 
     async def _told(self, key: tuple[str, str], endpoint: Endpoint) -> int | None:
         try:
             if self._client is None:
-                self._client = load_httpx().AsyncClient(trust_env=not endpoint.is_local, follow_redirects=False)
+                self._client = asking_client(endpoint)
             found = await ask_window(endpoint, self._client)
             if len(self._asked) >= _MOST_MODELS:
                 self._asked.clear()
-            self._asked[key] = self._clock(), found
+            known = self._asked.get(key)
+            holds_seconds = _AGAIN_AFTER_NONE_SECONDS if found is None else _AGAIN_SECONDS
+            if found is None and known is not None:
+                found = known[1]  # it told once, and is off, or the key of this client is wrong
+            self._asked[key] = self._clock() + holds_seconds, found
             return found
         finally:
             del self._asking[key]
@@ -122,18 +138,43 @@ class Windows:
 
 def endpoint_of(base_url: str, dialect: str, model: str, headers: Iterable[tuple[bytes, bytes]]) -> Endpoint:
     """The upstream as a client with these headers reaches it. Raises InvalidInput."""
+    given, api_key = key_headers(headers), ""
+    if dialect == "anthropic":
+        api_key = given.pop("x-api-key", "")
+    elif given.get("authorization", "").startswith(_BEARER):
+        api_key = given.pop("authorization").removeprefix(_BEARER)
     return Endpoint(
-        name="upstream", dialect=dialect, base_url=versioned(base_url), model=model, headers=key_headers(headers)
+        name="upstream", dialect=dialect, base_url=versioned(base_url), model=model, api_key=api_key, headers=given
     )
 
 
 def versioned(base_url: str) -> str:
-    """The address with a version, as OpenAI's clients take it: one without a path has none of its own."""
+    """The address with a version, as OpenAI's clients take it and as the proxy's clients ask for it (`/v1/…`)."""
     plain = base_url.rstrip("/")
-    return plain if plain.count("/") > 2 else f"{plain}/v1"
+    return plain if _VERSION.search(plain.partition("://")[2]) else f"{plain}/v1"
 
 
 def key_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """The headers by which a provider knows who asks."""
-    named = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers)
-    return {name: value for name, value in named if name in _KEY_HEADERS}
+    found: dict[str, str] = {}
+    for name, value in ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers):
+        if name in _KEY_HEADERS:
+            found[name] = value
+        elif name == "anthropic-beta":
+            betas = [beta.strip() for beta in value.split(",") if beta.strip().startswith(_SIGNED_IN)]
+            found |= {name: ",".join(betas)} if betas else {}
+    return found
+
+
+def asking_client(endpoint: Endpoint) -> httpx.AsyncClient:
+    """A client that asks the upstream in the name of many: it keeps no cookie of one for the next, follows no redirect
+    (the key would go along). Raises MissingExtra."""
+    return load_httpx().AsyncClient(  # type: ignore[no-any-return]
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        follow_redirects=False,
+        timeout=endpoint.timeout_seconds,
+        # A proxy of the environment does not know the addresses of one's own network.
+        trust_env=not endpoint.is_local,
+        # Certificates take 0.2 s to load, and nothing is checked against them without TLS.
+        verify=endpoint.base_url.startswith("https:"),
+    )
