@@ -40,7 +40,7 @@ _SILENT: Final = frozenset({"api.openai.com", "generativelanguage.googleapis.com
 async def ask_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | None:
     """The window in tokens that the server names for the endpoint's model; None where it does not say.
 
-    All questions are asked at once, so it takes 2 s at most. Raises nothing for a server that is off or talks nonsense.
+    Questions are asked together, so it takes 4 s at most. Raises nothing for a server that is off or talks nonsense.
     """
     if endpoint.host in _SILENT:
         return None
@@ -52,20 +52,20 @@ async def ask_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | Non
     if not endpoint.is_local:
         return _listed(await ask.get(models), model)
     root = endpoint.root_url
-    props, lm_studio, running, shown, listed = await asyncio.gather(
-        ask.get(f"{root}/props"),
+    # llama-server and vLLM tell by these, and would log the others as errors.
+    props, listed = await asyncio.gather(ask.get(f"{root}/props"), ask.get(models))
+    found = _tokens(props.get("default_generation_settings"), "n_ctx") or _tokens(props, "n_ctx")
+    if found := found or _listed(listed, model):
+        return found
+    lm_studio, running, shown = await asyncio.gather(
         ask.get(f"{root}/api/v0/models"),
         ask.get(f"{root}/api/ps"),
         ask.post(f"{root}/api/show", {"model": model}),
-        ask.get(models),
     )
     return (
-        _tokens(props.get("default_generation_settings"), "n_ctx")
-        or _tokens(props, "n_ctx")
-        or _tokens(_entry(lm_studio.get("data"), model), "loaded_context_length")
+        _tokens(_entry(lm_studio.get("data"), model), "loaded_context_length")
         or _tokens(_entry(running.get("models"), model), "context_length")
         or _ollama(shown)
-        or _listed(listed, model)
     )
 
 
