@@ -117,11 +117,14 @@ class Conversation:
         self._most_output_tokens: int | None = None
         """The largest cap that the upstream takes, as far as is known: for the model, or for the newest request."""
         self._entry_tokens = self._bytes = 0
+        self._begun_with: set[int] = set()
+        """The folds that it began with: they are no news."""
         for event in self.context.events:
             if isinstance(event, Entry):
                 self._took(event)
             elif isinstance(event, Fold):
                 self.folded = True
+                self._begun_with.add(event.id)
 
     @property
     def model(self) -> str:
@@ -240,7 +243,8 @@ class Conversation:
 
     def _planned(self, body: RequestBody, request: Request) -> Plan:
         self.version += 1
-        new_folds = tuple(fold for fold in request.folds if isinstance(fold, Fold))
+        folds = (fold for fold in request.folds if isinstance(fold, Fold))
+        new_folds = tuple(fold for fold in folds if fold.id not in self._begun_with)
         self.folded = self.folded or bool(new_folds)
         limits, cap = self.context.limits, None
         room = max(limits.max_output_tokens, limits.window_tokens - int((1 + MARGIN) * request.tokens))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from foldline.archive import Archive, MemoryArchive, key_of
 from foldline.conversations.conversation import Conversation
@@ -98,8 +99,8 @@ class Keeping:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._kept: dict[int, _Kept] = {}
-        self._origins: dict[int, _Origin] = {}
+        self._kept: WeakKeyDictionary[Conversation, _Kept] = WeakKeyDictionary()
+        self._origins: WeakKeyDictionary[Conversation, _Origin] = WeakKeyDictionary()
 
     def find(self, exact: Sequence[bytes], tolerant: Sequence[bytes]) -> tuple[str, str] | None:
         """The key and the session that the longest chain leads to, or None. Two look-ups at most."""
@@ -121,7 +122,7 @@ class Keeping:
 
     def adopt(self, conversation: Conversation, found: Found) -> None:
         """Write this conversation on in the session from which it was read, from its next fold on."""
-        self._origins[id(conversation)] = _Origin(found.session, found.count, conversation.context.event_count)
+        self._origins[conversation] = _Origin(found.session, found.count, conversation.context.event_count)
 
     def write(
         self, conversation: Conversation, archive: LateArchive, exact: bytes, tolerant: bytes, *, name: str = ""
@@ -145,43 +146,43 @@ class Keeping:
 
     def session_of(self, conversation: Conversation) -> str:
         """The id of its session in the store; "" if it is not written."""
-        kept = self._kept.get(id(conversation))
+        kept = self._kept.get(conversation)
         if kept is not None:
             return kept.session.id
-        origin = self._origins.get(id(conversation))
+        origin = self._origins.get(conversation)
         return "" if origin is None else origin.session
 
     def unwritten(self, conversation: Conversation) -> bool:
         """Whether there is something to write of a conversation that has folds."""
-        kept, origin = self._kept.get(id(conversation)), self._origins.get(id(conversation))
+        kept, origin = self._kept.get(conversation), self._origins.get(conversation)
         done = kept.events if kept is not None else origin.taken if origin is not None else 0
         return conversation.folded and done < conversation.context.event_count
 
     def events(self, conversation: Conversation) -> tuple[Event, ...]:
         """The whole log of a conversation, what was let go of too. O(log). Raises InvalidInput when it is lost."""
         context = conversation.context
-        kept = self._kept.get(id(conversation))
+        kept = self._kept.get(conversation)
         if not context.released or kept is None:
             return context.events
         return (*self.read(kept.session.id).events, *context.events_after(kept.events))
 
     def forget(self, conversation: Conversation) -> None:
         """Let go of its session."""
-        self._origins.pop(id(conversation), None)
-        kept = self._kept.pop(id(conversation), None)
+        self._origins.pop(conversation, None)
+        kept = self._kept.pop(conversation, None)
         if kept is not None:
             kept.session.close()
 
     def close(self) -> None:
         """Let go of all sessions and of the store."""
-        for kept in self._kept.values():
+        for kept in list(self._kept.values()):
             kept.session.close()
         self._kept.clear()
         self.store.close()
 
     def _taken(self, conversation: Conversation) -> _Kept:
         """Its session, taken for writing; a new one where it has none, or another process has written in it."""
-        kept = self._kept.get(id(conversation)) or self._opened(conversation)
+        kept = self._kept.get(conversation) or self._opened(conversation)
         if kept is not None:
             with suppress(SessionTaken, SessionLost, InvalidInput):
                 if kept.session.take():
@@ -190,12 +191,12 @@ class Keeping:
             if conversation.context.released:
                 raise SessionLost(kept.session.id)  # of what was let go of it is to be read anew
         made = _Kept(self._created(conversation, None if kept is None else kept.session.id))
-        self._kept[id(conversation)] = made
+        self._kept[conversation] = made
         return made
 
     def _opened(self, conversation: Conversation) -> _Kept | None:
         """The session from which it was read, if nobody has written in it since."""
-        origin = self._origins.pop(id(conversation), None)
+        origin = self._origins.pop(conversation, None)
         if origin is None:
             return None
         try:
@@ -207,7 +208,7 @@ class Keeping:
             return None
         kept = _Kept(stored)
         kept.events = origin.taken
-        self._kept[id(conversation)] = kept
+        self._kept[conversation] = kept
         return kept
 
     def _created(self, conversation: Conversation, parent: str | None) -> StoredSession:

@@ -22,7 +22,8 @@ class Held:
     """A conversation in memory, with what it is found by.
 
     `beside` is a hash of the system text and tools of its first request, `name` the one that its client gave it, and
-    `keys` those by which the store leads to it, as far as is known here. Whoever works on it has its `lock`.
+    `keys` those by which the store leads to it, as far as is known here; `kept` says whether it belongs there at all.
+    Whoever works on it has its `lock`.
     """
 
     conversation: Conversation
@@ -30,6 +31,7 @@ class Held:
     beside: bytes
     name: str = ""
     keys: set[str] = field(default_factory=set)
+    kept: bool = False
     exact: list[bytes] = field(default_factory=list)
     tolerant: list[bytes] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

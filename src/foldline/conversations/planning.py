@@ -42,6 +42,9 @@ _THREADS: Final = 64
 
 _OUTPUT_ITEMS: Final = frozenset({"function_call", "reasoning", "custom_tool_call", "local_shell_call"})
 
+_TURN_MESSAGES: Final = 2
+"""An answer and what the user or a tool said to it. A turn may have more, but most have these."""
+
 T = TypeVar("T")
 
 
@@ -210,7 +213,7 @@ class Conversations:
             found, warning = await self._store.find(
                 asked.exact[after:],
                 asked.tolerant()[after:],
-                name=name if match is None else "",
+                name="" if match is not None and match.held.name == name else name,
                 known=set() if match is None else match.held.keys,
             )
             if found is not None:
@@ -233,7 +236,12 @@ class Conversations:
         """Whether the store may know more of a request than memory does."""
         if self._store is not None and self._store.shared and len(asked.exact) > 1:
             return True
-        return match is None and (len(asked.exact) > 1 or bool(asked.name))
+        if match is None:
+            return len(asked.exact) > 1 or bool(asked.name)
+        if not match.goes_on or match.held.name != asked.name:
+            return True
+        # More than a turn is new: it may be another one, whose beginning is the same by chance.
+        return len(asked.exact) - match.depth > _TURN_MESSAGES and not match.held.conversation.folded
 
     def _goes_on(self, held: Held, asked: _Asked) -> bool:
         """Whether a request begins with all of a conversation."""
@@ -295,6 +303,7 @@ class Conversations:
         else:
             conversation.take_up(body)
         self._index(held, asked)
+        held.kept = held.kept or how == "fold"
         if how == "refuse":
             conversation.refuse(limits)
         if how in ("count", "refuse"):

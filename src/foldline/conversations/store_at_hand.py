@@ -83,7 +83,7 @@ class StoreAtHand:
 
     def leave(self, held: Held) -> None:
         """Let go of a conversation that is used no more; what is not written of it is written first."""
-        if not self.keeping.unwritten(held.conversation):
+        if not held.lock.locked() and not self._unwritten(held):
             self.keeping.forget(held.conversation)
             return
         task = asyncio.create_task(self._left(held))
@@ -103,11 +103,15 @@ class StoreAtHand:
     async def _left(self, held: Held) -> None:
         async with held.lock:
             try:
-                await self._trying(lambda: self._written(held), _NONE)
+                if self._unwritten(held):
+                    await self._trying(lambda: self._written(held), _NONE)
             except SessionLost:  # whoever went on with it has written it
                 return
             finally:
                 self.keeping.forget(held.conversation)
+
+    def _unwritten(self, held: Held) -> bool:
+        return held.kept and self.keeping.unwritten(held.conversation)
 
     def _written(self, held: Held) -> tuple[str, ...]:
         tips = held.exact[-1], held.tolerant[-1]
