@@ -191,6 +191,31 @@ def test_count_tokens_counts_what_would_be_sent(tmp_path: Path) -> None:
     assert messages_in("anthropic", upstream.bodies[asked - 1]) == messages_in("anthropic", upstream.bodies[asked])
 
 
+SUMMARY = """## Goal
+To hear a long story.
+## Progress
+It was told, and each part was noted with its number.
+## Next
+To hear its next part, and to keep the names that were in it.
+"""
+
+
+@dialects
+def test_summaries_are_written_by_the_upstream_with_the_clients_own_key(dialect: str, tmp_path: Path) -> None:
+    def answer(body: dict[str, Any]) -> str:
+        messages = body["input" if dialect == "openai-responses" else "messages"]
+        return "Noted." if "Question" in json.dumps(messages[-1])[:80] else SUMMARY
+
+    fake = FakeProvider(answer, window_tokens=WINDOW, api_key="sk-client-key", keep=200)
+    with proxied(fake, tmp_path, summaries=True, summary_model="cheap-model") as proxy:
+        last = Client(proxy, dialect).talk(40)
+    assert last.status_code == 200
+    models = [request.body["model"] for request in fake.requests]
+    assert 0 < models.count("cheap-model") < 20
+    assert "To hear a long story" in json.dumps(fake.requests[-1].body)
+    assert [one for one in fake.refused if one.kind != "route"] == []
+
+
 # --- recovering ------------------------------------------------------------------------------------------------------
 
 
