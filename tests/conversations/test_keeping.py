@@ -225,7 +225,7 @@ def test_a_recovery_is_remembered(places: Places, kind: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_two_processes_that_take_turns_send_one_stable_prefix(places: Places, dialect: str) -> None:
-    wires, place = turns(dialect, 52), places("sqlite")
+    wires, place = turns(dialect, 36), places("sqlite")
 
     async def work() -> None:
         both = [opened(place, shared=True) for _ in range(2)]
@@ -239,6 +239,7 @@ def test_two_processes_that_take_turns_send_one_stable_prefix(places: Places, di
             before = hold
             ids.add(both[number % 2].kept_as(hold))
         assert hold.plan.folds and len(ids - {""}) == 1
+        assert [len(known) for known in both] == [1, 1], "each holds it once, however often it is read anew"
         for known in both:
             await known.aclose()
 
@@ -320,9 +321,10 @@ def test_one_that_could_not_be_used_leaves_no_trace_in_another(places: Places) -
                 return True
             return False
 
-        assert [await refused() for _ in range(3)] == [True] * 3
+        assert [await refused() for _ in range(5)] == [True] * 5
         gc.collect()
-        assert not list(keeping._origins) and not list(keeping._kept)
+        assert len(list(keeping._origins)) <= 1, "the last one may still be on its way out of a thread"
+        assert not list(keeping._kept)
         await other.aclose()
         store = store_at(place)
         assert store.names() == [session]

@@ -217,7 +217,11 @@ class Conversations:
                 known=set() if match is None else match.held.keys,
             )
             if found is not None:
-                return self._call(await self._from_store(asked, found), name), warning
+                made = await self._from_store(asked, found)
+                same = match is not None and match.goes_on and match.held.name in ("", name)
+                if same and match is not None and not match.held.lock.locked():
+                    self._forget(match.held)  # the new one begins with all of it
+                return self._call(made, name), warning
         if match is None:
             return self._call(self._made(asked.body, asked.limits, []), name), warning
         if match.goes_on and match.held.name in ("", name):

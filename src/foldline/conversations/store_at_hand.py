@@ -33,12 +33,20 @@ class Run(Protocol):
 class StoreAtHand:
     """The store of a proxy. If it is `shared`, other processes may go on with a conversation at any time.
 
-    What fails is told by `notice`.
+    What fails is told by `notice`; then the store is left alone for `again_seconds`.
     """
 
-    def __init__(self, keeping: Keeping, *, shared: bool, run: Run, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        keeping: Keeping,
+        *,
+        shared: bool,
+        run: Run,
+        notice: Callable[[str], None],
+        again_seconds: float = _AGAIN_SECONDS,
+    ) -> None:
         self.keeping, self.shared = keeping, shared
-        self._run, self._notice = run, notice
+        self._run, self._notice, self._again_seconds = run, notice, again_seconds
         self._lost_at: float | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -120,7 +128,7 @@ class StoreAtHand:
     async def _trying(self, work: Callable[[], T], otherwise: T) -> tuple[T, str]:
         """What is asked for, or a warning: a store that is lost is no reason to refuse a request."""
         lost = self._lost_at
-        if lost is not None and monotonic() - lost < _AGAIN_SECONDS:
+        if lost is not None and monotonic() - lost < self._again_seconds:
             return otherwise, LOST
         try:
             done = await self._run(work)
