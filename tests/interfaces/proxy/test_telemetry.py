@@ -87,6 +87,15 @@ def test_a_request_is_a_client_span_with_its_own_times() -> None:
     assert span.status.status_code == StatusCode.UNSET
 
 
+def test_a_span_stands_in_the_trace_that_its_client_named() -> None:
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    (span,) = heard(told(traceparent=f"00-{trace}-{parent}-01")).spans()
+    assert span.parent is not None
+    assert (f"{span.context.trace_id:032x}", f"{span.parent.span_id:016x}") == (trace, parent)
+    (alone,) = heard(told(traceparent="nonsense")).spans()
+    assert alone.parent is None
+
+
 def test_names_are_those_of_the_conventions() -> None:
     found = attributes(
         told(input_tokens=700, cached_tokens=600, output_tokens=44, given_tokens=900, sent_tokens=650, folds=2)

@@ -203,7 +203,7 @@ class Exchange:
             return held, decoded(b"".join(held), _encoding(answer))
         media = _media(answer)
         asked = self.body is not None and self.body.streamed
-        self.told["streamed"] = streamed = media == b"text/event-stream" or (asked and media != b"application/json")
+        self.told["streamed"] = streamed = media == "text/event-stream" or (asked and media != "application/json")
         self.watch = watch = Watch(self.dialect, streamed=streamed, encoding=_encoding(answer))
 
         def enough(chunk: bytes) -> bool:
@@ -358,6 +358,7 @@ class Exchange:
             seconds=perf_counter() - self.began,
             sent_bytes=self.sent_bytes,
             received_bytes=self.received_bytes,
+            traceparent=_header(self.headers, b"traceparent"),
         )
         self.parts.tell(replace(served, **{"outcome": outcome, **told}))
 
@@ -375,14 +376,17 @@ async def _hold_back(
     return True
 
 
-def _media(answer: Answer) -> bytes:
-    found = next((value for name, value in answer.headers if name.lower() == b"content-type"), b"")
-    return found.partition(b";")[0].strip().lower()
+def _header(headers: Headers, wanted: bytes) -> str:
+    found = next((value for name, value in headers if name.lower() == wanted), b"")
+    return found.decode("latin-1").strip()
+
+
+def _media(answer: Answer) -> str:
+    return _header(answer.headers, b"content-type").partition(";")[0].strip().lower()
 
 
 def _encoding(answer: Answer) -> str:
-    found = next((value for name, value in answer.headers if name.lower() == b"content-encoding"), b"")
-    return found.decode("latin-1").strip().lower()
+    return _header(answer.headers, b"content-encoding").lower()
 
 
 def _plain(text: str) -> bytes:

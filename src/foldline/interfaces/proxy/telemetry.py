@@ -78,12 +78,14 @@ class Telemetry:
         try:
             from opentelemetry import trace
             from opentelemetry.trace import SpanKind, StatusCode
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ModuleNotFoundError:
             raise MissingExtra("otel", "telemetry") from None
         self._own: tuple[TracerProvider, MeterProvider] | None = None
         if tracer_provider is None or meter_provider is None:
             self._own = own_tracers, own_meters = exporting()
             tracer_provider, meter_provider = tracer_provider or own_tracers, meter_provider or own_meters
+        self._traces = TraceContextTextMapPropagator()
         self._kind, self._error, self._status_of = SpanKind.CLIENT, StatusCode.ERROR, trace.Status
         self._tracer = tracer_provider.get_tracer(_SCOPE)
         self._server = _server(upstream)
@@ -135,6 +137,7 @@ class Telemetry:
         began = _nanoseconds(served)
         span = self._tracer.start_span(
             f"{operation} {model}".rstrip(),
+            context=self._parent(served),
             kind=self._kind,
             start_time=began,
             attributes={**common, **_request_attributes(served, model), **_foldline_attributes(served)},
@@ -152,6 +155,10 @@ class Telemetry:
         if "error.type" in common:
             span.set_status(self._status_of(self._error))
         span.end(end_time=began + int(served.seconds * 1e9))
+
+    def _parent(self, served: Served) -> Any:
+        """The client's own trace, if it named one: its request is the span around ours."""
+        return self._traces.extract({"traceparent": served.traceparent}) if served.traceparent else None
 
     def _measure(self, served: Served, operation: str, common: Mapping[str, Any]) -> None:
         labels = dict(common)
