@@ -26,7 +26,8 @@ class Served:
     the client got, 0 if nothing. `given_tokens` is what the client sent and `sent_tokens` what was sent on, by our
     count; `folds` are those in effect. `input_tokens`, `cached_tokens` and `output_tokens` are what the upstream
     reported. `failure` is the kind of a refusal by the upstream, `truncated` why it is thought to have cut the prompt.
-    `traceparent` is the client's own trace (W3C, Trace Context). `own_seconds` is our part before the request went on; `first_byte_seconds` and `seconds` count from its arrival.
+    `traceparent` is the client's own trace (W3C, Trace Context). `own_seconds` is our part before the request went on;
+    `first_byte_seconds` and `seconds` count from its arrival.
     """
 
     number: int
