@@ -20,6 +20,7 @@ ENVIRONMENTS: Final = ROOT / ".clients"
 DRIVERS: Final = Path(__file__).parent / "drivers"
 PAGE: Final = ROOT / "docs" / "clients.md"
 ADDRESS: Final = "http://127.0.0.1:8790"
+TEST_KEY: Final = "sk-of-a-test"
 RUN_SECONDS: Final = 600
 SHOWN_CHARS: Final = 4_000
 PLACES: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -73,16 +74,23 @@ class Home:
         assert done.returncode == 0, f"{command[0]} returned {done.returncode}\n{ends}"
         return done.stdout
 
-    def drive(self, client: str, driver: str, url: str, arguments: Sequence[str], *, part_chars: int) -> str:
+    def drive(
+        self, client: str, driver: str, url: str, arguments: Sequence[str], *, part_chars: int, key: str = TEST_KEY
+    ) -> str:
         """Run a driver of tests/clients/drivers in the environment of `client`, on the settings of the manual."""
         python = environment(client) / "bin" / "python"
         (self.work / "settings.py").write_text(settings_of(client, url)["py"], "utf-8")
         for name in ("tool", driver):
             shutil.copy(DRIVERS / f"{name}.py", self.work)
-        variables = {"PART_CHARS": str(part_chars), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        variables = {
+            "PART_CHARS": str(part_chars),
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "OPENAI_API_KEY": key,
+            "ANTHROPIC_API_KEY": key,
+        }
         return self.run([str(python), f"{driver}.py", *arguments], variables)
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "TZ") if name in os.environ}
-        keys = {"OPENAI_API_KEY": "sk-of-a-test", "ANTHROPIC_API_KEY": "sk-ant-of-a-test"}
+        keys = {"OPENAI_API_KEY": TEST_KEY, "ANTHROPIC_API_KEY": TEST_KEY}
         return {**kept, "HOME": str(self.folder), "PATH": PLACES, **keys, **variables}
