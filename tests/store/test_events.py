@@ -166,6 +166,25 @@ def test_a_closed_log_takes_nothing(path: Path) -> None:
     assert list(log) == [{"seq": 0}]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are listed in /proc")
+def test_a_log_that_was_let_go_of_holds_no_file_open(path: Path) -> None:
+    with EventLog(path) as log:
+        open_files = len(os.listdir("/proc/self/fd"))
+        log.let_go()
+        assert len(os.listdir("/proc/self/fd")) == open_files - 1
+        with EventLog(path) as other:
+            with pytest.raises(InvalidInput, match="another writer"):
+                log.take()
+            other.append({"seq": 0})
+        log.take()
+        log.append({"seq": 1})
+        assert list(log) == [{"seq": 0}, {"seq": 1}]
+        log.let_go()
+        path.unlink()
+        with pytest.raises(InvalidInput, match="no log any more"):
+            log.take()
+
+
 def test_a_batch_is_written_whole_or_not_at_all(path: Path) -> None:
     with EventLog(path, fsync=True) as log:
         log.extend([{"seq": 0}, {"seq": 1}])

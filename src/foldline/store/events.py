@@ -114,24 +114,28 @@ class EventLog:
             raise
 
     def let_go(self) -> None:
-        """Let another writer have the file; `take` has it back."""
-        if sys.platform != "win32":
-            fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
+        """Let another writer have the file, and hold nothing open; `take` has it back."""
+        self._file.close()
 
     def take(self) -> None:
         """Have the file again, what stands at its path now. Raises InvalidInput (another writer has it; it is gone)."""
-        self._lock()
         try:
-            there = os.stat(self._path)
-            own = os.fstat(self._file.fileno())
-            if (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):  # repaired: another file is in its place
-                file = os.fdopen(os.open(self._path, _FLAGS & ~os.O_CREAT), "r+b", buffering=0)
-                self._file.close()
-                self._file = file
-                self._lock()
+            while not self._reopened():
+                pass
             self._mend()
         except FileNotFoundError:
             raise InvalidInput("there is no log any more", place=str(self._path)) from None
+
+    def _reopened(self) -> bool:
+        """Open and lock what stands at the path; False if another file was put there meanwhile (a repair)."""
+        self._file.close()
+        self._file = os.fdopen(os.open(self._path, _FLAGS & ~os.O_CREAT), "r+b", buffering=0)
+        try:
+            self._lock()
+            return os.path.samestat(os.stat(self._path), os.fstat(self._file.fileno()))
+        except BaseException:
+            self._file.close()
+            raise
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
         """The events so far, oldest first."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,6 +120,19 @@ async def storming(url: str, storm: Storm, requests: int, at_once: int) -> tuple
     return counts, wrong
 
 
+async def resumed(url: str, numbers: Iterable[int]) -> None:
+    """Conversations that are too large from their first request on, one after the other."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+        for number in numbers:
+            turns = [("user", f"Step {turn} of job {number}. " + "Look at it. " * 120) for turn in range(12)]
+            messages = [message for turn in turns for message in (turn, ("assistant", "Done."))]
+            said = [{"role": role, "content": text} for role, text in (*messages, ("user", "Go on."))]
+            body = {"model": "fake-model", "messages": said}
+            async with session.post(f"{url}{DIALECTS['openai-chat']}", json=body) as answer:
+                assert answer.status == 200, await answer.text()
+                assert int(answer.headers["x-foldline-folds"]) > 0
+
+
 def settled(connections: Connections, seconds: float, most: int) -> bool:
     """Whether the connections go down to `most` within some time."""
     until = time.monotonic() + seconds
@@ -164,6 +177,13 @@ class TestFaults:
         assert counts["recovered"] > 0
         assert counts["folded"] > 0
         assert fake.disconnected == counts[LEFT] > 0
+
+    def test_folded_conversations_keep_no_files_open(self, tmp_path: Path) -> None:
+        with serve(FakeProvider(window_tokens=WINDOW)) as upstream, proxy(upstream.url, tmp_path) as made:
+            asyncio.run(resumed(made.url, range(4)))
+            files = made.open_files()
+            asyncio.run(resumed(made.url, range(4, 154)))
+            assert made.open_files() < files + 100
 
     @pytest.mark.soak
     def test_ten_thousand_requests_over_a_failing_upstream(self, tmp_path: Path) -> None:
