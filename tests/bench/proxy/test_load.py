@@ -57,7 +57,7 @@ def test_a_conversation_grows_by_its_answers_and_begins_anew() -> None:
 def test_every_answer_is_counted_and_belongs_to_its_request() -> None:
     seen = measured()
     assert not seen.faults
-    assert seen.requests == seen.answered == len(seen.first_byte_seconds) == len(seen.over_seconds) > 10
+    assert seen.answered == len(seen.first_byte_seconds) == len(seen.over_seconds) >= seen.requests > 10
     assert all(0 < first <= over for first, over in zip(seen.first_byte_seconds, seen.over_seconds, strict=True))
 
 

@@ -34,8 +34,9 @@ class Figures:
     """One way under one load, over all rounds.
 
     Percentiles are over the requests of all rounds, `rate` (requests per second) is the median of the rounds.
-    `added_ms` are differences to the same percentiles of the direct way, None where there is none. `over_ms`: what the
-    whole answer took longer than the upstream planned. `cpu_ms` is the processor time per request of the proxy.
+    `added_ms` are differences to the same percentiles of the direct way, None where there is none. No percentiles stand
+    where no request that began in time was answered. `over_ms`: what the whole answer took longer than the upstream
+    planned. `cpu_ms` is the processor time per request of the proxy.
     """
 
     way: str
@@ -72,13 +73,15 @@ def _first(rounds: Sequence[Measured]) -> list[float]:
 
 
 def _shares_ms(seconds: Sequence[float]) -> dict[str, float]:
+    if not seconds:
+        return {}
     return {name: percentile(seconds, share) * 1e3 for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
 
 
 def _row(way: str, phase: str, rounds: Sequence[Measured], direct: dict[str, float] | None) -> Figures:
     requests = sum(one.seen.requests for one in rounds)
     first = _shares_ms(_first(rounds))
-    compared = direct is not None and way != DIRECT and requests
+    compared = direct and way != DIRECT and first
     rates = tuple(one.seen.requests / one.seen.seconds for one in rounds)
     faults: Counter[str] = Counter()
     for one in rounds:
@@ -126,7 +129,7 @@ def table(rows: Sequence[Figures]) -> str:
         for row in here:
             first, added = row.first_byte_ms, row.added_ms or {}
             lines.append(
-                f"{row.way:<20}{''.join(_number(first[name], 8) for name in first)}"
+                f"{row.way:<20}{''.join(_number(first.get(name), 8) for name in ('p50', 'p95', 'p99'))}"
                 f"{_number(added.get('p50'), 11)}{_number(added.get('p95'), 8)}{_number(added.get('p99'), 8)}"
                 f"{_number(row.rate, 12)}{row.requests:>10,}{sum(row.faults.values()):>8,}{row.late:>6,}"
                 f"{_number(row.cpu_ms, 8, 2)}{_number(row.peak_rss_mib, 7, 0)}"

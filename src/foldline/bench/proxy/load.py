@@ -36,7 +36,7 @@ class Load:
 
     `every_seconds` is the time from one request of a client to its next (0: at once when the last one has ended).
     `first_seconds` is how long the upstream takes to its first event, half to one and a half times that by chance
-    (0: not at all). What begins in the first `warm_seconds` is not counted. A conversation has `turns` turns. An answer
+    (0: not at all). The first `warm_seconds` are not counted. A conversation has `turns` turns. An answer
     that is not there `stuck_seconds` after the end is a fault.
     """
 
@@ -55,8 +55,9 @@ class Load:
 
 @dataclass(slots=True)
 class Seen:
-    """What the clients saw: `requests` in `seconds` are those that count, `answered` in `lasted_seconds` are all.
+    """What the clients saw: `requests` are those of the `seconds` that count, `answered` in `lasted_seconds` are all.
 
+    The times are those of requests that began in the seconds that count, also where they were answered later.
     `first_byte_seconds`: from the request to the first byte of the body, without what the upstream waits by itself;
     `over_seconds`: the same to the end of the answer. `late` requests began after their time, because the one before
     took too long. Processor time and memory are those of the clients' own process. `faults` are counted by what went
@@ -127,7 +128,8 @@ class Client(asyncio.Protocol):
             f"POST {at.path} HTTP/1.1\r\nhost: {at.netloc}\r\ncontent-type: application/json\r\n"
             f"authorization: Bearer {wanted.key}\r\naccept: text/event-stream\r\nconnection: keep-alive\r\n"
         ).encode()
-        self._counts_from, self._stops_at = start + wanted.warm_seconds, start + wanted.warm_seconds + wanted.seconds
+        self._counts_from = start + wanted.warm_seconds
+        self._ends_at = self._stops_at = self._counts_from + wanted.seconds
         self._due = start
         self._mark, self._planned = "", 0.0
         self._began, self._first, self._size = 0.0, 0.0, 0
@@ -203,10 +205,13 @@ class Client(asyncio.Protocol):
             self._seen.faults[wrong] += 1
             return
         self._seen.answered += 1
-        if self._began >= self._counts_from:
-            planned = self._planned + self._wanted.pause_seconds * (self._wanted.words - 1)
+        # At fixed times all that were asked for count; where one follows the other, as many as were answered in time.
+        when = self._began if self._wanted.every_seconds else now
+        if self._counts_from <= when < self._ends_at:
             self._seen.requests += 1
             self._seen.sent_bytes += self._size
+        if self._began >= self._counts_from:
+            planned = self._planned + self._wanted.pause_seconds * (self._wanted.words - 1)
             self._seen.first_byte_seconds.append(self._first - self._began - self._planned)
             self._seen.over_seconds.append(now - self._began - planned)
             self._seen.late += self._wanted.every_seconds > 0 and self._began > self._due + 0.1
