@@ -181,9 +181,10 @@ def _texts_are_the_clients(conversation: Conversation, plan: Plan, sent: Request
         if entry.faults or _covered(conversation, seq):
             continue
         own = body.item(seq)
-        assert own in there[at:] or _but_for_marker(own, there[-1]), f"message {seq} was written anew"
         if own in there[at:]:
             at = there.index(own, at) + 1
+        else:
+            assert _but_for_marker(own, there[-1]), f"message {seq} was written anew"
 
 
 def _but_for_marker(own: str, sent: str) -> bool:

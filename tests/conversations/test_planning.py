@@ -65,7 +65,7 @@ def run(work: Callable[[Conversations], Awaitable[None]], **options: Any) -> Non
 @pytest.mark.parametrize(("number", "path"), list(enumerate(EXAMPLES)), ids=lambda value: getattr(value, "stem", ""))
 def test_a_recorded_session_stays_valid_in_its_window_and_its_own_text(number: int, path: Path, dialect: str) -> None:
     system, wires = example(path, dialect)
-    wires = wires[:64]
+    wires = wires[:48]
     window = (8_000, 16_000, 4_000)[(number + DIALECTS.index(dialect)) % 3]
 
     async def work(known: Conversations) -> None:
@@ -83,13 +83,13 @@ def test_a_recorded_session_stays_valid_in_its_window_and_its_own_text(number: i
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("window_tokens", [2_000, 8_000, 16_000])
 def test_the_bytes_before_the_newest_turn_stay_the_same_between_folds(dialect: str, window_tokens: int) -> None:
-    wires = turns(dialect, 56, words=max(60, window_tokens // 50))
+    wires = turns(dialect, 52 if window_tokens == 2_000 else 26, words=max(60, window_tokens // 35))
 
     async def work(known: Conversations) -> None:
         client = Client(dialect, known, window_tokens)
         holds = await client.grow(wires, steps(wires))
         folded = [hold for hold in holds if hold.plan.new_folds]
-        assert len(holds) > 100 and holds[-1].plan.folds
+        assert len(holds) > 50 and holds[-1].plan.folds
         assert 1 < len(folded) < len(holds) / 4, "folds are rare"
         assert not holds[0].plan.changed and holds[0].plan.data == holds[0].plan.body.raw
         assert {hold.session for hold in holds} == {holds[0].session}
@@ -99,7 +99,7 @@ def test_the_bytes_before_the_newest_turn_stay_the_same_between_folds(dialect: s
 
 
 @given(st.sampled_from(DIALECTS).flatmap(lambda d: st.tuples(st.just(d), legal(d, 8))), st.integers(400, 4_000))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], window_tokens: int) -> None:
     dialect, wires = session
 
@@ -120,7 +120,7 @@ def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], wind
 
 
 @given(sessions(), st.integers(300, 4_000))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_broken_sessions_are_passed_on_or_sent_valid(session: tuple[str, list[Wire], bool], window: int) -> None:
     dialect, wires, _ = session
 
@@ -139,7 +139,7 @@ def test_broken_sessions_are_passed_on_or_sent_valid(session: tuple[str, list[Wi
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai-responses"])
 def test_system_text_and_tools_may_change_with_every_request(dialect: str) -> None:
-    wires = turns(dialect, 52)
+    wires = turns(dialect, 26)
     name = {"anthropic": "system", "openai-responses": "instructions"}[dialect]
 
     async def work(known: Conversations) -> None:
@@ -192,7 +192,7 @@ def markers(data: bytes) -> int:
 
 @pytest.mark.parametrize("where", ["newest", "last two", "old ones"])
 def test_markers_that_move_change_no_conversation_and_are_never_more_than_four(where: str) -> None:
-    wires = turns("anthropic", 54)
+    wires = turns("anthropic", 52 if where == "newest" else 26)
 
     async def work(known: Conversations) -> None:
         client = Client("anthropic", known, 3_000)
@@ -217,7 +217,7 @@ def test_markers_that_move_change_no_conversation_and_are_never_more_than_four(w
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_white_space_of_old_messages_may_change(dialect: str) -> None:
-    wires = turns(dialect, 52)
+    wires = turns(dialect, 26)
 
     def respelled(value: Any, number: int) -> Any:
         if isinstance(value, dict):
@@ -283,10 +283,10 @@ def names_in(data: bytes) -> set[str]:
 @pytest.mark.parametrize("shared", [1, 4, 5, 8])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_conversations_with_one_beginning_never_mix(dialect: str, shared: int) -> None:
-    by_name = {mark: with_first(dialect, 14, mark, shared) for mark in "abc"}
+    by_name = {mark: with_first(dialect, 12, mark, shared) for mark in "abc"}
 
     async def work(known: Conversations) -> None:
-        clients = {mark: Client(dialect, known, 2_500) for mark in by_name}
+        clients = {mark: Client(dialect, known, 2_000) for mark in by_name}
         before: dict[str, Hold] = {}
         order = Random(shared)
         left = {mark: steps(wires) for mark, wires in by_name.items()}
@@ -355,12 +355,12 @@ def test_requests_that_are_the_same_and_come_together_get_the_same() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_an_edit_forks_and_both_ways_go_on(dialect: str) -> None:
-    wires, edited = turns(dialect, 24, mark="a"), turns(dialect, 24, mark="b")
+    wires, edited = turns(dialect, 16, mark="a"), turns(dialect, 16, mark="b")
 
     async def work(known: Conversations) -> None:
         client = Client(dialect, known, 2_500)
         first = (await client.grow(wires, steps(wires)))[-1]
-        for keep in (4, 41, 60, 92):
+        for keep in (4, 41, 60):
             # the edit is a new user message or a new answer, after `keep` messages
             way = [*wires[:keep], *edited[keep:]]
             holds = await client.grow(way, [stop for stop in steps(way) if stop > keep])
@@ -376,7 +376,7 @@ def test_an_edit_forks_and_both_ways_go_on(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_rollback_shows_what_a_fresh_conversation_must_show(dialect: str) -> None:
     """The newest words of the user are shown, and no more is folded than what is there."""
-    wires = turns(dialect, 24)
+    wires = turns(dialect, 13)
 
     async def work(known: Conversations) -> None:
         client = Client(dialect, known, 2_500)
@@ -722,8 +722,8 @@ def test_deep_nesting_is_passed_or_refused_by_name(dialect: str, levels: int) ->
 
 
 @pytest.mark.parametrize("name", ["cost", "economical", "sliding", "checkpoint", "layered", "autopilot"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_policy_sends_what_is_valid_and_the_clients_own(dialect: str, name: str) -> None:
+def test_every_policy_sends_what_is_valid_and_the_clients_own(name: str) -> None:
+    dialect = DIALECTS[len(name) % 3]
     wires = turns(dialect, 20)
 
     async def work(known: Conversations) -> None:

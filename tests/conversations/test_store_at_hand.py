@@ -16,7 +16,9 @@ from foldline.conversations.keeping import Keeping
 from foldline.conversations.planning import Conversations
 from foldline.conversations.store_at_hand import LOST, StoreAtHand
 from foldline.errors import InvalidInput
+from foldline.failures import Failure
 from foldline.store import FileStore
+from foldline.transcript import Entry
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -38,7 +40,7 @@ def line_to(folder: Path) -> Losing:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses", "anthropic"])
 def test_a_store_that_is_lost_stops_nothing(tmp_path: Path, dialect: str, shared: bool) -> None:
-    wires = turns(dialect, 30)
+    wires = turns(dialect, 18)
     at = steps(wires)
 
     async def work() -> None:
@@ -160,6 +162,32 @@ def test_what_is_evicted_while_the_store_is_lost_is_another_conversation_later(t
                     body_of("openai-chat", wires[:stop]), 2_500
                 )
                 assert set(re.findall(r"\[([a-z])\d+\]", hold.plan.data.decode())) == {mark}
+        line.lost = False
+        await known.aclose()
+
+    run(work)
+
+
+def test_an_edit_while_the_store_is_lost_begins_anew(tmp_path: Path) -> None:
+    """What was let go of is in the store alone; what is left in memory is no history to go on from."""
+    wires, edited = turns("openai-chat", 30), turns("openai-chat", 30, mark="e")
+
+    async def work() -> None:
+        line, lines = line_to(tmp_path), list[str]()
+        known = opened(line, lines)
+        client = Client("openai-chat", known, 2_500)
+        first = (await client.grow(wires, steps(wires)))[-1]
+        assert first.held.conversation.context.released
+        line.lost = True
+        hold = await client.all.take(body_of("openai-chat", [*wires[:60], *edited[60:]]), 2_500)
+        conversation = hold.held.conversation
+        recorded = [event.recorded for event in conversation.context.events if isinstance(event, Entry)]
+        assert recorded == [*wires[:60], *edited[60:]] and hold.session != first.session
+        refused = await client.send(wires[: steps(wires)[-1]])
+        await client.send(wires)
+        assert await known.recover(refused, Failure("prompt_overflow"))
+        recorded = [e.recorded for e in refused.held.conversation.context.events if isinstance(e, Entry)]
+        assert recorded == wires[: steps(wires)[-1]]
         line.lost = False
         await known.aclose()
 

@@ -162,8 +162,10 @@ class Keeping:
         """The whole log of a conversation, what was let go of too. O(log). Raises InvalidInput when it is lost."""
         context = conversation.context
         kept = self._kept.get(conversation)
-        if not context.released or kept is None:
+        if not context.released:
             return context.events
+        if kept is None:
+            raise InvalidInput("its session was let go of", place=conversation.name)
         return (*self.read(kept.session.id).events, *context.events_after(kept.events))
 
     def forget(self, conversation: Conversation) -> None:

@@ -173,11 +173,10 @@ class Conversations:
             self._most_output[hold.plan.body.model] = failure.limit
         held, body = hold.held, hold.plan.body
         async with held.lock:
-            events = held.conversation.context.events
             newest = hold.plan.version == held.conversation.version
         if not newest:  # it went on with another request: what was refused is a branch of its own
             limits = hold.plan.limits
-            hold.held = held = await self._run(self._made, body, limits, before(events, len(body.messages)))
+            hold.held = held = await self._branch(body, limits, held, len(body.messages))
             await self._run(held.conversation.take_up, body)
             hold.plan = await self._run(held.conversation.plan, body, limits)
         async with held.lock:
@@ -226,7 +225,7 @@ class Conversations:
             return self._call(self._made(asked.body, asked.limits, []), name), warning
         if match.goes_on and match.held.name in ("", name):
             return self._call(match.held, name), warning
-        return self._call(await self._branch(asked, match), name), warning
+        return self._call(await self._branch(asked.body, asked.limits, match.held, match.depth), name), warning
 
     def _match(self, asked: _Asked) -> Match | None:
         named = self._named.get(asked.name) if asked.name else None
@@ -250,8 +249,10 @@ class Conversations:
     def _goes_on(self, held: Held, asked: _Asked) -> bool:
         """Whether a request begins with all of a conversation."""
         count = held.conversation.count
-        if not held.exact or held not in self._known:
+        if not held.exact:
             return count <= len(asked.body.messages)
+        if held not in self._known:
+            return False  # it had to go meanwhile, and what was let go of it is in the store
         if count > len(asked.exact) or count != len(held.exact):
             return False
         return held.exact[-1] == asked.exact[count - 1] or held.tolerant[-1] == asked.tolerant()[count - 1]
@@ -270,13 +271,12 @@ class Conversations:
 
     # --- making ------------------------------------------------------------------------------------------------------
 
-    async def _branch(self, asked: _Asked, match: Match) -> Held:
-        """A new conversation that begins as another one does. O(log)."""
-        source = match.held
+    async def _branch(self, body: RequestBody, limits: Limits, source: Held, count: int) -> Held:
+        """A new conversation that begins with the first messages of another one. O(log)."""
         async with source.lock:
             context = source.conversation.context
             events = context.events if self._store is None else await self._store.events(source)
-        return await self._run(self._made, asked.body, asked.limits, before(events, match.depth))
+        return await self._run(self._made, body, limits, before(events, count))
 
     async def _from_store(self, asked: _Asked, found: Found) -> Held:
         """The conversation of a store, or a branch of it where the request goes another way."""

@@ -48,7 +48,7 @@ class StoreAtHand:
         self.keeping, self.shared = keeping, shared
         self._run, self._notice, self._again_seconds = run, notice, again_seconds
         self._lost_at: float | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving: dict[asyncio.Task[None], Held] = {}
 
     @property
     def up(self) -> bool:
@@ -59,7 +59,10 @@ class StoreAtHand:
         self, exact: Sequence[bytes], tolerant: Sequence[bytes], *, name: str, known: set[str]
     ) -> tuple[Found | None, str]:
         """What it has for a request; None where a `known` key leads to it. With a warning when it does not answer."""
-        keeping = self.keeping
+        keeping, links = self.keeping, {*exact, *tolerant}
+        # One that had to go a moment ago is written down first: else it would be read as it was before that.
+        if own := [task for task, held in self._leaving.items() if not links.isdisjoint([*held.exact, *held.tolerant])]:
+            await asyncio.wait(own)
 
         def look() -> Found | None:
             session = keeping.named(name) if name else None
@@ -72,10 +75,11 @@ class StoreAtHand:
         return await self._trying(look, None)
 
     async def events(self, held: Held) -> Sequence[Event]:
-        """The whole log of a conversation. O(log). Raises InvalidInput when a part of it is lost, OSError."""
+        """The whole log of a conversation; nothing where a part of it is lost. O(log)."""
         if not held.conversation.context.released:
             return held.conversation.context.events
-        return await self._run(lambda: self.keeping.events(held.conversation))
+        nothing: tuple[Event, ...] = ()
+        return (await self._trying(lambda: self.keeping.events(held.conversation), nothing))[0]
 
     async def write(self, held: Held) -> str:
         """Write down a conversation that was folded; a warning if that could not be done. Raises SessionLost."""
@@ -95,8 +99,8 @@ class StoreAtHand:
             self.keeping.forget(held.conversation)
             return
         task = asyncio.create_task(self._left(held))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._leaving[task] = held
+        task.add_done_callback(self._leaving.pop)
 
     def drop(self, held: Held) -> None:
         """Let go of a conversation that is read anew."""
