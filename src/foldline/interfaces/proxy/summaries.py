@@ -90,9 +90,7 @@ class Summaries:
             self._closed = True
             waited = list(self._asking.values())
         for future in waited:
-            future.cancel()
-        for task in self._work:
-            task.cancel()
+            future.cancel()  # and its task with it
         await asyncio.gather(*self._work, return_exceptions=True)
         if self._client is not None:
             await self._client.aclose()
