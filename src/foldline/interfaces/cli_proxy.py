@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING, Any, Final
 
@@ -111,6 +112,11 @@ async def _serving(
     from foldline.interfaces.proxy.server import run
 
     where = f"http://{f'[{host}]' if ':' in host else host}:{at.getsockname()[1]}"
+    # What is loaded stays; what requests make lives as long as they, or as their conversations. Looking for cycles at
+    # Python's usual pace took a tenth of the time (measured with 64 streams), in pauses of up to 60 ms.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     async with proxying(settings, rules, os.environ, notice=log) as opened:
         click.echo(f"foldline proxy: {where}/{'' if rules.token is None else ' (token)'}")
         click.echo(f"upstream  {settings.upstream}{'' if settings.mode == 'normal' else f'  ({settings.mode})'}")

@@ -419,3 +419,13 @@ def test_two_proxies_on_one_store_send_the_same_whichever_is_asked(tmp_path: Pat
     steps = list(zip(upstream.bodies, upstream.bodies[1:], strict=False))
     stable = sum(new.startswith(before_newest("openai-chat", old)) for old, new in steps)
     assert stable >= 55  # the others are the requests that were folded anew
+
+
+@dialects
+def test_an_overflow_of_something_small_is_told_with_the_upstreams_figures(dialect: str, tmp_path: Path) -> None:
+    refusal = FakeReply(status=400, message="the request exceeds the available context size (5 tokens)")
+    with proxied(FakeProvider(refusal), tmp_path, window=WINDOW) as proxy:
+        answer = Client(proxy, dialect).ask("Hello")
+    assert answer.status_code == 400
+    assert classify(400, answer.text).kind == "prompt_overflow"
+    assert "available context size" in answer.text

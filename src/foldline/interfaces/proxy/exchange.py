@@ -241,7 +241,8 @@ class Exchange:
             if await self.parts.conversations.recover(hold, failure):
                 return hold.plan.data, None
         except DoesNotFit as error:
-            return None, self._too_large(error)
+            # By our count it may fit: then the upstream's figures count, not ours, which would contradict each other.
+            return None, self._too_large(error) if error.used_tokens > error.limit else self._end(failure)
         except Exception as error:  # noqa: BLE001 - the client gets what the upstream said
             self._fault(error)
         return None, None
@@ -286,7 +287,9 @@ class Exchange:
         hold = self.hold
         tokens = hold.plan.tokens if hold is not None else 0
         limit = failure.limit or self.window_tokens
-        return overflow(self.dialect, tokens=max(tokens, limit + 1), limit=limit, detail=failure.message)
+        return overflow(
+            self.dialect, tokens=max(failure.requested or tokens, limit + 1), limit=limit, detail=failure.message
+        )
 
     def _report(self) -> Headers:
         """What was done, in headers."""
