@@ -116,6 +116,8 @@ class Conversation:
         self.folded = False
         self._most_output_tokens: int | None = None
         """The largest cap that the upstream takes, as far as is known: for the model, or for the newest request."""
+        self._lowered = False
+        """Whether the newest request was refused for its output: then a cap is said even where the client set none."""
         self._entry_tokens = self._bytes = 0
         self._begun_with: set[int] = set()
         """The folds that it began with: they are no news."""
@@ -177,7 +179,7 @@ class Conversation:
 
         `most_output_tokens` is the largest output cap that the model takes, where that is known.
         """
-        self._most_output_tokens = most_output_tokens
+        self._most_output_tokens, self._lowered = most_output_tokens, False
         self.context.send_to(body.model or None, limits)
         return self._planned(body, self.context.prepare(summarize))
 
@@ -185,7 +187,7 @@ class Conversation:
         """What to send after the upstream refused a plan; None where sending again is no help. Raises DoesNotFit."""
         found: Recovery = self.context.recover(failure, summarize)
         if found.action == "lower_output":
-            self._most_output_tokens = self.context.limits.max_output_tokens
+            self._most_output_tokens, self._lowered = self.context.limits.max_output_tokens, True
         return self._planned(plan.body, self.context.prepare(summarize)) if found.retry else None
 
     def standing(self, body: RequestBody) -> bytes:
@@ -250,7 +252,7 @@ class Conversation:
         room = max(limits.max_output_tokens, limits.window_tokens - int((1 + MARGIN) * request.tokens))
         if self._most_output_tokens is not None:
             room = min(room, self._most_output_tokens)
-        if body.cap_tokens is not None and body.cap_tokens > room:
+        if self._lowered if body.cap_tokens is None else body.cap_tokens > room:
             cap = room  # servers refuse input and cap together over the window, or cut the reply without a word
         if any(isinstance(fold, Unfold) for fold in request.folds):
             self.folded = folds_in(self.context) > 0
