@@ -77,6 +77,7 @@ class Beside:
         self._changed()
         self._moved, self.tokens = kept, self._given_tokens
         self._weigh()
+
     def send(self) -> tuple[System, bool]:
         """The system text of the next request, and whether it is that of the request before (or of the first)."""
         before, self._sent = self._sent, self.system
