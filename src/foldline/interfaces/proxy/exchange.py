@@ -17,6 +17,7 @@ from foldline.conversations.planning import Conversations, Hold, How
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure, classify, redact
 from foldline.interfaces.proxy.refusals import Refusal, overflow, refused
+from foldline.interfaces.proxy.report_headers import report
 from foldline.interfaces.proxy.summaries import Summaries
 from foldline.interfaces.proxy.upstream import Answer, Upstream, UpstreamFault
 from foldline.interfaces.proxy.values import Listener, Mode, Outcome, Served
@@ -254,8 +255,9 @@ class Exchange:
         usage = self.watch.usage if self.watch is not None else None
         if usage is not None and self.hold is not None and not self.told.get("truncated"):
             self._observe()
-        own = [(name, value) for name, value in headers if not name.startswith(_OURS)]
-        await self.send({"type": "http.response.start", "status": status, "headers": [*own, *self._report()]})
+        own = [(name, value) for name, value in headers if not name.lower().startswith(_OURS)]
+        said = report(self.hold, self.window_tokens, self.parts.mode, self.recoveries, self._warning())
+        await self.send({"type": "http.response.start", "status": status, "headers": [*own, *said]})
 
     async def _piece(self, chunk: bytes) -> None:
         if "first_byte_seconds" not in self.told:
@@ -281,39 +283,25 @@ class Exchange:
         await self._said(said)
 
     def _too_large(self, error: DoesNotFit) -> Refusal:
-        return overflow(self.dialect, tokens=error.used_tokens, limit=error.limit, detail=str(error))
+        if error.unit == "bytes":
+            return refused(self.dialect, 413, str(error))
+        return self._overflow(error.used_tokens, error.limit, str(error))
 
     def _end(self, failure: Failure) -> Refusal:
-        hold = self.hold
-        tokens = hold.plan.tokens if hold is not None else 0
+        tokens = self.hold.plan.tokens if self.hold is not None else 0
         limit = failure.limit or self.window_tokens
-        return overflow(
-            self.dialect, tokens=max(failure.requested or tokens, limit + 1), limit=limit, detail=failure.message
-        )
+        return self._overflow(max(failure.requested or tokens, limit + 1), limit, failure.message)
 
-    def _report(self) -> Headers:
-        """What was done, in headers."""
-        found: dict[str, str] = {}
-        hold = self.hold
-        if hold is not None:
-            plan = hold.plan
-            found |= {
-                "tokens": str(plan.tokens),
-                "folds": str(plan.folds),
-                "saved": str(max(0, plan.given_tokens - plan.tokens)),
-                "window": str(self.window_tokens),
-                "session": hold.session,
-            }
-            if hold.held.truncated:
-                found["truncated"] = hold.held.truncated
-                hold.held.truncated = ""
-        if self.parts.mode != "normal":
-            found["mode"] = self.parts.mode
-        if self.recoveries:
-            found["recoveries"] = str(self.recoveries)
-        if warning := self._warning():
-            found["warning"] = warning
-        return [(f"x-foldline-{name}".encode(), _plain(value)) for name, value in found.items()]
+    def _overflow(self, tokens: int, limit: int, detail: str) -> Refusal:
+        asked = self.body
+        return overflow(
+            self.dialect,
+            tokens=tokens,
+            limit=limit,
+            detail=detail,
+            streamed=asked is not None and asked.streamed,
+            model=asked.model if asked is not None else "",
+        )
 
     def _warning(self) -> str:
         return self.warning or (self.hold.warning if self.hold is not None else "")
@@ -390,8 +378,3 @@ def _media(answer: Answer) -> str:
 
 def _encoding(answer: Answer) -> str:
     return _header(answer.headers, b"content-encoding").lower()
-
-
-def _plain(text: str) -> bytes:
-    """A text as the value of a header: one line of ASCII."""
-    return " ".join(text.split()).encode("ascii", "replace")[:400]

@@ -1,0 +1,40 @@
+"""What was done with a request, in headers of the answer."""
+
+from __future__ import annotations
+
+from foldline.conversations.planning import Hold
+from foldline.interfaces.proxy.values import Mode
+
+__all__ = ["report"]
+
+_MOST_CHARS = 400
+
+
+def report(
+    hold: Hold | None, window_tokens: int, mode: Mode, recoveries: int, warning: str
+) -> list[tuple[bytes, bytes]]:
+    """The headers x-foldline-…; that a prompt was cut is told once."""
+    found: dict[str, str] = {}
+    if hold is not None:
+        plan = hold.plan
+        found |= {
+            "tokens": str(plan.tokens),
+            "folds": str(plan.folds),
+            "saved": str(max(0, plan.given_tokens - plan.tokens)),
+            "window": str(window_tokens),
+            "session": hold.session,
+        }
+        if hold.held.truncated:
+            found["truncated"], hold.held.truncated = hold.held.truncated, ""
+    if mode != "normal":
+        found["mode"] = mode
+    if recoveries:
+        found["recoveries"] = str(recoveries)
+    if warning:
+        found["warning"] = warning
+    return [(f"x-foldline-{name}".encode(), _plain(value)) for name, value in found.items()]
+
+
+def _plain(text: str) -> bytes:
+    """A text as the value of a header: one line of ASCII."""
+    return " ".join(text.split()).encode("ascii", "replace")[:_MOST_CHARS]
