@@ -12,12 +12,18 @@ from tests.clients.provided import ASGIApp, MidConversationSystem, as_it_is
 from tests.clients.proxied import proxied
 from tests.clients.reader import DONE, Reader
 from tests.clients.running import Home, environment, settings_of
+from tests.real.parts import missing
 
 pytestmark = pytest.mark.clients
 
 TASK = "Read all parts of the log with the shell, and tell what is unusual."
 MORE = "Go on with the other parts."
-MACHINE = "linux-x64"  # of the packages that hold the programs
+# The packages bring a program for each kind of machine; their launchers need a newer Node.js, or a script at install.
+PROGRAMS = {
+    "codex": "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex",
+    "opencode": "opencode-linux-x64/bin/opencode",
+    "claude-code": "@anthropic-ai/claude-code-linux-x64/claude",
+}
 
 
 @pytest.fixture
@@ -26,6 +32,14 @@ def home(tmp_path: Path) -> Home:
     made = Home.inside(tmp_path)
     subprocess.run(["git", "init", "--quiet", str(made.work)], check=True)
     return made
+
+
+def program_of(client: str) -> str:
+    """The path of an agent's program."""
+    path = environment(client) / "node_modules" / PROGRAMS[client]
+    if not path.exists():
+        missing("clients", f"{client} has no program here for this kind of machine")
+    return str(path)
 
 
 def with_exports(block: str, command: Sequence[str]) -> list[str]:
@@ -58,7 +72,6 @@ def test_mini_swe_agent_reads_five_windows(home: Home) -> None:
 # --- Codex -------------------------------------------------------------------------------------------------------
 
 CODEX_KEY = {"CODEX_API_KEY": "sk-of-a-test"}
-CODEX = f"node_modules/@openai/codex-{MACHINE}/vendor/x86_64-unknown-linux-musl/bin/codex"
 
 
 # The second model is not in Codex's own list: of what a command printed it is shown 10,000 bytes.
@@ -67,7 +80,7 @@ CODEX_WAYS = {"built-in": ("toml", "gpt-5.5", 36), "named": ("ini", "gpt-5.2-cod
 
 @pytest.mark.parametrize(("block", "model", "parts"), CODEX_WAYS.values(), ids=list(CODEX_WAYS))
 def test_codex_reads_five_windows(home: Home, block: str, model: str, parts: int) -> None:
-    program = str(environment("codex") / CODEX)
+    program = program_of("codex")
     reader = Reader(parts=parts, lines=220, in_a_turn=parts // 2)
     with proxied(reader, window_tokens=24_000) as way:
         folder = home.folder / ".codex"
@@ -95,7 +108,7 @@ OPENCODE_QUIET = {
 
 @pytest.mark.parametrize("block", ["json", "jsonc"], ids=["chat", "anthropic"])
 def test_opencode_reads_five_windows(home: Home, block: str) -> None:
-    program = str(environment("opencode") / f"node_modules/opencode-{MACHINE}/bin/opencode")
+    program = program_of("opencode")
     reader = Reader(parts=30, lines=220, in_a_turn=15)
     with proxied(reader, window_tokens=20_000) as way:
         settings = json.loads(settings_of("opencode", way.url)[block])
@@ -121,7 +134,7 @@ ROLE_SYSTEM = {"taken": MidConversationSystem, "refused": as_it_is}
 @pytest.mark.parametrize("provider", ROLE_SYSTEM.values(), ids=list(ROLE_SYSTEM))
 def test_claude_code_reads_five_windows(home: Home, provider: Callable[[ASGIApp], ASGIApp]) -> None:
     """Where system text among the messages is refused, it asks once more without, and stays so."""
-    program = str(environment("claude-code") / f"node_modules/@anthropic-ai/claude-code-{MACHINE}/claude")
+    program = program_of("claude-code")
     reader = Reader(parts=28, lines=350, in_a_turn=14)
     with proxied(reader, window_tokens=32_000, provider=provider) as way:
         exports = settings_of("Claude Code", way.url)["sh"]
@@ -131,4 +144,7 @@ def test_claude_code_reads_five_windows(home: Home, provider: Callable[[ASGIApp]
     assert DONE in printed
     assert way.faults(forgiven={"role"}) == []
     assert way.fake.refusals["role"] == (provider is as_it_is)
+    body = way.fake.requests[-1].body
+    if provider is MidConversationSystem:
+        assert "# Environment" in json.dumps((body["system"], body["messages"])), "the system text was lost"
     print(f"\nClaude Code: {way.growth}")

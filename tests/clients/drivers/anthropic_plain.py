@@ -14,7 +14,7 @@ messages = []
 
 def asked():
     """What the model says to the messages."""
-    named = {"model": "local", "messages": messages, "max_tokens": 16}
+    named = {"model": "smollm2-135m-instruct", "messages": messages, "max_tokens": 16}
     if streamed:
         with client.messages.stream(**named) as stream:
             return stream.get_final_message()
