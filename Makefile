@@ -83,7 +83,7 @@ bench: .venv ## milliseconds per turn on long sessions, and the time of the impo
 	.bench/bin/python -m pip install --quiet --disable-pip-version-check -r tools/litellm.txt
 	@touch .bench
 
-bench-proxy: .venv .bench ## what the proxy adds to a request, beside a direct call and LiteLLM's proxy (8 minutes)
+bench-proxy: .venv .bench ## what the proxy adds to a request, beside a direct call and LiteLLM's proxy (15 minutes)
 	@mkdir -p build
 	$(BIN)/python -m foldline.bench.proxy --json build/bench-proxy.json
 
