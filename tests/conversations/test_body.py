@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from foldline.conversations.body import FORMS, RequestBody, read_body, written
@@ -93,6 +93,7 @@ def refusal(text: str | bytes, dialect: str = "openai-chat") -> str:
     return str(caught.value)
 
 
+@settings(max_examples=100)
 @given(requests())
 def test_what_is_not_changed_is_the_very_bytes(request_: tuple[str, str]) -> None:
     dialect, text = request_
@@ -101,6 +102,7 @@ def test_what_is_not_changed_is_the_very_bytes(request_: tuple[str, str]) -> Non
     assert body.fields == json.loads(text)
 
 
+@settings(max_examples=100)
 @given(requests())
 def test_a_place_holds_the_text_of_what_was_read(request_: tuple[str, str]) -> None:
     dialect, text = request_
@@ -114,6 +116,7 @@ def test_a_place_holds_the_text_of_what_was_read(request_: tuple[str, str]) -> N
     assert text[body.end] == "}" and not text[body.end + 1 :].strip()
 
 
+@settings(max_examples=100)
 @given(requests(), st.data())
 def test_a_change_leaves_every_other_byte(request_: tuple[str, str], data: st.DataObject) -> None:
     dialect, text = request_
@@ -126,6 +129,7 @@ def test_a_change_leaves_every_other_byte(request_: tuple[str, str], data: st.Da
     assert found == {**body.fields, **dict.fromkeys(both, 1)}
 
 
+@settings(max_examples=100)
 @given(requests(), texts)
 def test_a_new_field_comes_last(request_: tuple[str, str], name: str) -> None:
     dialect, text = request_
@@ -202,6 +206,7 @@ def test_nothing_but_a_refusal_comes_of_nonsense(raw: bytes, data: st.DataObject
     assert json.loads(raw) == body.fields
 
 
+@settings(max_examples=100)
 @given(requests(), st.data())
 def test_a_request_that_was_damaged_is_read_as_what_it_is_or_not_at_all(
     request_: tuple[str, str], data: st.DataObject

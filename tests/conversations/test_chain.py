@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.sessions import DIALECTS, Wire, legal
 
@@ -25,6 +25,7 @@ def told(wires: list[Wire], **options: Any) -> list[str]:
     return [json.dumps(wire, **options) for wire in wires]
 
 
+@settings(max_examples=60)
 @given(histories(), st.data())
 def test_a_link_stands_for_exactly_the_messages_before_it(history: tuple[str, list[Wire]], data: st.DataObject) -> None:
     dialect, wires = history
@@ -124,6 +125,7 @@ def respelled(value: Any, by: Random, *, top: bool = True) -> Any:
     return value
 
 
+@settings(max_examples=60)
 @given(histories(), st.integers(0, 2**32))
 def test_the_tolerant_chain_sees_no_spelling(history: tuple[str, list[Wire]], seed: int) -> None:
     dialect, wires = history

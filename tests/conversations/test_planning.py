@@ -99,7 +99,7 @@ def test_the_bytes_before_the_newest_turn_stay_the_same_between_folds(dialect: s
 
 
 @given(st.sampled_from(DIALECTS).flatmap(lambda d: st.tuples(st.just(d), legal(d, 8))), st.integers(400, 4_000))
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], window_tokens: int) -> None:
     dialect, wires = session
 
@@ -120,7 +120,7 @@ def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], wind
 
 
 @given(sessions(), st.integers(300, 4_000))
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_broken_sessions_are_passed_on_or_sent_valid(session: tuple[str, list[Wire], bool], window: int) -> None:
     dialect, wires, _ = session
 
@@ -441,7 +441,7 @@ def test_memory_is_bounded_and_the_longest_unused_goes_first() -> None:
 
 
 def test_a_conversation_that_had_to_go_comes_back_as_a_new_one() -> None:
-    wires = turns("openai-chat", 24)
+    wires = turns("openai-chat", 12)
 
     async def work(known: Conversations) -> None:
         one, other = (Client("openai-chat", known, 2_500) for _ in range(2))

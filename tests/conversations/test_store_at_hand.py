@@ -95,7 +95,7 @@ def test_a_lost_store_is_left_alone_for_a_while(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("operation", ["create", "append", "save", "bind_all", "take"])
 def test_what_could_not_be_written_is_written_later(tmp_path: Path, operation: str) -> None:
-    wires = turns("anthropic", 40)
+    wires = turns("anthropic", 27)
     at = steps(wires)
 
     async def work() -> None:
@@ -104,12 +104,12 @@ def test_what_could_not_be_written_is_written_later(tmp_path: Path, operation: s
         known._store._again_seconds = 0.0  # type: ignore[union-attr]
         client = Client("anthropic", known, 2_500)
         line.only, line.lost = {operation}, operation == "create"
-        holds = await client.grow(wires, at[:20])
+        holds = await client.grow(wires, at[:18])
         line.lost = True
-        holds += await client.grow(wires, at[20:40])
+        holds += await client.grow(wires, at[18:36])
         assert lines and not known.store_up
         line.lost = False
-        later = await client.grow(wires, at[40:])
+        later = await client.grow(wires, at[36:])
         goes_on_from(holds[-1], later[0])
         assert known.store_up and lines[-1] == "The store answers again."
         session = known.kept_as(later[-1])
@@ -152,11 +152,11 @@ def test_what_is_evicted_while_the_store_is_lost_is_another_conversation_later(t
         line, lines = line_to(tmp_path), list[str]()
         known = opened(line, lines, most_bytes=1)
         for mark in "ab":
-            wires = turns("openai-chat", 24, mark=mark)
+            wires = turns("openai-chat", 12, mark=mark)
             await Client("openai-chat", known, 2_500).grow(wires, steps(wires)[:-4])
         line.lost = True
         for mark in "ab":
-            wires = turns("openai-chat", 24, mark=mark)
+            wires = turns("openai-chat", 12, mark=mark)
             for stop in steps(wires)[-4:]:
                 hold = await Client("openai-chat", known, 2_500, legal=False).all.take(
                     body_of("openai-chat", wires[:stop]), 2_500
