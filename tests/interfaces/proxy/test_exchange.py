@@ -45,7 +45,8 @@ class Client:
         """Say something; the answer becomes a part of the history when it is one."""
         self.messages.append({"role": "user", "content": text})
         body = request_of(self.dialect, self.messages, stream=self.stream, **more)
-        answer = httpx.post(self.url, json=body, headers=self.headers, timeout=60)
+        # Certificates take 20 ms to load, and nothing is checked against them on loopback.
+        answer = httpx.post(self.url, json=body, headers=self.headers, timeout=60, verify=False)
         if answer.status_code == 200:
             self.messages.append(
                 {"role": "assistant", "content": f"That was number {len(self.messages)}. " + "so " * 20}
@@ -53,9 +54,9 @@ class Client:
         return answer
 
     def talk(self, turns: int) -> httpx.Response:
-        """Several questions of a hundred words."""
+        """Several questions of a few hundred words."""
         for number in range(turns):
-            answer = self.ask(f"Question {number}: " + "words of a long story " * 25)
+            answer = self.ask(f"Question {number}: " + "words of a long story " * 60)
             assert answer.status_code == 200, answer.text
         return answer
 
@@ -165,9 +166,9 @@ def test_two_clients_with_one_first_message_do_not_mix(tmp_path: Path) -> None:
         clients = [Client(proxy, "openai-chat") for _ in range(2)]
         for client in clients:
             client.ask("Hello")
-        for number in range(60):
+        for number in range(25):
             for name, client in zip("AB", clients, strict=True):
-                answer = client.ask(f"mark-{name} {number} " + "words of a long story " * 25)
+                answer = client.ask(f"mark-{name} {number} " + "words of a long story " * 60)
                 assert answer.status_code == 200
                 other = "mark-B" if name == "A" else "mark-A"
                 assert other.encode() not in upstream.bodies[-1]
@@ -180,7 +181,7 @@ def test_count_tokens_counts_what_would_be_sent(tmp_path: Path) -> None:
     upstream = Recording(fake)
     with proxied(upstream, tmp_path) as proxy:
         client = Client(proxy, "anthropic")
-        client.talk(40)
+        client.talk(18)
         client.messages.append({"role": "user", "content": "And now?"})
         body = {"model": "m", "messages": client.messages}
         counted = httpx.post(f"{proxy.url}/v1/messages/count_tokens", json=body, headers=HEADERS)
@@ -208,10 +209,10 @@ def test_summaries_are_written_by_the_upstream_with_the_clients_own_key(dialect:
 
     fake = FakeProvider(answer, window_tokens=WINDOW, api_key="sk-client-key", keep=200)
     with proxied(fake, tmp_path, summaries=True, summary_model="cheap-model") as proxy:
-        last = Client(proxy, dialect).talk(40)
+        last = Client(proxy, dialect).talk(18)
     assert last.status_code == 200
     models = [request.body["model"] for request in fake.requests]
-    assert 0 < models.count("cheap-model") < 20
+    assert 0 < models.count("cheap-model") < 10
     assert "To hear a long story" in json.dumps(fake.requests[-1].body)
     assert [one for one in fake.refused if one.kind != "route"] == []
 
@@ -226,10 +227,10 @@ def test_a_window_that_is_smaller_than_thought_is_learned_before_the_client_sees
 ) -> None:
     fake = FakeProvider("Noted.", window_tokens=WINDOW, tells_window=False)
     with proxied(fake, tmp_path, window=20_000) as proxy:
-        answer = Client(proxy, dialect, stream=stream).talk(60)
+        answer = Client(proxy, dialect, stream=stream).talk(26)
     assert answer.status_code == 200
     assert sum(fake.refusals.values()) <= 2  # the first one teaches the limit
-    assert fake.served == 60
+    assert fake.served == 26
 
 
 @dialects
@@ -240,13 +241,13 @@ def test_an_overflow_inside_an_answer_with_status_200_is_recovered_from(
 ) -> None:
     fails = FakeReply("never seen", fails="overflow", after_events=after_events)
     asked: list[bytes] = []
-    upstream = Recording(FakeProvider(lambda body: fails if len(asked) == 12 else "Noted."), asked)
-    with proxied(upstream, tmp_path, window=4_000) as proxy:
-        answer = Client(proxy, dialect, stream=stream).talk(12)
+    upstream = Recording(FakeProvider(lambda body: fails if len(asked) == 8 else "Noted."), asked)
+    with proxied(upstream, tmp_path, window=5_000) as proxy:
+        answer = Client(proxy, dialect, stream=stream).talk(8)
     assert answer.status_code == 200
     assert "error" not in answer.text or '"error":null' in answer.text.replace(" ", "")
     assert answer.headers["x-foldline-recoveries"] == "1"
-    assert len(asked) == 13
+    assert len(asked) == 9
     assert len(asked[-1]) < len(asked[-2])
 
 
@@ -318,7 +319,7 @@ def test_a_dry_run_changes_nothing_and_says_what_it_would_do(dialect: str, tmp_p
     upstream = Recording(Fixed((b"{}",), ((b"content-type", b"application/json"),)))
     with proxied(upstream, tmp_path, window=WINDOW, mode="dry-run") as proxy:
         client = Client(proxy, dialect)
-        answer = client.talk(40)
+        answer = client.talk(18)
     assert messages_in(dialect, upstream.bodies[-1]) == client.messages[:-1]
     assert int(answer.headers["x-foldline-saved"]) > 0
     assert answer.headers["x-foldline-mode"] == "dry-run"
@@ -369,7 +370,7 @@ def test_a_fault_of_ours_costs_no_request(dialect: str, stream: bool) -> None:
 def test_keys_of_clients_are_stored_and_told_nowhere(tmp_path: Path) -> None:
     with proxied(FakeProvider("ok", window_tokens=WINDOW), tmp_path, store=str(tmp_path / "store")) as proxy:
         client = Client(proxy, "openai-chat", name="my name")
-        client.talk(40)
+        client.talk(18)
         page = httpx.get(f"{proxy.url}/foldline/state").text + httpx.get(f"{proxy.url}/metrics").text
     files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert len(files) > 10_000  # it was folded, and written down

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from foldline.conversations.planning import Hold
 from foldline.interfaces.proxy.values import Mode
 
 __all__ = ["report"]
 
-_MOST_CHARS = 400
+_MOST_CHARS: Final = 400
+_UNPRINTED: Final = re.compile("[^!-~]+")
+"""What no header should carry: line breaks, control characters, other scripts; and white space, which becomes one."""
 
 
 def report(
@@ -37,4 +42,4 @@ def report(
 
 def _plain(text: str) -> bytes:
     """A text as the value of a header: one line of ASCII."""
-    return " ".join(text.split()).encode("ascii", "replace")[:_MOST_CHARS]
+    return _UNPRINTED.sub(" ", text).strip().encode("ascii")[:_MOST_CHARS]
