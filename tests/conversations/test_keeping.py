@@ -42,8 +42,9 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("kind", "dialect"), [("files", "openai-chat"), ("sqlite", "openai-responses"), ("sqlite", "anthropic")]
+)
 def test_a_new_process_goes_on_with_the_same_folds_to_the_byte(places: Places, kind: str, dialect: str) -> None:
     wires, place = turns(dialect, 14), places(kind)
     at = steps(wires)
@@ -65,9 +66,8 @@ def test_a_new_process_goes_on_with_the_same_folds_to_the_byte(places: Places, k
     run(work)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_folds_on_after_coming_back(places: Places, kind: str) -> None:
-    wires, place = turns("anthropic", 44), places(kind)
+def test_it_folds_on_after_coming_back(places: Places) -> None:
+    wires, place = turns("anthropic", 44), places("sqlite")
     at = steps(wires)
 
     async def work() -> None:
@@ -177,6 +177,24 @@ def test_an_edit_of_what_was_let_go_of_forks(places: Places, kind: str) -> None:
             assert holds[0].session != first.session
         again = await client.send([*wires, turns("anthropic", 1, mark="z")[0]])
         assert again.session == first.session and "[e" not in again.plan.data.decode()
+        await known.aclose()
+
+    run(work)
+
+
+def test_a_branch_of_one_whose_session_was_let_go_of_begins_with_all_of_its_messages(places: Places) -> None:
+    """It had to go between being found and being branched off: what is left in memory is no whole history."""
+    wires, edited = turns("openai-chat", 16), turns("openai-chat", 16, mark="e")
+
+    async def work() -> None:
+        known = opened(places("files"))
+        first = (await Client("openai-chat", known, 2_500).grow(wires, steps(wires)))[-1]
+        assert first.held.conversation.context.released
+        known._store.keeping.forget(first.held.conversation)  # type: ignore[union-attr]
+        way = [*wires[:8], *edited[8:12]]
+        hold = await Client("openai-chat", known, 2_500).send(way)
+        recorded = [e.recorded for e in hold.held.conversation.context.events if isinstance(e, Entry)]
+        assert recorded == way and hold.session != first.session
         await known.aclose()
 
     run(work)

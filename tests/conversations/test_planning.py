@@ -65,7 +65,7 @@ def run(work: Callable[[Conversations], Awaitable[None]], **options: Any) -> Non
 @pytest.mark.parametrize(("number", "path"), list(enumerate(EXAMPLES)), ids=lambda value: getattr(value, "stem", ""))
 def test_a_recorded_session_stays_valid_in_its_window_and_its_own_text(number: int, path: Path, dialect: str) -> None:
     system, wires = example(path, dialect)
-    wires = wires[:48]
+    wires = wires[:40]
     window = (8_000, 16_000, 4_000)[(number + DIALECTS.index(dialect)) % 3]
 
     async def work(known: Conversations) -> None:
@@ -83,13 +83,13 @@ def test_a_recorded_session_stays_valid_in_its_window_and_its_own_text(number: i
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("window_tokens", [2_000, 8_000, 16_000])
 def test_the_bytes_before_the_newest_turn_stay_the_same_between_folds(dialect: str, window_tokens: int) -> None:
-    wires = turns(dialect, 52 if window_tokens == 2_000 else 26, words=max(60, window_tokens // 35))
+    wires = turns(dialect, 52 if window_tokens == 2_000 else 24, words=max(60, window_tokens // 35))
 
     async def work(known: Conversations) -> None:
         client = Client(dialect, known, window_tokens)
         holds = await client.grow(wires, steps(wires))
         folded = [hold for hold in holds if hold.plan.new_folds]
-        assert len(holds) > 50 and holds[-1].plan.folds
+        assert len(holds) == len(wires) // 2 and holds[-1].plan.folds
         assert 1 < len(folded) < len(holds) / 4, "folds are rare"
         assert not holds[0].plan.changed and holds[0].plan.data == holds[0].plan.body.raw
         assert {hold.session for hold in holds} == {holds[0].session}
@@ -280,8 +280,10 @@ def names_in(data: bytes) -> set[str]:
     return set(re.findall(r"\[([a-z])\d+\]", data.decode()))
 
 
-@pytest.mark.parametrize("shared", [1, 4, 5, 8])
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("dialect", "shared"),
+    [("openai-chat", 1), ("openai-responses", 4), ("anthropic", 5), ("openai-chat", 8), ("anthropic", 1)],
+)
 def test_conversations_with_one_beginning_never_mix(dialect: str, shared: int) -> None:
     by_name = {mark: with_first(dialect, 12, mark, shared) for mark in "abc"}
 

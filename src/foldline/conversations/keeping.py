@@ -159,13 +159,16 @@ class Keeping:
         return conversation.folded and done < conversation.context.event_count
 
     def events(self, conversation: Conversation) -> tuple[Event, ...]:
-        """The whole log of a conversation, what was let go of too. O(log). Raises InvalidInput when it is lost."""
+        """The whole log of a conversation, what was let go of too. O(log). Raises InvalidInput when it is damaged.
+
+        And SessionLost when its session was forgotten.
+        """
         context = conversation.context
         kept = self._kept.get(conversation)
         if not context.released:
             return context.events
         if kept is None:
-            raise InvalidInput("its session was let go of", place=conversation.name)
+            raise SessionLost(conversation.name)
         return (*self.read(kept.session.id).events, *context.events_after(kept.events))
 
     def forget(self, conversation: Conversation) -> None:

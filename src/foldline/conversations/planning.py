@@ -155,7 +155,10 @@ class Conversations:
         limits = limits_for(body, window_tokens, most_output_tokens=self._most_output.get(body.model))
         asked = _Asked(body, limits, name, how, summarize)
         for _ in range(3):
-            held, warning = await self._found(asked)
+            try:
+                held, warning = await self._found(asked)
+            except SessionLost:
+                continue  # the one that it branches off had to go meanwhile: it is in the store
             async with held.lock:
                 if not self._goes_on(held, asked):
                     continue  # another request went on with it meanwhile
@@ -176,7 +179,10 @@ class Conversations:
             newest = hold.plan.version == held.conversation.version
         if not newest:  # it went on with another request: what was refused is a branch of its own
             limits = hold.plan.limits
-            hold.held = held = await self._branch(body, limits, held, len(body.messages))
+            try:
+                hold.held = held = await self._branch(body, limits, held, len(body.messages))
+            except SessionLost:
+                hold.held = held = await self._run(self._made, body, limits, [])
             await self._run(held.conversation.take_up, body)
             hold.plan = await self._run(held.conversation.plan, body, limits)
         async with held.lock:

@@ -75,7 +75,10 @@ class StoreAtHand:
         return await self._trying(look, None)
 
     async def events(self, held: Held) -> Sequence[Event]:
-        """The whole log of a conversation; nothing where a part of it is lost. O(log)."""
+        """The whole log of a conversation; nothing where a part of it is lost. O(log).
+
+        Raises SessionLost for one that was let go of meanwhile.
+        """
         if not held.conversation.context.released:
             return held.conversation.context.events
         nothing: tuple[Event, ...] = ()
