@@ -58,7 +58,7 @@ def test_at_most_a_quarter_is_kept_for_the_reply(cap: int | None, window_tokens:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("cap", [200, 1_000, 3_000, 9_000, 64_000])
+@pytest.mark.parametrize("cap", [200, 3_000, 64_000])
 def test_a_cap_that_does_not_fit_beside_the_messages_is_lowered(dialect: str, cap: int) -> None:
     wires = turns(dialect, 24)
     for stop in steps(wires)[::8]:
