@@ -82,13 +82,13 @@ THIRD_PARTY = {
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
     "agent": frozenset("httpx httpx2 mcp pypdf yaml".split()),
     "interfaces": frozenset(
-        "aiohttp apscheduler click httptools httpx opentelemetry prometheus_client prompt_toolkit rich starlette telegram"
-        " uvicorn uvloop yarl".split()
+        "aiohttp apscheduler click httptools httpx opentelemetry prometheus_client prompt_toolkit rich starlette "
+        "telegram uvicorn uvloop yarl".split()
     ),
 }
 
-# Where code of other people runs, any error may come out of it, and the proxy passes a request on whatever goes wrong in
-# the engine; nowhere else is one caught unnamed and kept.
+# Where code of other people runs, any error may come out of it, and the proxy passes a request on whatever goes wrong
+# in the engine; nowhere else is one caught unnamed and kept.
 FOREIGN_CODE = {
     "foldline.drive": "calls the summariser that a user handed in",
     "foldline.agent.tools.toolbox": "runs tools that a user or an MCP server brought",
