@@ -37,8 +37,9 @@ How: TypeAlias = Literal["fold", "look", "count", "refuse"]
 _INLINE_CHARS: Final = 64 * 1024
 """Text that is taken up on the event loop: a few milliseconds of work; more goes into a thread."""
 
-_THREADS: Final = 64
-"""Summaries wait in them for a model, for minutes."""
+_THREADS: Final = 16
+_ASKING_THREADS: Final = 64
+"""Summaries wait in these for a model, for minutes; nothing else waits behind them."""
 
 _OUTPUT_ITEMS: Final = frozenset({"function_call", "reasoning", "custom_tool_call", "local_shell_call"})
 
@@ -114,6 +115,7 @@ class Conversations:
         self._known = Known(most_bytes)
         self._named: WeakValueDictionary[str, Held] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="foldline-conversation")
+        self._asking = ThreadPoolExecutor(_ASKING_THREADS, thread_name_prefix="foldline-summary")
         self._most_output: dict[str, int] = {}
         self._most_window: dict[str, int] = {}
         """What refusals said of models: they are believed whatever else was said of their windows."""
@@ -187,7 +189,8 @@ class Conversations:
             hold.plan = await self._run(held.conversation.plan, body, limits)
         async with held.lock:
             before_tokens = hold.plan.limits.window_tokens
-            plan = await self._run(held.conversation.recover, hold.plan, failure, hold.summarize)
+            recover = partial(held.conversation.recover, hold.plan, failure, hold.summarize)
+            plan = await self._in(self._threads if hold.summarize is None else self._asking, recover)
             if plan is None:
                 return False
             hold.plan = plan
@@ -206,7 +209,8 @@ class Conversations:
             for held in self._known:
                 self._store.leave(held)
             await self._store.aclose()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._asking):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     # --- finding -----------------------------------------------------------------------------------------------------
 
@@ -324,7 +328,8 @@ class Conversations:
         if conversation.is_calm(limits):
             plan = conversation.plan(body, limits, most_output_tokens=most)
         else:
-            plan = await self._run(partial(conversation.plan, body, limits, asked.summarize, most_output_tokens=most))
+            work = partial(conversation.plan, body, limits, asked.summarize, most_output_tokens=most)
+            plan = await self._in(self._threads if asked.summarize is None else self._asking, work)
         hold = Hold(held, plan, how, asked.summarize, warning)
         if plan.new_folds:
             await self._write(hold)
@@ -347,8 +352,11 @@ class Conversations:
             hold.warning = await self._store.write(hold.held) or hold.warning
 
     async def _run(self, work: Callable[..., T], *given: object) -> T:
+        return await self._in(self._threads, work, *given)
+
+    async def _in(self, threads: ThreadPoolExecutor, work: Callable[..., T], *given: object) -> T:
         """Do something in a thread. A client that leaves is let go of when it is done: half of it would be nobody's."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+        future = asyncio.get_running_loop().run_in_executor(threads, work, *given)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

@@ -26,6 +26,7 @@ from tests.serving import serve
 
 from foldline import check, classify
 from foldline.conversations.planning import Conversations, Hold
+from foldline.failures import Failure
 from foldline.interfaces.proxy.values import Served
 from foldline.testing import FakeProvider, FakeReply
 
@@ -366,6 +367,25 @@ def test_a_fault_of_ours_costs_no_request(dialect: str, stream: bool) -> None:
     assert [one.outcome for one in told] == ["open"]
     assert any("nobody foresaw" in line for line in proxy.lines)
     assert KEY not in "".join(proxy.lines)
+
+
+class Helpless(Conversations):
+    """An engine with a fault that shows when it is to recover."""
+
+    async def recover(self, hold: Hold, failure: Failure) -> bool:
+        raise RuntimeError("a fault that nobody foresaw")
+
+
+def test_a_fault_while_recovering_leaves_the_client_what_the_upstream_said() -> None:
+    told: list[Served] = []
+    with (
+        serve(FakeProvider("never", window_tokens=100)) as served,
+        proxy_with(served.url, lambda under: Helpless(under, most_bytes=2**20), told) as proxy,
+    ):
+        answer = Client(proxy, "anthropic").ask("word " * 300)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert [one.outcome for one in told] == ["open"]
+    assert any("not recovered from" in line for line in proxy.lines)
 
 
 def test_keys_of_clients_are_stored_and_told_nowhere(tmp_path: Path) -> None:

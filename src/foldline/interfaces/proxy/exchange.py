@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -149,11 +148,12 @@ class Exchange:
         keys = [value for name, value in self.headers if name in (b"authorization", b"x-api-key", b"api-key")]
         return blake2b(given[:1000], key=blake2b(b"\0".join(keys)).digest(), digest_size=16).hexdigest()
 
-    def _fault(self, error: Exception) -> None:
+    def _fault(self, error: Exception, so: str = "passed on as it came") -> None:
+        """A fault of ours: told, logged, and nothing more of this request is done by us."""
         self.hold = None
         self.told["outcome"] = "open"
-        self.warning = "passed on as it came: a fault of the proxy"
-        self.parts.notice(f"A fault of ours; request {self.number} is passed on as it came: {redact(str(error))[:500]}")
+        self.warning = f"{so}: a fault of the proxy"
+        self.parts.notice(f"A fault of ours; request {self.number} is {so}: {redact(str(error))[:500]}")
         self.parts.notice("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__)
 
     # --- sending it --------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Exchange:
             # By our count it may fit: then the upstream's figures count, not ours, which would contradict each other.
             return None, self._too_large(error) if error.used_tokens > error.limit else self._end(failure)
         except Exception as error:  # noqa: BLE001 - the client gets what the upstream said
-            self._fault(error)
+            self._fault(error, "not recovered from")
         return None, None
 
     # --- answering ---------------------------------------------------------------------------------------------------
@@ -314,14 +314,18 @@ class Exchange:
         if hold is None or watch is None or watch.usage is None or self.counting or "observed" in self.told:
             return
         self.told["observed"] = True
-        if self.parts.mode != "dry-run" and (why := hold.observe(watch.usage)):
+        try:
+            why = hold.observe(watch.usage) if self.parts.mode != "dry-run" else ""
+        except Exception as error:  # noqa: BLE001 - the answer is good
+            self._fault(error, "answered, but not measured")
+            return
+        if why:
             self.told["truncated"] = why
             hold.held.truncated = why
             self.parts.notice(f"Conversation {hold.session}: {why}")
 
     def _tell(self) -> None:
-        with suppress(InvalidInput):  # a report that is none
-            self._observe()
+        self._observe()
         told, hold, usage = self.told, self.hold, self.watch.usage if self.watch is not None else None
         told.pop("observed", None)
         plan = hold.plan if hold is not None else None
