@@ -35,11 +35,13 @@ from tests.property.sessions import DIALECTS, legal, sessions
 from foldline.context import Completion
 from foldline.conversations.body import FORMS, read_body
 from foldline.conversations.chain import without_markers
+from foldline.conversations.keeping import Keeping
 from foldline.conversations.planning import Conversations, Hold
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure
 from foldline.fitting import check
 from foldline.policy import policy
+from foldline.store.opening import open_store
 from foldline.transcript import Usage
 
 MARK = {"type": "ephemeral"}
@@ -266,7 +268,7 @@ def test_any_way_to_write_json_is_kept(indent: int | None) -> None:
 def test_a_text_for_one_message_is_gone_on_with() -> None:
     async def work(known: Conversations) -> None:
         client = Client("openai-responses", known, 4_000)
-        first = await known.take(read_body(FORMS["openai-responses"], b'{"input": "Mend it."}'), 4_000)
+        first = await known.take(read_body(FORMS["openai-responses"], b'{"model": "some-model", "input": "Mend it."}'), 4_000)
         wires = [{"role": "user", "content": "Mend it."}, *turns("openai-responses", 1)[1:]]
         second = await client.send(wires)
         assert first.plan.data == first.plan.body.raw
@@ -671,17 +673,106 @@ def test_a_prompt_that_the_upstream_cut_is_told_once_for_the_newest() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_count_shows_what_stands_and_folds_nothing(dialect: str) -> None:
     wires = turns(dialect, 24)
+    body, more = body_of(dialect, wires), body_of(dialect, [*wires, {"role": "user", "content": "And?"}])
 
     async def work(known: Conversations) -> None:
         client = Client(dialect, known, 2_500)
-        counted = await known.take(body_of(dialect, wires), 2_500, how="count")
-        assert counted.plan.data == counted.plan.body.raw and not counted.plan.folds
+        assert await known.standing(body) == body.raw
         folded = await client.send(wires)
-        again = await known.take(body_of(dialect, wires), 2_500, how="count")
-        assert array(again.plan.data, dialect) == array(folded.plan.data, dialect)
-        assert again.plan.folds == folded.plan.folds and again.plan.tokens == folded.plan.tokens
+        assert array(await known.standing(body), dialect) == array(folded.plan.data, dialect)
+        shown = sent_messages(await known.standing(more), dialect)
+        assert shown == [*sent_messages(folded.plan.data, dialect), {"role": "user", "content": "And?"}]
+        assert len(known) == 1
 
     run(work)
+
+
+def test_a_count_while_a_request_is_under_way_keeps_its_recovery() -> None:
+    wires = turns("openai-chat", 40)
+    at, then = steps(wires)[30:32]
+    refused = Failure("prompt_overflow", limit=2_500, limit_of="window", requested=4_000)
+
+    async def work(known: Conversations) -> None:
+        hold = await known.take(body_of("openai-chat", wires[:at]), 60_000)
+        await known.standing(body_of("openai-chat", [*wires[:at], {"role": "user", "content": "And?"}]))
+        assert await known.recover(hold, refused)
+        first = sent_messages(hold.plan.data, "openai-chat")
+        after = await known.take(body_of("openai-chat", wires[:then]), 60_000)
+        assert sent_messages(after.plan.data, "openai-chat")[: len(first)] == first
+        assert after.session == hold.session
+
+    run(work)
+
+
+@pytest.mark.parametrize(("dialect", "role"), [("openai-chat", "system"), ("openai-responses", "developer")])
+def test_system_text_that_changes_with_each_request_is_no_other_conversation(dialect: str, role: str) -> None:
+    wires = turns(dialect, 30)
+
+    async def work(known: Conversations) -> None:
+        held: set[str] = set()
+        before: list[Wire] = []
+        moved = 0
+        for number, at in enumerate(steps(wires)[1:]):
+            now = {"role": role, "content": f"You help. It is {number} o'clock."}
+            hold = await known.take(body_of(dialect, [now, *wires[:at]]), 4_000)
+            sent = sent_messages(hold.plan.data, dialect)
+            assert sent[0] == now
+            moved += sent[1 : len(before)] != before[1:]
+            held.add(hold.session)
+            before = sent
+        assert len(held) == 1
+        assert moved < 12
+
+    run(work)
+
+
+def test_a_side_question_to_a_model_of_a_smaller_window_folds_its_own_branch_alone() -> None:
+    wires = turns("openai-chat", 30)
+    at = steps(wires)[-1]
+    said_since = {"role": "assistant", "content": "ok"}
+
+    async def work(known: Conversations) -> None:
+        await known.take(body_of("openai-chat", wires[:at], model="large"), 200_000)
+        side = body_of("openai-chat", [*wires[:at], said_since, {"role": "user", "content": "A title?"}], model="small")
+        assert (await known.take(side, 4_000)).plan.folds > 0
+        main = body_of("openai-chat", [*wires[:at], said_since, {"role": "user", "content": "Go on."}], model="large")
+        after = await known.take(main, 200_000)
+        assert after.plan.data == main.raw
+
+    run(work)
+
+
+def test_two_proxies_that_fold_at_once_agree_from_then_on(tmp_path: Path) -> None:
+    wires = turns("openai-chat", 46)
+    places = steps(wires)
+    start = next(number for number, at in enumerate(places) if at > 100)
+    both = threading.Barrier(2)
+
+    def summary(name: str) -> Callable[[Any, int], str]:
+        def summarise(messages: Any, most: int) -> str:
+            both.wait(20)
+            return f"## Summary of {name}\nGoal: to mend the build.\nNext: to go on with it."
+
+        return summarise
+
+    async def main() -> None:
+        url = f"sqlite:///{tmp_path / 's.db'}"
+        pair = [conversations(keeping=Keeping(open_store(url)), shared=True) for _ in range(2)]
+        body = body_of("openai-chat", wires[: places[start]])
+        await asyncio.gather(
+            *(known.take(body, 6_000, summarize=summary(name)) for known, name in zip(pair, "AB", strict=True))
+        )
+        before: list[Wire] = []
+        for number in range(start + 1, start + 6):
+            hold = await pair[number % 2].take(body_of("openai-chat", wires[: places[number]]), 6_000)
+            sent = sent_messages(hold.plan.data, "openai-chat")
+            assert hold.plan.folds and not hold.plan.new_folds
+            assert sent[: len(before)] == before
+            before = sent
+        for known in pair:
+            await known.aclose()
+
+    asyncio.run(main())
 
 
 def test_strict_refuses_what_does_not_fit_with_figures() -> None:

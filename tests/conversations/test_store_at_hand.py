@@ -210,14 +210,14 @@ def test_an_answer_after_a_loss_is_told_once(tmp_path: Path) -> None:
             again_seconds=0.0,
         )
         links = [b"x" * 16]
-        assert await at_hand.find(links, links, name="", known=set()) == (None, "")
+        assert await at_hand.find(links, links, name="", own=None) == (None, "")
         line.lost = True
         for _ in range(2):
-            assert await at_hand.find(links, links, name="", known=set()) == (None, LOST)
+            assert await at_hand.find(links, links, name="", own=None) == (None, LOST)
             assert not at_hand.up
         line.lost = False
         for _ in range(2):
-            assert await at_hand.find(links, links, name="", known=set()) == (None, "")
+            assert await at_hand.find(links, links, name="", own=None) == (None, "")
             assert at_hand.up
         assert [text.split(":")[0] for text in lines] == ["The store cannot be used"] * 2 + ["The store answers again."]
         await at_hand.aclose()
@@ -237,10 +237,8 @@ def test_a_fault_of_the_data_is_no_loss_of_the_store(tmp_path: Path) -> None:
         links = [b"x" * 16]
         with store.create(dialect="openai-chat") as session:
             store.bind("proxy=" + links[0].hex(), session.id)
-        assert await at_hand.find(links, links, name="", known=set()) == (None, LOST)
+        assert await at_hand.find(links, links, name="", own=None) == (None, LOST)
         assert at_hand.up and "log:4" in lines[0]
-        known = {"proxy=" + links[0].hex()}
-        assert await at_hand.find(links, links, name="", known=known) == (None, "")
         await at_hand.aclose()
 
     run(work)

@@ -11,13 +11,14 @@ nor fields that are null, nor whether a text stands by itself or in a block.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
+from foldline.codecs import codec
 from foldline.messages import Json
 
-__all__ = ["LINK_BYTES", "exact_links", "tolerant_links", "without_markers"]
+__all__ = ["LINK_BYTES", "exact_links", "leading", "said", "tolerant_links", "without_markers"]
 
 LINK_BYTES: Final = 16
 
@@ -54,6 +55,27 @@ def tolerant_links(dialect: str, messages: Iterable[Mapping[str, Json]], *, afte
         link = _link(link, "\0".join(pieces).encode("utf-8", "surrogatepass"))
         links.append(link)
     return links
+
+
+def leading(dialect: str, messages: Iterable[Mapping[str, Json]]) -> int:
+    """How many messages of system text a request begins with, where such text stands among the messages.
+
+    They are no part of what is said: clients put the time, the folder and the like into them, anew for each request.
+    """
+    if not codec(dialect).system_inside:
+        return 0
+    count = 0
+    for message in messages:
+        if message.get("role") not in ("system", "developer"):
+            break
+        count += 1
+    return count
+
+
+def said(dialect: str, messages: Sequence[Mapping[str, Json]]) -> list[Mapping[str, Json]]:
+    """The messages with nothing in those that lead: what the tolerant chain is made of."""
+    count = leading(dialect, messages)
+    return [*({"role": message.get("role")} for message in messages[:count]), *messages[count:]]
 
 
 def without_markers(value: Json) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from foldline.archive import Archive
@@ -191,11 +191,12 @@ class Conversation:
         return self._planned(plan.body, self.context.prepare(summarize)) if found.retry else None
 
     def standing(self, body: RequestBody) -> bytes:
-        """The request as it is shown now, without folding anew. O(messages)."""
+        """A request that begins with all messages, as they are shown now and what is new as it came. O(messages)."""
         if not self.folded:
             return body.raw
         shown, _ = self.context.view.wires()
-        return body.changed({body.form.messages: self._array(body, shown)})
+        pieces = [self._array(body, shown)[1:-1], *map(body.item, range(self.count, len(body.item_spans)))]
+        return body.changed({body.form.messages: f"[{','.join(pieces)}]"})
 
     def observe(self, plan: Plan, usage: Usage) -> str:
         """Take what the upstream reported for a plan, if that is the newest; why it seems to have cut it, "" if not."""
@@ -213,24 +214,23 @@ class Conversation:
 
     def refuse(self, limits: Limits) -> None:
         """Raise DoesNotFit when the messages, as they came, are larger than the window less the reply."""
-        tokens, room = self.context.view.tokens, limits.room_tokens
+        tokens, room = self._given_tokens if self.folded else self.context.view.tokens, limits.room_tokens
         if tokens > room:
             beside = self.context.view.base_tokens
             parts = (Part("messages", tokens - beside), Part("system and tools", beside))
             raise DoesNotFit(tokens, room, parts, reason="requests are not changed here (--strict)", used_tokens=tokens)
 
-    def as_it_came(self, body: RequestBody, limits: Limits, data: bytes) -> Plan:
-        """A plan that folds nothing: `data` is sent."""
+    def as_it_came(self, body: RequestBody, limits: Limits) -> Plan:
+        """A plan that changes nothing."""
         self.version += 1
-        tokens = self.context.view.tokens
-        folds = folds_in(self.context) if self.folded and data is not body.raw else 0
+        tokens = self._given_tokens if self.folded else self.context.view.tokens
         return Plan(
             body=body,
-            data=data,
-            changed=data is not body.raw,
-            given_tokens=self._given_tokens if folds else tokens,
-            tokens=tokens if folds or not self.folded else self._given_tokens,
-            folds=folds,
+            data=body.raw,
+            changed=False,
+            given_tokens=tokens,
+            tokens=tokens,
+            folds=0,
             new_folds=(),
             limits=limits,
             version=self.version,
@@ -308,6 +308,8 @@ def before(events: Iterable[Event], count: int) -> list[Event]:
             kept.append(event)
         elif isinstance(event, Unfold) and event.fold in folds:
             kept.append(event)
+        elif isinstance(event, Usage):  # it says how this provider counts, if no more of what was left
+            kept.append(replace(event, current=False))
     return kept
 
 

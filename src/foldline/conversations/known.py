@@ -81,10 +81,13 @@ class Known:
     ) -> Match | None:
         """The conversation with the longest beginning in common, or None. O(messages) of look-ups.
 
-        Of several with the same one, it is that with the same `beside` if there is one, then the newest. The tolerant
-        chain is made only when the exact one does not lead to the end of a conversation.
+        Of several with the same one, it is that with the same `beside` if there is one, then the newest; and one with
+        the same `beside` that the request begins with all of comes before longer ones with another: those may be side
+        questions to another model. The tolerant chain is made only when the exact one leads to the end of none.
         """
         first = self._longest(exact, beside)
+        if first is not None and first.held.beside != beside and (own := self._own(exact, beside)) is not None:
+            return own
         if first is not None and first.goes_on:
             return first
         second = self._longest(tolerant(), beside)
@@ -124,6 +127,14 @@ class Known:
             if found:
                 held = next((held for held in reversed(found) if held.beside == beside), found[-1])
                 return Match(held, depth)
+        return None
+
+    def _own(self, links: Sequence[bytes], beside: bytes) -> Match | None:
+        """The longest conversation with the same `beside` that a request begins with all of."""
+        for depth in range(len(links), 0, -1):
+            for held in reversed(self._by_link.get(links[depth - 1], ())):
+                if held.beside == beside and len(held.exact) == depth:
+                    return Match(held, depth)
         return None
 
     def _follow(self, held: Held, old: list[bytes], new: Sequence[bytes]) -> None:

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from foldline.budget import Limits
 from foldline.context import SummarizeWith
 from foldline.conversations.body import RequestBody
-from foldline.conversations.chain import exact_links, tolerant_links
+from foldline.conversations.chain import exact_links, leading, said, tolerant_links
 from foldline.conversations.conversation import Conversation, Plan, Under, before, limits_for
 from foldline.conversations.keeping import Found, Keeping, LateArchive
 from foldline.conversations.known import Held, Known, Match, common
@@ -31,8 +31,8 @@ from foldline.transcript import Event, Usage
 
 __all__ = ["Conversations", "Hold", "How"]
 
-How: TypeAlias = Literal["fold", "look", "count", "refuse"]
-"""Fold what does not fit; the same, written nowhere; show it as it stands; refuse what does not fit."""
+How: TypeAlias = Literal["fold", "look", "refuse"]
+"""Fold what does not fit; the same, written nowhere; refuse what does not fit."""
 
 _INLINE_CHARS: Final = 64 * 1024
 """Text that is taken up on the event loop: a few milliseconds of work; more goes into a thread."""
@@ -80,18 +80,21 @@ class Hold:
 class _Asked:
     """A request, with its chains."""
 
-    __slots__ = ("_tolerant", "body", "exact", "how", "limits", "name", "summarize")
+    __slots__ = ("_tolerant", "body", "exact", "how", "limits", "messages", "name", "summarize")
 
     def __init__(self, body: RequestBody, limits: Limits, name: str, how: How, summarize: SummarizeWith | None) -> None:
         self.body, self.limits, self.name, self.how, self.summarize = body, limits, name, how, summarize
-        texts = [body.item(at) for at in range(len(body.item_spans))] or [body.text]
-        self.exact = exact_links(body.dialect, texts)
+        self.messages = said(body.dialect, body.messages)
+        first = leading(body.dialect, body.messages)
+        texts = [*(str(message["role"]) for message in self.messages[:first])]
+        texts += [body.item(at) for at in range(first, len(body.item_spans))] or [body.text]
+        self.exact = exact_links(body.dialect, texts[: len(self.messages)])
         self._tolerant: list[bytes] = []
 
     def tolerant(self) -> list[bytes]:
         """The tolerant chain, made when it is first asked for."""
         if not self._tolerant:
-            self._tolerant = tolerant_links(self.body.dialect, self.body.messages)
+            self._tolerant = tolerant_links(self.body.dialect, self.messages)
         return self._tolerant
 
 
@@ -172,6 +175,18 @@ class Conversations:
         async with held.lock:
             return await self._hold(held, _Asked(body, limits, "", "look" if how == "fold" else how, summarize), "")
 
+    async def standing(self, body: RequestBody) -> bytes:
+        """A request as it would be sent now, without folding anew: what its tokens are to be counted of.
+
+        Nothing is taken up: such a question may come while the conversation is asked something else.
+        """
+        asked = _Asked(body, limits_for(body, 2**40), "", "look", None)
+        match = self._match(asked)
+        if match is None or not match.goes_on:
+            return body.raw
+        async with match.held.lock:
+            return match.held.conversation.standing(body) if self._goes_on(match.held, asked) else body.raw
+
     async def recover(self, hold: Hold, failure: Failure) -> bool:
         """Change a plan after the upstream refused it; whether to send it again. Raises DoesNotFit."""
         if failure.limit_of == "output" and failure.limit:
@@ -187,6 +202,7 @@ class Conversations:
                 hold.held = held = await self._run(self._made, body, limits, [])
             await self._run(held.conversation.take_up, body)
             hold.plan = await self._run(held.conversation.plan, body, limits)
+            self._index(held, _Asked(body, limits, "", hold.how, None))
         async with held.lock:
             before_tokens = hold.plan.limits.window_tokens
             recover = partial(held.conversation.recover, hold.plan, failure, hold.summarize)
@@ -196,7 +212,7 @@ class Conversations:
             hold.plan = plan
             if plan.limits.window_tokens < before_tokens:
                 self._most_window[body.model] = plan.limits.window_tokens
-            if newest and plan.new_folds:
+            if plan.new_folds:
                 try:
                     await self._write(hold)
                 except SessionLost:  # the next request reads what the other process wrote
@@ -223,7 +239,7 @@ class Conversations:
                 asked.exact[after:],
                 asked.tolerant()[after:],
                 name="" if match is not None and match.held.name == name else name,
-                known=set() if match is None else match.held.keys,
+                own=None if match is None else match.held,
             )
             if found is not None:
                 made = await self._from_store(asked, found)
@@ -234,7 +250,9 @@ class Conversations:
         if match is None:
             return self._call(self._made(asked.body, asked.limits, []), name), warning
         if match.goes_on and match.held.name in ("", name):
-            return self._call(match.held, name), warning
+            if not _is_smaller(match.held, asked):
+                return self._call(match.held, name), warning
+            asked.summarize = None  # a side question, as for a title: it is not worth a summary
         return self._call(await self._branch(asked.body, asked.limits, match.held, match.depth), name), warning
 
     def _match(self, asked: _Asked) -> Match | None:
@@ -247,6 +265,8 @@ class Conversations:
 
     def _is_for_store(self, match: Match | None, asked: _Asked) -> bool:
         """Whether the store may know more of a request than memory does."""
+        if asked.how == "refuse":
+            return False
         if self._store is not None and self._store.shared and len(asked.exact) > 1:
             return True
         if match is None:
@@ -292,7 +312,7 @@ class Conversations:
         """The conversation of a store, or a branch of it where the request goes another way."""
 
         def read() -> Held:
-            its = tolerant_links(asked.body.dialect, found.messages)
+            its = tolerant_links(asked.body.dialect, said(asked.body.dialect, list(found.messages)))
             depth = common(its, asked.tolerant())
             held = self._made(asked.body, asked.limits, before(found.events, depth))
             if depth == len(its) and self._store is not None:
@@ -320,11 +340,9 @@ class Conversations:
         held.kept = held.kept or how == "fold"
         if how == "refuse":
             conversation.refuse(limits)
-        if how in ("count", "refuse"):
-            data = conversation.standing(body) if how == "count" else body.raw
-            return Hold(held, conversation.as_it_came(body, limits, data), how, None, warning)
+            return Hold(held, conversation.as_it_came(body, limits), how, None, warning)
         if warning and not conversation.folded:  # nobody knows what others have folded: as it came, to begin with
-            return Hold(held, conversation.as_it_came(body, limits, body.raw), how, asked.summarize, warning)
+            return Hold(held, conversation.as_it_came(body, limits), how, asked.summarize, warning)
         if conversation.is_calm(limits):
             plan = conversation.plan(body, limits, most_output_tokens=most)
         else:
@@ -339,7 +357,7 @@ class Conversations:
         """Have it be found by what its client sends now. O(new)."""
         old = held.tolerant
         if held.exact:
-            new = tolerant_links(asked.body.dialect, asked.body.messages[len(old) :], after=old[-1])
+            new = tolerant_links(asked.body.dialect, asked.messages[len(old) :], after=old[-1])
             tolerant = [*old, *new]
         else:
             tolerant = asked.tolerant()
@@ -368,6 +386,12 @@ class Conversations:
             raise
 
 
+def _is_smaller(held: Held, asked: _Asked) -> bool:
+    """Whether a conversation would be folded for another model, of a smaller window, than the one that it is with."""
+    context = held.conversation.context
+    return context.model != (asked.body.model or None) and asked.limits.input_tokens < context.limits.input_tokens
+
+
 def _is_chance(match: Match, body: RequestBody) -> bool:
     """Whether they share no more than a beginning that two clients may have in common by chance."""
     shared = body.messages[: match.depth]
@@ -376,9 +400,9 @@ def _is_chance(match: Match, body: RequestBody) -> bool:
 
 
 def _beside(body: RequestBody) -> bytes:
-    """A hash of what stands beside the messages."""
-    made = blake2b(digest_size=16)
-    for name in (body.form.system, "tools"):
-        start, stop = body.spans.get(name or "", (0, 0))
+    """A hash of the model and of what stands beside what is said: system text and tools."""
+    made = blake2b(body.model.encode("utf-8", "surrogatepass"), digest_size=16)
+    spans = [body.spans.get(name or "", (0, 0)) for name in (body.form.system, "tools")]
+    for start, stop in (*spans, *body.item_spans[: leading(body.dialect, body.messages)]):
         made.update(body.text[start:stop].encode("utf-8", "surrogatepass"))
     return made.digest()

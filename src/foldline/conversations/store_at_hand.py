@@ -56,19 +56,25 @@ class StoreAtHand:
         return self._lost_at is None
 
     async def find(
-        self, exact: Sequence[bytes], tolerant: Sequence[bytes], *, name: str, known: set[str]
+        self, exact: Sequence[bytes], tolerant: Sequence[bytes], *, name: str, own: Held | None
     ) -> tuple[Found | None, str]:
-        """What it has for a request; None where a `known` key leads to it. With a warning when it does not answer."""
+        """What it has for a request; None where that is what is known of its `own` conversation already.
+
+        With a warning when it does not answer.
+        """
         keeping, links = self.keeping, {*exact, *tolerant}
         # One that had to go a moment ago is written down first: else it would be read as it was before that.
-        if own := [task for task, held in self._leaving.items() if not links.isdisjoint([*held.exact, *held.tolerant])]:
-            await asyncio.wait(own)
+        if busy := [
+            task for task, held in self._leaving.items() if not links.isdisjoint([*held.exact, *held.tolerant])
+        ]:
+            await asyncio.wait(busy)
 
         def look() -> Found | None:
             session = keeping.named(name) if name else None
             if session is None:
                 key, session = keeping.find(exact, tolerant) or ("", None)
-                if key in known:
+                # The same key may lead elsewhere by now: another process has folded the same messages, and wrote last.
+                if own is not None and key in own.keys and session == keeping.session_of(own.conversation):
                     return None
             return None if session is None else keeping.read(session)
 

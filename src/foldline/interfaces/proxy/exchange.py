@@ -131,9 +131,11 @@ class Exchange:
 
     async def _folded(self, body: RequestBody) -> bytes:
         parts = self.parts
+        if self.counting:
+            return await parts.conversations.standing(body) if parts.mode == "normal" else body.raw
         window = await parts.windows.of(body.dialect, body.model, self.headers)
         self.window_tokens = window.tokens
-        how: How = "count" if self.counting else _HOW[parts.mode]
+        how = _HOW[parts.mode]
         ask = None
         if how == "fold" and parts.summaries is not None:
             ask = parts.summaries.for_request(body.dialect, body.model, self.headers, asyncio.get_running_loop())
@@ -219,7 +221,7 @@ class Exchange:
 
     def _may_overflow(self) -> bool:
         hold = self.hold
-        if hold is None or self.parts.mode != "normal" or self.counting:
+        if hold is None or self.parts.mode != "normal":
             return False
         return hold.plan.tokens >= _MAY_OVERFLOW * self.window_tokens
 
@@ -232,8 +234,7 @@ class Exchange:
     async def _recovered(self, failure: Failure) -> tuple[bytes | None, Refusal | None]:
         """The bytes of a smaller request; or None, and our own refusal where there is something better to say."""
         hold = self.hold
-        ours = hold is not None and self.parts.mode == "normal" and not self.counting
-        if hold is None or not ours or failure.kind not in _FOLDED_FOR:
+        if hold is None or self.parts.mode != "normal" or failure.kind not in _FOLDED_FOR:
             return None, None
         if self.recoveries >= _MOST_RECOVERIES:
             return None, self._end(failure)
@@ -311,7 +312,7 @@ class Exchange:
     def _observe(self) -> None:
         """Take what the upstream reported, once."""
         hold, watch = self.hold, self.watch
-        if hold is None or watch is None or watch.usage is None or self.counting or "observed" in self.told:
+        if hold is None or watch is None or watch.usage is None or "observed" in self.told:
             return
         self.told["observed"] = True
         try:
