@@ -268,7 +268,9 @@ def test_any_way_to_write_json_is_kept(indent: int | None) -> None:
 def test_a_text_for_one_message_is_gone_on_with() -> None:
     async def work(known: Conversations) -> None:
         client = Client("openai-responses", known, 4_000)
-        first = await known.take(read_body(FORMS["openai-responses"], b'{"model": "some-model", "input": "Mend it."}'), 4_000)
+        first = await known.take(
+            read_body(FORMS["openai-responses"], b'{"model": "some-model", "input": "Mend it."}'), 4_000
+        )
         wires = [{"role": "user", "content": "Mend it."}, *turns("openai-responses", 1)[1:]]
         second = await client.send(wires)
         assert first.plan.data == first.plan.body.raw

@@ -53,10 +53,8 @@ class Client:
             while True:
                 try:
                     reason = await self._turn(client, text)
-                except httpx.HTTPError:
+                except httpx.HTTPError:  # also when it is told to stop: a turn that was cut off is asked for again
                     await asyncio.sleep(0.05)
-                    if self.stop:
-                        return
                 else:
                     if reason is not None:
                         self.ends.append(reason)

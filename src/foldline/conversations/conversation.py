@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from foldline.archive import Archive
+from foldline.beside import System
 from foldline.budget import MARGIN, Limits, Trigger, limits_of, output_tokens
 from foldline.catalog.models import lookup
 from foldline.codecs import codec
@@ -114,6 +115,8 @@ class Conversation:
         """How many messages there are."""
         self.version = 0
         self.folded = False
+        self._moved: System = None
+        """The system text of the newest request, where messages of the client were moved into it."""
         self._most_output_tokens: int | None = None
         """The largest cap that the upstream takes, as far as is known: for the model, or for the newest request."""
         self._lowered = False
@@ -196,7 +199,10 @@ class Conversation:
             return body.raw
         shown, _ = self.context.view.wires()
         pieces = [self._array(body, shown)[1:-1], *map(body.item, range(self.count, len(body.item_spans)))]
-        return body.changed({body.form.messages: f"[{','.join(pieces)}]"})
+        changes = {body.form.messages: f"[{','.join(pieces)}]"}
+        if self._moved is not None and body.form.system:
+            changes[body.form.system] = written(self._moved)
+        return body.changed(changes)
 
     def observe(self, plan: Plan, usage: Usage) -> str:
         """Take what the upstream reported for a plan, if that is the newest; why it seems to have cut it, "" if not."""

@@ -6,7 +6,7 @@ of the chain at which it was made; a request that has one of them goes on with t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -95,12 +95,28 @@ class _Kept:
 
 
 class Keeping:
-    """The conversations of one store. Methods block, for use in a worker thread; all raise OSError when it is lost."""
+    """The conversations of one store. Methods block, for use in a worker thread; all raise OSError when it is lost.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    A function that opens the store is called when it is first needed, and again until it succeeds.
+    """
+
+    def __init__(self, store: Store | Callable[[], Store]) -> None:
+        self._opens = store if callable(store) else None
+        self._store = None if callable(store) else store
         self._kept: WeakKeyDictionary[Conversation, _Kept] = WeakKeyDictionary()
         self._origins: WeakKeyDictionary[Conversation, _Origin] = WeakKeyDictionary()
+
+    @property
+    def store(self) -> Store:
+        """The store, opened. Raises OSError."""
+        if self._store is None:
+            assert self._opens is not None, "there is a store, or what opens it"
+            self._store = self._opens()
+        return self._store
+
+    def open(self) -> None:
+        """Open the store now. Raises OSError, and InvalidInput for a place that can be none."""
+        assert self.store is not None, "opened by being looked at"
 
     def find(self, exact: Sequence[bytes], tolerant: Sequence[bytes]) -> tuple[str, str] | None:
         """The key and the session that the longest chain leads to, or None. Two look-ups at most."""
@@ -183,7 +199,8 @@ class Keeping:
         for kept in list(self._kept.values()):
             kept.session.close()
         self._kept.clear()
-        self.store.close()
+        if self._store is not None:
+            self._store.close()
 
     def _taken(self, conversation: Conversation) -> _Kept:
         """Its session, taken for writing; a new one where it has none, or another process has written in it."""

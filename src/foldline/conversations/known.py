@@ -125,8 +125,8 @@ class Known:
         for depth in range(len(links), 0, -1):
             found = self._by_link.get(links[depth - 1])
             if found:
-                held = next((held for held in reversed(found) if held.beside == beside), found[-1])
-                return Match(held, depth)
+                ends = next((held for held in reversed(found) if len(held.exact) == depth), found[-1])
+                return Match(next((held for held in reversed(found) if held.beside == beside), ends), depth)
         return None
 
     def _own(self, links: Sequence[bytes], beside: bytes) -> Match | None:

@@ -12,15 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from foldline.budget import Limits
 from foldline.context import SummarizeWith
+from foldline.conversations.asked import Asked, How, beside_of
 from foldline.conversations.body import RequestBody
-from foldline.conversations.chain import exact_links, leading, said, tolerant_links
+from foldline.conversations.chain import said, tolerant_links
 from foldline.conversations.conversation import Conversation, Plan, Under, before, limits_for
 from foldline.conversations.keeping import Found, Keeping, LateArchive
 from foldline.conversations.known import Held, Known, Match, common
@@ -30,9 +30,6 @@ from foldline.failures import Failure
 from foldline.transcript import Event, Usage
 
 __all__ = ["Conversations", "Hold", "How"]
-
-How: TypeAlias = Literal["fold", "look", "refuse"]
-"""Fold what does not fit; the same, written nowhere; refuse what does not fit."""
 
 _INLINE_CHARS: Final = 64 * 1024
 """Text that is taken up on the event loop: a few milliseconds of work; more goes into a thread."""
@@ -75,27 +72,6 @@ class Hold:
         Not while the next request is worked on: then this one is no longer the newest.
         """
         return "" if self.held.lock.locked() else self.held.conversation.observe(self.plan, usage)
-
-
-class _Asked:
-    """A request, with its chains."""
-
-    __slots__ = ("_tolerant", "body", "exact", "how", "limits", "messages", "name", "summarize")
-
-    def __init__(self, body: RequestBody, limits: Limits, name: str, how: How, summarize: SummarizeWith | None) -> None:
-        self.body, self.limits, self.name, self.how, self.summarize = body, limits, name, how, summarize
-        self.messages = said(body.dialect, body.messages)
-        first = leading(body.dialect, body.messages)
-        texts = [*(str(message["role"]) for message in self.messages[:first])]
-        texts += [body.item(at) for at in range(first, len(body.item_spans))] or [body.text]
-        self.exact = exact_links(body.dialect, texts[: len(self.messages)])
-        self._tolerant: list[bytes] = []
-
-    def tolerant(self) -> list[bytes]:
-        """The tolerant chain, made when it is first asked for."""
-        if not self._tolerant:
-            self._tolerant = tolerant_links(self.body.dialect, self.messages)
-        return self._tolerant
 
 
 class Conversations:
@@ -158,7 +134,7 @@ class Conversations:
         """
         window_tokens = min(window_tokens, self._most_window.get(body.model, window_tokens))
         limits = limits_for(body, window_tokens, most_output_tokens=self._most_output.get(body.model))
-        asked = _Asked(body, limits, name, how, summarize)
+        asked = Asked(body, limits, name, how, summarize)
         for _ in range(3):
             try:
                 held, warning = await self._found(asked)
@@ -173,14 +149,14 @@ class Conversations:
                     self._forget(held)
         held = self._made(body, limits, [])
         async with held.lock:
-            return await self._hold(held, _Asked(body, limits, "", "look" if how == "fold" else how, summarize), "")
+            return await self._hold(held, Asked(body, limits, "", "look" if how == "fold" else how, summarize), "")
 
     async def standing(self, body: RequestBody) -> bytes:
         """A request as it would be sent now, without folding anew: what its tokens are to be counted of.
 
         Nothing is taken up: such a question may come while the conversation is asked something else.
         """
-        asked = _Asked(body, limits_for(body, 2**40), "", "look", None)
+        asked = Asked(body, limits_for(body, 2**40), "", "look", None)
         match = self._match(asked)
         if match is None or not match.goes_on:
             return body.raw
@@ -193,30 +169,35 @@ class Conversations:
             self._most_output[hold.plan.body.model] = failure.limit
         held, body = hold.held, hold.plan.body
         async with held.lock:
-            newest = hold.plan.version == held.conversation.version
-        if not newest:  # it went on with another request: what was refused is a branch of its own
-            limits = hold.plan.limits
-            try:
-                hold.held = held = await self._branch(body, limits, held, len(body.messages))
-            except SessionLost:
-                hold.held = held = await self._run(self._made, body, limits, [])
-            await self._run(held.conversation.take_up, body)
-            hold.plan = await self._run(held.conversation.plan, body, limits)
-            self._index(held, _Asked(body, limits, "", hold.how, None))
+            if hold.plan.version == held.conversation.version:
+                return await self._recovered(hold, failure)
+        # It went on with another request: what was refused is a branch of its own.
+        limits = hold.plan.limits
+        try:
+            held = await self._branch(body, limits, held, len(body.messages))
+        except SessionLost:
+            held = await self._run(self._made, body, limits, [])
         async with held.lock:
-            before_tokens = hold.plan.limits.window_tokens
-            recover = partial(held.conversation.recover, hold.plan, failure, hold.summarize)
-            plan = await self._in(self._threads if hold.summarize is None else self._asking, recover)
-            if plan is None:
-                return False
-            hold.plan = plan
-            if plan.limits.window_tokens < before_tokens:
-                self._most_window[body.model] = plan.limits.window_tokens
-            if plan.new_folds:
-                try:
-                    await self._write(hold)
-                except SessionLost:  # the next request reads what the other process wrote
-                    self._forget(held)
+            await self._run(held.conversation.take_up, body)
+            hold.held, hold.plan = held, await self._run(held.conversation.plan, body, limits)
+            self._index(held, Asked(body, limits, "", hold.how, None))
+            return await self._recovered(hold, failure)
+
+    async def _recovered(self, hold: Hold, failure: Failure) -> bool:
+        """Change the newest plan of a conversation whose lock is held."""
+        held, before_tokens = hold.held, hold.plan.limits.window_tokens
+        recover = partial(held.conversation.recover, hold.plan, failure, hold.summarize)
+        plan = await self._in(self._threads if hold.summarize is None else self._asking, recover)
+        if plan is None:
+            return False
+        hold.plan = plan
+        if plan.limits.window_tokens < before_tokens:
+            self._most_window[plan.body.model] = plan.limits.window_tokens
+        if plan.new_folds:
+            try:
+                await self._write(hold)
+            except SessionLost:  # the next request reads what the other process wrote
+                self._forget(held)
         return True
 
     async def aclose(self) -> None:
@@ -230,7 +211,7 @@ class Conversations:
 
     # --- finding -----------------------------------------------------------------------------------------------------
 
-    async def _found(self, asked: _Asked) -> tuple[Held, str]:
+    async def _found(self, asked: Asked) -> tuple[Held, str]:
         """The conversation that a request goes on with, or a new one that begins as far as one is known."""
         match, warning, name = self._match(asked), "", asked.name
         if self._store is not None and self._is_for_store(match, asked):
@@ -252,18 +233,19 @@ class Conversations:
         if match.goes_on and match.held.name in ("", name):
             if not _is_smaller(match.held, asked):
                 return self._call(match.held, name), warning
-            asked.summarize = None  # a side question, as for a title: it is not worth a summary
+            # A side question, as for a title: it is not worth a summary, and the store leads to the main one.
+            asked.summarize, asked.how = None, "look" if asked.how == "fold" else asked.how
         return self._call(await self._branch(asked.body, asked.limits, match.held, match.depth), name), warning
 
-    def _match(self, asked: _Asked) -> Match | None:
+    def _match(self, asked: Asked) -> Match | None:
         named = self._named.get(asked.name) if asked.name else None
         if named is not None and named in self._known:
             depth = max(common(named.exact, asked.exact), common(named.tolerant, asked.tolerant()))
             return Match(named, depth) if depth else None
-        match = self._known.match(asked.exact, asked.tolerant, _beside(asked.body))
+        match = self._known.match(asked.exact, asked.tolerant, beside_of(asked.body))
         return None if match is None or _is_chance(match, asked.body) else match
 
-    def _is_for_store(self, match: Match | None, asked: _Asked) -> bool:
+    def _is_for_store(self, match: Match | None, asked: Asked) -> bool:
         """Whether the store may know more of a request than memory does."""
         if asked.how == "refuse":
             return False
@@ -276,7 +258,7 @@ class Conversations:
         # More than a turn is new: it may be another one, whose beginning is the same by chance.
         return len(asked.exact) - match.depth > _TURN_MESSAGES and not match.held.conversation.folded
 
-    def _goes_on(self, held: Held, asked: _Asked) -> bool:
+    def _goes_on(self, held: Held, asked: Asked) -> bool:
         """Whether a request begins with all of a conversation."""
         count = held.conversation.count
         if not held.exact:
@@ -308,7 +290,7 @@ class Conversations:
             events = context.events if self._store is None else await self._store.events(source)
         return await self._run(self._made, body, limits, before(events, count))
 
-    async def _from_store(self, asked: _Asked, found: Found) -> Held:
+    async def _from_store(self, asked: Asked, found: Found) -> Held:
         """The conversation of a store, or a branch of it where the request goes another way."""
 
         def read() -> Held:
@@ -325,11 +307,11 @@ class Conversations:
     def _made(self, body: RequestBody, limits: Limits, events: Sequence[Event]) -> Held:
         archive = LateArchive()
         conversation = Conversation(uuid4().hex[:16], body, self._under, limits, archive=archive, events=events)
-        return Held(conversation, archive, _beside(body))
+        return Held(conversation, archive, beside_of(body))
 
     # --- working -----------------------------------------------------------------------------------------------------
 
-    async def _hold(self, held: Held, asked: _Asked, warning: str) -> Hold:
+    async def _hold(self, held: Held, asked: Asked, warning: str) -> Hold:
         conversation, body, limits, how = held.conversation, asked.body, asked.limits, asked.how
         most = self._most_output.get(body.model)
         if sum(stop - start for start, stop in body.item_spans[conversation.count :]) > _INLINE_CHARS:
@@ -353,7 +335,7 @@ class Conversations:
             await self._write(hold)
         return hold
 
-    def _index(self, held: Held, asked: _Asked) -> None:
+    def _index(self, held: Held, asked: Asked) -> None:
         """Have it be found by what its client sends now. O(new)."""
         old = held.tolerant
         if held.exact:
@@ -386,7 +368,7 @@ class Conversations:
             raise
 
 
-def _is_smaller(held: Held, asked: _Asked) -> bool:
+def _is_smaller(held: Held, asked: Asked) -> bool:
     """Whether a conversation would be folded for another model, of a smaller window, than the one that it is with."""
     context = held.conversation.context
     return context.model != (asked.body.model or None) and asked.limits.input_tokens < context.limits.input_tokens
@@ -396,13 +378,4 @@ def _is_chance(match: Match, body: RequestBody) -> bool:
     """Whether they share no more than a beginning that two clients may have in common by chance."""
     shared = body.messages[: match.depth]
     spoken = any(m.get("role") == "assistant" or m.get("type") in _OUTPUT_ITEMS for m in shared)
-    return not spoken and match.held.beside != _beside(body)
-
-
-def _beside(body: RequestBody) -> bytes:
-    """A hash of the model and of what stands beside what is said: system text and tools."""
-    made = blake2b(body.model.encode("utf-8", "surrogatepass"), digest_size=16)
-    spans = [body.spans.get(name or "", (0, 0)) for name in (body.form.system, "tools")]
-    for start, stop in (*spans, *body.item_spans[: leading(body.dialect, body.messages)]):
-        made.update(body.text[start:stop].encode("utf-8", "surrogatepass"))
-    return made.digest()
+    return not spoken and match.held.beside != beside_of(body)

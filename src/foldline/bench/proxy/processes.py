@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from foldline.errors import FoldlineError
-
 __all__ = ["NotUpError", "Running", "free_port", "running", "upstream_running"]
 
 _UP_SECONDS: Final = 120.0
@@ -26,7 +24,7 @@ _UP_SECONDS: Final = 120.0
 _PROC: Final = Path("/proc")
 
 
-class NotUpError(FoldlineError):
+class NotUpError(RuntimeError):
     """A process of the measurement did not come up; the end of what it printed is in the message."""
 
 

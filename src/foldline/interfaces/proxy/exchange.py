@@ -135,6 +135,8 @@ class Exchange:
             return await parts.conversations.standing(body) if parts.mode == "normal" else body.raw
         window = await parts.windows.of(body.dialect, body.model, self.headers)
         self.window_tokens = window.tokens
+        if window.source == "default":
+            self.warning = f"the window of this model is not known: {window.tokens:,} tokens are taken (--window)"
         how = _HOW[parts.mode]
         ask = None
         if how == "fold" and parts.summaries is not None:

@@ -57,7 +57,7 @@ class Gate:
             kept = [header for header in scope["headers"] if header[0] != TOKEN_HEADER]
             scope = {**scope, "headers": kept}
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        if raw_path.startswith(_MARK):
+        while raw_path.startswith(_MARK):
             given, slash, rest = raw_path[len(_MARK) :].partition(b"/")
             shown = shown or unquote_to_bytes(given)
             raw_path = slash + rest or b"/"

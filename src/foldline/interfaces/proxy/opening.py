@@ -70,7 +70,7 @@ async def proxying(
 ) -> AsyncIterator[Opened]:
     """A proxy at work, until the end of the block.
 
-    Raises InvalidInput, MissingExtra, and OSError when the store cannot be reached.
+    A store that cannot be reached is waited for. Raises InvalidInput and MissingExtra.
     """
     from foldline.store.learned import LearnedLimits
     from foldline.store.places import learned_path
@@ -83,17 +83,17 @@ async def proxying(
         await stack.enter_async_context(upstream)
         windows = Windows(settings.upstream, setting=settings.window, learned=learned)
         stack.push_async_callback(windows.aclose)
-        summaries = Summaries(settings.upstream, model=settings.summary_model) if settings.summaries else None
-        if summaries is not None:
-            stack.push_async_callback(summaries.aclose)
         conversations = Conversations(
             Under(policy=passing(policy_of(settings.policy)), endpoint=windows.endpoint, learned=learned),
             most_bytes=settings.memory_bytes,
-            keeping=await asyncio.to_thread(_keeping, settings.store),  # a database may be far away
+            keeping=await asyncio.to_thread(_keeping, settings.store, notice),  # a database may be far away
             shared=settings.store is not None and is_address(settings.store),
             notice=notice,
         )
         stack.push_async_callback(conversations.aclose)
+        summaries = Summaries(settings.upstream, model=settings.summary_model) if settings.summaries else None
+        if summaries is not None:  # closed before the conversations that wait for them
+            stack.push_async_callback(summaries.aclose)
         standing, metrics = Standing(upstream=settings.upstream, mode=settings.mode), ProxyMetrics()
         parts = Parts(
             upstream=upstream,
@@ -138,7 +138,15 @@ def passing(policy: Policy) -> Policy:
     return replace(policy, guard=())
 
 
-def _keeping(place: str | None) -> Keeping | None:
+def _keeping(place: str | None, notice: Callable[[str], None]) -> Keeping | None:
+    """The conversations of a store; one that cannot be reached yet is tried again with the first request."""
     from foldline.store.opening import open_store
 
-    return None if place is None else Keeping(open_store(place))
+    if place is None:
+        return None
+    keeping = Keeping(lambda: open_store(place))
+    try:
+        keeping.open()
+    except OSError as error:
+        notice(f"The store cannot be reached: {error}; until it can, requests pass")
+    return keeping

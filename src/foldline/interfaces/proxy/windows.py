@@ -85,7 +85,7 @@ class Windows:
             return Window(learned, "learned")
         given = tuple(headers)
         asked = await self._ask(dialect, model, given)
-        known = lookup(model)
+        known = lookup(model, local=self._is_local)
         large = any(name.lower() == b"anthropic-beta" and _LARGE in value for name, value in given)
         # A server of one's own knows nothing of betas: what it tells is its window.
         if large and (asked is None or not self._is_local) and (asked or known.window_tokens) < _LARGE_TOKENS:
