@@ -553,7 +553,7 @@ def test_what_cannot_be_read_counts_as_begun() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [gzip.compress(b'{"a":1}'), zlib.compress(b'{"a":1}'), zlib.compress(b'{"a":1}')[2:-4]]
+    "sent", [gzip.compress(b'{"a":1}', mtime=0), zlib.compress(b'{"a":1}'), zlib.compress(b'{"a":1}')[2:-4]]
 )
 def test_whole_bodies_are_decoded(sent: bytes) -> None:
     encoding = "gzip" if sent[:2] == b"\x1f\x8b" else "deflate"
