@@ -161,7 +161,15 @@ def _others(add: Any) -> None:
         9, title=MARKUP, session="e011", model="<script>alert(1)</script>", given_tokens=2_400, sent_tokens=2_400,
         window_tokens=4_096, truncated="2,400 tokens were sent, 1,024 were read", input_tokens=1_024,
     )  # fmt: skip
-    add(6, outcome="open", warning="passed on as it came: a fault of the proxy", session="", title="", given_tokens=0)
+    add(
+        6,
+        outcome="open",
+        faulty=True,
+        warning="passed on as it came: a fault of the proxy",
+        session="",
+        title="",
+        given_tokens=0,
+    )
     add(5, outcome="cut", status=502, session="aa01", title="Translate the manual", seconds=61.2)
     add(
         4, outcome="left", streamed=False, session="", title="", dialect="", method="GET", path="/v1/models",

@@ -60,7 +60,7 @@ def test_folds_recoveries_truncations_and_faults_are_counted() -> None:
     metrics = counted(
         told(1, new_folds=folds, recoveries=2, failure="prompt_overflow"),
         told(2, truncated="2,000 were sent, 1,000 read"),
-        told(3, outcome="open"),
+        told(3, outcome="open", faulty=True),
     )
     assert value(metrics, "folds_total", reducer="mask") == 2
     assert value(metrics, "folds_total", reducer="summarize") == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -115,19 +116,17 @@ class Exchange:
             self.warning = f"passed on as it came: the server holds a part of the conversation ({away})"
             return raw
         try:
-            return await self._folded(self.body)
+            with self._ours("passed on as it came", but=(DoesNotFit, InvalidInput)):
+                return await self._folded(self.body)
+            self.hold, self.told["outcome"] = None, "open"
         except DoesNotFit as error:
-            if self.parts.mode == "dry-run":
-                self.warning = f"would be refused: {error}"
-                return raw
-            await self._refuse(self._too_large(error))
-            return None
+            if self.parts.mode != "dry-run":
+                await self._refuse(self._too_large(error))
+                return None
+            self.warning = f"would be refused: {error}"
         except InvalidInput as error:
             self.warning = f"passed on as it came: {error}"
-            return raw
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not cost a client its request
-            self._fault(error)
-            return raw
+        return raw
 
     async def _folded(self, body: RequestBody) -> bytes:
         parts = self.parts
@@ -152,13 +151,20 @@ class Exchange:
         keys = [value for name, value in self.headers if name in (b"authorization", b"x-api-key", b"api-key")]
         return blake2b(given[:1000], key=blake2b(b"\0".join(keys)).digest(), digest_size=16).hexdigest()
 
-    def _fault(self, error: Exception, so: str = "passed on as it came") -> None:
-        """A fault of ours: told, logged, and nothing more of this request is done by us."""
-        self.hold = None
-        self.told["outcome"] = "open"
-        self.warning = f"{so}: a fault of the proxy"
-        self.parts.notice(f"A fault of ours; request {self.number} is {so}: {redact(str(error))[:500]}")
-        self.parts.notice("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__)
+    @contextmanager
+    def _ours(self, so: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Work of ours: a fault in it is logged, and costs the client neither its request nor the answer to it.
+
+        What is raised `but` for a reason is none.
+        """
+        try:
+            yield
+        except but:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the request goes on without us
+            self.told["faulty"], self.warning = True, f"{so}: a fault of the proxy"
+            self.parts.notice(f"A fault of ours; request {self.number} is {so}: {redact(str(error))[:500]}")
+            self.parts.notice("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__)
 
     # --- sending it --------------------------------------------------------------------------------------------------
 
@@ -242,13 +248,12 @@ class Exchange:
             return None, self._end(failure)
         self.recoveries += 1
         try:
-            if await self.parts.conversations.recover(hold, failure):
-                return hold.plan.data, None
+            with self._ours("refused, and not recovered from", but=(DoesNotFit,)):
+                if await self.parts.conversations.recover(hold, failure):
+                    return hold.plan.data, None
         except DoesNotFit as error:
             # By our count it may fit: then the upstream's figures count, not ours, which would contradict each other.
             return None, self._too_large(error) if error.used_tokens > error.limit else self._end(failure)
-        except Exception as error:  # noqa: BLE001 - the client gets what the upstream said
-            self._fault(error, "not recovered from")
         return None, None
 
     # --- answering ---------------------------------------------------------------------------------------------------
@@ -317,11 +322,9 @@ class Exchange:
         if hold is None or watch is None or watch.usage is None or "observed" in self.told:
             return
         self.told["observed"] = True
-        try:
+        why = ""
+        with self._ours("answered, but not measured"):
             why = hold.observe(watch.usage) if self.parts.mode != "dry-run" else ""
-        except Exception as error:  # noqa: BLE001 - the answer is good
-            self._fault(error, "answered, but not measured")
-            return
         if why:
             self.told["truncated"] = why
             hold.held.truncated = why

@@ -65,7 +65,7 @@ class ProxyMetrics:
             "recoveries", "Requests sent again, smaller, after a refusal by the upstream", "kind"
         )
         self._truncations = counter("truncations", "Prompts that the upstream is thought to have cut without a word")
-        self._faults = counter("faults", "Faults of the proxy: the request was passed on as it came")
+        self._faults = counter("faults", "Requests with a fault of the proxy")
         self._own = histogram("own_seconds", "From the arrival of a request until it went on", _OWN_SECONDS)
         self._first = histogram(
             "first_byte_seconds", "From the arrival of a request to its answer", _FIRST_BYTE_SECONDS
@@ -102,7 +102,7 @@ class ProxyMetrics:
             self._recoveries.labels(kind).inc(served.recoveries)
         if served.truncated:
             self._truncations.inc()
-        if served.outcome == "open":
+        if served.faulty:
             self._faults.inc()
         if served.own_seconds > 0:  # 0: it did not come so far
             self._own.labels(dialect).observe(served.own_seconds)

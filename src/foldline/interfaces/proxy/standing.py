@@ -95,7 +95,7 @@ class _Totals:
         self.recoveries += served.recoveries
         self.truncations += bool(served.truncated)
         self.refused += served.outcome == "refused"
-        self.faults += served.outcome == "open"
+        self.faults += served.faulty
         self.cut += served.outcome == "cut"
         self.failed += served.status >= 400 and served.outcome in {"passed", "folded", "open"}
         self.input_tokens += served.input_tokens or 0
