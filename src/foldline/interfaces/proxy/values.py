@@ -24,10 +24,10 @@ class Served:
 
     `dialect` is "" on a path that only passes through, `session` "" where there is no conversation. `status` is what
     the client got, 0 if nothing; `faulty` says that there was a fault of ours. `given_tokens` is what the client sent
-    and `sent_tokens` what was sent on, by our count; `folds` are those in effect. `input_tokens`,
-    `cached_tokens` and `output_tokens` are what the upstream reported. `failure` is the kind of a
-    refusal by the upstream, `truncated` why it is thought to have cut the prompt. `traceparent` is the client's
-    own trace (W3C, Trace Context). `own_seconds` is our part before the request went on; `first_byte_seconds` and `seconds` count from its arrival.
+    and `sent_tokens` what was sent on, by our count; `folds` are those in effect. `input_tokens`, `cached_tokens` and
+    `output_tokens` are what the upstream reported. `failure` is the kind of a refusal by the upstream, `truncated` why
+    it is thought to have cut the prompt. `traceparent` is the client's own trace (W3C, Trace Context). `own_seconds`
+    is our part before the request went on; `first_byte_seconds` and `seconds` count from its arrival.
     """
 
     number: int
