@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from types import FrameType
 from typing import Any, Final
 
 import httptools
@@ -18,8 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from foldline.interfaces.serving.server import HEAD_SECONDS, STALL_SECONDS, is_loopback, listening
-from foldline.interfaces.signals import heard
+from foldline.interfaces.serving.server import HEAD_SECONDS, STALL_SECONDS, Ending, is_loopback, listening
 
 __all__ = ["CUT", "Connection", "is_loopback", "listening", "loop_factory", "run"]
 
@@ -235,7 +231,7 @@ class Connection(HttpToolsProtocol):
             setattr(self, name, None)
 
 
-class _Server(uvicorn.Server):
+class _Server(Ending):
     """A server that lets answers end before it lets go of its connections. A second signal ends it at once."""
 
     def __init__(
@@ -248,20 +244,6 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._stopping = stopping
         self._grace_seconds, self._notice = grace_seconds, notice
-        self._is_at_once = False
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Signals, while the server runs. They are not raised again at its end: the stop was in order."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        with heard({number: partial(self.handle_exit, number, None) for number in numbers}):
-            yield
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal stops in order, the next at once."""
-        if self.should_exit:
-            self._is_at_once = True
-        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more connections, let answers end, cut those that do not, and wait until the application knows."""
@@ -276,7 +258,7 @@ class _Server(uvicorn.Server):
             self._notice(f"Stopping; {running} under way, at most {self._grace_seconds:g} s more (again: at once)")
         until = asyncio.get_running_loop().time() + self._grace_seconds
         while state.tasks or state.connections:  # a connection may outlive its task: its client has not read all
-            if self._is_at_once or asyncio.get_running_loop().time() >= until:
+            if self.at_once.is_set() or asyncio.get_running_loop().time() >= until:
                 self._notice(f"Cutting off {len(state.connections)} that did not end")
                 break
             await asyncio.sleep(_LOOK_SECONDS)

@@ -20,7 +20,7 @@ from foldline.errors import InvalidInput
 from foldline.interfaces.serving.door import Door
 from foldline.interfaces.signals import heard
 
-__all__ = ["Connection", "Stop", "is_loopback", "listening", "run"]
+__all__ = ["Connection", "Ending", "Stop", "is_loopback", "listening", "run"]
 
 HEAD_SECONDS: Final = 20.0
 """How long the head of a request may take to come."""
@@ -93,7 +93,28 @@ class Connection(H11Protocol):
             self._stall = None
 
 
-class _Server(uvicorn.Server):
+class Ending(uvicorn.Server):
+    """A server that the first signal stops in order; `at_once` is set by the next."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.at_once = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals, while the server runs. They are not raised again at its end: the stop was in order."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        with heard({number: partial(self.handle_exit, number, None) for number in numbers}):
+            yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal stops in order, the next at once."""
+        if self.should_exit:
+            self.at_once.set()
+        self.should_exit = True
+
+
+class _Server(Ending):
     """A server that lets turns end before it lets go of its connections. A second signal ends it at once."""
 
     def __init__(
@@ -107,20 +128,6 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._door, self._grace_seconds, self._notice = door, grace_seconds, notice
         self._stops = (door.stop, *beside)
-        self._at_once = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Signals, while the server runs. They are not raised again at its end: the stop was in order."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        with heard({number: partial(self.handle_exit, number, None) for number in numbers}):
-            yield
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal stops in order, the next at once."""
-        if self.should_exit:
-            self._at_once.set()
-        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more connections, let turns end or pause, end the streams, then the connections."""
@@ -131,7 +138,7 @@ class _Server(uvicorn.Server):
         if running:
             self._notice(f"Stopping; {running} running, at most {self._grace_seconds:g} s more (again: at once)")
         stop = asyncio.create_task(self._stop(self._grace_seconds))
-        second = asyncio.create_task(self._at_once.wait())
+        second = asyncio.create_task(self.at_once.wait())
         await asyncio.wait({stop, second}, return_when=asyncio.FIRST_COMPLETED)
         second.cancel()
         if not stop.done():
