@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from foldline.interfaces.serving.server import HEAD_SECONDS, STALL_SECONDS, Ending, is_loopback, listening
+from foldline.interfaces.serving.server import Ending, Patient, is_loopback, listening
 
 __all__ = ["CUT", "Connection", "is_loopback", "listening", "loop_factory", "run"]
 
@@ -39,29 +39,19 @@ _TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-len
 _OF_UPGRADES: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
-class Connection(HttpToolsProtocol):
+class Connection(Patient, HttpToolsProtocol):
     """A connection that is cut off when its request does not come, or when nobody reads what is sent."""
 
-    head_seconds = HEAD_SECONDS
     body_seconds = BODY_SECONDS
-    stall_seconds = STALL_SECONDS
     most_head_bytes = MOST_HEAD_BYTES
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._head: asyncio.TimerHandle | None = None
-        self._body: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
-        self._head_bytes = self._unread_bytes = 0
+        self._head_bytes = 0
         self._since = 0.0
         self._in_head, self._is_declined, self._is_deaf = True, False, False
 
     # --- what comes --------------------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
-        super().connection_made(transport)
-        self._wait()
 
     def data_received(self, data: bytes) -> None:
         """Take what came; a request that is only half there is waited for, however slowly it comes."""
@@ -74,14 +64,10 @@ class Connection(HttpToolsProtocol):
             self._head_bytes += len(data)
         if self._in_head and self._head_bytes > self.most_head_bytes:
             self._refuse(_TOO_LONG)
-        elif self.cycle is None or self.cycle.response_complete:
-            self._wait()
-        else:
-            if self._head is not None:
-                self._head.cancel()
-                self._head = None
-            if self.cycle.more_body and self._body is None:
-                self._body = self.loop.call_later(self.body_seconds, self._look_at_body)
+            return
+        self._came()
+        if self._is_answering() and self.cycle.more_body and "body" not in self._timers:
+            self._set("body", self.body_seconds, self._look_at_body)
 
     def _fed(self, data: bytes) -> None:
         while True:
@@ -125,9 +111,6 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
             self._is_deaf = True
 
-    def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
     # --- what the parser calls ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -163,31 +146,6 @@ class Connection(HttpToolsProtocol):
         if not self._is_declined:
             super().on_message_complete()
 
-    # --- what goes ---------------------------------------------------------------------------------------------------
-
-    def pause_writing(self) -> None:
-        """What was sent is not read: wait some time."""
-        super().pause_writing()
-        self._unread_bytes = self.transport.get_write_buffer_size()
-        self._stall = self.loop.call_later(self.stall_seconds, self._look_at_stall)
-
-    def resume_writing(self) -> None:
-        """It is read again."""
-        super().resume_writing()
-        self._drop("_stall")
-
-    def shutdown(self) -> None:
-        """Take no further request; end at once what never ends by itself."""
-        super().shutdown()
-        if self._is_answering() and self.cycle.scope["path"].endswith("/foldline/events"):
-            self._cut(self.cycle)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
-        super().connection_lost(exc)
-        for name in ("_head", "_body", "_stall"):
-            self._drop(name)
-
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _cut(self, cycle: RequestResponseCycle) -> None:
@@ -195,17 +153,7 @@ class Connection(HttpToolsProtocol):
         cycle.message_event.set()
         self.transport.close()
 
-    def _wait(self) -> None:
-        if self._head is None:
-            self._head = self.loop.call_later(self.head_seconds, self._late)
-
-    def _late(self) -> None:
-        self._head = None
-        if not self._is_answering():
-            self.transport.abort()
-
     def _look_at_body(self) -> None:
-        self._body = None
         if not self._is_answering() or not self.cycle.more_body:
             return
         if self.flow.read_paused:  # it is we who do not read
@@ -214,21 +162,7 @@ class Connection(HttpToolsProtocol):
         if left_seconds <= 0:
             self.transport.abort()
         else:
-            self._body = self.loop.call_later(left_seconds, self._look_at_body)
-
-    def _look_at_stall(self) -> None:
-        unread_bytes = self.transport.get_write_buffer_size()
-        if unread_bytes >= self._unread_bytes:
-            self.transport.abort()
-        else:  # slow, but it reads
-            self._unread_bytes = unread_bytes
-            self._stall = self.loop.call_later(self.stall_seconds, self._look_at_stall)
-
-    def _drop(self, name: str) -> None:
-        timer = getattr(self, name)
-        if timer is not None:
-            timer.cancel()
-            setattr(self, name, None)
+            self._set("body", left_seconds, self._look_at_body)
 
 
 class _Server(Ending):

@@ -20,7 +20,7 @@ from foldline.errors import InvalidInput
 from foldline.interfaces.serving.door import Door
 from foldline.interfaces.signals import heard
 
-__all__ = ["Connection", "Ending", "Stop", "is_loopback", "listening", "run"]
+__all__ = ["Connection", "Ending", "Patient", "Stop", "is_loopback", "listening", "run"]
 
 HEAD_SECONDS: Final = 20.0
 """How long the head of a request may take to come."""
@@ -35,62 +35,90 @@ Stop = Callable[[float], Awaitable[None]]
 """Ends what is under way within so many seconds; called again with 0 it cuts it off."""
 
 
-class Connection(H11Protocol):
-    """A connection that is cut off when its request does not come, or when nobody reads what is sent."""
+class Patient(asyncio.Protocol):
+    """A protocol of uvicorn that waits for the head of a request, and for whoever reads an answer, but not for ever."""
+
+    loop: asyncio.AbstractEventLoop
+    transport: Any
+    cycle: Any
 
     head_seconds = HEAD_SECONDS
     stall_seconds = STALL_SECONDS
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._head: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._unread_bytes = 0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request."""
         super().connection_made(transport)
         self._wait()
 
-    def data_received(self, data: bytes) -> None:
-        """Take what came; a request that is only half there is waited for, however slowly it comes."""
-        super().data_received(data)
-        if self.cycle is None or self.cycle.response_complete:
-            self._wait()
-        elif self._head is not None:
-            self._head.cancel()
-            self._head = None
-
     def pause_writing(self) -> None:
         """What was sent is not read: wait some time."""
         super().pause_writing()
-        self._stall = self.loop.call_later(self.stall_seconds, self.transport.abort)
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._set("stall", self.stall_seconds, self._look_at_stall)
 
     def resume_writing(self) -> None:
         """It is read again."""
         super().resume_writing()
-        self._read()
+        self._drop("stall")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
         super().connection_lost(exc)
-        self._read()
-        if self._head is not None:
-            self._head.cancel()
-            self._head = None
+        for name in list(self._timers):
+            self._drop(name)
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _came(self) -> None:
+        """Something came: wait for the rest of a head, or no longer if it is whole."""
+        if self._is_answering():
+            self._drop("head")
+        else:
+            self._wait()
 
     def _wait(self) -> None:
-        if self._head is None:
-            self._head = self.loop.call_later(self.head_seconds, self._late)
+        if "head" not in self._timers:
+            self._set("head", self.head_seconds, self._late)
 
     def _late(self) -> None:
-        self._head = None
-        if self.cycle is None or self.cycle.response_complete:
+        if not self._is_answering():
             self.transport.abort()
 
-    def _read(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
+    def _look_at_stall(self) -> None:
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes >= self._unread_bytes:
+            self.transport.abort()
+        else:  # slow, but it reads
+            self._unread_bytes = unread_bytes
+            self._set("stall", self.stall_seconds, self._look_at_stall)
+
+    def _set(self, name: str, seconds: float, look: Callable[[], None]) -> None:
+        def rings() -> None:
+            self._timers.pop(name, None)
+            look()
+
+        self._drop(name)
+        self._timers[name] = self.loop.call_later(seconds, rings)
+
+    def _drop(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+
+class Connection(Patient, H11Protocol):
+    """A connection that is cut off when its request does not come, or when nobody reads what is sent."""
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; a request that is only half there is waited for, however slowly it comes."""
+        super().data_received(data)
+        self._came()
 
 
 class Ending(uvicorn.Server):
