@@ -182,6 +182,7 @@ class Conversation:
 
         `most_output_tokens` is the largest output cap that the model takes, where that is known.
         """
+        self.heard.clear()
         self._most_output_tokens, self._lowered = most_output_tokens, False
         self.context.send_to(body.model or None, limits)
         return self._planned(body, self.context.prepare(summarize))
@@ -198,11 +199,7 @@ class Conversation:
         if not self.folded:
             return body.raw
         shown, _ = self.context.view.wires()
-        pieces = [self._array(body, shown)[1:-1], *map(body.item, range(self.count, len(body.item_spans)))]
-        changes = {body.form.messages: f"[{','.join(pieces)}]"}
-        if self._moved is not None and body.form.system:
-            changes[body.form.system] = written(self._moved)
-        return body.changed(changes)
+        return self._spliced(body, shown, self._moved, None)
 
     def observe(self, plan: Plan, usage: Usage) -> str:
         """Take what the upstream reported for a plan, if that is the newest; why it seems to have cut it, "" if not."""
@@ -251,6 +248,7 @@ class Conversation:
 
     def _planned(self, body: RequestBody, request: Request) -> Plan:
         self.version += 1
+        self._moved = request.system if request.system != body.system else None
         folds = (fold for fold in request.folds if isinstance(fold, Fold))
         new_folds = tuple(fold for fold in folds if fold.id not in self._begun_with)
         self.folded = self.folded or bool(new_folds)
@@ -265,7 +263,7 @@ class Conversation:
         changed = self.folded or cap is not None
         return Plan(
             body=body,
-            data=self._spliced(body, request, cap) if changed else body.raw,
+            data=self._spliced(body, request.messages, self._moved, cap) if changed else body.raw,
             changed=changed,
             given_tokens=self._given_tokens if self.folded else request.tokens,
             tokens=request.tokens,
@@ -277,28 +275,29 @@ class Conversation:
 
     # --- the bytes ---------------------------------------------------------------------------------------------------
 
-    def _spliced(self, body: RequestBody, request: Request, cap_tokens: int | None) -> bytes:
-        """The client's bytes with what is shown in place of its messages. O(messages)."""
-        changes: dict[str, str] = {}
-        if cap_tokens is not None:
-            changes |= _caps(body, cap_tokens)
+    def _spliced(self, body: RequestBody, shown: Sequence[Wire], system: System, cap_tokens: int | None) -> bytes:
+        """The client's bytes with what is shown in place of its messages, and `system` where its own will not do.
+
+        Messages that were not taken up stand at the end, as they came. O(messages).
+        """
+        changes = {} if cap_tokens is None else _caps(body, cap_tokens)
         if self.folded:
-            changes[body.form.messages] = self._array(body, request.messages)
-            if body.form.system and request.system is not body.system and request.system != body.system:
-                changes[body.form.system] = written(request.system)
+            changes[body.form.messages] = self._array(body, shown)
+            if body.form.system and system is not None:
+                changes[body.form.system] = written(system)
         return body.changed(changes)
 
     def _array(self, body: RequestBody, shown: Sequence[Wire]) -> str:
         """The JSON of what is shown: the client's own text where a message is shown as it came. O(messages)."""
         places = {id(entry.recorded): seq for seq, entry in self.context.view.entries.items()}
-        pieces, marked, lost = [], False, self.dialect == "anthropic" and _marks(body)
+        pieces = []
         for wire in shown:
             at = places.get(id(wire))
-            piece = written(wire) if at is None or not body.item_spans else body.item(at)
-            marked = marked or _MARKER in piece
-            pieces.append(piece)
-        if lost and not marked:  # else nothing of the conversation would be cached any more
-            pieces[-1] = written(_with_marker(shown[-1]))
+            pieces.append(written(wire) if at is None or not body.item_spans else body.item(at))
+        pieces += map(body.item, range(self.count, len(body.item_spans)))
+        if self.dialect == "anthropic" and _marks(body) and not any(_MARKER in piece for piece in pieces):
+            # All marks stood on what is folded: without one nothing of the conversation would be cached any more.
+            pieces[-1] = written(_with_marker(shown[-1] if self.count == len(body.messages) else body.messages[-1]))
         return f"[{','.join(pieces)}]"
 
 
