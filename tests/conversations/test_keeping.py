@@ -7,10 +7,12 @@ import gc
 import json
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.conversations.clients import Client, Wire, body_of, conversations, goes_on_from, judged, steps, turns
+from tests.conversations.losing import Losing
 from tests.store.places import Places, store_at
 
 from foldline.archive import MemoryArchive
@@ -18,6 +20,8 @@ from foldline.conversations.keeping import Keeping, LateArchive
 from foldline.conversations.planning import Conversations, Hold
 from foldline.errors import InvalidInput
 from foldline.failures import Failure
+from foldline.store.base import Store
+from foldline.store.folders import FileStore
 from foldline.transcript import Entry
 
 KINDS = ("files", "sqlite")
@@ -496,3 +500,26 @@ def test_keys_are_read_back_longest_first(places: Places) -> None:
         assert keeping.find(exact[:1], tolerant[:3]) is None
         assert keeping.named("ann") == one.id and keeping.named("bob") is None
     keeping.close()
+
+
+def test_what_could_not_be_bound_is_bound_with_the_next_request(tmp_path: Path) -> None:
+    """A fold whose session was written, but not the keys to it, would be unknown to all others until the next fold."""
+    wires = turns("openai-chat", 16)
+    at = steps(wires)
+    store = Losing(FileStore(tmp_path, fsync=False))
+
+    async def work() -> None:
+        one = conversations(keeping=Keeping(cast("Store", store)))
+        one._store._again_seconds = 0.0  # type: ignore[union-attr]
+        client = Client("openai-chat", one, 2_500)
+        store.only = {"bind_all"}
+        store.lost = True
+        number = await until_it_folds(client, wires, at, 0)
+        assert not FileStore(tmp_path).bindings()
+        store.lost = False
+        hold = await client.send(wires[: at[number + 1]])
+        assert not hold.plan.new_folds
+        assert set(FileStore(tmp_path).bindings().values()) == {one.kept_as(hold)}
+        await one.aclose()
+
+    run(work)

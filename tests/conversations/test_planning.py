@@ -728,6 +728,38 @@ def test_system_text_that_changes_with_each_request_is_no_other_conversation(dia
     run(work)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_reminder_at_the_end_of_each_request_makes_no_other_conversation(dialect: str) -> None:
+    wires = turns(dialect, 20)
+    reminder = {"role": "user", "content": "<reminder>Keep to the rules.</reminder>"}
+
+    async def work(known: Conversations) -> None:
+        names, before, moved = set(), list[Wire](), 0
+        for at in steps(wires):
+            hold = await known.take(body_of(dialect, [*wires[:at], reminder]), 4_000)
+            sent = sent_messages(hold.plan.data, dialect)
+            assert sent[-1] == reminder
+            moved += sent[: len(before)] != before
+            names.add(hold.session)
+            before = sent[:-1]
+        assert len(names) == len(known) == 1
+        assert moved < 8
+
+    run(work)
+
+
+def test_who_says_the_same_but_for_the_last_words_is_somebody_else() -> None:
+    wires = turns("openai-chat", 2)
+
+    async def work(known: Conversations) -> None:
+        one = await known.take(body_of("openai-chat", [*wires, {"role": "user", "content": "This?"}]), 20_000)
+        other = await known.take(body_of("openai-chat", [*wires, {"role": "user", "content": "That?"}]), 20_000)
+        assert one.session != other.session
+        assert len(known) == 2
+
+    run(work)
+
+
 def test_a_side_question_to_a_model_of_a_smaller_window_folds_its_own_branch_alone() -> None:
     wires = turns("openai-chat", 30)
     at = steps(wires)[-1]

@@ -37,6 +37,8 @@ class Held:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     weight_bytes: int = 0
     """What it weighed when it was last used."""
+    owes: bool = False
+    """Whether something of it could not be written down: it is tried again with the next request."""
     truncated: str = ""
     """Why the upstream is thought to have cut its last prompt, until its client was told."""
 

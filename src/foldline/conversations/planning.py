@@ -235,7 +235,11 @@ class Conversations:
                 return self._call(match.held, name), warning
             # A side question, as for a title: it is not worth a summary, and the store leads to the main one.
             asked.summarize, asked.how = None, "look" if asked.how == "fold" else asked.how
-        return self._call(await self._branch(asked.body, asked.limits, match.held, match.depth), name), warning
+        held = await self._branch(asked.body, asked.limits, match.held, match.depth)
+        if _is_reminded(match, asked) and not match.held.lock.locked():
+            held.conversation.name = match.held.conversation.name  # the same one, but for what stood at its end
+            self._forget(match.held)
+        return self._call(held, name), warning
 
     def _match(self, asked: Asked) -> Match | None:
         named = self._named.get(asked.name) if asked.name else None
@@ -331,7 +335,7 @@ class Conversations:
             work = partial(conversation.plan, body, limits, asked.summarize, most_output_tokens=most)
             plan = await self._in(self._threads if asked.summarize is None else self._asking, work)
         hold = Hold(held, plan, how, asked.summarize, warning)
-        if plan.new_folds:
+        if plan.new_folds or held.owes:
             await self._write(hold)
         return hold
 
@@ -349,7 +353,8 @@ class Conversations:
 
     async def _write(self, hold: Hold) -> None:
         if self._store is not None and hold.how == "fold":
-            hold.warning = await self._store.write(hold.held) or hold.warning
+            warning = await self._store.write(hold.held)
+            hold.held.owes, hold.warning = bool(warning), warning or hold.warning
 
     async def _run(self, work: Callable[..., T], *given: object) -> T:
         return await self._in(self._threads, work, *given)
@@ -372,6 +377,15 @@ def _is_smaller(held: Held, asked: Asked) -> bool:
     """Whether a conversation would be folded for another model, of a smaller window, than the one that it is with."""
     context = held.conversation.context
     return context.model != (asked.body.model or None) and asked.limits.input_tokens < context.limits.input_tokens
+
+
+def _is_reminded(match: Match, asked: Asked) -> bool:
+    """Whether all that differs is one message at the end, which stands at the end again: a reminder, sent each time."""
+    conversation, dialect = match.held.conversation, asked.body.dialect
+    entry = conversation.context.view.entries.get(conversation.count - 1)
+    if entry is None or match.depth != conversation.count - 1:
+        return False
+    return tolerant_links(dialect, [entry.recorded]) == tolerant_links(dialect, asked.body.messages[-1:])
 
 
 def _is_chance(match: Match, body: RequestBody) -> bool:
