@@ -665,6 +665,8 @@ def test_a_prompt_that_the_upstream_cut_is_told_once_for_the_newest() -> None:
         assert hold.observe(Usage(input_tokens=1_000, output_tokens=5))
         again = await client.send(wires)
         assert again.observe(Usage(input_tokens=again.plan.tokens, output_tokens=5)) == ""
+        full = Usage(input_tokens=again.plan.tokens, output_tokens=5)
+        assert "window is full" in again.observe(full, "model_context_window_exceeded")
 
     run(work)
 

@@ -43,7 +43,7 @@ def found(kind: str, routes: Mapping[str, Answer]) -> Local | None:
 
     async def run() -> Local | None:
         async with serving(routes=routes) as server:
-            (local,) = await find_local((Place(kind, server.url),), timeout_seconds=5) or (None,)
+            (local,) = await find_local((Place(kind, server.url),)) or (None,)
         if local is not None:
             assert local.base_url == f"{server.url}/v1"
         return local
@@ -112,11 +112,28 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
         assert asyncio.run(find_local((Place("ollama", url),), timeout_seconds=0.05)) == ()
 
 
+def test_a_busy_server_is_waited_for() -> None:
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.6)  # longer than it has to accept the connection
+        body = b"".join(VLLM["/v1/models"].chunks)
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    async def run() -> list[str]:
+        async with await asyncio.start_server(late, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return [local.kind for local in await find_local((Place("vllm", f"http://127.0.0.1:{port}"),))]
+
+    assert asyncio.run(run()) == ["vllm"]
+
+
 def test_servers_are_found_in_the_order_of_places() -> None:
     async def run() -> list[str]:
         async with serving(routes=VLLM) as vllm, serving(routes=LLAMA) as llama:
             places = (Place("llama.cpp", llama.url), Place("vllm", vllm.url))
-            return [local.kind for local in await find_local(places, timeout_seconds=5)]
+            return [local.kind for local in await find_local(places)]
 
     assert asyncio.run(run()) == ["llama.cpp", "vllm"]
 

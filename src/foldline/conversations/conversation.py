@@ -15,8 +15,7 @@ from foldline.context import Context, Request, SummarizeWith
 from foldline.conversations.body import RequestBody, written
 from foldline.conversations.chain import without_markers
 from foldline.errors import DoesNotFit, Part
-from foldline.events import ContextEvent, SilentTruncation
-from foldline.failures import Failure
+from foldline.failures import Failure, silent_truncation
 from foldline.messages import Json, Wire
 from foldline.policy import Policy
 from foldline.recovery import Recovery
@@ -60,6 +59,17 @@ class Plan:
     limits: Limits
     version: int
 
+    def truncated(self, usage: Usage, stop_reason: str = "") -> str:
+        """Why the upstream is thought to have cut what was sent, by what it reported; "" if nothing points to it."""
+        why = silent_truncation(
+            estimate_tokens=self.tokens,
+            reported_tokens=usage.input_tokens,
+            window=self.limits.window_tokens,
+            stop_reason=stop_reason,
+            output_tokens=usage.output_tokens,
+        )
+        return why or ""
+
 
 def limits_for(body: RequestBody, window_tokens: int, *, most_output_tokens: int | None = None) -> Limits:
     """What may be sent for a request: the output cap that it sets, or what is usual, is kept free of the window.
@@ -92,8 +102,6 @@ class Conversation:
     ) -> None:
         """One that begins with `events`, in the dialect of a request. O(events)."""
         self.name, self.dialect = name, body.dialect
-        self.heard: list[ContextEvent] = []
-        """What the context told since this was last emptied."""
         self.context = Context.replay(
             events,
             dialect=body.dialect,
@@ -103,7 +111,6 @@ class Conversation:
             max_output_tokens=limits.max_output_tokens,
             system=body.system,
             tools=body.tools,
-            on_event=self.heard.append,
             endpoint=under.endpoint,
             max_request_bytes=under.max_request_bytes,
             counter=under.counter,
@@ -182,7 +189,6 @@ class Conversation:
 
         `most_output_tokens` is the largest output cap that the model takes, where that is known.
         """
-        self.heard.clear()
         self._most_output_tokens, self._lowered = most_output_tokens, False
         self.context.send_to(body.model or None, limits)
         return self._planned(body, self.context.prepare(summarize))
@@ -201,13 +207,10 @@ class Conversation:
         shown, _ = self.context.view.wires()
         return self._spliced(body, shown, self._moved, None)
 
-    def observe(self, plan: Plan, usage: Usage) -> str:
-        """Take what the upstream reported for a plan, if that is the newest; why it seems to have cut it, "" if not."""
-        if plan.version != self.version:
-            return ""
-        self.heard.clear()
-        self.context.observe(usage)
-        return next((event.reason for event in self.heard if isinstance(event, SilentTruncation)), "")
+    def observe(self, plan: Plan, usage: Usage) -> None:
+        """Take what the upstream reported for a plan; of one that is not the newest it says nothing."""
+        if plan.version == self.version:
+            self.context.observe(usage)
 
     def is_calm(self, limits: Limits) -> bool:
         """Whether the next request is so far from its limits that nothing will be folded and no model asked. O(1)."""

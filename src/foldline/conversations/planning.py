@@ -66,12 +66,11 @@ class Hold:
         """The first words of the user in it."""
         return self.held.conversation.title
 
-    def observe(self, usage: Usage) -> str:
-        """Take what the upstream reported; says why it is thought to have cut the prompt, "" if it is not.
-
-        Not while the next request is worked on: then this one is no longer the newest.
-        """
-        return "" if self.held.lock.locked() else self.held.conversation.observe(self.plan, usage)
+    def observe(self, usage: Usage, stop_reason: str = "") -> str:
+        """Take what the upstream reported; says why it is thought to have cut the prompt, "" if it is not."""
+        if not self.held.lock.locked():  # else the next request is worked on, and this one is no longer the newest
+            self.held.conversation.observe(self.plan, usage)
+        return self.plan.truncated(usage, stop_reason)
 
 
 class Conversations:

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PLACES", "Local", "Place", "find_local", "has_tools"]
 
-_PROBE_SECONDS: Final = 0.2
-"""On loopback a closed port refuses at once, and an idle server answers in milliseconds."""
+_CONNECT_SECONDS: Final = 0.5
+"""On loopback a closed port refuses at once, except on Windows, where it takes two seconds."""
+
+_PROBE_SECONDS: Final = 2.0
+"""What listens answers in milliseconds, unless the machine is busy: then it must not be taken for none."""
 
 _MAX_BYTES: Final = 1024 * 1024
 _MODELS_TRIED: Final = 5  # of Ollama's, newest first, until one can chat
@@ -67,11 +70,12 @@ _Get = Callable[..., Awaitable[Mapping[str, Json]]]
 async def find_local(places: Sequence[Place] = PLACES, *, timeout_seconds: float = _PROBE_SECONDS) -> tuple[Local, ...]:
     """The servers with a model among `places`, in that order. Raises MissingExtra without httpx, else nothing.
 
-    All are asked at once; with nothing there it takes at most `timeout_seconds`. Only a server that was recognised is
-    asked for its window, with more patience.
+    All are asked at once; with nothing there it takes half a second at most, with a server that accepts and never
+    answers `timeout_seconds`. Only a server that was recognised is asked for its window, with more patience.
     """
     httpx = load_httpx()
-    async with httpx.AsyncClient(trust_env=False, follow_redirects=False) as client:
+    patience = httpx.Timeout(timeout_seconds, connect=min(_CONNECT_SECONDS, timeout_seconds))
+    async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=patience) as client:
         found = await asyncio.gather(*(_found(client, place, timeout_seconds) for place in places))
         return tuple(await asyncio.gather(*(_measured(client, local) for local in found if local and local.models)))
 

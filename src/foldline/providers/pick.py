@@ -79,7 +79,7 @@ async def pick(wanted: Wanted, environ: Mapping[str, str], *, places: Sequence[P
     embedded model.
 
     Raises InvalidInput for a setting that cannot be, MissingExtra, and FoldlineError with what to set or to install.
-    A server is looked for only where nothing else decides (0.3 s), the embedded one is started and not waited for.
+    A server is looked for only where nothing else decides, the embedded one is started and not waited for.
     """
     if wanted.base_url is not None:
         return await _at_address(wanted, wanted.base_url, environ)

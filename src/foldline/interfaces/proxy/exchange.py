@@ -324,7 +324,7 @@ class Exchange:
         self.told["observed"] = True
         why = ""
         with self._ours("answered, but not measured"):
-            why = hold.observe(watch.usage) if self.parts.mode != "dry-run" else ""
+            why = hold.observe(watch.usage, watch.stop_reason) if self.parts.mode != "dry-run" else ""
         if why:
             self.told["truncated"] = why
             hold.held.truncated = why
