@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.catalog.models import CacheRule
+from foldline.catalog.models import CACHE_RULES
+from foldline.catalog.prices import CacheRule, PriceStep
 from foldline.codecs import codec
-from foldline.replay.cache import common_prefix, common_prefix_tokens, cost_tokens
+from foldline.replay import Asked, Turn
+from foldline.replay.cache import bill_tokens, common_prefix, common_prefix_tokens, cost_tokens
 from foldline.replay.facts import Lens, Seen
 from foldline.tokens import ESTIMATE
 
@@ -72,3 +74,43 @@ def test_a_request_that_lost_its_end_breaks_the_prefix() -> None:
 def test_the_cached_part_is_rounded_as_the_provider_does(tokens: int, cached: int, cost: float) -> None:
     rule = CacheRule(0.1, 1.25, minimum_tokens=1_024, block_tokens=128, lifetime_seconds=300)
     assert cost_tokens(tokens, cached, rule) == pytest.approx(cost)
+
+
+# (cached read, cache write, minimum prefix, block), and the arithmetic, as an outside judge of such replays has them.
+JUDGE = {"anthropic": (0.10, 1.25, 1024, 1), "openai": (0.10, 1.00, 1024, 128), "deepseek": (0.10, 1.00, 64, 64)}
+
+
+def judged(total: int, hit: int, price: tuple[float, float, int, int]) -> float:
+    read, write, floor, block = price
+    hit = (hit // block) * block
+    if hit < floor:
+        hit = 0
+    return hit * read + (total - hit) * write
+
+
+SIZES = st.integers(1_024, 300_000).flatmap(lambda total: st.tuples(st.just(total), st.integers(0, total)))
+
+
+@pytest.mark.parametrize("provider", JUDGE)
+@given(sizes=st.lists(SIZES, max_size=50))
+def test_a_bill_is_what_an_outside_judge_makes_of_it(provider: str, sizes: list[tuple[int, int]]) -> None:
+    turns = [Turn(index=n, messages=n, recorded_tokens=0, tokens=t, cached_tokens=c) for n, (t, c) in enumerate(sizes)]
+    expected = sum(judged(tokens, cached, JUDGE[provider]) for tokens, cached in sizes)
+    assert bill_tokens(turns, CACHE_RULES[provider]) == pytest.approx(expected)
+    cold = [judged(t, 0 if (n + 1) % 20 == 0 else c, JUDGE[provider]) for n, (t, c) in enumerate(sizes)]
+    assert bill_tokens(turns, CACHE_RULES[provider], cold_every=20) == pytest.approx(sum(cold))
+
+
+def test_summaries_are_on_the_bill_with_what_they_wrote() -> None:
+    asked = (Asked(10_000, 8_000, 500), Asked(4_000, 0, 100))
+    turn = Turn(index=0, messages=2, recorded_tokens=0, tokens=2_000, asked=asked)
+    summaries = 8_000 * 0.1 + 2_000 * 1.25 + 5 * 500 + 4_000 * 1.25 + 5 * 100
+    assert bill_tokens([turn], CACHE_RULES["anthropic"]) == pytest.approx(2_000 * 1.25 + summaries)
+    cold = 10_000 * 1.25 + 5 * 500 + 4_000 * 1.25 + 5 * 100
+    assert bill_tokens([turn], CACHE_RULES["anthropic"], cold_every=1) == pytest.approx(2_000 * 1.25 + cold)
+
+
+def test_long_requests_are_billed_by_the_step_that_they_pass() -> None:
+    rule = CacheRule(0.1, 1.25, 1_024, 1, 300, steps=(PriceStep(200_000, 2.0, 1.5),))
+    turn = Turn(index=0, messages=1, recorded_tokens=0, tokens=250_000, asked=(Asked(300_000, 0, 100),))
+    assert bill_tokens([turn], rule) == pytest.approx(2 * 1.25 * 250_000 + 2 * 1.25 * 300_000 + 1.5 * 5 * 100)

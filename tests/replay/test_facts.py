@@ -98,12 +98,15 @@ HISTORY = (
 
 
 def test_a_reply_refers_to_what_occurred_before_it() -> None:
-    [found] = references(seen(*HISTORY), [range(5, 6)])
+    history = seen(*HISTORY)
+    [found] = references(history, [range(5, 6)])
+    back = [sum(message.tokens for message in history[start:5]) for start in (1, 2)]
     assert found == (
-        Reference("near_fact", far=False, line="", results_only=False),
-        Reference("src/app.py", far=True, line="mend src/app.py please", results_only=False),
-        Reference("src/only_result.py", far=True, line="src/only_result.py: error", results_only=True),
+        Reference("near_fact", back_tokens=0, line="", results_only=False),
+        Reference("src/app.py", back_tokens=back[0], line="mend src/app.py please", results_only=False),
+        Reference("src/only_result.py", back_tokens=back[1], line="src/only_result.py: error", results_only=True),
     )
+    assert [reference.far for reference in found] == [False, True, True]
 
 
 def test_far_needs_the_tokens_and_the_messages() -> None:

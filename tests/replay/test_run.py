@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from foldline.catalog.models import CACHE_RULES
 from foldline.codecs import DIALECTS
 from foldline.errors import InvalidInput
+from foldline.messages import Wire
 from foldline.policy import POLICIES
-from foldline.replay import NONE, Recording, Replay, Turn, policy_named, replay
+from foldline.replay import NONE, Asked, Recording, Replay, Sent, Tally, Turn, bill_tokens, policy_named, replay
 from foldline.sessions import Session, read_session
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))
@@ -209,3 +211,63 @@ def test_the_examples_replay_without_a_fault(path: Path) -> None:
             assert done.invalid == done.over_budget == 0
             assert all(turn.refused for turn in done.turns if not turn.tokens)
     assert run(recording, NONE).invalid == 0
+
+
+class Newest:
+    """A system of other people: the task and the last two messages; every second request it asks a model first."""
+
+    def __init__(self) -> None:
+        self.messages: list[Wire] = []
+        self.given: list[int] = []
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        self.messages += new
+        self.given.append(len(new))
+        asked = (Asked(1_000, 0, 10),) if len(self.given) % 2 == 0 else ()
+        return Sent((*self.messages[:2], *self.messages[2:][-2:]), None, asked=asked, cpu_seconds=0.5)
+
+
+def test_a_sender_of_ones_own_is_measured_like_a_policy() -> None:
+    sender = Newest()
+    done = run(chat(6), "newest two", sender=sender)
+    assert (done.policy, done.kept_tokens, done.invalid) == ("newest two", None, 0)
+    assert sender.given == [2, 2, 2, 2, 2, 2]
+    assert [turn.cpu_seconds for turn in done.turns] == [0.5] * 6
+    assert [len(turn.asked) for turn in done.turns] == [0, 1, 0, 1, 0, 1]
+    plain = replace_all(done, asked=())
+    assert done.cost_tokens == pytest.approx(bill_tokens(plain, ANTHROPIC) + 3 * (1_000 + 5 * 10))
+
+
+def replace_all(done: Replay, **changes: Any) -> list[Turn]:
+    return [changed(turn, **changes) for turn in done.turns]
+
+
+class Silent:
+    """Sends nothing in its second request."""
+
+    def __init__(self) -> None:
+        self.messages: list[Wire] = []
+        self.requests = 0
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        self.messages += new
+        self.requests += 1
+        return Sent((), None) if self.requests == 2 else Sent(tuple(self.messages), None)
+
+
+def test_a_request_without_messages_is_invalid_and_leaves_the_cache_as_it_was() -> None:
+    done = run(chat(4), "silent", sender=Silent())
+    assert [bool(turn.violations) for turn in done.turns] == [False, True, False, False]
+    assert (done.turns[1].tokens, done.turns[1].cost_tokens) == (0, 0)
+    assert done.turns[2].cached_tokens == done.turns[0].tokens
+
+
+def test_references_are_told_apart_by_how_far_back_they_reach() -> None:
+    session = chat(40, size=3)
+    last = {"role": "assistant", "content": "src/module_1.py, src/module_30.py, src/module_36.py"}
+    session = changed(session, messages=(*session.messages, last))
+    recall = run(session, NONE).turns[-1].recall
+    assert [tally.total for tally in recall.beyond] == [3, 2, 1]
+    assert recall.beyond[1] == recall.far
+    newest = run(session, "newest two", sender=Newest()).turns[-1].recall
+    assert newest.beyond == (Tally(0, 3), Tally(0, 2), Tally(0, 1))

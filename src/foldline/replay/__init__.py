@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
-from foldline.replay.run import Recording, policy_named, replay
-from foldline.replay.turns import NONE, Mark, Recall, Replay, Tally, Turn
+from foldline.replay.cache import bill_tokens
+from foldline.replay.recording import Recording
+from foldline.replay.run import policy_named, replay
+from foldline.replay.senders import Managed, Sender, Sent, Unmanaged, context_for
+from foldline.replay.turns import DISTANCES, NONE, Asked, Mark, Recall, Replay, Tally, Turn
 
-__all__ = ["NONE", "Mark", "Recall", "Recording", "Replay", "Tally", "Turn", "policy_named", "replay"]
+__all__ = [
+    "DISTANCES",
+    "NONE",
+    "Asked",
+    "Managed",
+    "Mark",
+    "Recall",
+    "Recording",
+    "Replay",
+    "Sender",
+    "Sent",
+    "Tally",
+    "Turn",
+    "Unmanaged",
+    "bill_tokens",
+    "context_for",
+    "policy_named",
+    "replay",
+]

@@ -6,14 +6,18 @@ here: the request before was seen, and it is still in the cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from foldline.catalog.models import CacheRule
+from foldline.catalog.prices import CacheRule, request_price
 from foldline.replay.facts import Seen
+from foldline.replay.turns import Turn
 from foldline.tokens import Counter
 
-__all__ = ["common_prefix", "common_prefix_tokens", "cost_tokens"]
+__all__ = ["OUTPUT_RATIO", "bill_tokens", "common_prefix", "common_prefix_tokens", "cost_tokens"]
+
+OUTPUT_RATIO: Final = 5
+"""The price of a token that a model writes, in tokens of input: that of all models of Anthropic since 2024."""
 
 _WORTH_COUNTING: Final = 40
 """Characters in common below which the first differing message counts as all different: its role and ids."""
@@ -49,11 +53,21 @@ def common_prefix_tokens(before: Sequence[Seen], now: Sequence[Seen], counter: C
 
 
 def cost_tokens(tokens: int, cached_tokens: int, rule: CacheRule) -> float:
-    """The price of one request, in tokens at the full input price.
+    """The price of one request, in tokens at the full input price: `request_price` of the catalogue."""
+    return request_price(rule, tokens, cached_tokens)
 
-    The cached part is rounded down to the provider's block, and is nothing below its least size.
+
+def bill_tokens(turns: Iterable[Turn], rule: CacheRule, *, cold_every: int | None = None) -> float:
+    """The price of these requests under any rule, and of the summaries asked for, in tokens at the full input price.
+
+    The cache is taken to be warm at each request; with `cold_every` each request of such a number (20: the 20th, the
+    40th …) comes so late that it finds none, nor do the summaries before it. O(turns).
     """
-    cached = cached_tokens // rule.block_tokens * rule.block_tokens
-    if cached < rule.minimum_tokens:
-        cached = 0
-    return cached * rule.read_ratio + (tokens - cached) * rule.write_ratio
+    total = 0.0
+    for turn in turns:
+        warm = not cold_every or (turn.index + 1) % cold_every != 0
+        total += cost_tokens(turn.tokens, turn.cached_tokens * warm, rule)
+        for call in turn.asked:
+            written = call.output_tokens * OUTPUT_RATIO * rule.step(call.prompt_tokens).output_ratio
+            total += cost_tokens(call.prompt_tokens, call.cached_tokens * warm, rule) + written
+    return total

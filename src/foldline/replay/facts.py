@@ -16,11 +16,12 @@ from typing import Final
 
 from foldline.codecs import Codec
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, Wire
+from foldline.replay.turns import DISTANCES
 from foldline.tokens import Counter, message_tokens
 
 __all__ = ["FAR_MESSAGES", "FAR_TOKENS", "Lens", "Reference", "Seen", "facts", "references"]
 
-FAR_TOKENS: Final = 8_000
+FAR_TOKENS: Final = DISTANCES[1]
 FAR_MESSAGES: Final = 4
 """A reference is far when its fact last stood so many tokens and so many messages back.
 
@@ -130,14 +131,20 @@ def _words(part: Part) -> str:
 class Reference:
     """A fact that a recorded reply names and that occurred before.
 
-    `line` is the whole line in which it last stood, known for far ones. `results_only`: it never stood outside of tool
-    results, so that a summary of the talk cannot have it.
+    `back_tokens` is how far back it last stood, 0 within the last four messages. `line` is the whole line in which it
+    did, known for far ones. `results_only`: it never stood outside of tool results, so that a summary of the talk
+    cannot have it.
     """
 
     fact: str
-    far: bool
+    back_tokens: int
     line: str
     results_only: bool
+
+    @property
+    def far(self) -> bool:
+        """Whether it last stood far back, in tokens and in messages."""
+        return self.back_tokens >= FAR_TOKENS
 
 
 def references(history: Sequence[Seen], replies: Sequence[range]) -> tuple[tuple[Reference, ...], ...]:
@@ -163,6 +170,7 @@ def references(history: Sequence[Seen], replies: Sequence[range]) -> tuple[tuple
 def _reference(
     fact: str, last: tuple[int, int], now: tuple[int, int], spoken: bool, history: Sequence[Seen]
 ) -> Reference:
-    far = now[0] - last[0] >= FAR_TOKENS and now[1] - last[1] >= FAR_MESSAGES
+    back_tokens = now[0] - last[0] if now[1] - last[1] >= FAR_MESSAGES else 0
+    far = back_tokens >= FAR_TOKENS
     lines = (line.strip() for line in history[last[1]].text.splitlines() if fact in line) if far else iter(())
-    return Reference(fact, far, next(lines, ""), not spoken)
+    return Reference(fact, back_tokens, next(lines, ""), not spoken)

@@ -6,26 +6,24 @@ the model said next is the recorded reply, which also tells what it needed (see 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import process_time
-from typing import Protocol
 
 from foldline.catalog.models import CacheRule
-from foldline.codecs import Codec, codec
-from foldline.context import Context
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.fitting import check
-from foldline.messages import Json, Wire
+from foldline.messages import Json
 from foldline.policy import POLICIES, Policy
-from foldline.replay.cache import common_prefix_tokens, cost_tokens
-from foldline.replay.facts import Lens, Reference, Seen, references
-from foldline.replay.turns import NONE, Mark, Recall, Replay, Tally, Turn
+from foldline.replay.cache import bill_tokens, common_prefix_tokens
+from foldline.replay.facts import Reference, Seen
+from foldline.replay.recording import Recording
+from foldline.replay.senders import Managed, Sender, Unmanaged, context_for
+from foldline.replay.turns import DISTANCES, NONE, Recall, Replay, Tally, Turn
 from foldline.sessions import Session
-from foldline.tokens import ESTIMATE, Counter, system_tokens, tools_tokens
-from foldline.transcript import Fold
+from foldline.tokens import ESTIMATE, Counter, system_tokens
 
-__all__ = ["Recording", "policy_named", "replay"]
+__all__ = ["policy_named", "replay"]
 
 
 def policy_named(name: str) -> str:
@@ -33,94 +31,6 @@ def policy_named(name: str) -> str:
     if name != NONE and name not in POLICIES:
         raise InvalidInput(f"unknown policy {name!r}; known are {', '.join((NONE, *POLICIES))}", place="policy")
     return name
-
-
-class Recording:
-    """A session read and measured once, to be replayed under several policies. O(size of the session).
-
-    Every size is counted by `counter`, which no policy can choose: the same for all that are compared.
-    """
-
-    def __init__(self, session: Session, counter: Counter = ESTIMATE) -> None:
-        self.session = session
-        self.counter = counter
-        self.codec = codec(session.dialect)
-        self.lens = Lens(self.codec, counter)
-        self.history = [self._look(index) for index in range(len(session.messages))]
-        self.replies = tuple(_replies(self.codec, self.history))
-        self.references = references(self.history, self.replies)
-        self.tools_tokens = tools_tokens(session.tools, counter)
-        sizes = [seen.tokens for seen in self.history]
-        self.tokens = sum(sizes) + self.tools_tokens + system_tokens(session.system, counter)
-
-    def _look(self, index: int) -> Seen:
-        try:
-            return self.lens.look(self.session.messages[index])
-        except InvalidInput as error:
-            inner = f": {error.place}" if error.place else ""
-            raise InvalidInput(error.reason, place=f"message {index}{inner}") from error
-
-
-def _replies(dialect: Codec, history: Sequence[Seen]) -> Iterator[range]:
-    """Where the model spoke: each assistant message, or each run of its items; not what a session begins with."""
-    start: int | None = None
-    for index, seen in enumerate(history):
-        if seen.role != "assistant":
-            start = None
-            continue
-        if start is None or not dialect.itemised:
-            start = index
-            stop = index + 1
-            while dialect.itemised and stop < len(history) and history[stop].role == "assistant":
-                stop += 1
-            if index:
-                yield range(index, stop)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """One request as it was handed to the provider."""
-
-    messages: Sequence[Wire]
-    system: Json
-    folds: tuple[Mark, ...] = ()
-    repairs: int = 0
-
-
-class _Sender(Protocol):
-    """Takes messages as they are recorded and gives the request that is due."""
-
-    def send(self, new: Sequence[Wire]) -> _Sent: ...
-
-
-class _Unmanaged:
-    """No management: everything, as it was recorded."""
-
-    def __init__(self, session: Session) -> None:
-        self._messages: list[Wire] = []
-        self._system = session.system
-
-    def send(self, new: Sequence[Wire]) -> _Sent:
-        self._messages += new
-        return _Sent(tuple(self._messages), self._system)
-
-
-class _Managed:
-    """A `Context` with a policy."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def send(self, new: Sequence[Wire]) -> _Sent:
-        for wire in new:
-            self._context.append(wire)
-        request = self._context.prepare()
-        marks = tuple(
-            Mark(fold.start, fold.stop, fold.reducer, fold.reason, fold.before_tokens, fold.tokens)
-            for fold in request.folds
-            if isinstance(fold, Fold)
-        )
-        return _Sent(request.messages, request.system, marks, len(request.repairs))
 
 
 def replay(
@@ -131,27 +41,28 @@ def replay(
     max_output_tokens: int = 0,
     rule: CacheRule,
     counter: Counter | None = None,
+    sender: Sender | None = None,
     on_turn: Callable[[Turn], None] | None = None,
 ) -> Replay:
     """Replay a session under a policy (or "none") and measure each request.
 
     `rule` prices the requests, and a policy that weighs prices is told it; `counter` sizes them, for the policy too
-    (default: the estimate; a `Recording` has its own).
-    `on_turn` is called after each request. CPU time is that of `append` and `prepare` alone. A request that does not
-    fit is counted as refused and the session goes on. Raises InvalidInput for an unknown policy, a window without
-    room, and messages that cannot be read.
+    (default: the estimate; a `Recording` has its own). `sender` makes the requests in their place: `policy` is then but
+    its name. `on_turn` is called after each request. CPU time is that of `append` and `prepare` (or of `send`) alone. A
+    request that does not fit is counted as refused and the session goes on. Raises InvalidInput for an unknown policy,
+    a window without room, and messages that cannot be read.
     """
     recording = session if isinstance(session, Recording) else Recording(session, counter or ESTIMATE)
     if max_output_tokens < 0 or window - max_output_tokens <= 0:
         raise InvalidInput(f"{window:,} tokens leave no room beside {max_output_tokens:,} of output", place="window")
-    sender: _Sender
     name = policy if isinstance(policy, str) else policy.name
-    kept_tokens = None
-    if name == NONE:
-        sender = _Unmanaged(recording.session)
-    else:
-        context = _context(recording, policy, window, max_output_tokens, rule)
-        sender, kept_tokens = _Managed(context), context.limits.input_tokens
+    if sender is None and name == NONE:
+        sender = Unmanaged(recording.session)
+    elif sender is None:
+        known = policy_named(policy) if isinstance(policy, str) else policy
+        room = {"window": window, "max_output_tokens": max_output_tokens}
+        sender = Managed(context_for(recording, known, **room, rule=rule))
+    kept_tokens = sender.context.limits.input_tokens if isinstance(sender, Managed) else None
     meter = _Meter(recording, window - max_output_tokens, rule)
     turns = []
     done = 0
@@ -174,22 +85,6 @@ def replay(
     )
 
 
-def _context(
-    recording: Recording, policy: str | Policy, window: int, max_output_tokens: int, rule: CacheRule
-) -> Context:
-    session = recording.session
-    return Context(
-        dialect=session.dialect,
-        policy=policy_named(policy) if isinstance(policy, str) else policy,
-        window=window,
-        max_output_tokens=max_output_tokens,
-        system=session.system,
-        tools=session.tools,
-        counter=recording.counter,
-        cache_rule=rule,
-    )
-
-
 class _Meter:
     """Measures the requests of one replay, each against the one before."""
 
@@ -201,7 +96,7 @@ class _Meter:
         self._before: tuple[Json, list[Seen]] | None = None
         self._recorded_tokens = recording.tokens - sum(seen.tokens for seen in recording.history)
 
-    def turn(self, index: int, sender: _Sender, start: int, stop: int) -> Turn:
+    def turn(self, index: int, sender: Sender, start: int, stop: int) -> Turn:
         """Let the sender have what was recorded in [start, stop) and measure the request it makes of it."""
         recording = self._recording
         new = recording.session.messages[start:stop]
@@ -220,18 +115,17 @@ class _Meter:
                 recall=_recall(asked, ()),
                 cpu_seconds=spent,
             )
-        spent = process_time() - began
+        spent = process_time() - began if sent.cpu_seconds is None else sent.cpu_seconds
         view = [self._lens.look(wire) for wire in sent.messages]
         tokens, cached, broken = self._sizes(sent.system, view)
         session = recording.session
         found = check(sent.messages, dialect=session.dialect, system=sent.system, tools=session.tools)
-        return Turn(
+        turn = Turn(
             index=index,
             messages=stop,
             recorded_tokens=self._recorded_tokens,
             tokens=tokens,
             cached_tokens=cached,
-            cost_tokens=cost_tokens(tokens, cached, self._rule),
             violations=tuple(map(str, found)),
             over_budget=tokens > self._limit_tokens,
             prefix_broken=broken,
@@ -239,10 +133,14 @@ class _Meter:
             repairs=sent.repairs,
             recall=_recall(asked, view),
             cpu_seconds=spent,
+            asked=sent.asked,
         )
+        return replace(turn, cost_tokens=bill_tokens((turn,), self._rule))
 
     def _sizes(self, system: Json, view: list[Seen]) -> tuple[int, int, bool]:
         """Tokens of a request, how many of them began the request before, and whether that one is not its beginning."""
+        if not view:  # nothing was sent, and the cache is what it was
+            return 0, 0, False
         counter, tools = self._recording.counter, self._recording.tools_tokens
         head = system_tokens(system, counter)
         tokens = tools + head + sum(seen.tokens for seen in view)
@@ -265,4 +163,10 @@ def _recall(asked: Sequence[Reference], view: Sequence[Seen]) -> Recall:
         far=Tally(sum(ref.fact in shown for ref in far), len(far)),
         line=Tally(whole, len(far)),
         far_tool=Tally(sum(ref.fact in shown for ref in results_only), len(results_only)),
+        beyond=tuple(_beyond(asked, shown, tokens) for tokens in DISTANCES),
     )
+
+
+def _beyond(asked: Sequence[Reference], shown: set[str], back_tokens: int) -> Tally:
+    reaching = [ref.fact in shown for ref in asked if ref.back_tokens >= back_tokens]
+    return Tally(sum(reaching), len(reaching))

@@ -8,10 +8,13 @@ from typing import Final
 
 from foldline.errors import Part
 
-__all__ = ["NONE", "Mark", "Recall", "Replay", "Tally", "Turn", "percentile"]
+__all__ = ["DISTANCES", "NONE", "Asked", "Mark", "Recall", "Replay", "Tally", "Turn", "percentile"]
 
 NONE: Final = "none"
 """The name that stands for no management: every request is the whole history so far."""
+
+DISTANCES: Final = (2_000, 8_000, 32_000)
+"""Tokens that a fact must last have stood back to be counted in `Recall.beyond`; the second is what "far" means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +38,23 @@ class Recall:
     """References that the recorded replies make, and how many of them the requests still showed.
 
     `far`: last said at least 8,000 tokens and 4 messages back. `line`: the far ones whose whole line is there too.
-    `far_tool`: the far ones that never stood outside of tool results.
+    `far_tool`: the far ones that never stood outside of tool results. `beyond`: those last said at least so far back as
+    each of `DISTANCES` says, and 4 messages; the second is `far`.
     """
 
     all: Tally = Tally()
     far: Tally = Tally()
     line: Tally = Tally()
     far_tool: Tally = Tally()
+    beyond: tuple[Tally, ...] = (Tally(),) * len(DISTANCES)
 
     def __add__(self, other: Recall) -> Recall:
         return Recall(
-            self.all + other.all, self.far + other.far, self.line + other.line, self.far_tool + other.far_tool
+            self.all + other.all,
+            self.far + other.far,
+            self.line + other.line,
+            self.far_tool + other.far_tool,
+            tuple(one + two for one, two in zip(self.beyond, other.beyond, strict=True)),
         )
 
 
@@ -61,12 +70,22 @@ class Mark:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call of a model for a summary: its whole prompt, how much of that was in the cache, and what it wrote."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One request of a replay.
 
     `recorded_tokens` is the size of all that was recorded before it, `tokens` what was sent, `cached_tokens` how much
-    of that was the beginning of the request before. `cost_tokens` is the price in tokens at the full input price.
+    of that was the beginning of the request before. `asked` are the calls of a model for summaries before it.
+    `cost_tokens` is the price of all of them in tokens at the full input price.
     A refused turn (`DoesNotFit`) sent nothing; `refused` holds the parts that were too large, as text for people.
     """
 
@@ -84,6 +103,7 @@ class Turn:
     repairs: int = 0
     recall: Recall = Recall()
     cpu_seconds: float = 0.0
+    asked: tuple[Asked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

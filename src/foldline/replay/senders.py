@@ -1,0 +1,98 @@
+"""Who makes the requests of a replay: no management, a `Context`, or a system of other people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from foldline.catalog.models import CacheRule
+from foldline.context import Context, SummarizeWith
+from foldline.messages import Json, Wire
+from foldline.policy import Policy
+from foldline.replay.recording import Recording
+from foldline.replay.turns import Asked, Mark
+from foldline.sessions import Session
+from foldline.transcript import Fold
+
+__all__ = ["Managed", "Sender", "Sent", "Unmanaged", "context_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request as it was handed to the provider.
+
+    `asked` are the calls of a model that were made for it. `cpu_seconds` is what the sender took, where it leaves some
+    of its work out; None: the replay's own measure of `send` holds. Without messages nothing was sent.
+    """
+
+    messages: Sequence[Wire]
+    system: Json
+    folds: tuple[Mark, ...] = ()
+    repairs: int = 0
+    asked: tuple[Asked, ...] = ()
+    cpu_seconds: float | None = None
+
+
+class Sender(Protocol):
+    """Takes messages as they are recorded and gives the request that is due."""
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        """The request after these messages, which follow those given before. May raise DoesNotFit."""
+
+
+class Unmanaged:
+    """No management: everything, as it was recorded."""
+
+    def __init__(self, session: Session) -> None:
+        self._messages: list[Wire] = []
+        self._system = session.system
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        """All messages so far. O(messages)."""
+        self._messages += new
+        return Sent(tuple(self._messages), self._system)
+
+
+class Managed:
+    """A `Context` with a policy. `summarize` writes summaries, `take_asked` gives its calls since it was last asked."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        summarize: SummarizeWith | None = None,
+        take_asked: Callable[[], tuple[Asked, ...]] = tuple,
+    ) -> None:
+        self.context = context
+        self._summarize = summarize
+        self._take_asked = take_asked
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        """What `append` and `prepare` make of it. Raises DoesNotFit."""
+        for wire in new:
+            self.context.append(wire)
+        request = self.context.prepare(self._summarize)
+        marks = tuple(
+            Mark(fold.start, fold.stop, fold.reducer, fold.reason, fold.before_tokens, fold.tokens)
+            for fold in request.folds
+            if isinstance(fold, Fold)
+        )
+        return Sent(request.messages, request.system, marks, len(request.repairs), self._take_asked())
+
+
+def context_for(
+    recording: Recording, policy: str | Policy, *, window: int, max_output_tokens: int = 0, rule: CacheRule
+) -> Context:
+    """A context for a recorded session: its dialect, system text and tools, and the recording's counter."""
+    session = recording.session
+    return Context(
+        dialect=session.dialect,
+        policy=policy,
+        window=window,
+        max_output_tokens=max_output_tokens,
+        system=session.system,
+        tools=session.tools,
+        counter=recording.counter,
+        cache_rule=rule,
+    )
