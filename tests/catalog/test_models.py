@@ -167,6 +167,19 @@ def test_a_good_entry_is_read() -> None:
     assert (model.name, model.window_tokens, model.source, exact) == ("a", 8_192, "somewhere", False)
 
 
+def test_other_caches_of_an_entry_go_before_those_of_the_file_and_build_on_its_rule() -> None:
+    ((own, _), (file, _)) = _vendor(
+        table(
+            GOOD | {"cache": {"minimum_tokens": 7}, "caches": [{"lifetime_seconds": 9}]},
+            GOOD | {"name": "b"},
+            caches=[{"write_ratio": 2.0}],
+        ),
+        "v.toml",
+    )
+    assert [(rule.minimum_tokens, rule.lifetime_seconds, rule.write_ratio) for rule in own.caches] == [(7, 9, 1.0)]
+    assert [(rule.minimum_tokens, rule.lifetime_seconds, rule.write_ratio) for rule in file.caches] == [(1, 1, 2.0)]
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -183,6 +196,12 @@ def test_a_good_entry_is_read() -> None:
         table(GOOD | {"windo_tokens": 5}),
         table(GOOD | {"cache": {"read_ratio": 1.5}}),
         table(GOOD | {"cache": {"block_tokens": 0}}),
+        table(GOOD | {"cache": {"steps": [{"above_tokens": 5, "input_ratio": 0.5, "output_ratio": 1.0}]}}),
+        table(
+            GOOD
+            | {"cache": {"steps": [{"above_tokens": at, "input_ratio": 2.0, "output_ratio": 2.0} for at in (9, 9)]}}
+        ),
+        table(GOOD | {"caches": [{"write_ratio": 4.0}]}),
         table(GOOD, GOOD),
     ],
 )

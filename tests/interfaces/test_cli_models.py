@@ -44,3 +44,16 @@ def test_a_name_with_a_prefix_finds_its_model() -> None:
     result = invoke(f"openrouter/vendor/{known}", "--json")
     assert json.loads(result.stdout)[0]["name"] == known
     assert "stands for" in result.stderr
+
+
+def test_dearer_long_requests_and_caches_on_request_are_told_below_the_table() -> None:
+    text = " ".join(invoke("claude-haiku").stdout.split())
+    assert "A whole request over 100k tokens 5x in, 5x out: claude-haiku-5-5." in text
+    assert "Cache on request 1h at 0.1/2: claude-haiku-4-5, claude-haiku-5-5." in text
+    assert "on request" not in invoke("mistral").stdout
+
+
+def test_json_has_the_steps_and_the_other_caches() -> None:
+    [model] = json.loads(invoke("claude-haiku-5-5", "--json").stdout)
+    assert model["cache"]["steps"] == [{"above_tokens": 100_000, "input_ratio": 5.0, "output_ratio": 5.0}]
+    assert [(each["lifetime_seconds"], each["write_ratio"]) for each in model["caches"]] == [(3_600, 2.0)]

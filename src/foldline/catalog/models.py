@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache, lru_cache
 from typing import Any, Final
 
 from foldline import catalog
+from foldline.catalog.prices import CacheRule, PriceStep
 from foldline.errors import InvalidInput
 
-__all__ = ["CACHE_RULES", "CacheRule", "Model", "default_window", "lookup", "models"]
+__all__ = ["CACHE_RULES", "CacheRule", "Model", "PriceStep", "default_window", "lookup", "models"]
 
 # For a server on one's own machine that does not say its window.
 _LOCAL_WINDOW: Final = 8_192
@@ -26,26 +27,12 @@ _SMALLEST_WINDOW: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class CacheRule:
-    """What a provider's prompt cache charges, as shares of the input price, and from which size on it works.
-
-    A prefix of fewer than `minimum_tokens` is not cached; a longer one in steps of `block_tokens`. It stays for
-    `lifetime_seconds` when unused.
-    """
-
-    read_ratio: float
-    write_ratio: float
-    minimum_tokens: int
-    block_tokens: int
-    lifetime_seconds: int
-
-
-@dataclass(frozen=True, slots=True)
 class Model:
     """One model. Prices are None where unknown; limits are None where only the window binds.
 
     `known` is False when the window is a guess from the family name or a default. `summaries` is "off" for models too
-    small to be trusted with a summary, else "on". `read_on` is the day `source` was read.
+    small to be trusted with a summary, else "on". `read_on` is the day `source` was read. `cache` is what holds when a
+    user chooses nothing; `caches` are the other lifetimes that can be asked for, with their prices.
     """
 
     name: str
@@ -60,6 +47,7 @@ class Model:
     source: str
     read_on: date
     summaries: str = "on"
+    caches: tuple[CacheRule, ...] = ()
 
     @property
     def warning(self) -> str | None:
@@ -68,6 +56,30 @@ class Model:
             return None
         which = f"model {self.name!r} is not in the catalogue" if self.name else "no model is named"
         return f"{which}: its window is taken to be {self.window_tokens:,} tokens ({self.source}); better set it"
+
+    def cache_living(self, seconds: float) -> CacheRule:
+        """The rule with the cheapest writes that keeps a prefix for `seconds`; the longest-lived one if none does."""
+        rules = (self.cache, *self.caches)
+        long = [rule for rule in rules if rule.lifetime_seconds >= seconds]
+        if not long:
+            return max(rules, key=lambda rule: rule.lifetime_seconds)
+        return min(long, key=lambda rule: (rule.write_ratio, rule.read_ratio))
+
+    def usd(
+        self, prompt_tokens: int, cached_tokens: int = 0, output_tokens: int = 0, written_tokens: int = 0
+    ) -> float | None:
+        """The money for one call as its provider reported it, in US dollars; None without a known price.
+
+        `prompt_tokens` with those read from the cache and those written to it. What was read and written was decided by
+        the provider, so that neither minimum nor blocks matter here; price steps do.
+        """
+        if not self.known or self.input_usd_per_million is None or self.output_usd_per_million is None:
+            return None
+        rule, step = self.cache, self.cache.step(prompt_tokens)
+        fresh = prompt_tokens - cached_tokens - written_tokens
+        paid = fresh + cached_tokens * rule.read_ratio + written_tokens * rule.write_ratio
+        usd = paid * step.input_ratio * self.input_usd_per_million
+        return (usd + output_tokens * step.output_ratio * self.output_usd_per_million) / 1e6
 
 
 @lru_cache(1024)  # a proxy asks for each request
@@ -227,18 +239,21 @@ def _vendor(table: Mapping[str, Any], file: str) -> Iterator[tuple[Model, bool]]
             raise InvalidInput("is listed twice", place=place)
         seen.add(entry["name"])
         rule = {**table["cache"], **entry.get("cache", {})}
-        yield _model(fields, table["vendor"], rule, place), bool(entry.get("exact"))
+        others = [{**rule, **other} for other in entry.get("caches", table.get("caches", []))]
+        yield _model(fields, table["vendor"], rule, others, place), bool(entry.get("exact"))
 
 
 _FIELDS: Final = frozenset(
     {
         "name", "exact", "window_tokens", "max_input_tokens", "max_output_tokens", "input_usd_per_million",
-        "output_usd_per_million", "cache", "summaries", "read", "source",
+        "output_usd_per_million", "cache", "caches", "summaries", "read", "source",
     }
 )  # fmt: skip
 
 
-def _model(entry: Mapping[str, Any], vendor: str, rule: Mapping[str, Any], place: str) -> Model:
+def _model(
+    entry: Mapping[str, Any], vendor: str, rule: Mapping[str, Any], others: Sequence[Mapping[str, Any]], place: str
+) -> Model:
     """A model from its table entry; raises InvalidInput for a figure that cannot be."""
     if unknown := entry.keys() - _FIELDS:
         raise InvalidInput(f"has unknown fields {sorted(unknown)}", place=place)
@@ -266,11 +281,18 @@ def _model(entry: Mapping[str, Any], vendor: str, rule: Mapping[str, Any], place
         source=entry["source"],
         read_on=entry["read"],
         summaries=entry.get("summaries", "on"),
+        caches=tuple(_rule(other, place) for other in others),
     )
 
 
 def _rule(entry: Mapping[str, Any], place: str) -> CacheRule:
-    rule = CacheRule(**entry)
+    steps = tuple(PriceStep(**step) for step in entry.get("steps", ()))
+    rule = CacheRule(**{**entry, "steps": steps})
     if not 0 < rule.read_ratio <= 1 <= rule.write_ratio <= 3 or rule.minimum_tokens < 1 or rule.block_tokens < 1:
         raise InvalidInput("has a cache rule outside 0 < read <= 1 <= write <= 3, or without sizes", place=place)
+    marks = [step.above_tokens for step in steps]
+    if marks != sorted(set(marks)) or any(
+        min(s.above_tokens, s.input_ratio - 1, s.output_ratio - 1) < 0 for s in steps
+    ):
+        raise InvalidInput("has price steps that do not ascend, or that make long requests cheaper", place=place)
     return rule

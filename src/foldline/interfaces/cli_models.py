@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import click
 
 from foldline.catalog.models import Model, lookup
 from foldline.catalog.models import models as all_models
+from foldline.catalog.prices import PriceStep
 from foldline.interfaces.cli_files import json_out, log, terminal
 from foldline.report.words import DASH, compact, plural
 
@@ -17,7 +18,9 @@ __all__ = ["models"]
 
 
 def _usd(price: float | None) -> str:
-    return DASH if price is None else f"{price:,.2f}" if price >= 0.1 else f"{price:.3f}"
+    if price is None:
+        return DASH
+    return f"{price:,.0f}" if price >= 100 else f"{price:.2f}" if price >= 0.1 else f"{price:.3f}"
 
 
 def _least(model: Model) -> str:
@@ -25,21 +28,36 @@ def _least(model: Model) -> str:
     return DASH if model.cache.read_ratio >= 1 else f"{model.cache.minimum_tokens:,}"
 
 
+def _lifetime(model: Model) -> str:
+    """How long an unused prefix stays when nothing is asked for."""
+    return DASH if model.cache.read_ratio >= 1 else _duration(model.cache.lifetime_seconds)
+
+
+def _duration(seconds: int) -> str:
+    return f"{seconds // 60}m" if seconds < 3_600 else f"{seconds // 3_600}h"
+
+
+def _cache(model: Model) -> str:
+    """The prices of reading and writing, without the zero before the point."""
+    return "/".join(f"{ratio:.3g}".removeprefix("0") for ratio in (model.cache.read_ratio, model.cache.write_ratio))
+
+
 _COLUMNS: Final[tuple[tuple[str, Callable[[Model], str]], ...]] = (
     ("model", lambda model: model.name),
     ("window", lambda model: compact(model.window_tokens)),
-    ("output", lambda model: DASH if model.max_output_tokens is None else compact(model.max_output_tokens)),
+    ("reply", lambda model: DASH if model.max_output_tokens is None else compact(model.max_output_tokens)),
     ("$ in", lambda model: _usd(model.input_usd_per_million)),
     ("$ out", lambda model: _usd(model.output_usd_per_million)),
-    ("cache", lambda model: f"{model.cache.read_ratio:.3g}/{model.cache.write_ratio:.3g}"),
+    ("cache", _cache),
     ("least", _least),
+    ("stays", _lifetime),
     ("as of", lambda model: model.read_on.isoformat()),
 )
 
 _LEGEND: Final = """\
 $ per million tokens; cache: read/write as shares of the input price; least: the
-shortest beginning that is cached. Your own settings, and what a server or an
-error says, go before these figures."""
+shortest beginning that is cached; stays: how long unused. Your own settings, and
+what a server or an error says, go before these figures."""
 
 
 @click.command()
@@ -81,4 +99,31 @@ def _print_table(found: Sequence[Model]) -> None:
     console.print(table)
     console.print()
     console.print(_LEGEND, style="dim")
+    for line in (*_long_requests(found), *_other_caches(found)):
+        console.print(line, style="dim")
     log(plural(len(found), "model"))
+
+
+def _long_requests(found: Sequence[Model]) -> Iterator[str]:
+    """A sentence for each set of price steps, with the models that have it."""
+    names: dict[tuple[PriceStep, ...], list[str]] = {}
+    for model in found:
+        names.setdefault(model.cache.steps, []).append(model.name)
+    names.pop((), None)
+    for steps, priced in names.items():
+        dearer = ", ".join(
+            f"over {compact(step.above_tokens)} tokens {step.input_ratio:.3g}x in, {step.output_ratio:.3g}x out"
+            for step in steps
+        )
+        yield f"A whole request {dearer}: {', '.join(priced)}."
+
+
+def _other_caches(found: Sequence[Model]) -> Iterator[str]:
+    """A sentence for each cache that can be asked for, with the models that have it."""
+    names: dict[str, list[str]] = {}
+    for model in found:
+        for rule in model.caches:
+            terms = f"{_duration(rule.lifetime_seconds)} at {rule.read_ratio:.3g}/{rule.write_ratio:.3g}"
+            names.setdefault(terms, []).append(model.name)
+    for terms, offered in names.items():
+        yield f"Cache on request {terms}: {', '.join(offered)}."

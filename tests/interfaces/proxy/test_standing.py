@@ -84,6 +84,11 @@ def test_money_is_told_only_where_the_catalogue_has_prices() -> None:
     assert totals(told(model="gpt-5", given_tokens=1_001_000, sent_tokens=1_000))["saved_usd"] == pytest.approx(1.25)
 
 
+def test_what_a_price_step_would_have_added_is_saved_too() -> None:
+    # All of gpt-5.5's 300,000 tokens at twice $5, less 100,000 at $5.
+    assert totals(told(model="gpt-5.5", given_tokens=300_000, sent_tokens=100_000))["saved_usd"] == pytest.approx(2.5)
+
+
 def test_money_is_counted_at_the_price_of_cached_input_once_the_upstream_caches_the_conversation() -> None:
     standing = standing_of(
         told(1, given_tokens=1_001_000, sent_tokens=1_000, cached_tokens=900),

@@ -143,7 +143,14 @@ async def cost(chat: Conversation, given: str) -> None:
     else:
         model = session.under.model
         made = [
-            Call(model, usage.input_tokens, usage.cached_tokens, usage.output_tokens, not usage.reported)
+            Call(
+                model,
+                usage.input_tokens,
+                usage.cached_tokens,
+                usage.output_tokens,
+                not usage.reported,
+                usage.written_tokens,
+            )
             for usage in session.whole().events
             if isinstance(usage, Usage)
         ]

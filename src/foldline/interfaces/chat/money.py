@@ -12,21 +12,22 @@ __all__ = ["Call", "Spent", "cost_lines", "spent_on"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Tokens of one model call; `prompt_tokens` with the cached ones in it."""
+    """Tokens of one model call; `prompt_tokens` with those in it that were read from a cache and written to one."""
 
     model: str
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
     estimated: bool = False
+    written_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
     """Sums over calls of one model; `usd` is None where the catalogue has no price.
 
-    Money is by list price, cached tokens at what the provider charges for reading them; what writing a cache costs
-    more is not in it.
+    Money is by list price: each call at the price step of its own size, tokens from the cache at what the provider
+    charges for reading them, and those that it reported as written at what it charges for that.
     """
 
     model: str
@@ -51,11 +52,10 @@ def _sum(model: str, calls: list[Call]) -> Spent:
     cached = sum(call.cached_tokens for call in calls)
     answered = sum(call.completion_tokens for call in calls)
     known = lookup(model)
-    usd = None
-    if known.known and known.input_usd_per_million is not None and known.output_usd_per_million is not None:
-        read = known.input_usd_per_million * known.cache.read_ratio
-        usd = ((prompt - cached) * known.input_usd_per_million + cached * read) / 1e6
-        usd += answered * known.output_usd_per_million / 1e6
+    paid = [
+        known.usd(call.prompt_tokens, call.cached_tokens, call.completion_tokens, call.written_tokens) for call in calls
+    ]
+    usd = None if None in paid else sum(each or 0.0 for each in paid)
     return Spent(model, len(calls), prompt, cached, answered, any(call.estimated for call in calls), usd)
 
 

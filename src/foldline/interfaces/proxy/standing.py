@@ -7,7 +7,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from foldline.catalog.models import lookup
@@ -50,25 +49,17 @@ def is_answered(served: Served) -> bool:
 
 
 def saved_usd(served: Served, *, cached: bool) -> float | None:
-    """What the tokens that were not sent would have cost as input, in US dollars; None without a known price.
+    """What folding has saved of the input's price, in US dollars; None without a known price.
 
-    `cached`: the upstream caches the prompts of this conversation, so they would have been read from its cache.
+    That is the price of the tokens that were not sent, and of all of them what a long request's price step would have
+    added. `cached`: the upstream caches the prompts of this conversation, so they would have been read from its cache.
     """
-    price = _input_usd_per_token(served.model)
-    if price is None:
-        return None
-    full, read = price
-    return served.saved_tokens * (read if cached else full)
-
-
-@lru_cache(256)
-def _input_usd_per_token(model: str) -> tuple[float, float] | None:
-    """The prices of an input token, and of one that is read from the cache."""
-    found = lookup(model[:_TEXT_CHARS])
+    found = lookup(served.model[:_TEXT_CHARS])
     if not found.known or found.input_usd_per_million is None:
         return None
-    full = found.input_usd_per_million / 1_000_000
-    return full, full * found.cache.read_ratio
+    rule, given, sent = found.cache, served.given_tokens, served.sent_tokens
+    saved = given * rule.step(given).input_ratio - sent * rule.step(sent).input_ratio
+    return max(0.0, saved) * (rule.read_ratio if cached else 1.0) * found.input_usd_per_million / 1_000_000
 
 
 @dataclass(slots=True)
