@@ -291,8 +291,8 @@ def _rule(entry: Mapping[str, Any], place: str) -> CacheRule:
     if not 0 < rule.read_ratio <= 1 <= rule.write_ratio <= 3 or rule.minimum_tokens < 1 or rule.block_tokens < 1:
         raise InvalidInput("has a cache rule outside 0 < read <= 1 <= write <= 3, or without sizes", place=place)
     marks = [step.above_tokens for step in steps]
-    if marks != sorted(set(marks)) or any(
-        min(s.above_tokens, s.input_ratio - 1, s.output_ratio - 1) < 0 for s in steps
-    ):
-        raise InvalidInput("has price steps that do not ascend, or that make long requests cheaper", place=place)
+    if marks != sorted(set(marks)) or any(mark < 0 for mark in marks):
+        raise InvalidInput("has price steps that do not ascend", place=place)
+    if any(min(step.input_ratio, step.output_ratio) < 1 for step in steps):
+        raise InvalidInput("has a price step that makes long requests cheaper", place=place)
     return rule

@@ -1,4 +1,4 @@
-"""What one request costs under a provider's prompt cache and its price steps. Pure arithmetic, no figures of its own."""
+"""What one request costs under a provider's prompt cache and price steps. Pure arithmetic, no figures of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["BASE_STEP", "CacheRule", "PriceStep", "request_price"]
 
 @dataclass(frozen=True, slots=True)
 class PriceStep:
-    """A dearer price for long requests: one whose whole input is over `above_tokens` is billed by it from its first token.
+    """A dearer price for long requests: those whose whole input is over `above_tokens`, from their first token on.
 
     `input_ratio` multiplies each input price (fresh, read from the cache, written to it), `output_ratio` the output's.
     """

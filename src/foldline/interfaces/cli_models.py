@@ -56,8 +56,8 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Model], str]], ...]] = (
 
 _LEGEND: Final = """\
 $ per million tokens; cache: read/write as shares of the input price; least: the
-shortest beginning that is cached; stays: how long unused. Your own settings, and
-what a server or an error says, go before these figures."""
+shortest beginning that is cached; stays: how long, unused. Your own settings,
+and what a server or an error says, go before these figures."""
 
 
 @click.command()
