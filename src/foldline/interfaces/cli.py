@@ -40,6 +40,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "proxy": "cli_proxy",
     "sessions": "cli_sessions",
     "growth": "cli_growth",
+    "report": "cli_report",
     "models": "cli_models",
     "telegram": "cli_telegram",
     "config": "cli_config",

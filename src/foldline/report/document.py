@@ -9,12 +9,16 @@ from foldline.report.style import STYLE
 __all__ = ["document"]
 
 
-def document(title: str, body: Sequence[str]) -> str:
+def document(title: str, body: Sequence[str], *, style: str = "") -> str:
     """A whole page as text, to be saved as UTF-8. The parts of `body` are HTML, the title is plain words of ours.
+
+    `style` is what this page needs over the style of all pages.
 
     The policy forbids scripts and anything from elsewhere: what pages show of a session was written by others.
     """
-    return "\n".join((_HEAD.format(title=title, style=STYLE), "<main>", *body, "</main>", "</body>", "</html>", ""))
+    return "\n".join(
+        (_HEAD.format(title=title, style=STYLE + style), "<main>", *body, "</main>", "</body>", "</html>", "")
+    )
 
 
 _HEAD = """<!doctype html>

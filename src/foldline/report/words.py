@@ -8,17 +8,32 @@ from typing import Final
 
 from foldline.replay import Replay
 
-__all__ = ["DASH", "compact", "escaped", "limits", "milliseconds", "plural", "share"]
+__all__ = ["DASH", "compact", "escaped", "foreign", "limits", "milliseconds", "money", "plural", "share"]
 
 DASH: Final = "–"
 """Stands where there is nothing to measure."""
 
-_UNSEEN: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "\ufffd")
+_UNSEEN: Final = dict.fromkeys(
+    (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd"
+)
+"""Controls, and what turns the reading order around for all that follows; marks for single letters may stay."""
 
 
 def escaped(text: str) -> str:
     """Text of a session, safe in HTML: markup escaped, what no page may hold (controls, lone surrogates) replaced."""
     return html.escape(text.encode("utf-8", "replace").decode().translate(_UNSEEN))
+
+
+def foreign(text: str, most_chars: int = 200) -> str:
+    """Text of others as one line of HTML, cut, and kept apart: it cannot turn the order of what stands beside it."""
+    line = " ".join(text[: 4 * most_chars].split())
+    return f"<bdi>{escaped(line if len(line) <= most_chars else f'{line[: most_chars - 1]}…')}</bdi>"
+
+
+def money(usd: float) -> str:
+    """US dollars with the digits that matter: $0.0012, $0.123, $1.23, $1,234."""
+    digits = 0 if usd >= 999.5 else 2 if usd >= 0.9995 else 3 if usd >= 0.09995 else 4
+    return f"${usd:,.{digits}f}"
 
 
 def compact(tokens: float) -> str:

@@ -1,0 +1,175 @@
+"""What is told of one session: its requests, its folds, what they hide and how to read it, what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from foldline.failures.redaction import redact
+from foldline.messages import Image, Message
+from foldline.peek import told
+from foldline.replay import Mark, Replay
+from foldline.report.spend import Spend
+
+__all__ = [
+    "AGAIN",
+    "BACK",
+    "Account",
+    "Hidden",
+    "HiddenMessage",
+    "Made",
+    "first_line",
+    "hidden_by",
+    "title_of",
+    "whose",
+]
+
+AGAIN: Final = "folded again"
+BACK: Final = "taken back"
+
+_LINE_CHARS: Final = 160
+_LOOKED_AT_CHARS: Final = 4_000
+"""A first line is looked for in so much of a message: results may have megabytes."""
+
+_LISTED_FOLDS: Final = 60
+_LISTED_MESSAGES: Final = 12
+"""Messages listed under one fold, and folds listed at most; the counts are of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A fold, and the request (from 1) that it came before; None when none followed.
+
+    `since` says what became of it: "" while it stands for its messages, "folded again", "taken back".
+    """
+
+    mark: Mark
+    request: int | None
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenMessage:
+    """A message that the model is no longer shown as it came: its number, author, size and first line, cut."""
+
+    seq: int
+    who: str
+    tokens: int
+    line: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hidden:
+    """The messages under one fold in effect. `messages` are the first of them, `count` and `tokens` of all.
+
+    `read` is how a person reads them: a command, or words. `archive` is the key of the original in the archive of the
+    session, "" when it is not there. `shortened`: the message is shown, in a shorter form.
+    """
+
+    mark: Mark
+    count: int
+    tokens: int
+    read: str
+    archive: str
+    shortened: bool
+    messages: tuple[HiddenMessage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """One session as it is told.
+
+    `sent` has its requests as if they were a replay: what was sent, and in `recorded_tokens` what no management would
+    have sent. `origin`: the sizes were reported by the provider, counted by us, or are those of a replay.
+    `refused_from` is the first request (from 1) that would not have fitted the window without management. `updated` is
+    ISO 8601, "" where it is not known; `more` are further sentences on the figures.
+    """
+
+    name: str
+    title: str
+    model: str
+    updated: str
+    origin: Literal["reported", "counted", "replayed"]
+    sent: Replay
+    folds: tuple[Made, ...]
+    hidden: tuple[Hidden, ...]
+    managed: Spend
+    unmanaged: Spend
+    refused_from: int | None
+    more: tuple[str, ...] = ()
+
+    @property
+    def hidden_messages(self) -> int:
+        """Messages that are no longer shown."""
+        return sum(one.count for one in self.hidden if not one.shortened)
+
+    @property
+    def shortened_messages(self) -> int:
+        """Messages that are shown in a shorter form."""
+        return sum(one.count for one in self.hidden if one.shortened)
+
+    @property
+    def hidden_tokens(self) -> int:
+        """The size of both as they came."""
+        return sum(one.tokens for one in self.hidden)
+
+
+def whose(message: Message) -> str:
+    """Whose words they are: user, assistant, tool; a kind of ours where they are nobody's."""
+    return "tool" if message.results else message.kind or message.role
+
+
+def first_line(message: Message) -> str:
+    """The first line of a message that says something, at most 160 characters, without secrets of known shapes."""
+    text = (told(message) or "")[:_LOOKED_AT_CHARS]
+    line = next((stripped for each in text.splitlines() if (stripped := each.strip())), "")
+    if not line:
+        return "(image)" if any(isinstance(part, Image) for part in message.parts) else "(no text)"
+    line = redact(line)
+    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
+
+
+def title_of(messages: Iterable[Message]) -> str:
+    """The first line that the user said; "" where there is none."""
+    said = (one for one in messages if whose(one) == "user" and one.agent_visible and one.text.strip())
+    return next((first_line(one) for one in said), "")
+
+
+def hidden_by(
+    folds: Iterable[tuple[Mark, bool, str]],
+    seqs: Sequence[int],
+    messages: Mapping[int, Message],
+    tokens: Mapping[int, int],
+    read: Callable[[int, int], str],
+) -> list[Hidden]:
+    """What the folds in effect hide, in the order of the messages. Each fold: its mark, whether it shortens, its key.
+
+    `seqs` are the messages of the session; the newest fold over one is what stands for it. `read(start, stop)` says how
+    to read some. O(messages + what the folds cover).
+    """
+    cover: dict[int, int] = {}
+    given = list(folds)
+    for number, (mark, _, _) in enumerate(given):
+        cover.update(dict.fromkeys(range(mark.start, mark.stop), number))
+    under: dict[int, list[int]] = {}
+    for seq in seqs:
+        if seq in cover:
+            under.setdefault(cover[seq], []).append(seq)
+    out: list[Hidden] = []
+    for number, covered in sorted(under.items(), key=lambda item: item[1][0]):
+        mark, shortened, key = given[number]
+        listed = covered[:_LISTED_MESSAGES] if len(out) < _LISTED_FOLDS else []
+        rows = (HiddenMessage(seq, whose(messages[seq]), tokens[seq], first_line(messages[seq])) for seq in listed)
+        out.append(
+            Hidden(
+                mark=mark,
+                count=len(covered),
+                tokens=sum(tokens[seq] for seq in covered),
+                read=read(covered[0], covered[-1] + 1),
+                archive=key,
+                shortened=shortened,
+                messages=tuple(rows),
+            )
+        )
+    return out

@@ -1,0 +1,296 @@
+"""The account of a kept session, from its log: what was sent as it was reported, and the folds as they were made.
+
+What no management would have sent at each request is the sum of all messages until then, by our own count, times what
+the provider counted for each token of ours in this session.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from foldline.budget import Limits, cache_rule_of, limits_from, limits_of
+from foldline.catalog.models import lookup
+from foldline.messages import Json
+from foldline.replay import Mark, Replay, Turn
+from foldline.report.account import AGAIN, BACK, Account, Made, hidden_by, title_of
+from foldline.report.recorded import refused_from
+from foldline.report.spend import Billed, Due, billed, expected
+from foldline.report.words import plural
+from foldline.store.calls_read import REPLY, RecordedCall
+from foldline.store.recording import Header
+from foldline.transcript import Branch, Entry, Event, Fold, Limited, Unfold, Usage
+
+__all__ = ["kept_account"]
+
+_LOG_COUNTER: Final = "the provider"
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One request as the log tells of it. Sizes without system text and tools, as we count them."""
+
+    usage: Usage
+    model: str | None
+    at: str
+    messages: int
+    whole_tokens: int
+    begun_tokens: int
+    """How much of `whole_tokens` the request before had already, without management."""
+    base_tokens: int | None
+    limits: Limits
+    folds: tuple[Fold, ...]
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Reads a log once, in order."""
+
+    limits: Limits
+    model: str | None
+    asked: list[_Asked] = field(default_factory=list)
+    active: list[Entry] = field(default_factory=list)
+    made: list[tuple[Fold, int | None]] = field(default_factory=list)
+    held: dict[int, Fold] = field(default_factory=dict)
+    new: list[Fold] = field(default_factory=list)
+    tokens: int = 0
+    """Messages of the branch that the session is on, those aside that the model was never to see."""
+    begun_tokens: int = 0
+    forked: bool = False
+
+    def take(self, event: Event, at: str) -> None:
+        """Go on by one event. O(1), and O(messages) for a branch."""
+        match event:
+            case Entry():
+                self.active.append(event)
+                self.tokens += self._size(event)
+            case Fold():
+                self.new.append(event)
+                self.held[event.id] = event
+            case Unfold(fold):
+                self.held.pop(fold, None)
+            case Branch(start):
+                self._leave(start)
+            case Limited():
+                self.limits = limits_from(event, self.limits)
+            case Usage():
+                self._ask(event, at)
+            case _:
+                pass  # pins change nothing that was sent
+
+    def end(self) -> None:
+        """Take the folds that no request followed."""
+        self.made += [(fold, None) for fold in self.new]
+
+    @staticmethod
+    def _size(entry: Entry) -> int:
+        return 0 if entry.hidden else entry.tokens
+
+    def _leave(self, start: int) -> None:
+        while self.active and self.active[-1].seq >= start:
+            self.tokens -= self._size(self.active.pop())
+        self.held = {key: fold for key, fold in self.held.items() if fold.stop <= start}
+        self.begun_tokens, self.forked = min(self.begun_tokens, self.tokens), True
+
+    def _ask(self, usage: Usage, at: str) -> None:
+        whole, count = self.tokens, len(self.active)
+        while count and self.active[count - 1].message.role == "assistant":  # the reply, where it is recorded before
+            count -= 1
+            whole -= self._size(self.active[count])
+        ours = usage.estimated_tokens if usage.reported else usage.input_tokens
+        saved = sum(fold.before_tokens - fold.tokens for fold in self.held.values())
+        base = max(0, ours - whole + saved) if ours and not self.forked else None
+        folds = tuple(self.new)
+        self.made += [(fold, len(self.asked) + 1) for fold in folds]
+        self.asked.append(
+            _Asked(usage, self.model, at, count, whole, min(self.begun_tokens, whole), base, self.limits, folds)
+        )
+        self.new, self.begun_tokens = [], whole
+
+
+def kept_account(
+    log: Iterable[tuple[Header, Mapping[str, Json], Event | None]],
+    calls: Sequence[RecordedCall],
+    *,
+    name: str,
+    model: str | None = None,
+    archived: Callable[[str], bool] = lambda key: True,
+) -> Account | None:
+    """Tell of a session by its log (as `store.recording.followed` gives it) and its recorded calls, which may be none.
+
+    None for a session with no report of usage, which can only be replayed. `name` is what commands call it; `model`
+    prices it as another one; `archived` says whether the archive has a key. O(log).
+    """
+    walk: _Walk | None = None
+    header: Header | None = None
+    updated = ""
+    for header, record, event in log:
+        if walk is None:
+            walk = _Walk(_limits(header), header.model)
+        updated = str(record.get("at", updated))
+        walk.model = header.model
+        if event is not None:
+            walk.take(event, str(record.get("at", "")))
+    if walk is None or header is None or not walk.asked:
+        return None
+    walk.end()
+    base = next((one.base_tokens for one in walk.asked if one.base_tokens is not None), 0)
+    scale = _scale(walk.asked)
+    named = model or header.model
+    bills = _bills(walk.asked, calls, model)
+    dues = list(_dues(walk.asked, base, scale, named, header.dialect))
+    caching = any(bill.cached_tokens or bill.written_tokens for bill in bills)
+    hidden = hidden_by(
+        [(_mark(fold), fold.form, _key(fold, archived)) for fold in walk.held.values()],
+        [entry.seq for entry in walk.active],
+        {entry.seq: entry.message for entry in walk.active},
+        {entry.seq: entry.tokens for entry in walk.active},
+        lambda start, stop: f"foldline sessions show {name} --from {start} --limit {stop - start}",
+    )
+    sent = _sent(walk, dues, name, header)
+    return Account(
+        name=name,
+        title=header.title or title_of(entry.message for entry in walk.active),
+        model=named or "",
+        updated=updated,
+        origin="reported" if any(one.usage.reported for one in walk.asked) else "counted",
+        sent=sent,
+        folds=_made(walk, {one.mark for one in hidden}),
+        hidden=tuple(hidden),
+        managed=billed(bills, dialect=header.dialect),
+        unmanaged=expected(dues, model=named, dialect=header.dialect, caching=caching),
+        refused_from=refused_from(sent),
+        more=tuple(_more(walk, calls, caching)),
+    )
+
+
+def _limits(header: Header) -> Limits:
+    return limits_of(header.window or lookup(header.model).window_tokens, header.model, None)
+
+
+def _scale(asked: Sequence[_Asked]) -> float:
+    """What the provider counted for each token of ours, over all requests of which both counts are known."""
+    both = [one.usage for one in asked if one.usage.reported and one.usage.estimated_tokens]
+    ours = sum(usage.estimated_tokens for usage in both)
+    return sum(usage.input_tokens for usage in both) / ours if ours else 1.0
+
+
+def _dues(asked: Sequence[_Asked], base_tokens: int, scale: float, model: str | None, dialect: str) -> Iterator[Due]:
+    """The same requests without management. A cache is of one model, and gone after its lifetime."""
+    lifetime_seconds = cache_rule_of(model, dialect).lifetime_seconds
+    before: _Asked | None = None
+    for one in asked:
+        warm = before is not None and before.model == one.model and _gap_seconds(before.at, one.at) <= lifetime_seconds
+        tokens = round((base_tokens + one.whole_tokens) * scale)
+        cached = round((base_tokens + one.begun_tokens) * scale) if warm else 0
+        yield Due(tokens, cached, one.usage.output_tokens)
+        before = one
+
+
+def _gap_seconds(before: str, now: str) -> float:
+    try:
+        return (datetime.fromisoformat(now) - datetime.fromisoformat(before)).total_seconds()
+    except (ValueError, TypeError):  # no time was recorded: taken as soon
+        return 0.0
+
+
+def _bills(asked: Sequence[_Asked], calls: Sequence[RecordedCall], model: str | None) -> list[Billed]:
+    """What is to be paid: the recorded calls with summaries among them, else what the log itself has of usage.
+
+    Calls that failed are not billed. How much was written to the cache stands in the log alone.
+    """
+    if all(call.error for call in calls):
+        return [
+            Billed(
+                model=model or one.model or "",
+                input_tokens=one.usage.input_tokens,
+                cached_tokens=one.usage.cached_tokens,
+                written_tokens=one.usage.written_tokens,
+                output_tokens=one.usage.output_tokens,
+                estimated=not one.usage.reported,
+            )
+            for one in asked
+        ]
+    written: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for one in asked:
+        usage = one.usage
+        written[usage.input_tokens, usage.cached_tokens, usage.output_tokens].append(usage.written_tokens)
+    out = []
+    for call in calls:
+        if not call.error:
+            same = written.get((call.prompt_tokens, call.cached_tokens, call.completion_tokens))
+            out.append(
+                Billed(
+                    model=model or call.model,
+                    input_tokens=call.prompt_tokens,
+                    cached_tokens=call.cached_tokens,
+                    written_tokens=same.pop(0) if same and call.purpose == REPLY else 0,
+                    output_tokens=call.completion_tokens,
+                    estimated=call.estimated,
+                )
+            )
+    return out
+
+
+def _mark(fold: Fold) -> Mark:
+    return Mark(fold.start, fold.stop, fold.reducer, fold.reason, fold.before_tokens, fold.tokens)
+
+
+def _key(fold: Fold, archived: Callable[[str], bool]) -> str:
+    return fold.archive if fold.archive is not None and archived(fold.archive) else ""
+
+
+def _made(walk: _Walk, standing: set[Mark]) -> tuple[Made, ...]:
+    out = []
+    for fold, request in walk.made:
+        mark = _mark(fold)
+        since = "" if mark in standing else AGAIN if fold.id in walk.held else BACK
+        out.append(Made(mark, request, since))
+    return tuple(out)
+
+
+def _sent(walk: _Walk, dues: Sequence[Due], name: str, header: Header) -> Replay:
+    """The requests in the form of a replay, which the chart draws."""
+    last = walk.asked[-1].limits
+    turns = []
+    for index, (one, due) in enumerate(zip(walk.asked, dues, strict=True)):
+        usage = one.usage
+        turns.append(
+            Turn(
+                index=index,
+                messages=one.messages,
+                recorded_tokens=due.tokens,
+                tokens=usage.input_tokens,
+                cached_tokens=usage.cached_tokens,
+                over_budget=usage.input_tokens > one.limits.room_tokens,
+                folds=tuple(map(_mark, one.folds)),
+            )
+        )
+    return Replay(
+        session=name,
+        policy=header.policy,
+        dialect=header.dialect,
+        window=last.window_tokens,
+        limit_tokens=last.room_tokens,
+        counter=_LOG_COUNTER,
+        recorded_tokens=dues[-1].tokens,
+        turns=tuple(turns),
+    )
+
+
+def _more(walk: _Walk, calls: Sequence[RecordedCall], caching: bool) -> Iterator[str]:
+    """Sentences that say what the figures hold and what they take for granted."""
+    summaries = sum(not call.error and call.purpose != REPLY for call in calls)
+    if summaries:
+        yield f"{plural(summaries, 'call')} for summaries and the like are in the bill."
+    failed = sum(bool(call.error) for call in calls)
+    if failed:
+        yield f"{plural(failed, 'call')} failed; they are taken as not billed."
+    if not caching:
+        yield "No request read from a prompt cache, so none is assumed without Foldline either."
+    limits = {one.limits.room_tokens for one in walk.asked}
+    if len(limits) > 1:
+        yield f"The limit changed: it was between {min(limits):,} and {max(limits):,} tokens; the newest is drawn."

@@ -1,0 +1,170 @@
+"""One session on the page: its chart, what it cost with and without Foldline, its folds, and what they hide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from foldline.report.account import Account, Hidden, Made
+from foldline.report.bills import bill
+from foldline.report.chart import chart
+from foldline.report.words import compact, escaped, foreign, plural
+
+__all__ = ["session_part"]
+
+_LISTED_FOLDS: Final = 60
+
+_IN_WORDS: Final[Mapping[str, str]] = {
+    "archive_results": "oldest tool results taken out, a digest in their place",
+    "compact": "compacted when asked",
+    "dedupe": "a result that came again later",
+    "describe": "a tool result replaced by what a model said of it",
+    "digest": "a span replaced by a digest, made without a model",
+    "drop_groups": "oldest turns left out",
+    "floor": "cut to the least that can be shown",
+    "images": "an old image replaced by a line",
+    "mask": "a tool result replaced by a line that says what it was",
+    "render_budget": "oldest turns left out",
+    "shorten": "a tool result cut to the lines that bring names",
+    "spill": "a large output cut to its beginning",
+    "sum_up": "a span replaced by a model's summary",
+    "summarize": "a span replaced by a model's summary",
+    "truncate": "a long text cut",
+    "window": "oldest turns left out",
+}
+"""What a reducer does, in a few words."""
+
+
+def session_part(account: Account, identifier: str) -> str:
+    """The section of one session; `identifier` is unique in the page. O(requests + folds listed)."""
+    parts = (
+        f'<section aria-labelledby="{identifier}">',
+        f'<h2 id="{identifier}"><bdi>{escaped(account.name)}</bdi></h2>',
+        f'<p class="said">{foreign(account.title)}</p>' if account.title else "",
+        f'<p class="faint">{_about(account)}</p>',
+        '<div class="pair">',
+        f"<figure>{chart(account.sent, identifier=f'{identifier}c')}</figure>",
+        "<div>",
+        bill(account.managed, account.unmanaged, replayed=account.origin == "replayed"),
+        _facts(account),
+        "</div>",
+        "</div>",
+        _folds(account),
+        _hidden(account),
+        "</section>",
+    )
+    return "\n".join(part for part in parts if part)
+
+
+def _about(account: Account) -> str:
+    sent = account.sent
+    words = [
+        f"model {foreign(account.model, 60)}" if account.model else "no model named",
+        f"policy {foreign(sent.policy, 60)}",
+        f"window {sent.window:,} tokens, {sent.limit_tokens:,} of them for input",
+    ]
+    words += [f"last written {foreign(account.updated[:16].replace('T', ' '), 20)} UTC"] if account.updated else []
+    return ", ".join(words) + "."
+
+
+def _facts(account: Account) -> str:
+    sent = account.sent
+    share = account.managed.cached_tokens / max(account.managed.input_tokens, 1)
+    rows = [
+        ("requests", f"{sent.requests:,}"),
+        ("sent", f"{compact(account.managed.input_tokens)} tokens, {share:.0%} of them from the cache"),
+        ("largest", f"{sent.peak_tokens:,} tokens, {sent.peak_tokens / max(sent.limit_tokens, 1):.0%} of the limit"),
+        ("folds", f"{len(account.folds):,}"),
+    ]
+    if sent.refused:
+        rows.append(("not sent", f"{plural(sent.refused, 'request')}: what must stay is too large"))
+    rows.append(("without Foldline", _without(account)))
+    listed = "".join(f"<div><dt>{name}</dt><dd>{words}</dd></div>" for name, words in rows)
+    more = "".join(f'<p class="faint">{escaped(words)}</p>' for words in account.more)
+    return f'<dl class="facts">{listed}</dl>{more}'
+
+
+def _without(account: Account) -> str:
+    largest = max((turn.recorded_tokens for turn in account.sent.turns), default=0)
+    if account.refused_from is None:
+        return f"all requests fit, the largest with {largest:,} tokens"
+    return (
+        f'<strong class="bad">refused from request {account.refused_from:,} of {account.sent.requests:,} on</strong>: '
+        f"it would have grown to {largest:,} tokens. Priced as if the window were large enough"
+    )
+
+
+def _folds(account: Account) -> str:
+    if not account.folds:
+        return '<p class="faint">Nothing was folded.</p>'
+    listed = "".join(map(_fold, account.folds[-_LISTED_FOLDS:]))
+    more = len(account.folds) - _LISTED_FOLDS
+    rest = f'<p class="faint">The newest; {plural(more, "older fold")} left out.</p>' if more > 0 else ""
+    names = ("before request", "messages", "tokens before", "after")
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    return _closed(
+        f"Folds and why ({len(account.folds):,})",
+        f'<table><thead><tr>{head}<th scope="col" class="text">what and why</th></tr></thead>'
+        f"<tbody>{listed}</tbody></table>",
+        rest,
+    )
+
+
+def _fold(made: Made) -> str:
+    mark = made.mark
+    request = "later" if made.request is None else f"{made.request:,}"
+    since = f' <span class="faint">({made.since} since)</span>' if made.since else ""
+    return (
+        f"<tr{' class=gone' if made.since else ''}><td>{request}</td><td>{_span(mark.start, mark.stop)}</td>"
+        f"<td>{mark.before_tokens:,}</td><td>{mark.tokens:,}</td>"
+        f'<td class="text">{_what(mark.reducer)}: {foreign(mark.reason, 300)}{since}</td></tr>'
+    )
+
+
+def _what(reducer: str) -> str:
+    """What a reducer does, in words; its name where it is one of the user's own."""
+    known = _IN_WORDS.get(reducer)
+    return f"{escaped(known)} (<code>{escaped(reducer)}</code>)" if known else foreign(reducer, 60)
+
+
+def _span(start: int, stop: int) -> str:
+    return f"{start:,}" if stop - start == 1 else f"{start:,}–{stop - 1:,}"
+
+
+def _hidden(account: Account) -> str:
+    if not account.hidden:
+        return ""
+    counts = [(account.hidden_messages, "message"), (account.shortened_messages, "shortened one")]
+    words = " and ".join(plural(count, noun) for count, noun in counts if count)
+    listed = [one for one in account.hidden if one.messages]
+    more = len(account.hidden) - len(listed)
+    rest = f'<p class="faint">Messages under {plural(more, "further fold")} are not listed.</p>' if more else ""
+    return _closed(
+        f"Hidden and still there: {words}, {compact(account.hidden_tokens)} tokens", "".join(map(_one, listed)), rest
+    )
+
+
+def _one(hidden: Hidden) -> str:
+    mark = hidden.mark
+    state = "shortened" if hidden.shortened else "hidden"
+    key = f'<span class="faint">archive {escaped(hidden.archive)}</span>' if hidden.archive else ""
+    rows = "".join(
+        f'<tr><th scope="row">{message.seq:,}</th><td class="text who">{foreign(message.who, 20)}</td>'
+        f'<td>{message.tokens:,}</td><td class="text">{foreign(message.line)}</td></tr>'
+        for message in hidden.messages
+    )
+    left = hidden.count - len(hidden.messages)
+    more = f'<tr><td></td><td class="text" colspan="3">and {left:,} more</td></tr>' if left else ""
+    return (
+        f'<div class="fold-of"><p>{_span(mark.start, mark.stop)}, {state}: {_what(mark.reducer)}</p>'
+        f"<p><code>{escaped(hidden.read)}</code> {key}</p>"
+        f"<table><tbody>{rows}{more}</tbody></table></div>"
+    )
+
+
+def _closed(summary: str, inside: str, rest: str) -> str:
+    label = escaped(summary)
+    return (
+        f'<details><summary>{label}</summary><div class="scroll" role="region" tabindex="0" aria-label="{label}">'
+        f"{inside}</div>{rest}</details>"
+    )

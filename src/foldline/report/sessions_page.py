@@ -1,0 +1,252 @@
+"""The page that tells a person of sessions: sums first, then a table of all, then each session for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Final
+
+from foldline.report.account import Account
+from foldline.report.bills import bill, price, ratio
+from foldline.report.document import document
+from foldline.report.session_part import session_part
+from foldline.report.spend import Spend
+from foldline.report.words import DASH, compact, escaped, foreign, plural, share
+
+__all__ = ["LeftOut", "sessions_page"]
+
+_DETAILED: Final = 40
+_MOST_CHARS: Final = 2_500_000
+"""Sessions told in full, and what they may take of the page: it must open on a phone. The table has more."""
+
+_ROWS: Final = 1_000
+
+_COLUMNS: Final = ("last written", "requests", "sent", "largest", "folds", "hidden", "with", "without", "ratio", "fits")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A session that is not on the page, and why."""
+
+    name: str
+    reason: str
+
+
+def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[LeftOut] = (), made: str = "") -> str:
+    """The whole page as text, to be saved as UTF-8. The newest sessions come first, in full as far as there is room.
+
+    `made` is when, in words. O(requests of the sessions that are told in full).
+    """
+    newest = sorted(accounts, key=lambda one: one.updated, reverse=True)
+    parts: list[str] = []
+    chars = 0
+    for number, account in enumerate(newest[:_DETAILED]):
+        part = session_part(account, f"s{number}")
+        chars += len(part)
+        if parts and chars > _MOST_CHARS:
+            break
+        parts.append(part)
+    body = [
+        "<h1>Foldline report</h1>",
+        f'<p class="faint">{_setting(newest, made)}</p>',
+        *([_head(newest)] if newest else []),
+        *_missing(left_out),
+        *([_table(newest, len(parts))] if len(newest) > 1 else []),
+        *parts,
+    ]
+    return document("Foldline report", body, style=_STYLE)
+
+
+def _setting(accounts: Sequence[Account], made: str) -> str:
+    if not accounts:
+        return "No session to tell of."
+    times = sorted(one.updated[:10] for one in accounts if one.updated)
+    words = [plural(len(accounts), "session"), plural(sum(one.sent.requests for one in accounts), "request")]
+    words += [f"written {escaped(times[0])} to {escaped(times[-1])}"] if times else []
+    words += [f"page made {escaped(made)}"] if made else []
+    return "; ".join(words) + "."
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------
+
+
+def _head(accounts: Sequence[Account]) -> str:
+    priced = [one for one in accounts if one.managed.usd is not None and one.unmanaged.usd is not None]
+    counted = priced or accounts
+    managed, unmanaged = _sum(one.managed for one in counted), _sum(one.unmanaged for one in counted)
+    others = len(accounts) - len(counted)
+    note = (
+        f'<p class="faint">Not in these sums, since the catalogue has no price: {plural(others, "session")}.</p>'
+        if others
+        else ""
+    )
+    replayed = all(one.origin == "replayed" for one in counted)
+    return "\n".join(
+        (
+            '<section class="head" aria-label="Sums">',
+            f"<div>{bill(managed, unmanaged, replayed=replayed)}{note}</div>",
+            f'<dl class="tiles">{_tiles(accounts)}</dl>',
+            "</section>",
+            _meaning(accounts),
+        )
+    )
+
+
+def _sum(bills: Iterable[Spend]) -> Spend:
+    return reduce(add, bills, Spend())
+
+
+def _tiles(accounts: Sequence[Account]) -> str:
+    tokens = sum(one.managed.input_tokens for one in accounts)
+    cached = sum(one.managed.cached_tokens for one in accounts)
+    hidden = sum(one.hidden_messages + one.shortened_messages for one in accounts)
+    refused = sum(one.refused_from is not None for one in accounts)
+    tiles = (
+        ("tokens sent", compact(tokens)),
+        ("of them from the cache", f"{cached / max(tokens, 1):.0%}"),
+        ("folds", f"{sum(len(one.folds) for one in accounts):,}"),
+        ("messages hidden or shortened, none lost", f"{hidden:,}"),
+        ("sessions that would not have fitted without", f"{refused:,} of {len(accounts):,}"),
+    )
+    return "".join(f"<div><dt>{name}</dt><dd>{figure}</dd></div>" for name, figure in tiles)
+
+
+_ESTIMATE: Final = (
+    "<b>Without</b> is an estimate: the same requests and the same replies, with nothing folded, at the same prices, "
+    "as if every history had fitted the window."
+)
+_REPORTED: Final = (
+    "With Foldline is what was really sent: tokens as the provider reported them, summaries among them, at the list "
+    "prices of the catalogue. ~ marks what holds counts of our own, where nothing was reported."
+)
+_REPLAYED: Final = (
+    "Of a session that was only recorded, with Foldline is a replay: the requests that the policy would have sent, in "
+    "our own count, read from the prompt cache as far as they begin as the request before did."
+)
+_ASSUMED: Final = (
+    "Without Foldline each request has everything that was said until then, in our own count, times what the provider "
+    "counted for each token of ours. The request before it is read from the prompt cache as the rule of the model "
+    "allows, unless it is older than the cache lives; where nothing was ever read from a cache, none is assumed. "
+    "Replies are those that came. What does not fit the window would have been refused, and the session been over: "
+    "“fits” says up to which request it went."
+)
+
+
+def _meaning(accounts: Sequence[Account]) -> str:
+    """What the figures are, and what they take for granted."""
+    origins = {one.origin for one in accounts}
+    told = [_REPORTED] if origins - {"replayed"} else []
+    told += [_REPLAYED] if "replayed" in origins else []
+    paragraphs = "".join(f"<p>{words}</p>" for words in (*told, _ASSUMED))
+    return (
+        f'<p class="faint">{_ESTIMATE}</p>\n<details class="meaning"><summary>How the figures come about</summary>'
+        f"{paragraphs}</details>\n{_KEY}"
+    )
+
+
+_SAMPLE: Final = '<li><svg viewBox="0 0 28 12" aria-hidden="true">{}</svg>{}</li>'
+_KEY: Final = (
+    '<ul class="key" aria-label="Key to the charts">'
+    + _SAMPLE.format('<polyline class="sent" points="0,6 28,6"/>', "sent")
+    + _SAMPLE.format('<polyline class="recorded" points="0,6 28,6"/>', "without Foldline")
+    + _SAMPLE.format('<line class="limit" x1="0" y1="6" x2="28" y2="6"/>', "limit")
+    + _SAMPLE.format('<g class="fold"><path d="M14 11l-4 -8h8z"/></g>', "folds before this request (point at one)")
+    + "</ul>"
+)
+
+
+def _missing(left_out: Sequence[LeftOut]) -> list[str]:
+    if not left_out:
+        return []
+    listed = "".join(f"<li>{foreign(one.name)}: {foreign(one.reason, 300)}</li>" for one in left_out[:_ROWS])
+    return [
+        f"<details><summary>{plural(len(left_out), 'session')} not on this page</summary><ul>{listed}</ul></details>"
+    ]
+
+
+# --- all sessions -----------------------------------------------------------------------------------------------------
+
+
+def _table(accounts: Sequence[Account], detailed: int) -> str:
+    listed = "\n".join(_row(account, number, number < detailed) for number, account in enumerate(accounts[:_ROWS]))
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("session", *_COLUMNS))
+    notes = []
+    if detailed < len(accounts):
+        notes.append(
+            f"The newest {detailed:,} are told in full below. For an older one: "
+            "<code>foldline report</code> with its name."
+        )
+    if len(accounts) > _ROWS:
+        notes.append(f"{plural(len(accounts) - _ROWS, 'older session')} in the sums only.")
+    below = f'<p class="faint">{" ".join(notes)}</p>' if notes else ""
+    caption = f"All sessions ({len(accounts):,}), newest first"
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}">\n<table><caption>{caption}</caption>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{listed}\n</tbody></table></div>\n{below}"
+    )
+
+
+def _row(account: Account, number: int, detailed: bool) -> str:
+    sent = account.sent
+    name = foreign(account.name, 60)
+    link = f'<a href="#s{number}">{name}</a>' if detailed else name
+    by = ratio(account.managed, account.unmanaged)
+    kind = ' class="bad"' if by is not None and by >= 1.005 else ""
+    fits = "yes" if account.refused_from is None else f"to {account.refused_from - 1:,}"
+    cells = (
+        escaped(account.updated[:10]) or DASH,
+        f"{sent.requests:,}",
+        compact(account.managed.input_tokens),
+        f"{sent.peak_tokens / max(sent.limit_tokens, 1):.0%}",
+        f"{len(account.folds):,}",
+        f"{account.hidden_messages + account.shortened_messages:,}",
+        price(account.managed),
+        price(account.unmanaged),
+    )
+    plain = "".join(f"<td>{cell}</td>" for cell in cells)
+    bad = ' class="bad"' if account.refused_from is not None else ""
+    return f'<tr><th scope="row">{link}</th>{plain}<td{kind}>{share(by)}</td><td{bad}>{fits}</td></tr>'
+
+
+_STYLE: Final = """
+a { color: var(--sent); }
+.head { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 1rem 3rem; align-items: start;
+  padding: 1rem 0; margin: .75rem 0; border-block: 1px solid var(--rule); }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .75rem 1.5rem; margin: 0; }
+.tiles div { display: flex; flex-direction: column-reverse; justify-content: flex-end; }
+.tiles dt { font-weight: 400; font-size: .8125rem; color: var(--faint); line-height: 1.3; }
+.tiles dd { margin: 0; font-size: 1.375rem; font-weight: 600; line-height: 1.2; color: var(--ink); }
+.bills { display: grid; grid-template-columns: auto minmax(3rem, 22rem) auto auto; gap: .4rem .75rem; margin: 0 0 .5rem;
+  align-items: center; justify-content: start; font-variant-numeric: tabular-nums; }
+.bills div { display: contents; }
+.bills dt { font-weight: 400; } .bills dt, .bills dd:last-child { font-size: .875rem; color: var(--faint); }
+.bills dd { margin: 0; color: var(--ink); } .bills b { display: block; text-align: end; }
+.head .bills b { font-size: 1.375rem; line-height: 1.2; }
+.track span { display: block; height: .8rem; border-radius: .2rem; min-width: 2px; width: calc(var(--share) * 100%); }
+.track .with { background: var(--sent); }
+.track .without { background: repeating-linear-gradient(-55deg, var(--recorded) 0 2px, transparent 2px 6px);
+  border: 1px solid var(--recorded); }
+.pair { display: grid; grid-template-columns: minmax(0, 38rem) minmax(19rem, 1fr); gap: 1rem 2rem; align-items: start; }
+.pair polyline { vector-effect: non-scaling-stroke; }
+.meaning p { color: var(--faint); }
+.facts { margin: 0; font-size: .875rem; }
+.facts div { display: grid; grid-template-columns: 8rem minmax(0, 1fr); gap: .75rem; }
+.facts dt { font-weight: 400; color: var(--faint); } .facts dd { color: var(--ink); }
+.bad { color: var(--fold); }
+.said { overflow-wrap: anywhere; }
+code { font: .8125rem ui-monospace, monospace; overflow-wrap: anywhere; }
+tr.gone td { color: var(--faint); }
+.fold-of { margin: 0 0 1rem; padding-inline-start: .6rem; border-inline-start: 3px solid var(--fold); }
+.fold-of p { margin: 0; max-width: none; overflow-wrap: anywhere; }
+td.who { min-width: 4rem; color: var(--faint); }
+@media (min-width: 48rem) { .pair svg text { font-size: 8px; } }
+@media (max-width: 47.99rem) { tbody th { max-width: 40vw; overflow: hidden; text-overflow: ellipsis; }
+  .head, .pair { grid-template-columns: minmax(0, 1fr); } body { padding: 1rem .75rem; }
+  .facts div { grid-template-columns: 7rem minmax(0, 1fr); } }
+@media print { body { max-width: none; font-size: 10pt; } section { break-inside: auto; } .scroll { overflow: visible; }
+  details .scroll { max-height: none; } a { color: inherit; text-decoration: none; }
+  details::details-content { content-visibility: visible; display: block; } summary { list-style: none; }
+  .track span, td.bar { print-color-adjust: exact; } }
+"""
