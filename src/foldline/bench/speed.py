@@ -18,12 +18,12 @@ from typing import Any, Final
 from foldline.context import Context
 from foldline.replay.turns import percentile
 
-__all__ = ["SIZES", "Growth", "Speed", "Start", "import_time", "run", "session", "speed"]
+__all__ = ["SAMPLE", "SIZES", "Growth", "Speed", "Start", "import_time", "run", "session", "speed"]
 
 SIZES: Final = (250, 1_000, 4_000, 8_000)
 """Lengths at which turns are looked at: those at which other trimmers have been measured (docs/concepts.md)."""
 
-_SAMPLE: Final = 100
+SAMPLE: Final = 100
 """Turns looked at before each length."""
 
 _WARM: Final = 30
@@ -98,7 +98,7 @@ def speed(turns: Sequence[tuple[int, float, bool]], sizes: Sequence[int] = SIZES
     """The turns before each length, and how the time of all turns grows with the messages so far."""
     out = []
     for size in sizes:
-        sample = [turn for turn in turns if turn[0] <= size][-_SAMPLE:]
+        sample = [turn for turn in turns if turn[0] <= size][-SAMPLE:]
         plain = [seconds for _, seconds, folded in sample if not folded]
         folding = [seconds for _, seconds, folded in sample if folded]
         low, high = percentile(plain, 0.5), percentile(plain, 0.95)

@@ -60,8 +60,7 @@ def replay(
         sender = Unmanaged(recording.session)
     elif sender is None:
         known = policy_named(policy) if isinstance(policy, str) else policy
-        room = {"window": window, "max_output_tokens": max_output_tokens}
-        sender = Managed(context_for(recording, known, **room, rule=rule))
+        sender = Managed(context_for(recording, known, window=window, max_output_tokens=max_output_tokens, rule=rule))
     kept_tokens = sender.context.limits.input_tokens if isinstance(sender, Managed) else None
     meter = _Meter(recording, window - max_output_tokens, rule)
     turns = []
@@ -127,6 +126,7 @@ class _Meter:
             tokens=tokens,
             cached_tokens=cached,
             violations=tuple(map(str, found)),
+            rules=frozenset(violation.rule for violation in found),
             over_budget=tokens > self._limit_tokens,
             prefix_broken=broken,
             folds=sent.folds,

@@ -13,6 +13,7 @@ from foldline.policy import Policy
 from foldline.replay.recording import Recording
 from foldline.replay.turns import Asked, Mark
 from foldline.sessions import Session
+from foldline.tokens import Counter
 from foldline.transcript import Fold
 
 __all__ = ["Managed", "Sender", "Sent", "Unmanaged", "context_for"]
@@ -82,9 +83,15 @@ class Managed:
 
 
 def context_for(
-    recording: Recording, policy: str | Policy, *, window: int, max_output_tokens: int = 0, rule: CacheRule
+    recording: Recording,
+    policy: str | Policy,
+    *,
+    window: int,
+    max_output_tokens: int = 0,
+    rule: CacheRule,
+    counter: Counter | None = None,
 ) -> Context:
-    """A context for a recorded session: its dialect, system text and tools, and the recording's counter."""
+    """A context for a recorded session: its dialect, system text and tools, and its counter where no other is given."""
     session = recording.session
     return Context(
         dialect=session.dialect,
@@ -93,6 +100,6 @@ def context_for(
         max_output_tokens=max_output_tokens,
         system=session.system,
         tools=session.tools,
-        counter=recording.counter,
+        counter=counter or recording.counter,
         cache_rule=rule,
     )

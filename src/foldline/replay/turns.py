@@ -87,6 +87,7 @@ class Turn:
     of that was the beginning of the request before. `asked` are the calls of a model for summaries before it.
     `cost_tokens` is the price of all of them in tokens at the full input price.
     A refused turn (`DoesNotFit`) sent nothing; `refused` holds the parts that were too large, as text for people.
+    `rules` are the names of the rules that `violations` tells of.
     """
 
     index: int
@@ -96,6 +97,7 @@ class Turn:
     cached_tokens: int = 0
     cost_tokens: float = 0.0
     violations: tuple[str, ...] = ()
+    rules: frozenset[str] = frozenset()
     refused: tuple[Part, ...] = ()
     over_budget: bool = False
     prefix_broken: bool = False

@@ -1,0 +1,33 @@
+"""What kind of work a recorded session is: the groups in which figures are given apart.
+
+The mix of sessions decides every figure over all of them, so that it has to be seen through.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["UNKNOWN", "group_of"]
+
+UNKNOWN: Final = "other"
+
+_KINDS: Final = (
+    (
+        "issue solving",
+        re.compile(r"swe-?agent|swe[-_ ]?bench|openhands|multi_swe|agent-as-a-judge|devai", re.IGNORECASE),
+    ),
+    ("MCP servers", re.compile(r"mcp", re.IGNORECASE)),
+    ("customer service", re.compile(r"tau2?-?bench", re.IGNORECASE)),
+    ("chat", re.compile(r"memorybank|aider|chat", re.IGNORECASE)),
+    ("coding", re.compile(r"claude.?code|codex|session-share|opencode|openagents|pi-mono", re.IGNORECASE)),
+)
+"""The first that is found in the source decides."""
+
+
+def group_of(source: str) -> str:
+    """The group of a session by where it comes from: a kind of work, else the source's own name, else "other"."""
+    for kind, pattern in _KINDS:
+        if pattern.search(source):
+            return kind
+    return source.partition(" (")[0].strip() or UNKNOWN

@@ -1,0 +1,142 @@
+"""The environments of peers, and the processes that the bench starts in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Timer
+from typing import IO, Any
+
+import foldline
+from foldline.bench.jobs import Job
+from foldline.bench.peers import PEERS
+from foldline.errors import FoldlineError
+
+__all__ = ["DiedError", "Peer", "Workplace", "peers_in", "said", "workplace"]
+
+_LAST_WORDS = 300
+
+
+class DiedError(FoldlineError):
+    """A worker ended before its job was done; the text is the last line that it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A peer by its name, its interpreter, and the file of its module where that is not one of ours."""
+
+    name: str
+    python: str
+    file: str = ""
+
+    @property
+    def module(self) -> str:
+        """The name of its module in foldline.bench.peers."""
+        return f"{self.name}_peer"
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where workers run: a folder with nothing but the package, for the path of interpreters that do not have it."""
+
+    path: str
+
+    def environment(self) -> Mapping[str, str]:
+        """The environment of a worker: that of this process, with this package to be found and text hashed alike."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        return {**kept, "PYTHONPATH": self.path, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
+
+
+@contextmanager
+def workplace() -> Iterator[Workplace]:
+    """A folder that holds a link to this package alone: other packages beside it are not a peer's business."""
+    with tempfile.TemporaryDirectory(prefix="foldline-bench-") as folder:
+        (Path(folder) / "foldline").symlink_to(Path(foldline.__file__).parent, target_is_directory=True)
+        yield Workplace(folder)
+
+
+def peers_in(folder: str) -> tuple[list[Peer], dict[str, str]]:
+    """The peers that have an environment in the folder, the known ones first; and those that have none, with why."""
+    root = Path(folder)
+    there = {path.name for path in root.iterdir() if path.is_dir()} if root.is_dir() else set()
+    found, absent = [], {}
+    for name in (*PEERS, *sorted(there - set(PEERS))):
+        python, file = root / name / "bin" / "python", root / name / "peer.py"
+        has_module = find_spec(f"foldline.bench.peers.{name}_peer") is not None
+        if not (file.is_file() or (name in PEERS and has_module)):
+            continue
+        if python.exists():
+            found.append(Peer(name, str(python), str(file) if file.is_file() else ""))
+        else:
+            absent[name] = f"not installed: there is no {python}"
+    return found, absent
+
+
+def said(job: Job, place: Workplace, *, python: str = sys.executable, limit_seconds: float) -> Iterator[dict[str, Any]]:
+    """Start a worker for the job and give each thing it says, as it says it. Raises DiedError when it ends early.
+
+    It is ended when this is left, whether by an error, by Ctrl-C or since it took longer than the limit.
+    """
+    command = [python, "-P", "-m", "foldline.bench.worker"]
+    with tempfile.TemporaryFile() as complaints:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            env=dict(place.environment()),
+            start_new_session=True,  # Ctrl-C comes to this process alone, which then ends the worker and its children
+        )
+        watch = Timer(limit_seconds, _end, [process])
+        watch.daemon = True
+        watch.start()
+        ended = False
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            _hand(process.stdin, job)
+            for line in process.stdout:
+                told = json.loads(line)
+                ended = ended or "done" in told or "offer" in told
+                yield told
+            if not ended:
+                raise DiedError(_last_words(process, complaints, limit_seconds))
+        finally:
+            watch.cancel()
+            _end(process)
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _hand(pipe: IO[bytes], job: Job) -> None:
+    try:
+        pipe.write(f"{job.as_json()}\n".encode())
+        pipe.flush()
+    except BrokenPipeError:
+        return  # it died at once: what it said is read where its output ends
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the worker and what it started. What is gone already is left alone."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _last_words(process: subprocess.Popen[bytes], complaints: IO[bytes], limit_seconds: float) -> str:
+    code = process.wait()
+    complaints.seek(0)
+    lines = [line.strip() for line in complaints.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    if code == -signal.SIGKILL:
+        return f"killed; no worker may take longer than {limit_seconds:,.0f} seconds"
+    return lines[-1][:_LAST_WORDS] if lines else f"ended with code {code} and said nothing"

@@ -1,0 +1,94 @@
+"""One session under one system, measured: what `replay` saw, and which requests providers would refuse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from time import process_time
+
+from foldline.bench.refusals import HARD, SOFT, refusals
+from foldline.bench.values import COLD_EVERY, Price, SessionFigures, SessionRecall, Summaries
+from foldline.catalog.models import CacheRule
+from foldline.messages import Wire
+from foldline.replay import Replay, Sender, Sent, Tally, Turn, bill_tokens
+
+__all__ = ["Watched", "figures_of_session"]
+
+
+class Watched:
+    """A sender whose time is taken, and whose requests are looked at as providers would."""
+
+    def __init__(self, sender: Sender, errors: Sequence[str] = ()) -> None:
+        self.refusals: list[frozenset[str]] = []
+        self.errors = errors
+        self._sender = sender
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        """What the sender sends. Raises DoesNotFit as it does: then nothing is sent, which is no request at all."""
+        self.refusals.append(frozenset({"empty"}))
+        began = process_time()
+        sent = self._sender.send(new)
+        spent = process_time() - began if sent.cpu_seconds is None else sent.cpu_seconds
+        self.refusals[-1] = refusals(sent.messages)
+        return replace(sent, cpu_seconds=spent)
+
+
+def figures_of_session(done: Replay, watched: Watched, rules: Mapping[str, CacheRule]) -> SessionFigures:
+    """The figures of one replayed session; `watched` was its sender. O(turns · rules)."""
+    return SessionFigures(
+        requests=done.requests,
+        refused=done.refused,
+        errors=len(watched.errors),
+        first_error=watched.errors[0][:300] if watched.errors else None,
+        tokens=done.tokens,
+        cached_tokens=done.cached_tokens,
+        peak_ratio=done.peak_tokens / done.limit_tokens,
+        over_budget=done.over_budget,
+        invalid=done.invalid + done.refused,
+        hard=sum(bool(found & HARD) for found in watched.refusals),
+        soft=sum(bool(found & SOFT) for found in watched.refusals),
+        rules=_by_rule(turn.rules for turn in done.turns),
+        hard_rules=_by_rule(found & HARD for found in watched.refusals),
+        soft_rules=_by_rule(found & SOFT for found in watched.refusals),
+        cost=_prices(done.turns, rules),
+        summaries=_summaries(done.turns, rules),
+        recall=_recall(done),
+        cpu_seconds=[turn.cpu_seconds for turn in done.turns],
+    )
+
+
+def _by_rule(found: Iterable[frozenset[str]]) -> dict[str, int]:
+    return dict(sorted(Counter(rule for rules in found for rule in rules).items()))
+
+
+def _prices(turns: Sequence[Turn], rules: Mapping[str, CacheRule]) -> dict[str, Price]:
+    return {
+        name: Price(warm=bill_tokens(turns, rule), cold=bill_tokens(turns, rule, cold_every=COLD_EVERY))
+        for name, rule in rules.items()
+    }
+
+
+def _summaries(turns: Sequence[Turn], rules: Mapping[str, CacheRule]) -> Summaries:
+    calls = [call for turn in turns for call in turn.asked]
+    return Summaries(
+        calls=len(calls),
+        prompt_tokens=sum(call.prompt_tokens for call in calls),
+        cached_tokens=sum(call.cached_tokens for call in calls),
+        output_tokens=sum(call.output_tokens for call in calls),
+        cost=_prices([replace(turn, tokens=0, cached_tokens=0) for turn in turns], rules),
+    )
+
+
+def _recall(done: Replay) -> SessionRecall:
+    recall = done.recall
+
+    def pair(tally: Tally) -> list[int]:
+        return [tally.kept, tally.total]
+
+    return SessionRecall(
+        all=pair(recall.all),
+        beyond=[pair(tally) for tally in recall.beyond],
+        line=pair(recall.line),
+        far_tool=pair(recall.far_tool),
+    )

@@ -1,0 +1,313 @@
+"""A whole bench: every system at every budget over the same sessions, each in a process of its own, then compared."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from foldline.bench.comparing import common_sessions, figures_over, mark_front
+from foldline.bench.groups import group_of
+from foldline.bench.hiring import DiedError, Peer, Workplace, peers_in, said, workplace
+from foldline.bench.intervals import RESAMPLES, SEED, SHARE
+from foldline.bench.jobs import Job, SessionFile, neutral_counter, read_sessions
+from foldline.bench.offers import OURS, our_system
+from foldline.bench.rows import ENOUGH
+from foldline.bench.values import (
+    COLD_EVERY,
+    FRONT_RULE,
+    LEAST_RATIO,
+    RULES,
+    SCHEMA,
+    Absent,
+    Bootstrap,
+    BudgetResult,
+    Figures,
+    Made,
+    Result,
+    Run,
+    SessionFigures,
+    SessionRow,
+    Stress,
+    SystemRow,
+)
+from foldline.catalog.models import CACHE_RULES
+from foldline.codecs import codec
+from foldline.errors import InvalidInput
+from foldline.replay import DISTANCES, NONE
+from foldline.replay.facts import Lens
+
+__all__ = ["Plan", "Step", "bench"]
+
+_WARM_UP_SECONDS = 300.0
+"""Beside the time of its system, what a worker may take to read and count the sessions on a machine that is busy."""
+
+_STRESS_TOKENS = 16_000
+"""The budget at which the long session is run, or else the smallest: elsewhere it would say the same again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be measured. `systems` are names or patterns (`langchain*`), of a system or of a peer; empty: all."""
+
+    paths: tuple[str, ...]
+    budgets_tokens: tuple[int, ...]
+    systems: tuple[str, ...] = ()
+    peers_folder: str = ".bench"
+    exact: bool = False
+    own_counter: bool = False
+    repeat: int = 3
+    cap_seconds: float = 240.0
+    stress: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far the bench is: the system at work, the sessions it has done of so many, and how it ended, if it did."""
+
+    system: str
+    budget_tokens: int
+    done: int
+    total: int
+    died: str | None = None
+
+
+def bench(plan: Plan, on_step: Callable[[Step], None] = lambda _step: None) -> Result:
+    """Measure. Takes as long as all systems take, one after the other. Raises InvalidInput for what cannot be run.
+
+    A worker that dies costs its system what it had not told yet; the rest goes on.
+    """
+    began, date = monotonic(), datetime.now(UTC)
+    files = _files(plan.paths)
+    rows = _session_rows(files, plan.exact)
+    with workplace() as place:
+        systems, hosts, absent = _systems(plan, place)
+        cast = _Cast(files, rows, systems, hosts, place)
+        budgets = [_at_budget(plan, budget_tokens, cast, on_step) for budget_tokens in _budgets(plan)]
+    taking_part = {name for each in budgets for name in each["sessions"]}
+    return Result(
+        schema=SCHEMA,
+        made=_made(date, monotonic() - began),
+        counter=neutral_counter(plan.exact).name,
+        own_counter=plan.own_counter,
+        told_rule=FRONT_RULE,
+        rules={name: _rule(name) for name in RULES},
+        cold_every=COLD_EVERY,
+        distances=list(DISTANCES),
+        enough=ENOUGH,
+        least_ratio=LEAST_RATIO,
+        repeat=plan.repeat,
+        time_cap_seconds=plan.cap_seconds,
+        intervals=Bootstrap(resamples=RESAMPLES, share=SHARE, seed=SEED),
+        sessions=[row for row in rows if row["name"] in taking_part],
+        systems=systems,
+        absent=absent,
+        budgets=budgets,
+    )
+
+
+def _budgets(plan: Plan) -> list[int]:
+    return sorted(dict.fromkeys(plan.budgets_tokens))
+
+
+def _rule(name: str) -> dict[str, float]:
+    wanted = ("read_ratio", "write_ratio", "minimum_tokens", "block_tokens")
+    return {key: value for key, value in asdict(CACHE_RULES[name]).items() if key in wanted}
+
+
+def _made(date: datetime, seconds: float) -> Made:
+    try:
+        own = version("foldline")
+    except PackageNotFoundError:
+        own = "?"
+    return Made(
+        date=date.isoformat(timespec="seconds"),
+        foldline=own,
+        python=platform.python_version(),
+        platform=platform.platform(),
+        cores=os.cpu_count() or 1,
+        seconds=round(seconds, 1),
+    )
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def _files(paths: Sequence[str]) -> list[SessionFile]:
+    """The files in the order given, each under the name that its content has; one used again gets a number."""
+    used: dict[str, int] = {}
+    out = []
+    for path in paths:
+        name = os.path.basename(path).removesuffix(".gz").removesuffix(".json").removesuffix(".jsonl")
+        used[name] = times = used.get(name, 0) + 1
+        out.append(SessionFile(name if times == 1 else f"{name} ({times})", os.path.abspath(path)))
+    return out
+
+
+def _session_rows(files: Sequence[SessionFile], exact: bool) -> list[SessionRow]:
+    counter = neutral_counter(exact)
+    rows = []
+    for file, session in zip(files, read_sessions(files), strict=True):
+        lens = Lens(codec(session.dialect), counter)
+        seen = [lens.look(wire) for wire in session.messages]
+        rows.append(
+            SessionRow(
+                name=file.name,
+                source=session.source,
+                group=group_of(session.source),
+                sha256=sha256(Path(file.path).read_bytes()).hexdigest(),
+                tokens=sum(each.tokens for each in seen),
+                messages=len(seen),
+                requests=sum(each.role == "assistant" for each in seen[1:]),
+            )
+        )
+    return rows
+
+
+# --- systems ----------------------------------------------------------------------------------------------------------
+
+
+def _systems(plan: Plan, place: Workplace) -> tuple[list[SystemRow], dict[str, Peer], list[Absent]]:
+    """The systems to run, no management first; the peers that they run in; and the peers that cannot run."""
+    peers, missing = peers_in(plan.peers_folder)
+    absent = [Absent(peer=name, reason=reason) for name, reason in missing.items()]
+    offered = [SystemRow(name=name, peer=None, packages={}) for name in OURS]
+    hosts = {}
+    for peer in peers:
+        try:
+            told = list(said(_job(peer), place, python=peer.python, limit_seconds=_WARM_UP_SECONDS))
+        except DiedError as error:
+            absent.append(Absent(peer=peer.name, reason=str(error)))
+            continue
+        offer: dict[str, Any] = told[0]["offer"]
+        names = offer["own_counter"] if plan.own_counter and offer["own_counter"] else offer["systems"]
+        offered += [SystemRow(name=name, peer=peer.name, packages=offer["packages"]) for name in names]
+        hosts[peer.name] = peer
+    return _chosen(plan.systems, offered), hosts, absent
+
+
+def _chosen(patterns: Sequence[str], offered: Sequence[SystemRow]) -> list[SystemRow]:
+    """Those that a pattern names, in the order of what is offered. Raises InvalidInput for one that names none."""
+    wanted = dict.fromkeys((NONE,))
+    for pattern in patterns:
+        named = [row["name"] for row in offered if _matches(pattern, row)]
+        if not named:
+            our_system(pattern)  # a policy with other prices or with a summariser
+            named = [pattern]
+        wanted.update(dict.fromkeys(named))
+    known = {row["name"]: row for row in offered}
+    return (
+        [known.get(name, SystemRow(name=name, peer=None, packages={})) for name in wanted] if patterns else [*offered]
+    )
+
+
+def _matches(pattern: str, row: SystemRow) -> bool:
+    return fnmatchcase(row["name"], pattern) or row["peer"] == pattern
+
+
+def _job(peer: Peer) -> Job:
+    return Job(peer=peer.module, peer_file=peer.file)
+
+
+# --- one budget -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Cast:
+    """Who is measured on what, and where."""
+
+    files: Sequence[SessionFile]
+    rows: Sequence[SessionRow]
+    systems: Sequence[SystemRow]
+    hosts: Mapping[str, Peer]
+    place: Workplace
+
+
+def _at_budget(plan: Plan, budget_tokens: int, cast: _Cast, on_step: Callable[[Step], None]) -> BudgetResult:
+    groups = {row["name"]: row["group"] for row in cast.rows if row["tokens"] >= LEAST_RATIO * budget_tokens}
+    if not groups:
+        largest = max(row["tokens"] for row in cast.rows)
+        reason = f"no session is {LEAST_RATIO} times {budget_tokens:,} tokens; the largest has {largest:,}"
+        raise InvalidInput(reason, place="--budget")
+    budgets = _budgets(plan)
+    stress_at = _STRESS_TOKENS if _STRESS_TOKENS in budgets else budgets[0]
+    runs = []
+    for system in cast.systems:
+        peer = cast.hosts.get(system["peer"] or "")
+        job = Job(
+            system=system["name"],
+            peer=peer.module if peer else "",
+            peer_file=peer.file if peer else "",
+            budget_tokens=budget_tokens,
+            exact=plan.exact,
+            own_counter=plan.own_counter,
+            told_rule=FRONT_RULE,
+            repeat=plan.repeat,
+            cap_seconds=plan.cap_seconds,
+            stress=plan.stress and budget_tokens == stress_at,
+            sessions=tuple(file for file in cast.files if file.name in groups),
+        )
+        runs.append(_one(job, cast.place, peer.python if peer else sys.executable, on_step))
+    names = list(groups)
+    common = common_sessions(names, runs)
+    _compare(runs, common, groups)
+    return BudgetResult(budget_tokens=budget_tokens, sessions=names, common=common, runs=runs)
+
+
+def _one(job: Job, place: Workplace, python: str, on_step: Callable[[Step], None]) -> Run:
+    """One worker's whole work. What it told before it died is kept."""
+    done: dict[str, SessionFigures] = {}
+    run = Run(
+        system=job.system, died=None, unfinished=[], apart=False, sessions=done, figures=None, groups={}, stress=None
+    )
+    total = len(job.sessions)
+    on_step(Step(job.system, job.budget_tokens, 0, total))
+    limit = _WARM_UP_SECONDS + job.cap_seconds * (2 if job.stress else 1) * 1.5
+    try:
+        for told in said(job, place, python=python, limit_seconds=limit):
+            if "figures" in told:
+                done[told["session"]] = told["figures"]
+                on_step(Step(job.system, job.budget_tokens, len(done), total))
+            elif "cpu_seconds" in told:
+                done[told["session"]]["cpu_seconds"] = told["cpu_seconds"]
+            elif "stress" in told:
+                stress = run["stress"] = run["stress"] or Stress(window_tokens=job.budget_tokens, lengths=[])
+                stress["lengths"].append(told["stress"])
+    except DiedError as error:
+        run["died"] = str(error)
+    run["unfinished"] = [file.name for file in job.sessions if file.name not in done]
+    run["apart"] = 2 * len(done) < total
+    on_step(Step(job.system, job.budget_tokens, len(done), total, run["died"] or ""))
+    return run
+
+
+def _compare(runs: Sequence[Run], common: Sequence[str], groups: dict[str, str]) -> None:
+    """Fill in the figures of all runs: over the common sessions, or over its own for one that is set apart."""
+    base = next((run["sessions"] for run in runs if run["system"] == NONE), {})
+    for run in runs:
+        names = [name for name in groups if name in run["sessions"]] if run["apart"] else common
+        run["figures"] = _figures(run, names, base)
+        for group in dict.fromkeys(groups[name] for name in names):
+            found = _figures(run, [name for name in names if groups[name] == group], base)
+            if found is not None:
+                run["groups"][group] = found
+    compared = [run for run in runs if not run["apart"]]
+    mark_front([run["figures"] for run in compared if run["figures"] is not None])
+    for group in dict.fromkeys(groups.values()):
+        mark_front([run["groups"][group] for run in compared if group in run["groups"]])
+
+
+def _figures(run: Run, names: Sequence[str], base: dict[str, SessionFigures]) -> Figures | None:
+    if not names:
+        return None
+    unmanaged = [base[name] for name in names] if all(name in base for name in names) else None
+    return figures_over([run["sessions"][name] for name in names], unmanaged)

@@ -1,0 +1,288 @@
+"""The result of a bench as it is written: one JSON object, and what each of its parts means.
+
+Sizes are tokens by one neutral counter; prices are tokens at the full input price.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypedDict
+
+__all__ = [
+    "COLD_EVERY",
+    "FRONT_RULE",
+    "LEAST_RATIO",
+    "RULES",
+    "SCHEMA",
+    "Absent",
+    "AtLength",
+    "Bootstrap",
+    "BudgetResult",
+    "Cpu",
+    "Figures",
+    "Interval",
+    "Kept",
+    "Made",
+    "Price",
+    "Priced",
+    "RecallFigures",
+    "Result",
+    "Run",
+    "SessionFigures",
+    "SessionRecall",
+    "SessionRow",
+    "Stress",
+    "Summaries",
+    "SystemRow",
+]
+
+SCHEMA: Final = 1
+"""Goes up when a field changes its meaning or goes away."""
+
+RULES: Final = ("anthropic", "openai", "deepseek", "nocache")
+"""The cache rules that price each run."""
+
+FRONT_RULE: Final = "anthropic"
+"""The rule whose cost makes the Pareto front, and that a policy which weighs prices is told: the dearest to rewrite."""
+
+COLD_EVERY: Final = 20
+"""In the second price of each rule, each request of such a number finds no cache, as after a pause."""
+
+LEAST_RATIO: Final = 1.2
+"""A session takes part at a budget when it is so many times as large: below, there is next to nothing to do."""
+
+
+class Price(TypedDict):
+    """A price with warm caches at each request, and with cold ones now and then."""
+
+    warm: float
+    cold: float
+
+
+class Summaries(TypedDict):
+    """Calls of a model for summaries, and their share of the cost, by rule."""
+
+    calls: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    cost: dict[str, Price]
+
+
+class SessionRecall(TypedDict):
+    """[kept, total] of the references of one session; `beyond` by distance, its second is "far"."""
+
+    all: list[int]
+    beyond: list[list[int]]
+    line: list[int]
+    far_tool: list[int]
+
+
+class SessionFigures(TypedDict):
+    """One session under one system. All but prices, ratios and times are counts of requests or of tokens.
+
+    `refused`: not made, since it could not fit; `errors`: the system raised. `hard`: requests that every provider
+    refuses, `soft`: that some do, `invalid`: that break any rule of `foldline.check`; the dictionaries count by rule.
+    `peak_ratio` is the largest request by the budget, `cpu_seconds` one time per request, the median of the repeats.
+    """
+
+    requests: int
+    refused: int
+    errors: int
+    first_error: str | None
+    tokens: int
+    cached_tokens: int
+    peak_ratio: float
+    over_budget: int
+    invalid: int
+    hard: int
+    soft: int
+    rules: dict[str, int]
+    hard_rules: dict[str, int]
+    soft_rules: dict[str, int]
+    cost: dict[str, Price]
+    summaries: Summaries
+    recall: SessionRecall
+    cpu_seconds: list[float]
+
+
+class Interval(TypedDict):
+    """A figure over so many sessions, and the interval that resampling them gives."""
+
+    value: float
+    low: float
+    high: float
+    sessions: int
+
+
+class Priced(TypedDict):
+    """A price over all sessions: their sum, by that of no management, and the median session's ratio to it."""
+
+    tokens: float
+    pooled_ratio: float | None
+    ratio: Interval | None
+
+
+class Kept(TypedDict):
+    """References met over all sessions, and the mean over the sessions that make enough of them."""
+
+    kept: int
+    total: int
+    pooled: float | None
+    per_session: Interval | None
+
+
+class RecallFigures(TypedDict):
+    """References met, by kind; `beyond` by distance, its second is "far"."""
+
+    all: Kept
+    beyond: list[Kept]
+    line: Kept
+    far_tool: Kept
+
+
+class Cpu(TypedDict):
+    """CPU seconds of one request."""
+
+    mean_seconds: float
+    p50_seconds: float
+    p95_seconds: float
+
+
+class Figures(TypedDict):
+    """One system over some sessions. Shares are of requests; `worst_ratio` is the largest request by the budget.
+
+    `sound`: nothing that every provider refuses, nothing over budget, no error, nothing left unsent. `front`: on the
+    Pareto front of cost against far recall, among the sound.
+    """
+
+    sessions: int
+    requests: int
+    tokens: int
+    hit_share: float
+    hard_share: float
+    soft_share: float
+    invalid_share: float
+    over_share: float
+    worst_ratio: float
+    errors: int
+    first_error: str | None
+    refused: int
+    sound: bool
+    front: bool
+    rules: dict[str, int]
+    hard_rules: dict[str, int]
+    soft_rules: dict[str, int]
+    cost: dict[str, dict[str, Priced]]
+    recall: RecallFigures
+    cpu: Cpu
+    summaries: Summaries
+
+
+class AtLength(TypedDict):
+    """CPU seconds of a request in a session that has reached so many messages."""
+
+    messages: int
+    turns: int
+    p50_seconds: float
+    p95_seconds: float
+
+
+class Stress(TypedDict):
+    """One long session of short turns; lengths that were not reached in time are left out."""
+
+    window_tokens: int
+    lengths: list[AtLength]
+
+
+class Run(TypedDict):
+    """One system at one budget. `died`: the last line that its process said before it ended early.
+
+    `apart`: it finished fewer than half of the sessions, and is left out of the comparison. Figures are over the
+    sessions in common; those of a system set apart over what it finished itself.
+    """
+
+    system: str
+    died: str | None
+    unfinished: list[str]
+    apart: bool
+    sessions: dict[str, SessionFigures]
+    figures: Figures | None
+    groups: dict[str, Figures]
+    stress: Stress | None
+
+
+class BudgetResult(TypedDict):
+    """All systems at one budget: the sessions that are large enough for it, and those that are compared."""
+
+    budget_tokens: int
+    sessions: list[str]
+    common: list[str]
+    runs: list[Run]
+
+
+class SessionRow(TypedDict):
+    """One session that took part; `sha256` is that of its file."""
+
+    name: str
+    source: str
+    group: str
+    sha256: str
+    tokens: int
+    messages: int
+    requests: int
+
+
+class SystemRow(TypedDict):
+    """One system: of which peer (None: ours), and the versions of its packages."""
+
+    name: str
+    peer: str | None
+    packages: dict[str, str]
+
+
+class Absent(TypedDict):
+    """A peer that could not be run, and why."""
+
+    peer: str
+    reason: str
+
+
+class Made(TypedDict):
+    """When and where it was measured."""
+
+    date: str
+    foldline: str
+    python: str
+    platform: str
+    cores: int
+    seconds: float
+
+
+class Bootstrap(TypedDict):
+    """How the intervals were made."""
+
+    resamples: int
+    share: float
+    seed: int
+
+
+class Result(TypedDict):
+    """A whole bench."""
+
+    schema: int
+    made: Made
+    counter: str
+    own_counter: bool
+    told_rule: str
+    rules: dict[str, dict[str, float]]
+    cold_every: int
+    distances: list[int]
+    enough: int
+    least_ratio: float
+    repeat: int
+    time_cap_seconds: float
+    intervals: Bootstrap
+    sessions: list[SessionRow]
+    systems: list[SystemRow]
+    absent: list[Absent]
+    budgets: list[BudgetResult]

@@ -1,0 +1,180 @@
+"""One process of the bench: `python -m foldline.bench.worker` reads a job on standard input and says what it measured.
+
+Each line of standard output is one JSON object. It runs in the environment of the system that it measures, and needs
+no package but that system's and Python's own.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from statistics import median
+from time import monotonic, process_time
+from typing import Any
+
+from foldline.bench.jobs import Job, Remembering, neutral_counter, read_sessions
+from foldline.bench.measuring import Watched, figures_of_session
+from foldline.bench.offers import Made, offer_of, peer_module, sender_maker
+from foldline.bench.speed import SAMPLE, SIZES
+from foldline.bench.speed import session as long_session
+from foldline.bench.values import RULES, AtLength
+from foldline.catalog.models import CACHE_RULES
+from foldline.errors import DoesNotFit
+from foldline.messages import Wire
+from foldline.replay import Recording, Sender, Turn, replay
+from foldline.replay.turns import percentile
+from foldline.sessions import Session
+
+__all__ = ["main"]
+
+_JUMPED = 10
+"""Turns looked at before a length that is reached at one jump, the first two left out: there the system catches up."""
+
+
+class _CapReachedError(Exception):
+    """The time that the system has is over."""
+
+
+def main() -> None:
+    """Do the job on standard input. What other packages print goes to standard error."""
+    job = Job.from_json(sys.stdin.readline())
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as told:
+        os.dup2(2, 1)
+
+        def tell(**what: Any) -> None:
+            told.write(f"{json.dumps(what)}\n")
+            told.flush()
+
+        _do(job, tell)
+
+
+def _do(job: Job, tell: Callable[..., None]) -> None:
+    if not job.system:
+        tell(offer=asdict(offer_of(peer_module(job))))
+        return
+    counter = neutral_counter(job.exact)
+    make = sender_maker(job, counter)
+    recordings = [_warmed(session, counter) for session in read_sessions(job.sessions)]
+    _warm_up(make, counter)
+    gc.collect()
+    gc.freeze()  # what was read stays: looking through it again and again is no cost of the system's
+    deadline = monotonic() + job.cap_seconds
+    tell(ready=True)
+    times = {}
+    for recording in recordings:
+        name = recording.session.name
+        try:
+            times[name] = [_measure(job, recording, make(recording), deadline, tell)]
+        except _CapReachedError:
+            tell(unfinished=name)
+    for recording in recordings:
+        runs = times.get(recording.session.name)
+        if runs is None:
+            continue
+        while len(runs) < job.repeat and monotonic() < deadline:
+            runs.append(_time(recording, make(recording).sender, deadline, len(runs[0])))
+        whole = [run for run in runs if len(run) == len(runs[0])]
+        tell(session=recording.session.name, cpu_seconds=[round(median(each), 7) for each in zip(*whole, strict=True)])
+    if job.stress:
+        for found in _stress(make, counter, monotonic() + job.cap_seconds):
+            tell(stress=found)
+    tell(done=True)
+
+
+def _warmed(session: Session, counter: Remembering) -> Recording:
+    """A recording whose sizes and facts are all known, so that no system pays for another."""
+    recording = Recording(session, counter)
+    for seen in recording.history:
+        _ = seen.facts, seen.lines
+    return recording
+
+
+def _warm_up(make: Callable[[Recording], Made], counter: Remembering) -> None:
+    """One short conversation: what is loaded at the first use is no cost of a turn."""
+    talk: tuple[Wire, ...] = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"})
+    recording = Recording(Session(name="", dialect="openai-chat", messages=(*talk, *talk)), counter)
+    _time(recording, make(recording).sender, monotonic() + 60, 2)
+
+
+def _measure(job: Job, recording: Recording, made: Made, deadline: float, tell: Callable[..., None]) -> list[float]:
+    """Replay a session once and tell its figures; the times of its requests. Raises _CapReachedError."""
+
+    def on_turn(_turn: Turn) -> None:
+        if monotonic() > deadline:
+            raise _CapReachedError
+
+    if monotonic() > deadline:
+        raise _CapReachedError
+    before = json.dumps(recording.session.messages)
+    watched = Watched(made.sender, made.errors)
+    rule = CACHE_RULES[RULES[0]]
+    done = replay(recording, job.system, window=job.budget_tokens, rule=rule, sender=watched, on_turn=on_turn)
+    if json.dumps(recording.session.messages) != before:
+        made.errors.append("it changed messages of the history")
+    tell(session=done.session, figures=figures_of_session(done, watched, {name: CACHE_RULES[name] for name in RULES}))
+    return [turn.cpu_seconds for turn in done.turns]
+
+
+def _time(recording: Recording, sender: Sender, deadline: float, requests: int) -> list[float]:
+    """CPU seconds of each request, nothing else measured; cut off at the deadline."""
+    times = []
+    done = 0
+    for reply in islice(recording.replies, requests):
+        if monotonic() > deadline:
+            break
+        times.append(_send(sender, recording.session.messages[done : reply.start]))
+        done = reply.start
+    return times
+
+
+def _send(sender: Sender, new: Sequence[Wire]) -> float:
+    began = process_time()
+    try:
+        seconds = sender.send(new).cpu_seconds
+    except DoesNotFit:
+        seconds = None
+    return process_time() - began if seconds is None else seconds
+
+
+def _stress(make: Callable[[Recording], Made], counter: Remembering, deadline: float) -> Iterator[AtLength]:
+    """The time of a request where a long session has reached certain lengths, as far as time allows.
+
+    Turn by turn for half of the time; what is left is gone to at one jump each.
+    """
+    new = list(long_session(max(SIZES)))
+    messages = tuple(wire for wires in new for wire in wires)
+    recording = Recording(Session(name="", dialect="openai-chat", messages=messages), counter)
+    sender = make(recording).sender
+    half = monotonic() + (deadline - monotonic()) / 2
+    times: list[float] = []
+    at = 0
+    for size in SIZES:
+        stop = size // 2  # turns: two messages each, the first turn too
+        sampled, skipped = SAMPLE, 0
+        while at < stop:
+            late = monotonic() > half
+            if monotonic() > deadline:
+                return
+            if late and stop - at > _JUMPED:
+                start, at, sampled, skipped = at, stop - _JUMPED, _JUMPED, 2
+                _send(sender, [wire for wires in new[start:at] for wire in wires])
+                times.clear()
+                continue
+            times.append(_send(sender, new[at]))
+            at += 1
+        sample = times[-sampled:][skipped:]
+        yield AtLength(
+            messages=size,
+            turns=len(sample),
+            p50_seconds=percentile(sample, 0.5),
+            p95_seconds=percentile(sample, 0.95),
+        )
+
+
+if __name__ == "__main__":
+    main()
