@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from foldline.archive import Archive, MemoryArchive
@@ -13,7 +13,8 @@ from foldline.budget import Limits, Rent, cache_rule_of, limited, limits_of
 from foldline.catalog.models import CacheRule, lookup
 from foldline.codecs import codec as codec_for
 from foldline.compaction import compact
-from foldline.drive import AsyncSummarize, Completion, SummarizeWith, drive, drive_async
+from foldline.continuing import Continuing
+from foldline.drive import AsyncSummarize, Completion, Continues, SummarizeWith, drive, drive_async
 from foldline.engine import Engine, Steps
 from foldline.errors import InvalidInput
 from foldline.events import ContextEvent, LimitLearned, SilentTruncation
@@ -26,32 +27,14 @@ from foldline.policy import Policy, remembering
 from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
 from foldline.repeating import repeat
+from foldline.request import Request
 from foldline.tokens import ESTIMATE, Counter
-from foldline.transcript import Entry, Event, Fold, Pin, Repair, Seq, Unfold, Usage
+from foldline.transcript import Entry, Event, Fold, Pin, Seq, Unfold, Usage
 from foldline.usage import usage_of
 from foldline.validation import checked
 from foldline.view import View
 
-__all__ = ["AsyncSummarize", "Completion", "Context", "Request", "SummarizeWith"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request as it is to be sent.
-
-    `tokens` is its size as the provider would count it, system text and tools included. The first `stable_until`
-    messages are those of the request before (0 when its system text was another). `folds` are the folds and unfolds
-    since then, `repairs` all that are in effect.
-    """
-
-    messages: list[Wire]
-    system: System
-    tools: Tools
-    tokens: int
-    max_output_tokens: int
-    stable_until: int
-    folds: tuple[Fold | Unfold, ...]
-    repairs: tuple[Repair, ...]
+__all__ = ["AsyncSummarize", "Completion", "Context", "Continues", "Request", "SummarizeWith"]
 
 
 class Context:
@@ -109,6 +92,7 @@ class Context:
             rent=Rent(rule) if chosen.economical else None,
             auto=auto,
             max_request_bytes=max_request_bytes,
+            continuing=Continuing(rule),
         )
 
     # --- recording ---------------------------------------------------------------------------------------------------
@@ -160,26 +144,29 @@ class Context:
     def prepare(self, summarize: SummarizeWith | None = None) -> Request:
         """The next request: valid, and within the window. Raises DoesNotFit with the parts that cannot be reduced.
 
-        `summarize(messages, max_output_tokens)` returns text; without it no model is asked.
+        `summarize(messages, max_output_tokens)` returns text; without it no model is asked. One that `Continues` is
+        asked by the request that was sent last, where that is cheaper.
         """
-        return drive(self._prepare(summarize is not None), summarize)
+        return drive(self._prepare(self._asking(summarize)), summarize, self._engine.asked)
 
     async def prepare_async(self, summarize: AsyncSummarize | None = None) -> Request:
         """`prepare` with an async summariser. Messages may come meanwhile; a cancellation leaves a valid session."""
-        return await drive_async(self._prepare(summarize is not None), summarize)
+        return await drive_async(self._prepare(self._asking(summarize)), summarize, self._engine.asked)
 
     def compact(self, instructions: str | None = None, *, summarize: SummarizeWith | None) -> tuple[Fold, ...]:
         """Summarise everything but system text and what must stay; without a model (None) a digest stands for it.
 
         Raises SummaryError: then nothing has changed.
         """
-        return drive(compact(self._engine, instructions, asking=summarize is not None), summarize)
+        steps = compact(self._engine, instructions, asking=self._asking(summarize))
+        return drive(steps, summarize, self._engine.asked)
 
     async def compact_async(
         self, instructions: str | None = None, *, summarize: AsyncSummarize | None
     ) -> tuple[Fold, ...]:
         """`compact` with an async summariser."""
-        return await drive_async(compact(self._engine, instructions, asking=summarize is not None), summarize)
+        steps = compact(self._engine, instructions, asking=self._asking(summarize))
+        return await drive_async(steps, summarize, self._engine.asked)
 
     def observe(self, usage: object) -> Usage:
         """Take the usage that a provider reported for the last request. Raises InvalidInput.
@@ -217,11 +204,11 @@ class Context:
         The next `prepare` sends strictly fewer tokens (or a lower cap) when `retry` is set. No model is asked without
         `summarize`.
         """
-        return drive(self._recover(failure, summarize is not None), summarize)
+        return drive(self._recover(failure, self._asking(summarize)), summarize, self._engine.asked)
 
     async def recover_async(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:
         """`recover` with an async summariser."""
-        return await drive_async(self._recover(failure, summarize is not None), summarize)
+        return await drive_async(self._recover(failure, self._asking(summarize)), summarize, self._engine.asked)
 
     def send_beside(self, *, system: System, tools: Tools) -> None:
         """Send this system text and these tools from now on, as a client resends them. O(their size) if they differ."""
@@ -237,8 +224,10 @@ class Context:
         if model != self.model:
             self.model = model
             engine.meter.folded()
+            rule = engine.continuing.rule = cache_rule_of(model, self.dialect)
+            engine.continuing.forget()
             if engine.rent is not None:
-                engine.rent.rule = cache_rule_of(model, self.dialect)
+                engine.rent.rule = rule
         engine.limits = limits
 
     def judge_by_own_count(self, limits: Limits) -> None:
@@ -338,6 +327,12 @@ class Context:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _asking(self, summarize: SummarizeWith | AsyncSummarize | None) -> bool:
+        """Whether there is a model to ask; from then on also whether it can go on from what was sent."""
+        same = isinstance(summarize, Continues) and (summarize.model, summarize.dialect) == (self.model, self.dialect)
+        self._engine.continuing.on = same
+        return summarize is not None
+
     def _measure(self, usage: Usage) -> None:
         """Correct our count by a report for a request that was sent."""
         if not usage.estimated_tokens:
@@ -358,7 +353,7 @@ class Context:
         self._request = (engine.view.estimated_tokens, engine.meter.changes)
         engine.meter.sent()
         news, engine.news = tuple(engine.news), []
-        return Request(
+        request = Request(
             messages=messages,
             system=system,
             tools=engine.beside.tools,
@@ -368,9 +363,12 @@ class Context:
             folds=news,
             repairs=engine.view.repairs,
         )
+        engine.continuing.sent(request, engine.view, engine.next_seq)
+        return request
 
     def _recover(self, failure: Failure, asking: bool) -> Steps[Recovery]:
         engine, limits = self._engine, self._engine.limits
+        engine.continuing.forget()  # what was refused is in no cache
         outcome = yield from recover(engine, failure, asking)
         if engine.limits != limits:
             engine.log.append(limited(engine.limits))

@@ -138,6 +138,11 @@ class Cover:
             return [self.codec.write(self._lead), *wires], stable + 1 if led else 0
         return list(wires), 0 if led else stable
 
+    def shown(self) -> list[Wire]:
+        """The JSON messages as `wires` would give them, but not taken for sent. O(messages)."""
+        lead = [self._lead] if self.leads else []
+        return [self.codec.write(message) for message in [*lead, *(m for unit in self.units for m in unit.messages)]]
+
     @property
     def message_count(self) -> int:
         """Messages that are sent. O(1)."""

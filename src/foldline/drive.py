@@ -5,50 +5,84 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from foldline.engine import Steps
 from foldline.errors import SummaryError
 from foldline.reducers.base import Ask
+from foldline.request import Request
+from foldline.transcript import Usage
 
-__all__ = ["AsyncSummarize", "Completion", "SummarizeWith", "drive", "drive_async"]
+__all__ = ["AsyncSummarize", "Completion", "Continues", "SummarizeWith", "drive", "drive_async"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a summariser may return instead of plain text: with `finish_reason` a cut-off or refused text is known."""
+    """What a summariser may return instead of plain text: with `finish_reason` a cut-off or refused text is known.
+
+    `usage` is what the provider reported for the call, where it did.
+    """
 
     text: str
     finish_reason: str = "stop"
+    usage: Usage | None = None
 
 
 SummarizeWith: TypeAlias = Callable[[list[dict[str, str]], int], str | Completion]
 AsyncSummarize: TypeAlias = Callable[[list[dict[str, str]], int], Awaitable[str | Completion] | str | Completion]
 
 
-def _text_of(answer: object) -> str:
+@runtime_checkable
+class Continues(Protocol):
+    """A summariser that can also go on from a request of the session, which its provider has in its cache then.
+
+    A context asks so when `model` and `dialect` are its own and it is cheaper; else it is called as any summariser is.
+    """
+
+    @property
+    def model(self) -> str:
+        """The model that writes, as requests name it."""
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of the requests that it sends."""
+
+    def continued(self, request: Request, /) -> str | Completion | Awaitable[str | Completion]:
+        """What the model answers to a request that is sent as any of the session's: same tools, same settings.
+
+        All but its newest `once` messages were sent last; its last message is the question. A reply that calls a tool
+        has the finish reason "tool_calls". For `prepare_async` and `compact_async` it may be awaitable.
+        """
+
+
+def _text_of(answer: object, asked: list[Usage] | None) -> str:
     """The text of a summariser's answer. Raises SummaryError for one that was cut off, refused, or is no text."""
     if isinstance(answer, str):
         return answer
     text, reason = getattr(answer, "text", None), getattr(answer, "finish_reason", "stop")
+    usage = getattr(answer, "usage", None)
+    if asked is not None and isinstance(usage, Usage):
+        asked.append(usage)  # whatever the text is worth
     if not isinstance(text, str):
         raise SummaryError(f"the summariser returned {type(answer).__name__}, not text")
     if reason in ("length", "max_tokens"):
         raise SummaryError("the summary was cut off")
     if reason in ("refusal", "content_filter"):
         raise SummaryError("the model refused to summarise")
+    if reason in ("tool_calls", "tool_use"):
+        raise SummaryError("the model called a tool instead")
     return text
 
 
-def drive(steps: Steps[T], summarize: SummarizeWith | None) -> T:
-    """Run steps to their end, paying for each ask."""
+def drive(steps: Steps[T], summarize: SummarizeWith | None, asked: list[Usage] | None = None) -> T:
+    """Run steps to their end, paying for each ask. What was reported of that is added to `asked`."""
     try:
         ask = next(steps)
         while True:
             try:
-                answer = _text_of(summarize(_prompt(ask), ask.max_output_tokens)) if summarize else ""
+                answer = _text_of(_put(ask, summarize), asked) if summarize else ""
             except SummaryError as error:
                 ask = steps.throw(error)
             except Exception as error:  # noqa: BLE001 - a user's summariser may raise anything; prepare goes on without it
@@ -62,14 +96,14 @@ def drive(steps: Steps[T], summarize: SummarizeWith | None) -> T:
         steps.close()
 
 
-async def drive_async(steps: Steps[T], summarize: AsyncSummarize | None) -> T:
+async def drive_async(steps: Steps[T], summarize: AsyncSummarize | None, asked: list[Usage] | None = None) -> T:
     """Run steps to their end, awaiting each ask. The async twin of `drive`."""
     try:
         ask = next(steps)
         while True:
             try:
-                reply = summarize(_prompt(ask), ask.max_output_tokens) if summarize else ""
-                answer = _text_of(await reply if inspect.isawaitable(reply) else reply)
+                reply = _put(ask, summarize) if summarize else ""
+                answer = _text_of(await reply if inspect.isawaitable(reply) else reply, asked)
             except SummaryError as error:
                 ask = steps.throw(error)
             except Exception as error:  # noqa: BLE001 - as above; a cancellation is no Exception and propagates
@@ -83,8 +117,11 @@ async def drive_async(steps: Steps[T], summarize: AsyncSummarize | None) -> T:
         steps.close()
 
 
-def _prompt(ask: Ask) -> list[dict[str, str]]:
-    return [dict(message) for message in ask.prompt]
+def _put(ask: Ask, summarize: SummarizeWith | AsyncSummarize) -> object:
+    """Put the question in the way that was chosen for it."""
+    if ask.request is not None and isinstance(summarize, Continues):
+        return summarize.continued(ask.request)
+    return summarize([dict(message) for message in ask.prompt], ask.max_output_tokens)
 
 
 def _failed(error: Exception) -> SummaryError:

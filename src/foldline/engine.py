@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from foldline.budget import Limits, Need, Pressure, Rent, foldable
+from foldline.catalog.models import CACHE_RULES
+from foldline.continuing import Continuing
 from foldline.errors import DoesNotFit, SummaryError
 from foldline.events import FoldFailed, folding
 from foldline.policy import FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.recorder import Recorder
 from foldline.reducers.base import Ask, Reducer
 from foldline.reducers.floor import floor_of, too_large, too_many_bytes
-from foldline.transcript import Fold, Seq
+from foldline.transcript import Fold, Seq, Usage
 
 __all__ = ["Engine", "Steps"]
 
@@ -43,6 +45,9 @@ class Engine(Recorder):
     settled: Seq = -1
     """Entries up to here have been looked at: preparing twice is the same need, and folds nothing more."""
     failure: str | None = None  # of the folding that is going on, or went on last
+    continuing: Continuing = field(default_factory=lambda: Continuing(CACHE_RULES["none"]))
+    asked: list[Usage] = field(default_factory=list)
+    """What the model calls for folding reported; those of the folding that is going on, or went on last."""
     ask_again_at: dict[str, int] = field(default_factory=dict)
     """Size of everything ever taken up at which a reducer may ask again after a rejected text, by its name."""
 
@@ -199,19 +204,28 @@ class Engine(Recorder):
 
     def answered(self, ask: Ask) -> Steps[Fold]:
         """The fold that comes of an ask, over as many asks as it takes. Raises SummaryError, also after a fork."""
-        move: Fold | Ask = ask
-        view = self.view
+        instead = self.continuing.instead(ask, self.view, self.beside, self.limits)
+        move: Fold | Ask = ask if instead is None else instead
         while isinstance(move, Ask):
-            batch, asked = self.batch, view.asked
-            self.batch, view.asked = None, False  # other work may go on while the model writes
             try:
-                text = yield move
-            finally:
-                self.batch, view.asked = batch, asked
-            if self.view is not view:
-                raise SummaryError("the session has changed under the summary")
-            move = move.finish(text)
+                move = yield from self._written(move)
+            except SummaryError as error:
+                if move is not instead or not self.continuing.failed(error):
+                    raise
+                move = ask
         return move
+
+    def _written(self, ask: Ask) -> Steps[Fold | Ask]:
+        """What comes of one text. Raises SummaryError, also after a fork."""
+        view, batch, asked = self.view, self.batch, self.view.asked
+        self.batch, view.asked = None, False  # other work may go on while the model writes
+        try:
+            text = yield ask
+        finally:
+            self.batch, view.asked = batch, asked
+        if self.view is not view:
+            raise SummaryError("the session has changed under the summary")
+        return ask.finish(text)
 
     # --- limits ------------------------------------------------------------------------------------------------------
 

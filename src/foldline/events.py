@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from foldline.transcript import Fold, Repair, Seq, Unfold
+from foldline.transcript import Fold, Repair, Seq, Unfold, Usage
 from foldline.view import View
 
 __all__ = [
@@ -46,7 +46,7 @@ class FoldFinished:
     """Folding ended: the folds that were committed and the size of the request, now and before.
 
     It is told for every `FoldStarted`. `error` says what went wrong, if anything did: folding may have gone on without
-    it (a summary that was rejected), or have been given up.
+    it (a summary that was rejected), or have been given up. `asked` is what the calls of a model for it reported.
     """
 
     folds: tuple[Fold, ...]
@@ -58,6 +58,7 @@ class FoldFinished:
     bytes_before: int = 0
     in_bytes: bool = False
     error: str | None = None
+    asked: tuple[Usage, ...] = ()
     name: str = "fold_finished"
 
 
@@ -146,6 +147,7 @@ class Folding(Protocol):
 
     failure: str | None
     news: list[Fold | Unfold]
+    asked: list[Usage]
 
     @property
     def tell(self) -> Callable[[ContextEvent], None]: ...
@@ -163,6 +165,7 @@ def folding(
 ) -> Iterator[None]:
     """Tell that folding begins, and how it ended: also when it failed or was cancelled (S2.08)."""
     engine.failure = None
+    engine.asked.clear()
     before = len(engine.news)
     view = engine.view
     start = FoldStarted(reason, engine.used_tokens, view.message_count, view.content_bytes, limit_tokens, limit_bytes)
@@ -180,6 +183,7 @@ def folding(
             start.size_bytes,
             limit_bytes is not None,
             error,
+            tuple(engine.asked),
         )
 
     engine.tell(start)

@@ -34,6 +34,7 @@ class AnthropicDialect:
             list(request.tools) if request.tools else None,
             list(request.messages),
             stable_until=request.stable_until,
+            once=request.once,
             tokens=request.tokens,
             model=endpoint.model,
             # With a cache point of the whole request, the server sets its own.

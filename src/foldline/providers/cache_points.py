@@ -34,16 +34,19 @@ def anthropic_points(
     stable_until: int,
     tokens: int,
     model: str,
+    once: int = 0,
     wanted: bool = True,
 ) -> tuple[System, Sequence[Wire] | None, list[Wire]]:
     """System text, tools and messages with cache points; what gets one is copied, all else is the very object given.
 
     In order of worth: the end of the newest message, the end of the request before (so that its cache is found however
     many blocks have come since), the system text, the tools. Points that are there already count, and stay. Nothing is
-    set below the model's smallest cacheable prefix. O(messages).
+    set below the model's smallest cacheable prefix, and nothing behind the newest `once` messages, which are sent this
+    one time; where that is all of them, nothing at all. O(messages).
     """
     out = list(messages)
-    if not wanted or tokens < lookup(model).cache.minimum_tokens:
+    until = len(out) - once
+    if not wanted or (once and until <= 0) or tokens < lookup(model).cache.minimum_tokens:
         return system, tools, out
     blocks, listed = _system_blocks(system), list(tools or ())
     in_tools, in_system = _count(listed), _count(blocks)
@@ -51,7 +54,7 @@ def anthropic_points(
     free = MAX_POINTS - in_tools - in_system - sum(_count(_blocks(out[index])) for index in in_messages)
     # Nothing is set before a point of someone else: its lifetime may be the longer one, which must come first.
     first = in_messages[-1] + 1 if in_messages else 0
-    for end in dict.fromkeys((len(out), stable_until)):
+    for end in dict.fromkeys((until, stable_until)):
         place = _place(out, end, first)
         if free > 0 and place is not None:
             out[place[0]] = _marked(out[place[0]], place[1])
@@ -71,14 +74,17 @@ def wants_chat_points(endpoint: Endpoint) -> bool:
     return endpoint.host.endswith("openrouter.ai") and "claude" in endpoint.model.lower()
 
 
-def chat_points(messages: Sequence[Wire], *, stable_until: int, tokens: int, model: str) -> list[Wire]:
+def chat_points(messages: Sequence[Wire], *, stable_until: int, tokens: int, model: str, once: int = 0) -> list[Wire]:
     """Chat messages with cache points in their text parts, as `anthropic_points` sets them; a leading system message
     has one too. O(messages)."""
     out = list(messages)
     if tokens < lookup(model).cache.minimum_tokens or any(map(_has_point, out)):
         return out
     lead = 1 if out and out[0].get("role") == "system" else 0
-    for end in dict.fromkeys((len(out), stable_until, lead)):
+    until = len(out) - once
+    if once and until <= lead:
+        return out
+    for end in dict.fromkeys((until, stable_until, lead)):
         place = _place(out, end, 0, text_only=True)
         if place is not None and not _has_point(out[place[0]]):
             out[place[0]] = _marked(out[place[0]], place[1])

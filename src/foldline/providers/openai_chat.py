@@ -44,7 +44,9 @@ class ChatDialect:
         if wants_chat_points(endpoint):
             lead = len(messages) - len(request.messages)
             stable = request.stable_until + lead if request.stable_until else 0
-            messages = chat_points(messages, stable_until=stable, tokens=request.tokens, model=endpoint.model)
+            messages = chat_points(
+                messages, stable_until=stable, tokens=request.tokens, model=endpoint.model, once=request.once
+            )
         field = output_field(endpoint)
         cap = request.max_output_tokens
         wanted = endpoint.extra.get(field)

@@ -7,38 +7,74 @@ from typing import Final
 
 from foldline.beside import System
 from foldline.codecs import codec
-from foldline.context import AsyncSummarize, Completion, Request
+from foldline.context import Completion, Request
+from foldline.errors import InvalidInput
 from foldline.failures import redact
 from foldline.messages import Wire
 from foldline.providers.base import Provider, Reply
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens
+from foldline.transcript import Usage
+from foldline.usage import usage_of
 
-__all__ = ["summariser"]
+__all__ = ["Summariser", "summariser"]
 
 _BETWEEN: Final = "\n\n"
 
 
 def summariser(
     provider: Provider, *, on_reply: Callable[[Reply], None] | None = None, counter: Counter = ESTIMATE
-) -> AsyncSummarize:
-    """A function that asks the provider for a summary; `on_reply` gets each reply, for its usage.
+) -> Summariser:
+    """What asks the provider for a summary; `on_reply` gets each reply, for its usage."""
+    return Summariser(provider, on_reply, counter)
 
-    Keys and tokens in known shapes are taken out of it. ProviderError is raised, which the context takes for a failed
-    summary. A text that was cut off or refused is said to be so, and rejected there.
+
+class Summariser:
+    """Asks a provider for summaries, by a prompt of their own or by going on from a request of the session.
+
+    Keys and tokens in known shapes are taken out of a summary. ProviderError is raised, which the context takes for a
+    failed summary. A text that was cut off or refused is said to be so, and rejected there, as is a call of a tool.
     """
 
-    async def summarise(messages: list[dict[str, str]], max_output_tokens: int) -> Completion:
+    def __init__(self, provider: Provider, on_reply: Callable[[Reply], None] | None, counter: Counter) -> None:
+        self._provider, self._on_reply, self._counter = provider, on_reply, counter
+
+    @property
+    def model(self) -> str:
+        """The name of the model that writes."""
+        return self._provider.model
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of the provider."""
+        return self._provider.dialect
+
+    async def __call__(self, messages: list[dict[str, str]], max_output_tokens: int) -> Completion:
+        """A summary for plain texts."""
+        return await self._asked(_request(self.dialect, messages, max_output_tokens, self._counter))
+
+    async def continued(self, request: Request) -> Completion:
+        """A summary for a request of the session with the question at its end."""
+        return await self._asked(request)
+
+    async def _asked(self, request: Request) -> Completion:
         reply: Reply | None = None
-        async for piece in provider.stream(_request(provider.dialect, messages, max_output_tokens, counter)):
+        async for piece in self._provider.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
         if reply is None:
             return Completion("", "length")
-        if on_reply is not None:
-            on_reply(reply)
-        return Completion(redact(reply.text), reply.finish_reason)
+        if self._on_reply is not None:
+            self._on_reply(reply)
+        reason = "tool_calls" if reply.calls else reply.finish_reason
+        return Completion(redact(reply.text), reason, _usage(reply))
 
-    return summarise
+
+def _usage(reply: Reply) -> Usage | None:
+    """What was reported, if anything was that can be read."""
+    try:
+        return None if reply.usage is None else usage_of(reply.usage)
+    except InvalidInput:
+        return None
 
 
 def _request(dialect: str, messages: list[dict[str, str]], max_output_tokens: int, counter: Counter) -> Request:
@@ -57,4 +93,5 @@ def _request(dialect: str, messages: list[dict[str, str]], max_output_tokens: in
         stable_until=0,
         folds=(),
         repairs=(),
+        once=len(wires),
     )

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from foldline.budget import Need
 from foldline.messages import Document, Message, Part, Text, ToolResult
+from foldline.request import Request
 from foldline.tiles import Unit
 from foldline.transcript import Entry, Fold, Seq
 from foldline.view import View
@@ -30,8 +31,12 @@ class Ask:
     """A wish for model output about entries [start, stop).
 
     The driver pays and hands the text to `finish`, which makes the fold, asks again (the next piece of a long input),
-    or raises SummaryError: then the view stays as it is. `prompt` holds plain system and
-    user texts, {"role", "content"}.
+    or raises SummaryError: then the view stays as it is. `prompt` holds plain system and user texts,
+    {"role", "content"}; `plain_tokens` is the size of it and of those to follow.
+
+    `continued` is the same wish for a model that has the session before it already, as it was sent last: its prompt is
+    the one message that is put to it then. The engine chooses, and sets its `request`, which is to be sent in place of
+    the prompt.
     """
 
     prompt: tuple[Mapping[str, str], ...]
@@ -40,6 +45,9 @@ class Ask:
     reducer: str
     start: Seq
     stop: Seq
+    plain_tokens: int = 0
+    continued: Ask | None = None
+    request: Request | None = None
 
 
 Move = Fold | Ask

@@ -1,0 +1,134 @@
+"""Asks for a summary by going on from the request that was sent last, where that is the cheaper way.
+
+A prompt that repeats a span is paid for in full. The request that the provider has just answered stands in its cache:
+the same bytes with one message more, the question, are read from there for a tenth of the price at most providers. What
+was sent is the prefix even when a milder reducer has changed the view since: what it shortened is still there in full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from foldline.beside import Beside
+from foldline.budget import Limits
+from foldline.catalog.prices import CacheRule, request_price
+from foldline.errors import ProviderError
+from foldline.messages import Reasoning
+from foldline.reducers.base import Ask
+from foldline.request import Request
+from foldline.tiles import speaks
+from foldline.transcript import Seq
+from foldline.view import View
+
+__all__ = ["Continuing"]
+
+SLACK = 0.05
+"""Share of a prompt that its count may be wrong by: half of the margin that is kept in every request."""
+
+_NOT_THE_FORM = frozenset({"auth", "quota", "rate"})
+"""Refusals that a request of another form would meet too."""
+
+
+@dataclass(slots=True)
+class Continuing:
+    """What a question may be put to: the request that was sent last, as long as the session is still what it was.
+
+    `on` says whether the summariser that is at hand now can go on from a request of the session, `cold` whether the
+    provider's cache has been left for too long. After a reply that was no summary the session is asked no more.
+    """
+
+    rule: CacheRule
+    on: bool = False
+    cold: bool = False
+    _gave_up: bool = False
+    _request: Request | None = None
+    _view: View | None = None
+    _stop: Seq = 0
+
+    def sent(self, request: Request, view: View, stop: Seq) -> None:
+        """A request goes out, with the entries before `stop` in it. O(1)."""
+        self._request, self._view, self._stop = request, view, stop
+
+    def forget(self) -> None:
+        """What was sent is in no cache: the provider refused it, or the next request goes to another model."""
+        self._request = self._view = None
+
+    def failed(self, error: Exception) -> bool:
+        """A question that was put so has failed; whether to ask by a prompt of its own. The next ones are asked so."""
+        cause = error.__cause__
+        if cause is None:  # there was an answer, and it was no summary: it called a tool, say
+            self._gave_up = True
+            return True
+        if isinstance(cause, ProviderError) and cause.failure.status is not None:
+            self._gave_up = cause.failure.kind not in _NOT_THE_FORM
+        return self._gave_up
+
+    def instead(self, ask: Ask, view: View, beside: Beside, limits: Limits) -> Ask | None:
+        """The same question put to the session, with its whole request; None where its own prompt is the better one.
+
+        That is: the session has changed, the model would not read all of the span there, it does not fit, or costs no
+        less. O(messages).
+        """
+        request, question = self._request, ask.continued
+        if not self.on or self._gave_up or request is None or question is None or self._view is not view:
+            return None
+        if request.tools != beside.tools or request.system != beside.system:
+            return None
+        messages = request.messages
+        tokens = request.tokens
+        if ask.stop > self._stop:
+            messages, tokens = view.shown(), max(tokens, view.tokens)
+            if messages[: len(request.messages)] != request.messages:
+                return None
+        kept = _kept(ask, view, self._stop if messages is request.messages else view.units[-1].stop)
+        text = f"{question.prompt[-1]['content']}{_beside_it(kept)}"
+        last = view.codec.note(text)
+        tokens += view.count(last)
+        most = min(limits.window_tokens - question.max_output_tokens, limits.max_input_tokens or limits.window_tokens)
+        if (1 + SLACK) * tokens > most:
+            return None
+        cached = 0 if self.cold else _still_read(request, view)
+        rule = self.rule
+        plainly = ask.plain_tokens * rule.step(ask.plain_tokens).input_ratio
+        if request_price(rule, tokens, cached) >= plainly:
+            return None
+        whole = replace(
+            request,
+            messages=[*messages, view.codec.write(last)],
+            tokens=tokens,
+            max_output_tokens=question.max_output_tokens,
+            folds=(),
+            once=len(messages) - len(request.messages) + 1,
+        )
+        return replace(question, request=whole)
+
+
+def _kept(ask: Ask, view: View, stop: Seq) -> int:
+    """About how many messages before entry `stop` come after the span: they are not asked for."""
+    return sum(len(unit.messages) for unit in view.units[view.index(ask.stop - 1) + 1 :] if unit.start < stop)
+
+
+def _beside_it(kept: int) -> str:
+    if not kept:
+        return ""
+    newest = "newest message stays" if kept == 1 else f"newest {kept} messages stay"
+    return (
+        f"\nThe {newest} in view beside the checkpoint: do not repeat what is said there. Cover all that comes before."
+    )
+
+
+def _still_read(request: Request, view: View) -> int:
+    """How many tokens of what was sent a cache still holds when words of a user follow it. O(newest loop).
+
+    Reasoning of a running tool loop is left out by providers once the user speaks (Anthropic, "Extended thinking with
+    prompt caching"; OpenAI, "Reasoning models"), so that from there on it is another prompt. Newer models keep it;
+    which do is not asked here: then this is too low, and the question is put plainly.
+    """
+    after_tokens, reasoned = 0, False
+    for wire in reversed(request.messages):
+        message = view.codec.read(wire)
+        if speaks(message):
+            break
+        after_tokens += view.count(message)
+        reasoned = reasoned or any(isinstance(part, Reasoning) for part in message.parts)
+    return max(0, request.tokens - after_tokens) if reasoned else request.tokens

@@ -1,0 +1,32 @@
+"""One request of a session, as it is to be sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foldline.beside import System, Tools
+from foldline.messages import Wire
+from foldline.transcript import Fold, Repair, Unfold
+
+__all__ = ["Request"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request as it is to be sent.
+
+    `tokens` is its size as the provider would count it, system text and tools included. The first `stable_until`
+    messages are those of the request before (0 when its system text was another). `folds` are the folds and unfolds
+    since then, `repairs` all that are in effect. The newest `once` messages are sent this one time (the question for a
+    summary): what is written to a cache behind them is never read.
+    """
+
+    messages: list[Wire]
+    system: System
+    tools: Tools
+    tokens: int
+    max_output_tokens: int
+    stable_until: int
+    folds: tuple[Fold | Unfold, ...]
+    repairs: tuple[Repair, ...]
+    once: int = 0
