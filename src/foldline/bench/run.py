@@ -72,12 +72,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far the bench is: the system at work, the sessions it has done of so many, and how it ended, if it did."""
+    """How far the bench is: the system at work, the sessions it has done of so many, and how it ended, once it has.
+
+    `died` is what it said when it ended early.
+    """
 
     system: str
     budget_tokens: int
     done: int
     total: int
+    ended: bool = False
     died: str | None = None
 
 
@@ -286,7 +290,7 @@ def _one(job: Job, place: Workplace, python: str, on_step: Callable[[Step], None
         run["died"] = str(error)
     run["unfinished"] = [file.name for file in job.sessions if file.name not in done]
     run["apart"] = 2 * len(done) < total
-    on_step(Step(job.system, job.budget_tokens, len(done), total, run["died"] or ""))
+    on_step(Step(job.system, job.budget_tokens, len(done), total, ended=True, died=run["died"]))
     return run
 
 

@@ -35,6 +35,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "check": "cli_requests",
     "count": "cli_requests",
     "replay": "cli_replay",
+    "bench": "cli_bench",
     "chat": "cli_chat",
     "serve": "cli_serve",
     "proxy": "cli_proxy",
