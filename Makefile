@@ -8,18 +8,22 @@ WORKERS ?= 2
 PROFILE ?= ci
 POLICIES ?= all
 WINDOW ?= 8000
-# To replay one of them: make demo SESSIONS=examples/sessions/NAME.json.gz
+# Of demo and bench, files or (bench) folders: make demo SESSIONS=examples/sessions/NAME.json.gz
 SESSIONS ?= $(sort $(wildcard examples/sessions/*.json.gz))
+
+# Of bench: sizes in tokens, and further options
+BUDGETS ?= 4k,8k,16k
+BENCH ?=
 
 # How long the agent is at work in the demo
 DEMO_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types unit contract fuzz soak bench bench-proxy format clean test-clients
+.PHONY: help demo test lint types unit contract fuzz soak speed bench bench-peers bench-proxy format clean test-clients
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z.\/-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 # Its time is set back first and forward last, so that an install that broke off is done again.
 .venv: pyproject.toml constraints.txt ## the environment of all targets
@@ -73,17 +77,26 @@ test-clients: .venv .clients ## real clients hold conversations of five windows 
 soak: .venv ## long runs: a real model, 10,000 turns in each dialect, 200 kills
 	$(BIN)/python -m pytest -q -m soak -s
 
-bench: .venv ## milliseconds per turn on long sessions, and the time of the import
+speed: .venv ## milliseconds per turn on long sessions, and the time of the import
 	$(BIN)/python -m foldline.bench --policy $(POLICIES)
 
-# What foldline's proxy is measured beside is no part of the project, and none of its dependencies.
-.bench: tools/litellm.txt ## LiteLLM's proxy, from the exact versions in tools/litellm.txt
-	$(PYTHON) -m venv .bench
-	@touch -t 197001020000 .bench
-	.bench/bin/python -m pip install --quiet --disable-pip-version-check -r tools/litellm.txt
-	@touch .bench
+# What is measured beside foldline is no part of the project, and none of its dependencies: each peer has an environment
+# of its own. One that cannot be installed is said and left out.
+bench-peers: .venv ## the peers of bench in .bench/, from the exact versions in src/foldline/bench/peers/*.txt
+	@$(BIN)/python tools/bench_peers.py
 
-bench-proxy: .venv .bench ## what the proxy adds to a request, beside a direct call and LiteLLM's proxy (15 minutes)
+bench: bench-peers ## other people's ways to stay inside the window beside ours, on SESSIONS at BUDGETS (build/bench.json)
+	@mkdir -p build
+	$(BIN)/foldline bench $(SESSIONS) --budget $(BUDGETS) --json build/bench.json $(BENCH)
+
+.bench/litellm-proxy: tools/litellm.txt ## LiteLLM's proxy, from the exact versions in tools/litellm.txt
+	@mkdir -p .bench
+	$(PYTHON) -m venv $@
+	@touch -t 197001020000 $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check -r tools/litellm.txt
+	@touch $@
+
+bench-proxy: .venv .bench/litellm-proxy ## what the proxy adds to a request, beside a direct call and LiteLLM's proxy (15 minutes)
 	@mkdir -p build
 	$(BIN)/python -m foldline.bench.proxy --json build/bench-proxy.json
 

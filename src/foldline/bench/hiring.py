@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,7 +47,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where workers run: a folder with nothing but the package, for the path of interpreters that do not have it."""
+    """Where workers find the package: a folder with nothing else in it."""
 
     path: str
 
@@ -58,9 +59,11 @@ class Workplace:
 
 @contextmanager
 def workplace() -> Iterator[Workplace]:
-    """A folder that holds a link to this package alone: other packages beside it are not a peer's business."""
+    """A folder with a copy of this package alone: other packages beside it are not a peer's business, and all systems
+    meet the same code, whatever is changed while they run.
+    """
     with tempfile.TemporaryDirectory(prefix="foldline-bench-") as folder:
-        (Path(folder) / "foldline").symlink_to(Path(foldline.__file__).parent, target_is_directory=True)
+        shutil.copytree(Path(foldline.__file__).parent, Path(folder) / "foldline")
         yield Workplace(folder)
 
 

@@ -93,6 +93,7 @@ def bench(plan: Plan, on_step: Callable[[Step], None] = lambda _step: None) -> R
     began, date = monotonic(), datetime.now(UTC)
     files = _files(plan.paths)
     rows = _session_rows(files, plan.exact)
+    _with_sessions(plan, rows)
     with workplace() as place:
         systems, hosts, absent = _systems(plan, place)
         cast = _Cast(files, rows, systems, hosts, place)
@@ -121,6 +122,14 @@ def bench(plan: Plan, on_step: Callable[[Step], None] = lambda _step: None) -> R
 
 def _budgets(plan: Plan) -> list[int]:
     return sorted(dict.fromkeys(plan.budgets_tokens))
+
+
+def _with_sessions(plan: Plan, rows: Sequence[SessionRow]) -> None:
+    """Make sure before any work that there are sessions for each budget. Raises InvalidInput."""
+    largest, budget_tokens = max(row["tokens"] for row in rows), max(plan.budgets_tokens)
+    if largest < LEAST_RATIO * budget_tokens:
+        reason = f"no session is {LEAST_RATIO} times {budget_tokens:,} tokens; the largest has {largest:,}"
+        raise InvalidInput(reason, place="budget")
 
 
 def _rule(name: str) -> dict[str, float]:
@@ -238,10 +247,6 @@ class _Cast:
 
 def _at_budget(plan: Plan, budget_tokens: int, cast: _Cast, on_step: Callable[[Step], None]) -> BudgetResult:
     groups = {row["name"]: row["group"] for row in cast.rows if row["tokens"] >= LEAST_RATIO * budget_tokens}
-    if not groups:
-        largest = max(row["tokens"] for row in cast.rows)
-        reason = f"no session is {LEAST_RATIO} times {budget_tokens:,} tokens; the largest has {largest:,}"
-        raise InvalidInput(reason, place="--budget")
     budgets = _budgets(plan)
     stress_at = _STRESS_TOKENS if _STRESS_TOKENS in budgets else budgets[0]
     runs = []

@@ -98,7 +98,7 @@ class Way:
 
 PROGRAMS: Final = {
     "foldline": Program(foldline_way, _beside_python("foldline")),
-    "litellm": Program(litellm_way, ".bench/bin/litellm"),
+    "litellm": Program(litellm_way, ".bench/litellm-proxy/bin/litellm"),
 }
 WAYS: Final = {
     "foldline": Way("foldline"),
