@@ -7,6 +7,7 @@ was sent is the prefix even when a milder reducer has changed the view since: wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from foldline.beside import Beside
@@ -22,8 +23,18 @@ from foldline.view import View
 
 __all__ = ["Continuing"]
 
-SLACK = 0.05
-"""Share of a prompt that its count may be wrong by: half of the margin that is kept in every request."""
+SLACK = 0.01
+"""Share of a prompt that its count may be wrong by. The larger part of it was taken by the provider just now, which
+has mostly said how large it is; one that does not fit is refused, and the question put plainly."""
+
+LEAST_TOKENS = 800
+"""Room for the reply below which a checkpoint would be cut off: about what models write when nobody limits them."""
+
+WORDS = 0.6
+"""Words that a token of room is good for: 0.75 are usual in English, less in code and in other languages."""
+
+_AROUND_TOKENS = 64
+"""What a message takes beside its text, and the two sentences that are added here."""
 
 _NOT_THE_FORM = frozenset({"auth", "quota", "rate"})
 """Refusals that a request of another form would meet too."""
@@ -74,47 +85,44 @@ class Continuing:
             return None
         if request.tools != beside.tools or request.system != beside.system:
             return None
-        messages = request.messages
-        tokens = request.tokens
-        if ask.stop > self._stop:
-            messages, tokens = view.shown(), max(tokens, view.tokens)
+        messages, tokens, stop = request.messages, request.tokens, self._stop
+        if ask.stop > stop:
+            messages, tokens, stop = view.shown(), max(tokens, view.tokens), view.units[-1].stop
             if messages[: len(request.messages)] != request.messages:
                 return None
-        kept = _kept(ask, view, self._stop if messages is request.messages else view.units[-1].stop)
-        text = f"{question.prompt[-1]['content']}{_beside_it(kept)}"
-        last = view.codec.note(text)
-        tokens += view.count(last)
-        most = min(limits.window_tokens - question.max_output_tokens, limits.max_input_tokens or limits.window_tokens)
-        if (1 + SLACK) * tokens > most:
+        tokens += view.counter.text(question.prompt[-1]["content"]) + _AROUND_TOKENS
+        wished = question.max_output_tokens
+        room = min(wished, limits.window_tokens - round((1 + SLACK) * tokens))
+        if room < min(wished, LEAST_TOKENS) or tokens > (limits.max_input_tokens or tokens):
             return None
         cached = 0 if self.cold else _still_read(request, view)
         rule = self.rule
         plainly = ask.plain_tokens * rule.step(ask.plain_tokens).input_ratio
         if request_price(rule, tokens, cached) >= plainly:
             return None
+        words = [
+            question.prompt[-1]["content"],
+            f"Write at most {round(WORDS * room, -1)} words.",
+            *_beside_it(ask, view, stop),
+        ]
         whole = replace(
             request,
-            messages=[*messages, view.codec.write(last)],
+            messages=[*messages, view.codec.write(view.codec.note("\n".join(words)))],
             tokens=tokens,
-            max_output_tokens=question.max_output_tokens,
+            max_output_tokens=room,
             folds=(),
             once=len(messages) - len(request.messages) + 1,
         )
         return replace(question, request=whole)
 
 
-def _kept(ask: Ask, view: View, stop: Seq) -> int:
-    """About how many messages before entry `stop` come after the span: they are not asked for."""
-    return sum(len(unit.messages) for unit in view.units[view.index(ask.stop - 1) + 1 :] if unit.start < stop)
-
-
-def _beside_it(kept: int) -> str:
-    if not kept:
-        return ""
-    newest = "newest message stays" if kept == 1 else f"newest {kept} messages stay"
-    return (
-        f"\nThe {newest} in view beside the checkpoint: do not repeat what is said there. Cover all that comes before."
-    )
+def _beside_it(ask: Ask, view: View, stop: Seq) -> Iterator[str]:
+    """What need not be said: the messages after the span, about so many of those before entry `stop`."""
+    after = view.units[view.index(ask.stop - 1) + 1 :]
+    kept = sum(len(unit.messages) for unit in after if unit.start < stop)
+    if kept:
+        newest = "newest message stays" if kept == 1 else f"newest {kept} messages stay"
+        yield f"The {newest} in view beside it: do not repeat what is said there. Cover all that comes before."
 
 
 def _still_read(request: Request, view: View) -> int:

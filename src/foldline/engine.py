@@ -20,6 +20,7 @@ from foldline.recorder import Recorder
 from foldline.reducers.base import Ask, Reducer
 from foldline.reducers.floor import floor_of, too_large, too_many_bytes
 from foldline.transcript import Fold, Seq, Usage
+from foldline.view import View
 
 __all__ = ["Engine", "Steps"]
 
@@ -204,20 +205,21 @@ class Engine(Recorder):
 
     def answered(self, ask: Ask) -> Steps[Fold]:
         """The fold that comes of an ask, over as many asks as it takes. Raises SummaryError, also after a fork."""
-        instead = self.continuing.instead(ask, self.view, self.beside, self.limits)
+        view = self.view
+        instead = self.continuing.instead(ask, view, self.beside, self.limits)
         move: Fold | Ask = ask if instead is None else instead
         while isinstance(move, Ask):
             try:
-                move = yield from self._written(move)
+                move = yield from self._written(move, view)
             except SummaryError as error:
-                if move is not instead or not self.continuing.failed(error):
+                if move is not instead or self.view is not view or not self.continuing.failed(error):
                     raise
                 move = ask
         return move
 
-    def _written(self, ask: Ask) -> Steps[Fold | Ask]:
+    def _written(self, ask: Ask, view: View) -> Steps[Fold | Ask]:
         """What comes of one text. Raises SummaryError, also after a fork."""
-        view, batch, asked = self.view, self.batch, self.view.asked
+        batch, asked = self.batch, view.asked
         self.batch, view.asked = None, False  # other work may go on while the model writes
         try:
             text = yield ask

@@ -61,17 +61,18 @@ async def agent_over(
     resume: str | None = None,
     stored: FileSession | None = None,
     heard: list[AgentEvent] | None = None,
+    model: str = "fake-model",
     **more: Any,
 ) -> AsyncIterator[Agent]:
     """An agent whose model is a fake; with `root` its session is on disk, or it is `stored` already."""
     events: list[AgentEvent] = [] if heard is None else heard
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=fake), base_url="http://fake") as client:
-        endpoint = Endpoint(name="fake", dialect=dialect, base_url="http://fake/v1", model="fake-model", api_key="k")
+        endpoint = Endpoint(name="fake", dialect=dialect, base_url="http://fake/v1", model=model, api_key="k")
         provider: Provider = provider_for(endpoint, client=client)
         toolbox = Toolbox(tools)
         under = Under(
             dialect=dialect,
-            model="fake-model",
+            model=model,
             policy=policy(chosen),
             window=window,
             max_output_tokens=max_output_tokens,
@@ -81,7 +82,7 @@ async def agent_over(
         )
         if root is not None:
             store = FileStore(root, fsync=False)
-            stored = store.open(resume) if resume else store.create(dialect=dialect, model="fake-model", policy=chosen)
+            stored = store.open(resume) if resume else store.create(dialect=dialect, model=model, policy=chosen)
         session = AgentSession(under, stored=stored, listen=events.append)
         scope = Scope(room=lambda: Room(window, session.context.view.tokens), history=session)
         try:
