@@ -83,7 +83,8 @@ class Account:
     `sent` has its requests as if they were a replay: what was sent, and in `recorded_tokens` what no management would
     have sent. `origin`: the sizes were reported by the provider, counted by us, or are those of a replay.
     `refused_from` is the first request (from 1) that would not have fitted the window without management. `updated` is
-    ISO 8601, "" where it is not known; `more` are further sentences on the figures.
+    ISO 8601, "" where it is not known; `read_one` is the command that shows message N; `more` are further sentences on
+    the figures.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Account:
     managed: Spend
     unmanaged: Spend
     refused_from: int | None
+    read_one: str = ""
     more: tuple[str, ...] = ()
 
     @property

@@ -8,7 +8,7 @@ colour vision.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Final
 
 from foldline.replay import Mark, Replay, Turn
@@ -31,10 +31,13 @@ _NAMED_FOLDS: Final = 4
 _CROWDED: Final = 60
 """Requests with folds from which on triangles would hide the line."""
 
+_MOST_POINTS: Final = 1_000
+"""Points of a line from which on several fall on one pixel."""
 
-def chart(replay: Replay, *, identifier: str) -> str:
-    """The chart of one replay. `identifier` is unique in the page. O(turns)."""
-    plot = _Plot(replay)
+
+def chart(replay: Replay, *, identifier: str, whole: str = "recorded") -> str:
+    """The chart of one replay. `identifier` is unique in the page; `whole` names the thin line. O(turns)."""
+    plot = _Plot(replay, whole)
     label = f"{identifier}-title {identifier}-desc"
     return "\n".join(
         (
@@ -70,8 +73,8 @@ def fold_text(mark: Mark) -> str:
 class _Plot:
     """The elements of one chart, at the scale of its session."""
 
-    def __init__(self, replay: Replay) -> None:
-        self._replay = replay
+    def __init__(self, replay: Replay, whole: str) -> None:
+        self._replay, self._whole = replay, whole
         recorded = max((turn.recorded_tokens for turn in replay.turns), default=1)
         largest = max(recorded, replay.peak_tokens, 1)
         # Sessions that never come near the limit are shown at their own size, else they were a line at the foot.
@@ -111,7 +114,7 @@ class _Plot:
             inside.append((before[0] + (x - before[0]) * part, int(self._top_tokens)))
             room = inside[-1][0] < _RIGHT - 90
             anchor, shift = ("start", 4) if room else ("end", -4)
-            grows = f"recorded, to {compact(points[-1][1])}"
+            grows = f"{self._whole}, to {compact(points[-1][1])}"
             yield _text(inside[-1][0] + shift, _TOP + 2, grows, anchor)
         yield self._line("recorded", inside)
 
@@ -133,14 +136,16 @@ class _Plot:
         What they were is said when it is pointed at.
         """
         folding = [turn for turn in self._replay.turns if turn.folds]
-        crowded = len(folding) > _CROWDED
+        if len(folding) > _CROWDED:
+            for _, near in groupby(folding, lambda turn: round(self._x(turn.index))):
+                turns = list(near)
+                x = self._x(turns[0].index)
+                tick = f'<path d="M{x - 0.75:.1f} {_BOTTOM}v-7h1.5v7z"/>'
+                yield f'<g class="fold"><title>{escaped(_folds_title(turns))}</title>{tick}</g>'
+            return
         for turn in folding:
             x, y = self._x(turn.index), self._y(min(turn.tokens, self._top_tokens))
-            mark = (
-                f'<path d="M{x - 0.75:.1f} {_BOTTOM}v-7h1.5v7z"/>'
-                if crowded
-                else f'<circle cx="{x:.1f}" cy="{y - 5:.1f}" r="8"/><path d="M{x:.1f} {y - 1.5:.1f}l-3.2 -6h6.4z"/>'
-            )
+            mark = f'<circle cx="{x:.1f}" cy="{y - 5:.1f}" r="8"/><path d="M{x:.1f} {y - 1.5:.1f}l-3.2 -6h6.4z"/>'
             yield f'<g class="fold"><title>{escaped(_fold_title(turn))}</title>{mark}</g>'
 
     def refused(self) -> Iterable[str]:
@@ -154,7 +159,22 @@ class _Plot:
     def _line(self, kind: str, points: Sequence[tuple[float, float]]) -> str:
         if len(points) == 1:
             return f'<circle class="{kind} point" cx="{points[0][0]:.1f}" cy="{self._y(points[0][1]):.1f}" r="2"/>'
-        return f'<polyline class="{kind}" points="{" ".join(f"{x:.1f},{self._y(size):.1f}" for x, size in points)}"/>'
+        drawn = " ".join(f"{x:.1f},{self._y(size):.1f}" for x, size in _thinned(points))
+        return f'<polyline class="{kind}" points="{drawn}"/>'
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """As many points as can be told apart: of those at one place the first, the lowest, the highest and the last."""
+    if len(points) <= _MOST_POINTS:
+        return points
+    out: list[tuple[float, float]] = []
+    for _, near in groupby(points, lambda point: round(point[0])):
+        column = list(near)
+        ends = {0, len(column) - 1}
+        ends.add(min(range(len(column)), key=lambda at: column[at][1]))
+        ends.add(max(range(len(column)), key=lambda at: column[at][1]))
+        out += [column[at] for at in sorted(ends)]
+    return out
 
 
 def _fold_title(turn: Turn) -> str:
@@ -162,6 +182,14 @@ def _fold_title(turn: Turn) -> str:
     more = len(turn.folds) - len(named)
     head = f"Before request {turn.index + 1}, {plural(len(turn.folds), 'fold')}:"
     return "\n".join((head, *named, *([f"and {more:,} more"] if more else [])))
+
+
+def _folds_title(turns: Sequence[Turn]) -> str:
+    """What stands at a tick: the folds of one request, or how many there were before several."""
+    if len(turns) == 1:
+        return _fold_title(turns[0])
+    folds = sum(len(turn.folds) for turn in turns)
+    return f"Before requests {turns[0].index + 1} to {turns[-1].index + 1}, {plural(folds, 'fold')}"
 
 
 def _cross(x: float, y: float) -> str:

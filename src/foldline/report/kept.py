@@ -116,13 +116,15 @@ def kept_account(
     calls: Sequence[RecordedCall],
     *,
     name: str,
+    options: str = "",
     model: str | None = None,
     archived: Callable[[str], bool] = lambda key: True,
 ) -> Account | None:
     """Tell of a session by its log (as `store.recording.followed` gives it) and its recorded calls, which may be none.
 
-    None for a session with no report of usage, which can only be replayed. `name` is what commands call it; `model`
-    prices it as another one; `archived` says whether the archive has a key. O(log).
+    None for a session with no report of usage, which can only be replayed. `name` is what commands call it, with
+    `options` that say where it is; `model` prices it as another one; `archived` says whether the archive has a key.
+    O(log).
     """
     walk: _Walk | None = None
     header: Header | None = None
@@ -148,7 +150,7 @@ def kept_account(
         [entry.seq for entry in walk.active],
         {entry.seq: entry.message for entry in walk.active},
         {entry.seq: entry.tokens for entry in walk.active},
-        lambda start, stop: f"foldline sessions show {name} --from {start} --limit {stop - start}",
+        lambda start, stop: f"foldline sessions show {name} --from {start} --limit {stop - start}{options}",
     )
     sent = _sent(walk, dues, name, header)
     return Account(
@@ -163,6 +165,7 @@ def kept_account(
         managed=billed(bills, dialect=header.dialect),
         unmanaged=expected(dues, model=named, dialect=header.dialect, caching=caching),
         refused_from=refused_from(sent),
+        read_one=f"foldline sessions why {name} N{options}",
         more=tuple(_more(walk, calls, caching)),
     )
 
@@ -179,11 +182,15 @@ def _scale(asked: Sequence[_Asked]) -> float:
 
 
 def _dues(asked: Sequence[_Asked], base_tokens: int, scale: float, model: str | None, dialect: str) -> Iterator[Due]:
-    """The same requests without management. A cache is of one model, and gone after its lifetime."""
+    """The same requests without management. A cache is of one model, and gone after its lifetime.
+
+    What was read from it after a longer time shows that it was kept longer.
+    """
     lifetime_seconds = cache_rule_of(model, dialect).lifetime_seconds
     before: _Asked | None = None
     for one in asked:
-        warm = before is not None and before.model == one.model and _gap_seconds(before.at, one.at) <= lifetime_seconds
+        late = before is not None and _gap_seconds(before.at, one.at) > lifetime_seconds and not one.usage.cached_tokens
+        warm = before is not None and before.model == one.model and not late
         tokens = round((base_tokens + one.whole_tokens) * scale)
         cached = round((base_tokens + one.begun_tokens) * scale) if warm else 0
         yield Due(tokens, cached, one.usage.output_tokens)

@@ -43,7 +43,7 @@ def session_part(account: Account, identifier: str) -> str:
         f'<p class="said">{foreign(account.title)}</p>' if account.title else "",
         f'<p class="faint">{_about(account)}</p>',
         '<div class="pair">',
-        f"<figure>{chart(account.sent, identifier=f'{identifier}c')}</figure>",
+        f"<figure>{chart(account.sent, identifier=f'{identifier}c', whole='without')}</figure>",
         "<div>",
         bill(account.managed, account.unmanaged, replayed=account.origin == "replayed"),
         _facts(account),
@@ -97,14 +97,13 @@ def _without(account: Account) -> str:
 def _folds(account: Account) -> str:
     if not account.folds:
         return '<p class="faint">Nothing was folded.</p>'
-    listed = "".join(map(_fold, account.folds[-_LISTED_FOLDS:]))
+    listed = "".join(map(_fold, account.folds[: -_LISTED_FOLDS - 1 : -1]))
     more = len(account.folds) - _LISTED_FOLDS
-    rest = f'<p class="faint">The newest; {plural(more, "older fold")} left out.</p>' if more > 0 else ""
-    names = ("before request", "messages", "tokens before", "after")
-    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    rest = f'<p class="faint">{plural(more, "older fold")} left out.</p>' if more > 0 else ""
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("request", "messages", "tokens"))
     return _closed(
-        f"Folds and why ({len(account.folds):,})",
-        f'<table><thead><tr>{head}<th scope="col" class="text">what and why</th></tr></thead>'
+        f"Folds and why, newest first ({len(account.folds):,})",
+        f'<table class="stack"><thead><tr>{head}<th scope="col" class="text">what and why</th></tr></thead>'
         f"<tbody>{listed}</tbody></table>",
         rest,
     )
@@ -115,8 +114,9 @@ def _fold(made: Made) -> str:
     request = "later" if made.request is None else f"{made.request:,}"
     since = f' <span class="faint">({made.since} since)</span>' if made.since else ""
     return (
-        f"<tr{' class=gone' if made.since else ''}><td>{request}</td><td>{_span(mark.start, mark.stop)}</td>"
-        f"<td>{mark.before_tokens:,}</td><td>{mark.tokens:,}</td>"
+        f'<tr{" class=gone" if made.since else ""}><td data-is="request">{request}</td>'
+        f'<td data-is="messages">{_span(mark.start, mark.stop)}</td>'
+        f'<td data-is="tokens">{mark.before_tokens:,} → {mark.tokens:,}</td>'
         f'<td class="text">{_what(mark.reducer)}: {foreign(mark.reason, 300)}{since}</td></tr>'
     )
 
@@ -134,13 +134,16 @@ def _span(start: int, stop: int) -> str:
 def _hidden(account: Account) -> str:
     if not account.hidden:
         return ""
-    counts = [(account.hidden_messages, "message"), (account.shortened_messages, "shortened one")]
+    counts = [(account.hidden_messages, "hidden message"), (account.shortened_messages, "shortened message")]
     words = " and ".join(plural(count, noun) for count, noun in counts if count)
     listed = [one for one in account.hidden if one.messages]
+    how = f"<p>Message N with its folds: <code>{escaped(account.read_one)}</code></p>" if account.read_one else ""
     more = len(account.hidden) - len(listed)
     rest = f'<p class="faint">Messages under {plural(more, "further fold")} are not listed.</p>' if more else ""
     return _closed(
-        f"Hidden and still there: {words}, {compact(account.hidden_tokens)} tokens", "".join(map(_one, listed)), rest
+        f"Still there to be read: {words}, {compact(account.hidden_tokens)} tokens",
+        how + "".join(map(_one, listed)),
+        rest,
     )
 
 
@@ -149,16 +152,16 @@ def _one(hidden: Hidden) -> str:
     state = "shortened" if hidden.shortened else "hidden"
     key = f'<span class="faint">archive {escaped(hidden.archive)}</span>' if hidden.archive else ""
     rows = "".join(
-        f'<tr><th scope="row">{message.seq:,}</th><td class="text who">{foreign(message.who, 20)}</td>'
-        f'<td>{message.tokens:,}</td><td class="text">{foreign(message.line)}</td></tr>'
+        f'<tr><th scope="row">{message.seq:,}</th><td class="who">{foreign(message.who, 20)}</td>'
+        f'<td data-is="tokens">{message.tokens:,}</td><td class="text">{foreign(message.line)}</td></tr>'
         for message in hidden.messages
     )
     left = hidden.count - len(hidden.messages)
-    more = f'<tr><td></td><td class="text" colspan="3">and {left:,} more</td></tr>' if left else ""
+    more = f'<tr><td class="text" colspan="4">and {left:,} more</td></tr>' if left else ""
     return (
         f'<div class="fold-of"><p>{_span(mark.start, mark.stop)}, {state}: {_what(mark.reducer)}</p>'
         f"<p><code>{escaped(hidden.read)}</code> {key}</p>"
-        f"<table><tbody>{rows}{more}</tbody></table></div>"
+        f'<table class="stack"><tbody>{rows}{more}</tbody></table></div>'
     )
 
 

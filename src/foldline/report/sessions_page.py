@@ -64,7 +64,8 @@ def _setting(accounts: Sequence[Account], made: str) -> str:
         return "No session to tell of."
     times = sorted(one.updated[:10] for one in accounts if one.updated)
     words = [plural(len(accounts), "session"), plural(sum(one.sent.requests for one in accounts), "request")]
-    words += [f"written {escaped(times[0])} to {escaped(times[-1])}"] if times else []
+    if times:
+        words.append(f"written {escaped(times[0])}" + (f" to {escaped(times[-1])}" if times[-1] != times[0] else ""))
     words += [f"page made {escaped(made)}"] if made else []
     return "; ".join(words) + "."
 
@@ -230,6 +231,8 @@ a { color: var(--sent); }
   border: 1px solid var(--recorded); }
 .pair { display: grid; grid-template-columns: minmax(0, 38rem) minmax(19rem, 1fr); gap: 1rem 2rem; align-items: start; }
 .pair polyline { vector-effect: non-scaling-stroke; }
+.facts + .faint, .meaning p { font-size: .875rem; }
+section > p { max-width: 62rem; }
 .meaning p { color: var(--faint); }
 .facts { margin: 0; font-size: .875rem; }
 .facts div { display: grid; grid-template-columns: 8rem minmax(0, 1fr); gap: .75rem; }
@@ -240,11 +243,17 @@ code { font: .8125rem ui-monospace, monospace; overflow-wrap: anywhere; }
 tr.gone td { color: var(--faint); }
 .fold-of { margin: 0 0 1rem; padding-inline-start: .6rem; border-inline-start: 3px solid var(--fold); }
 .fold-of p { margin: 0; max-width: none; overflow-wrap: anywhere; }
-td.who { min-width: 4rem; color: var(--faint); }
+td.who { text-align: start; color: var(--faint); }
+.stack th { vertical-align: top; }
 @media (min-width: 48rem) { .pair svg text { font-size: 8px; } }
-@media (max-width: 47.99rem) { tbody th { max-width: 40vw; overflow: hidden; text-overflow: ellipsis; }
+@media (max-width: 47.99rem) {
+  tbody th { max-width: 47vw; overflow: hidden; text-overflow: ellipsis; font-size: .75rem; }
   .head, .pair { grid-template-columns: minmax(0, 1fr); } body { padding: 1rem .75rem; }
-  .facts div { grid-template-columns: 7rem minmax(0, 1fr); } }
+  .facts div { grid-template-columns: 7rem minmax(0, 1fr); }
+  .stack thead { display: none; } .stack tr { display: block; padding: .3rem 0; border-bottom: 1px solid var(--rule); }
+  .stack :is(td, th) { display: inline-block; border: 0; padding: 0 .75rem 0 0; position: static; }
+  .stack td.text { display: block; padding: 0; }
+  .stack [data-is]::before { content: attr(data-is) " "; color: var(--faint); } }
 @media print { body { max-width: none; font-size: 10pt; } section { break-inside: auto; } .scroll { overflow: visible; }
   details .scroll { max-height: none; } a { color: inherit; text-decoration: none; }
   details::details-content { content-visibility: visible; display: block; } summary { list-style: none; }

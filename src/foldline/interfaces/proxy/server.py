@@ -32,6 +32,9 @@ MOST_HEAD_BYTES: Final = 65_536
 _LAST_SECONDS: Final = 5
 """What the application may take to notice that a connection was cut."""
 
+_DEAF_SECONDS: Final = 2.0
+"""How long a client whose request is refused has to read that, and to stop sending."""
+
 _LOOK_SECONDS: Final = 0.02
 """How often a stop looks whether all has ended."""
 
@@ -49,7 +52,7 @@ class Connection(Patient, HttpToolsProtocol):
         super().__init__(*given, **named)
         self._head_bytes = 0
         self._since = 0.0
-        self._in_head, self._is_declined, self._is_deaf = True, False, False
+        self._in_head, self._is_declined, self._is_deaf, self._is_too_long = True, False, False, False
 
     # --- what comes --------------------------------------------------------------------------------------------------
 
@@ -62,7 +65,7 @@ class Connection(Patient, HttpToolsProtocol):
         self._fed(data)
         if self._in_head:
             self._head_bytes += len(data)
-        if self._in_head and self._head_bytes > self.most_head_bytes:
+        if self._is_too_long or (self._in_head and self._head_bytes > self.most_head_bytes):
             self._refuse(_TOO_LONG)
             return
         self._came()
@@ -81,7 +84,8 @@ class Connection(Patient, HttpToolsProtocol):
                 data = self._without_upgrade() + rest
                 continue
             except httptools.HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
+                if not self._is_too_long:
+                    self.send_400_response("Invalid HTTP request received.")
             return
 
     def _without_upgrade(self) -> bytes:
@@ -107,9 +111,11 @@ class Connection(Patient, HttpToolsProtocol):
         if self._is_answering():
             self.transport.abort()
         else:
-            self.transport.write(answer)
-            self.transport.close()
+            # To close while something comes resets the connection, and the client would not read why.
             self._is_deaf = True
+            self.transport.write(answer)
+            self.transport.write_eof()
+            self._set("deaf", _DEAF_SECONDS, self.transport.abort)
 
     # --- what the parser calls ---------------------------------------------------------------------------------------
 
@@ -126,6 +132,9 @@ class Connection(Patient, HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin to answer."""
         self._in_head = False
+        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > self.most_head_bytes:
+            self._is_too_long = True
+            raise ValueError("the head came in one piece, and is too long")  # the parser makes an error of it
         if self.parser.should_upgrade():
             method = self.parser.get_method()
             if method == b"CONNECT":
