@@ -190,6 +190,12 @@ def test_a_head_without_end_is_refused(served: Served) -> None:
         assert made.recv(65_536).startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize("long", [b"GET /%b HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nx: %b\r\n"], ids=["path", "header"])
+@pytest.mark.parametrize("size", [65_600, 200_000])
+def test_a_head_that_is_too_long_is_called_that_where_it_is_whole_too(served: Served, long: bytes, size: int) -> None:
+    assert served.answer(long % (b"y" * size) + b"Host: a\r\n\r\n").startswith(b"HTTP/1.1 431 ")
+
+
 def test_nonsense_in_the_middle_of_an_answer_ends_it(served: Served) -> None:
     with served.connection() as made:
         made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
