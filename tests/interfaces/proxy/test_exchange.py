@@ -340,6 +340,22 @@ def test_a_strict_proxy_refuses_what_does_not_fit_with_the_figures(dialect: str,
     assert len(upstream.bodies) == 1
 
 
+@dialects
+def test_a_request_that_is_larger_than_the_proxy_takes_is_told_like_any_other_refusal(
+    dialect: str, tmp_path: Path
+) -> None:
+    with proxied(FakeProvider("ok"), tmp_path, max_request_bytes=2_000) as proxy:
+        client = Client(proxy, dialect)
+        assert client.ask("Hello").status_code == 200
+        refused = client.ask("word " * 1_000)
+        state = httpx.get(f"{proxy.url}/foldline/state").json()
+        metrics = httpx.get(f"{proxy.url}/metrics").text
+    assert (refused.status_code, "2,000 bytes" in refused.text) == (413, True)
+    told = next(one for one in state["requests"] if one["status"] == 413)
+    assert (told["outcome"], told["dialect"], told["path"]) == ("refused", dialect, PATHS[dialect])
+    assert f'foldline_proxy_requests_total{{dialect="{dialect}",outcome="refused",status="413"}} 1.0' in metrics
+
+
 KEY = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"
 
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foldline.interfaces.proxy.dialects import dialect_of
 from foldline.interfaces.proxy.exchange import Exchange, Parts
-from foldline.interfaces.proxy.refusals import Refusal, refused
+from foldline.interfaces.proxy.refusals import Refusal, refused, too_large
 from foldline.interfaces.proxy.upstream import Upstream, UpstreamFault
 from foldline.interfaces.proxy.values import Outcome, Served
 
@@ -83,7 +83,7 @@ class Proxy:
         try:
             raw = await _whole(receive, self.max_request_bytes)
         except _TooLarge:
-            await _answer(send, _too_large(dialect, self.max_request_bytes))
+            await exchange.turn_away(self.max_request_bytes)
             return
         except _Left:
             return
@@ -145,7 +145,7 @@ class _Through:
             self.scope.get("foldline.cut", _nothing)()
             return
         if self.body.too_large:
-            self.outcome, refusal = "refused", _too_large("", self.body.most_bytes)
+            self.outcome, refusal = "refused", too_large("", self.body.most_bytes)
         else:
             silent = isinstance(fault, UpstreamFault) and fault.kind == "silence"
             self.outcome, refusal = "cut", refused("", 504 if silent else 502, str(fault))
@@ -248,10 +248,6 @@ async def _while_there(
 async def _answer(send: Send, refusal: Refusal) -> None:
     await send({"type": "http.response.start", "status": refusal.status, "headers": list(refusal.headers)})
     await send({"type": "http.response.body", "body": refusal.body, "more_body": False})
-
-
-def _too_large(dialect: str, most_bytes: int) -> Refusal:
-    return refused(dialect, 413, f"the request is larger than {most_bytes:,} bytes (--max-request-bytes)")
 
 
 def _nothing() -> None:

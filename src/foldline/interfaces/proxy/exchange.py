@@ -16,7 +16,7 @@ from foldline.conversations.body import FORMS, RequestBody, read_body
 from foldline.conversations.planning import Conversations, Hold, How
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure, classify, redact
-from foldline.interfaces.proxy.refusals import Refusal, overflow, refused
+from foldline.interfaces.proxy.refusals import Refusal, overflow, refused, too_large
 from foldline.interfaces.proxy.report_headers import report
 from foldline.interfaces.proxy.summaries import Summaries
 from foldline.interfaces.proxy.upstream import Answer, Upstream, UpstreamFault
@@ -99,6 +99,14 @@ class Exchange:
         except asyncio.CancelledError:
             self.told["outcome"] = "left"
             raise
+        finally:
+            self._tell()
+
+    async def turn_away(self, most_bytes: int) -> None:
+        """Refuse a request that is larger than so many bytes, and tell of it."""
+        self.received_bytes = most_bytes
+        try:
+            await self._refuse(too_large(self.dialect, most_bytes))
         finally:
             self._tell()
 

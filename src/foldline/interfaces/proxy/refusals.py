@@ -26,7 +26,7 @@ from uuid import uuid4
 from foldline.failures import classify
 from foldline.messages import Json
 
-__all__ = ["Refusal", "overflow", "refused"]
+__all__ = ["Refusal", "overflow", "refused", "too_large"]
 
 _MOST_DETAIL_CHARS: Final = 1_000
 
@@ -111,6 +111,11 @@ def _read(error: Mapping[str, Json]) -> tuple[object, ...]:
     """What a reader makes of an error: a detail may hold other figures, or words of another failure."""
     failure = classify(400, error)
     return failure.kind, failure.limit, failure.requested
+
+
+def too_large(dialect: str, most_bytes: int) -> Refusal:
+    """The refusal of a request whose body is larger than the proxy takes."""
+    return refused(dialect, 413, f"the request is larger than {most_bytes:,} bytes (--max-request-bytes)")
 
 
 def _failed_stream(error: Mapping[str, Json], model: str) -> Refusal:
