@@ -1,0 +1,37 @@
+"""Finding again, in what a package gives back, the messages that it did not change.
+
+A request is judged by the recorded messages themselves: what a package passed on unchanged must come back as the same
+object, also where the package works on copies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from foldline.messages import Wire
+
+__all__ = ["Originals", "fingerprint"]
+
+
+def fingerprint(wire: Wire) -> str:
+    """The message as one text, equal for equal messages. O(size)."""
+    return json.dumps(wire, sort_keys=True, ensure_ascii=False)
+
+
+class Originals:
+    """The recorded messages by what they hold. Equal messages are one: the first of them stands for all."""
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._by_content: dict[str, Wire] = {}
+
+    def learn(self, history: Sequence[Wire]) -> None:
+        """Take in what the history, which grows by appending, has more than last time. O(size of what is new)."""
+        for wire in history[self._read :]:
+            self._by_content.setdefault(fingerprint(wire), wire)
+        self._read = len(history)
+
+    def of(self, wire: Wire) -> Wire:
+        """The recorded message that equals this one, or else this one. O(size)."""
+        return self._by_content.get(fingerprint(wire), wire)

@@ -1,0 +1,70 @@
+"""Runs in the environment of a peer: one session through each of its systems, one line of JSON for each.
+
+usage: driver.py PEER SESSION BUDGET_TOKENS
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from typing import Any
+
+from foldline.bench.summariser import Summariser
+from foldline.bench.systems import MakeSystem
+from foldline.messages import Wire
+from foldline.replay import Recording
+from foldline.sessions import read_session
+
+
+def run(make: MakeSystem, recording: Recording, budget_tokens: int) -> dict[str, Any]:
+    def count(wire: Wire) -> int:
+        return recording.lens.look(wire).tokens
+
+    history = list(recording.session.messages)
+    recorded = {id(wire) for wire in history}
+    contents = {json.dumps(wire, sort_keys=True) for wire in history}
+    summariser = Summariser()
+    system = make(budget_tokens, count, summariser)
+    sent: list[list[Wire]] = []
+    errors: list[str] = []
+    copies = 0
+    for reply in recording.replies:
+        before = history[: reply.start]
+        system.prepare(before)
+        try:
+            messages = list(system.finish(system.view(before)))
+        except Exception as error:  # noqa: BLE001 - as the bench does, which counts them
+            errors.append(f"{type(error).__name__}: {error}")
+            continue
+        copies += sum(id(m) not in recorded and json.dumps(m, sort_keys=True) in contents for m in messages)
+        sent.append(messages)
+    asked = summariser.take()
+    return {
+        "requests": len(recording.replies),
+        "errors": errors,
+        "malformed": sum(not is_message(message) for messages in sent for message in messages),
+        "copies": copies,
+        "recorded": sum(id(message) in recorded for message in sent[-1]) if sent else 0,
+        "tokens": [sum(map(count, messages)) for messages in sent],
+        "whole": [sum(map(count, history[: reply.start])) for reply in recording.replies],
+        "asked": [[ask.prompt_tokens, ask.output_tokens] for ask in asked],
+    }
+
+
+def is_message(message: Any) -> bool:
+    """Whether it is plain JSON and has what every message of Chat Completions has."""
+    json.dumps(message)
+    return message["role"] in {"system", "user", "assistant", "tool"} and "content" in message
+
+
+def main() -> None:
+    peer, session, budget = sys.argv[1:]
+    module = import_module(f"foldline.bench.peers.{peer}_peer")
+    recording = Recording(read_session(session))
+    for name, make in {**module.SYSTEMS, **module.OWN_COUNTER}.items():
+        sys.stdout.write(json.dumps({"system": name, **run(make, recording, int(budget))}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
