@@ -77,13 +77,14 @@ class Proxy:
             path=scope["path"],
             target=target,
             headers=scope["headers"],
+            most_bytes=self.max_request_bytes,
             send=send,
             cut=scope.get("foldline.cut", _nothing),
         )
         try:
             raw = await _whole(receive, self.max_request_bytes)
         except _TooLarge:
-            await exchange.turn_away(self.max_request_bytes)
+            await exchange.turn_away()
             return
         except _Left:
             return

@@ -16,9 +16,11 @@ from foldline.conversations.body import FORMS, RequestBody, read_body
 from foldline.conversations.planning import Conversations, Hold, How
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure, classify, redact
+from foldline.interfaces.proxy.headers import ENCODING, Headers, encoding, header, media
+from foldline.interfaces.proxy.inflating import TooMuch, inflated
 from foldline.interfaces.proxy.refusals import Refusal, overflow, refused, too_large
 from foldline.interfaces.proxy.report_headers import report
-from foldline.interfaces.proxy.summaries import Summaries
+from foldline.interfaces.proxy.summaries import ForRequest, Summaries
 from foldline.interfaces.proxy.upstream import Answer, Upstream, UpstreamFault
 from foldline.interfaces.proxy.values import Listener, Mode, Outcome, Served
 from foldline.interfaces.proxy.watching import Watch, decoded
@@ -26,7 +28,6 @@ from foldline.interfaces.proxy.windows import Windows
 
 __all__ = ["Exchange", "Parts"]
 
-Headers = list[tuple[bytes, bytes]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _HOW: Final[Mapping[Mode, How]] = {"normal": "fold", "dry-run": "look", "strict": "refuse"}
@@ -73,12 +74,15 @@ class Exchange:
     path: str
     target: str
     headers: Headers
+    most_bytes: int
     send: Send
     cut: Callable[[], None]
     began: float = field(default_factory=perf_counter)
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    raw: bytes = b""
     body: RequestBody | None = None
     hold: Hold | None = None
+    asks: ForRequest | None = None
     window_tokens: int = 0
     told: dict[str, Any] = field(default_factory=dict)
     warning: str = ""
@@ -89,7 +93,7 @@ class Exchange:
 
     async def run(self, raw: bytes) -> None:
         """Answer a request. Raises nothing but a cancellation."""
-        self.received_bytes = len(raw)
+        self.raw, self.received_bytes = raw, len(raw)
         try:
             data = await self._planned(raw)
             if data is not None:
@@ -102,11 +106,11 @@ class Exchange:
         finally:
             self._tell()
 
-    async def turn_away(self, most_bytes: int) -> None:
-        """Refuse a request that is larger than so many bytes, and tell of it."""
-        self.received_bytes = most_bytes
+    async def turn_away(self) -> None:
+        """Refuse a request that is larger than we take, and tell of it."""
+        self.received_bytes = self.most_bytes
         try:
-            await self._refuse(too_large(self.dialect, most_bytes))
+            await self._refuse(too_large(self.dialect, self.most_bytes))
         finally:
             self._tell()
 
@@ -115,10 +119,14 @@ class Exchange:
     async def _planned(self, raw: bytes) -> bytes | None:
         """The bytes to send on; None when the request was refused here."""
         try:
-            self.body = read_body(FORMS[self.dialect], raw)
+            plain = await inflated(raw, encoding(self.headers), self.most_bytes)
+            self.body = read_body(FORMS[self.dialect], plain)
         except InvalidInput as error:  # the upstream will say what is wrong with it
             self.warning = f"passed on unread: {error}"
             return raw
+        except TooMuch:
+            await self._refuse(too_large(self.dialect, self.most_bytes))
+            return None
         away = next((name for name in self.body.form.elsewhere if self.body.fields.get(name) is not None), None)
         if away is not None:
             self.warning = f"passed on as it came: the server holds a part of the conversation ({away})"
@@ -145,10 +153,10 @@ class Exchange:
         if window.source == "default":
             self.warning = f"the window of this model is not known: {window.tokens:,} tokens are taken (--window)"
         how = _HOW[parts.mode]
-        ask = None
         if how == "fold" and parts.summaries is not None:
-            ask = parts.summaries.for_request(body.dialect, body.model, self.headers, asyncio.get_running_loop())
-        self.hold = await parts.conversations.take(body, window.tokens, name=self._name(), how=how, summarize=ask)
+            loop = asyncio.get_running_loop()
+            self.asks = parts.summaries.for_request(body.dialect, body.model, self.headers, loop)
+        self.hold = await parts.conversations.take(body, window.tokens, name=self._name(), how=how, summarize=self.asks)
         return body.raw if parts.mode == "dry-run" else self.hold.plan.data
 
     def _name(self) -> str:
@@ -177,9 +185,14 @@ class Exchange:
     # --- sending it --------------------------------------------------------------------------------------------------
 
     async def _served(self, data: bytes) -> None:
-        headers = [(name, value) for name, value in self.headers if not name.startswith(_OURS)]
+        given = [(name, value) for name, value in self.headers if not name.startswith(_OURS)]
         self.told["own_seconds"] = perf_counter() - self.began
         while True:
+            headers = given
+            if data is self.raw or (self.body is not None and data is self.body.raw):
+                data = self.raw  # coded as it came
+            else:
+                headers = [(name, value) for name, value in given if name != ENCODING]
             self.sent_bytes = len(data)
             answer = await self.parts.upstream.send(self.method, self.target, headers, data, readable=True)
             try:
@@ -219,11 +232,11 @@ class Exchange:
         held: list[bytes] = []
         if answer.status >= 400:
             await _hold_back(held, chunks, _MOST_ERROR_BYTES, lambda chunk: False)
-            return held, decoded(b"".join(held), _encoding(answer))
-        media = _media(answer)
+            return held, decoded(b"".join(held), encoding(answer.headers))
+        kind = media(answer.headers)
         asked = self.body is not None and self.body.streamed
-        self.told["streamed"] = streamed = media == "text/event-stream" or (asked and media != "application/json")
-        self.watch = watch = Watch(self.dialect, streamed=streamed, encoding=_encoding(answer))
+        self.told["streamed"] = streamed = kind == "text/event-stream" or (asked and kind != "application/json")
+        self.watch = watch = Watch(self.dialect, streamed=streamed, encoding=encoding(answer.headers))
 
         def enough(chunk: bytes) -> bool:
             watch.feed(chunk)
@@ -362,12 +375,14 @@ class Exchange:
             input_tokens=usage.input_tokens if usage is not None else None,
             cached_tokens=usage.cached_tokens if usage is not None else None,
             output_tokens=usage.output_tokens if usage is not None else None,
+            summaries=tuple(self.asks.spent) if self.asks is not None else (),
+            summary_model=self.asks.model if self.asks is not None else "",
             recoveries=self.recoveries,
             warning=self._warning(),
             seconds=perf_counter() - self.began,
             sent_bytes=self.sent_bytes,
             received_bytes=self.received_bytes,
-            traceparent=_header(self.headers, b"traceparent"),
+            traceparent=header(self.headers, b"traceparent"),
         )
         self.parts.tell(replace(served, **{"outcome": outcome, **told}))
 
@@ -383,16 +398,3 @@ async def _hold_back(
         if enough(chunk) or size_bytes > most_bytes:
             return False
     return True
-
-
-def _header(headers: Headers, wanted: bytes) -> str:
-    found = next((value for name, value in headers if name.lower() == wanted), b"")
-    return found.decode("latin-1").strip()
-
-
-def _media(answer: Answer) -> str:
-    return _header(answer.headers, b"content-type").partition(";")[0].strip().lower()
-
-
-def _encoding(answer: Answer) -> str:
-    return _header(answer.headers, b"content-encoding").lower()
