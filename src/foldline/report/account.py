@@ -32,6 +32,9 @@ _LINE_CHARS: Final = 160
 _LOOKED_AT_CHARS: Final = 4_000
 """A first line is looked for in so much of a message: results may have megabytes."""
 
+_SAFE_CHARS: Final = 400
+"""What of a line is looked through for secrets before it is cut: a secret that was cut would not be known as one."""
+
 _LISTED_FOLDS: Final = 60
 _LISTED_MESSAGES: Final = 12
 """Messages listed under one fold, and folds listed at most; the counts are of all."""
@@ -128,7 +131,7 @@ def first_line(message: Message) -> str:
     line = next((stripped for each in text.splitlines() if (stripped := each.strip())), "")
     if not line:
         return "(image)" if any(isinstance(part, Image) for part in message.parts) else "(no text)"
-    line = redact(line)
+    line = redact(line[:_SAFE_CHARS])
     return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
 
 
@@ -144,11 +147,13 @@ def hidden_by(
     messages: Mapping[int, Message],
     tokens: Mapping[int, int],
     read: Callable[[int, int], str],
+    *,
+    listing: bool = True,
 ) -> list[Hidden]:
     """What the folds in effect hide, in the order of the messages. Each fold: its mark, whether it shortens, its key.
 
     `seqs` are the messages of the session; the newest fold over one is what stands for it. `read(start, stop)` says how
-    to read some. O(messages + what the folds cover).
+    to read some. Without `listing` they are only counted. O(messages + what the folds cover).
     """
     cover: dict[int, int] = {}
     given = list(folds)
@@ -161,7 +166,7 @@ def hidden_by(
     out: list[Hidden] = []
     for number, covered in sorted(under.items(), key=lambda item: item[1][0]):
         mark, shortened, key = given[number]
-        listed = covered[:_LISTED_MESSAGES] if len(out) < _LISTED_FOLDS else []
+        listed = covered[:_LISTED_MESSAGES] if listing and len(out) < _LISTED_FOLDS else []
         rows = (HiddenMessage(seq, whose(messages[seq]), tokens[seq], first_line(messages[seq])) for seq in listed)
         out.append(
             Hidden(

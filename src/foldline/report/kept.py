@@ -14,6 +14,7 @@ from typing import Final
 
 from foldline.budget import Limits, cache_rule_of, limits_from, limits_of
 from foldline.catalog.models import lookup
+from foldline.failures.redaction import redact
 from foldline.messages import Json
 from foldline.replay import Mark, Replay, Turn
 from foldline.report.account import AGAIN, BACK, Account, Made, hidden_by, title_of
@@ -58,6 +59,8 @@ class _Walk:
     new: list[Fold] = field(default_factory=list)
     tokens: int = 0
     """Messages of the branch that the session is on, those aside that the model was never to see."""
+    spared_tokens: int = 0
+    """What the folds in effect have taken off."""
     begun_tokens: int = 0
     forked: bool = False
 
@@ -70,8 +73,9 @@ class _Walk:
             case Fold():
                 self.new.append(event)
                 self.held[event.id] = event
+                self.spared_tokens += event.before_tokens - event.tokens
             case Unfold(fold):
-                self.held.pop(fold, None)
+                self._take_back([fold])
             case Branch(start):
                 self._leave(start)
             case Limited():
@@ -92,8 +96,13 @@ class _Walk:
     def _leave(self, start: int) -> None:
         while self.active and self.active[-1].seq >= start:
             self.tokens -= self._size(self.active.pop())
-        self.held = {key: fold for key, fold in self.held.items() if fold.stop <= start}
+        self._take_back([key for key, fold in self.held.items() if fold.stop > start])
         self.begun_tokens, self.forked = min(self.begun_tokens, self.tokens), True
+
+    def _take_back(self, folds: Iterable[int]) -> None:
+        for key in folds:
+            if (fold := self.held.pop(key, None)) is not None:
+                self.spared_tokens -= fold.before_tokens - fold.tokens
 
     def _ask(self, usage: Usage, at: str) -> None:
         whole, count = self.tokens, len(self.active)
@@ -101,8 +110,7 @@ class _Walk:
             count -= 1
             whole -= self._size(self.active[count])
         ours = usage.estimated_tokens if usage.reported else usage.input_tokens
-        saved = sum(fold.before_tokens - fold.tokens for fold in self.held.values())
-        base = max(0, ours - whole + saved) if ours and not self.forked else None
+        base = max(0, ours - whole + self.spared_tokens) if ours and not self.forked else None
         folds = tuple(self.new)
         self.made += [(fold, len(self.asked) + 1) for fold in folds]
         self.asked.append(
@@ -119,12 +127,13 @@ def kept_account(
     options: str = "",
     model: str | None = None,
     archived: Callable[[str], bool] = lambda key: True,
+    listing: bool = True,
 ) -> Account | None:
     """Tell of a session by its log (as `store.recording.followed` gives it) and its recorded calls, which may be none.
 
     None for a session with no report of usage, which can only be replayed. `name` is what commands call it, with
-    `options` that say where it is; `model` prices it as another one; `archived` says whether the archive has a key.
-    O(log).
+    `options` that say where it is; `model` prices it as another one; `archived` says whether the archive has a key;
+    without `listing` what is hidden is only counted. O(log).
     """
     walk: _Walk | None = None
     header: Header | None = None
@@ -151,11 +160,12 @@ def kept_account(
         {entry.seq: entry.message for entry in walk.active},
         {entry.seq: entry.tokens for entry in walk.active},
         lambda start, stop: f"foldline sessions show {name} --from {start} --limit {stop - start}{options}",
+        listing=listing,
     )
     sent = _sent(walk, dues, name, header)
     return Account(
         name=name,
-        title=header.title or title_of(entry.message for entry in walk.active),
+        title=redact(header.title) or title_of(entry.message for entry in walk.active),
         model=named or "",
         updated=updated,
         origin="reported" if any(one.usage.reported for one in walk.asked) else "counted",

@@ -15,11 +15,11 @@ from foldline.report.session_part import session_part
 from foldline.report.spend import Spend
 from foldline.report.words import DASH, compact, escaped, foreign, plural, share
 
-__all__ = ["LeftOut", "sessions_page"]
+__all__ = ["DETAILED", "LeftOut", "sessions_page"]
 
-_DETAILED: Final = 40
+DETAILED: Final = 40
 _MOST_CHARS: Final = 2_500_000
-"""Sessions told in full, and what they may take of the page: it must open on a phone. The table has more."""
+"""Sessions told in full at most, and what they may take of the page: it must open on a phone. The table has more."""
 
 _ROWS: Final = 1_000
 
@@ -42,7 +42,7 @@ def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[LeftOut] = 
     newest = sorted(accounts, key=lambda one: one.updated, reverse=True)
     parts: list[str] = []
     chars = 0
-    for number, account in enumerate(newest[:_DETAILED]):
+    for number, account in enumerate(newest[:DETAILED]):
         part = session_part(account, f"s{number}")
         chars += len(part)
         if parts and chars > _MOST_CHARS:

@@ -1,0 +1,95 @@
+"""Kept sessions for tests of the report: recorded ones, sent through a real `Context`, with usage as reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from foldline.context import Context
+from foldline.replay import Recording
+from foldline.sessions import Session, read_session
+from foldline.store.calls import CallLog
+from foldline.store.folders import FileStore
+from foldline.testing.prompt_cache import PromptCache
+from foldline.transcript import Usage
+
+__all__ = ["EXAMPLES", "Clock", "Reports", "example", "keep"]
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "sessions"
+
+
+def example(name: str) -> Session:
+    (path,) = EXAMPLES.glob(f"{name}*.json.gz")
+    return read_session(path)
+
+
+@dataclass
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    now: datetime = datetime(2026, 11, 27, 9, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def after(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@dataclass
+class Reports:
+    """What the provider says of each request: it counts `ratio` times what we do, and caches the common beginning."""
+
+    ratio: float = 1.25
+    caching: bool = True
+    silent: bool = False
+    cache: PromptCache = field(default_factory=PromptCache)
+
+    def of(self, tokens: int, body: dict[str, object], answer_tokens: int) -> Usage:
+        if self.silent:
+            return Usage(input_tokens=tokens, output_tokens=answer_tokens, reported=False)
+        read = self.cache.by_prefix(body, round(tokens * self.ratio)).read_tokens if self.caching else 0
+        size = round(tokens * self.ratio)
+        written = size - read if self.caching else 0
+        return Usage(input_tokens=size, output_tokens=answer_tokens, cached_tokens=read, written_tokens=written)
+
+
+def keep(
+    store: FileStore,
+    session: Session,
+    clock: Clock,
+    *,
+    model: str | None = "claude-sonnet-4-5",
+    window: int = 16_000,
+    policy: str = "balanced",
+    reports: Reports | None = None,
+    calls: CallLog | None = None,
+    seconds: float = 20,
+    system: str = "You are terse.",
+) -> str:
+    """Put a recorded session into a store as an agent would have, request by request; returns its id."""
+    reports, recording = reports or Reports(), Recording(session)
+    with store.create(dialect=session.dialect, model=model, policy=policy, window=window) as stored:
+        context = Context(
+            dialect=session.dialect, model=model, policy=policy, window=window, system=system, archive=stored.archive
+        )
+        done = 0
+        for reply in recording.replies:
+            for wire in session.messages[done : reply.start]:
+                context.append(wire)
+            request, before = context.prepare(), context.event_count
+            ours = context.view.estimated_tokens
+            answer = sum(recording.history[place].tokens for place in reply)
+            for wire in session.messages[reply.start : reply.stop]:
+                context.append(wire)
+            done = reply.stop
+            body: dict[str, object] = {"model": model, "messages": request.messages, "system": request.system}
+            usage = context.observe(reports.of(ours, body, answer))
+            clock.after(seconds)
+            stored.append(context.events_after(stored.tally.events))
+            if calls is not None:
+                calls.record(stored.id, body, usage, seconds=1.5, folds=len(request.folds))
+            assert context.event_count > before
+        stored.save(context)
+        return stored.id
