@@ -178,6 +178,7 @@ class Context:
         if not found.reported:  # our own count says nothing about itself
             engine.log.append(found)
             return found
+        engine.continuing.reported(found)
         why = None
         if self._request is not None:
             estimated, changes = self._request

@@ -18,7 +18,7 @@ from foldline.messages import Reasoning
 from foldline.reducers.base import Ask
 from foldline.request import Request
 from foldline.tiles import speaks
-from foldline.transcript import Seq
+from foldline.transcript import Seq, Usage
 from foldline.view import View
 
 __all__ = ["Continuing"]
@@ -52,6 +52,7 @@ class Continuing:
     on: bool = False
     cold: bool = False
     _gave_up: bool = False
+    _caches: bool = True
     _request: Request | None = None
     _view: View | None = None
     _stop: Seq = 0
@@ -59,6 +60,14 @@ class Continuing:
     def sent(self, request: Request, view: View, stop: Seq) -> None:
         """A request goes out, with the entries before `stop` in it. O(1)."""
         self._request, self._view, self._stop = request, view, stop
+
+    def reported(self, usage: Usage) -> None:
+        """Take what the provider reported for it: where nothing was read from a cache, there is none to read from."""
+        request = self._request
+        if usage.cached_tokens:
+            self._caches = True
+        elif request is not None and request.stable_until and request.tokens >= 2 * self.rule.minimum_tokens:
+            self._caches = False
 
     def forget(self) -> None:
         """What was sent is in no cache: the provider refused it, or the next request goes to another model."""
@@ -95,7 +104,7 @@ class Continuing:
         room = min(wished, limits.window_tokens - round((1 + SLACK) * tokens))
         if room < min(wished, LEAST_TOKENS) or tokens > (limits.max_input_tokens or tokens):
             return None
-        cached = 0 if self.cold else _still_read(request, view)
+        cached = 0 if self.cold or not self._caches else _still_read(request, view)
         rule = self.rule
         plainly = ask.plain_tokens * rule.step(ask.plain_tokens).input_ratio
         if request_price(rule, tokens, cached) >= plainly:

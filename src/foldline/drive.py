@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from foldline.engine import Steps
@@ -27,7 +27,7 @@ class Completion:
 
     text: str
     finish_reason: str = "stop"
-    usage: Usage | None = None
+    usage: Usage | None = field(default=None, compare=False)
 
 
 SummarizeWith: TypeAlias = Callable[[list[dict[str, str]], int], str | Completion]

@@ -12,6 +12,7 @@ from foldline.budget import MARGIN, Limits, Trigger, limits_of, output_tokens
 from foldline.catalog.models import lookup
 from foldline.codecs import codec
 from foldline.context import Context, Request, SummarizeWith
+from foldline.conversations.as_client import as_client
 from foldline.conversations.body import RequestBody, written
 from foldline.conversations.chain import without_markers
 from foldline.errors import DoesNotFit, Part
@@ -32,7 +33,7 @@ _CALM: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Under:
-    """What every conversation runs under. `endpoint` is the address for which limits are learned."""
+    """What every conversation runs under. `learned` are windows that refusals named, by `endpoint` and a name."""
 
     policy: Policy
     endpoint: str = ""
@@ -102,6 +103,8 @@ class Conversation:
     ) -> None:
         """One that begins with `events`, in the dialect of a request. O(events)."""
         self.name, self.dialect = name, body.dialect
+        self.learned: dict[tuple[str, str], int] = {}
+        """The windows that refusals named, to be taken from here by whoever knows what they hold for."""
         self.context = Context.replay(
             events,
             dialect=body.dialect,
@@ -115,7 +118,7 @@ class Conversation:
             max_request_bytes=under.max_request_bytes,
             counter=under.counter,
             archive=archive,
-            learned=under.learned,
+            learned=self.learned,
         )
         self.title = title_of(body.messages)
         self.count = 0
@@ -191,11 +194,11 @@ class Conversation:
         """
         self._most_output_tokens, self._lowered = most_output_tokens, False
         self.context.send_to(body.model or None, limits)
-        return self._planned(body, self.context.prepare(summarize))
+        return self._planned(body, self.context.prepare(as_client(summarize, body, self.places)))
 
     def recover(self, plan: Plan, failure: Failure, summarize: SummarizeWith | None = None) -> Plan | None:
         """What to send after the upstream refused a plan; None where sending again is no help. Raises DoesNotFit."""
-        found: Recovery = self.context.recover(failure, summarize)
+        found: Recovery = self.context.recover(failure, as_client(summarize, plan.body, self.places))
         if found.action == "lower_output":
             self._most_output_tokens, self._lowered = self.context.limits.max_output_tokens, True
         return self._planned(plan.body, self.context.prepare(summarize)) if found.retry else None
@@ -290,9 +293,13 @@ class Conversation:
                 changes[body.form.system] = written(system)
         return body.changed(changes)
 
+    def places(self) -> dict[int, int]:
+        """Which message of the client each recorded one is, by its identity. O(messages)."""
+        return {id(entry.recorded): seq for seq, entry in self.context.view.entries.items()}
+
     def _array(self, body: RequestBody, shown: Sequence[Wire]) -> str:
         """The JSON of what is shown: the client's own text where a message is shown as it came. O(messages)."""
-        places = {id(entry.recorded): seq for seq, entry in self.context.view.entries.items()}
+        places = self.places()
         pieces = []
         for wire in shown:
             at = places.get(id(wire))

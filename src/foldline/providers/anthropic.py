@@ -48,7 +48,7 @@ class AnthropicDialect:
             "messages": messages,
             "stream": True,
             **endpoint.extra,
-            "max_tokens": min(cap, wanted) if isinstance(wanted, int) else cap,
+            "max_tokens": (min(cap, wanted) if isinstance(wanted, int) else cap) + _to_think(endpoint, request),
         }
         return {name: value for name, value in body.items() if value is not None}
 
@@ -59,6 +59,13 @@ class AnthropicDialect:
     def assembler(self) -> _MessagesAssembler:
         """A new assembler."""
         return _MessagesAssembler()
+
+
+def _to_think(endpoint: Endpoint, request: Request) -> int:
+    """What a question that is asked once needs beside its answer: the cap must be above the budget for thinking."""
+    thinking = endpoint.extra.get("thinking") if request.once else None
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    return budget if isinstance(budget, int) else 0
 
 
 class _MessagesAssembler:

@@ -15,7 +15,7 @@ from foldline.catalog.models import lookup
 from foldline.messages import Json, Wire
 from foldline.providers.endpoint import Endpoint
 
-__all__ = ["MAX_POINTS", "anthropic_points", "chat_points", "wants_chat_points"]
+__all__ = ["MAX_POINTS", "anthropic_points", "chat_points", "has_point", "wants_chat_points"]
 
 MAX_POINTS: Final = 4
 
@@ -50,7 +50,7 @@ def anthropic_points(
         return system, tools, out
     blocks, listed = _system_blocks(system), list(tools or ())
     in_tools, in_system = _count(listed), _count(blocks)
-    in_messages = [index for index, wire in enumerate(out) if _has_point(wire)]
+    in_messages = [index for index, wire in enumerate(out) if has_point(wire)]
     free = MAX_POINTS - in_tools - in_system - sum(_count(_blocks(out[index])) for index in in_messages)
     # Nothing is set before a point of someone else: its lifetime may be the longer one, which must come first.
     first = in_messages[-1] + 1 if in_messages else 0
@@ -78,7 +78,7 @@ def chat_points(messages: Sequence[Wire], *, stable_until: int, tokens: int, mod
     """Chat messages with cache points in their text parts, as `anthropic_points` sets them; a leading system message
     has one too. O(messages)."""
     out = list(messages)
-    if tokens < lookup(model).cache.minimum_tokens or any(map(_has_point, out)):
+    if tokens < lookup(model).cache.minimum_tokens or any(map(has_point, out)):
         return out
     lead = 1 if out and out[0].get("role") == "system" else 0
     until = len(out) - once
@@ -86,7 +86,7 @@ def chat_points(messages: Sequence[Wire], *, stable_until: int, tokens: int, mod
         return out
     for end in dict.fromkeys((until, stable_until, lead)):
         place = _place(out, end, 0, text_only=True)
-        if place is not None and not _has_point(out[place[0]]):
+        if place is not None and not has_point(out[place[0]]):
             out[place[0]] = _marked(out[place[0]], place[1])
     return out
 
@@ -104,7 +104,8 @@ def _blocks(wire: Json) -> Blocks:
     return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list | tuple) else []
 
 
-def _has_point(wire: Wire) -> bool:
+def has_point(wire: Wire) -> bool:
+    """Whether a message has a cache point in one of its blocks."""
     return any(_FIELD in block for block in _blocks(wire))
 
 
@@ -134,7 +135,7 @@ def _place(messages: Sequence[Wire], end: int, first: int, text_only: bool = Fal
     A message that has a point by then holds the place: it is not given a second one.
     """
     for index in reversed(range(first, min(end, len(messages)))):
-        if _has_point(messages[index]):
+        if has_point(messages[index]):
             return None
         at = _last_markable(_blocks(messages[index]), text_only)
         if at is not None:

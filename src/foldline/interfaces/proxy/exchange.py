@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from hashlib import blake2b
 from time import perf_counter
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from foldline.conversations.body import FORMS, RequestBody, read_body
 from foldline.conversations.planning import Conversations, Hold, How
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure, classify, redact
-from foldline.interfaces.proxy.headers import ENCODING, Headers, encoding, header, media
+from foldline.interfaces.proxy.headers import ENCODING, Headers, encoding, header, media, name_in
 from foldline.interfaces.proxy.inflating import TooMuch, inflated
 from foldline.interfaces.proxy.refusals import Refusal, overflow, refused, too_large
 from foldline.interfaces.proxy.report_headers import report
@@ -156,16 +155,11 @@ class Exchange:
         if how == "fold" and parts.summaries is not None:
             loop = asyncio.get_running_loop()
             self.asks = parts.summaries.for_request(body.dialect, body.model, self.headers, loop)
-        self.hold = await parts.conversations.take(body, window.tokens, name=self._name(), how=how, summarize=self.asks)
+        name, learned_as = name_in(self.headers), window.learned_as
+        self.hold = await parts.conversations.take(
+            body, window.tokens, learned_as=learned_as, name=name, how=how, summarize=self.asks
+        )
         return body.raw if parts.mode == "dry-run" else self.hold.plan.data
-
-    def _name(self) -> str:
-        """The client's own name of the conversation, apart for each key: two clients may choose the same one."""
-        given = next((value for name, value in self.headers if name == b"x-foldline-session"), b"").strip()
-        if not given:
-            return ""
-        keys = [value for name, value in self.headers if name in (b"authorization", b"x-api-key", b"api-key")]
-        return blake2b(given[:1000], key=blake2b(b"\0".join(keys)).digest(), digest_size=16).hexdigest()
 
     @contextmanager
     def _ours(self, so: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
@@ -270,6 +264,10 @@ class Exchange:
         self.recoveries += 1
         try:
             with self._ours("refused, and not recovered from", but=(DoesNotFit,)):
+                if failure.limit:  # learned for what the upstream tells now: it may have been started anew
+                    model = hold.plan.body.model
+                    window = await self.parts.windows.of(self.dialect, model, self.headers, anew=True)
+                    hold.learned_as = window.learned_as
                 if await self.parts.conversations.recover(hold, failure):
                     return hold.plan.data, None
         except DoesNotFit as error:

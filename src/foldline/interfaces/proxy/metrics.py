@@ -20,7 +20,7 @@ _DIALECTS: Final = frozenset({"openai-chat", "openai-responses", "anthropic"})
 _FAILURES: Final = frozenset(get_args(Kind))
 _OUTCOMES: Final = frozenset(get_args(Outcome))
 
-_REPORTED: Final = ("input", "cached", "output")
+_REPORTED: Final = ("input", "cached", "output", "summary")
 _KINDS: Final = ("given", "sent", "saved", *_REPORTED)
 _OTHER: Final = "other"
 _NONE: Final = "none"

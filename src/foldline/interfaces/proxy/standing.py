@@ -15,7 +15,7 @@ from foldline.interfaces.proxy.values import Mode, Served
 from foldline.interfaces.serving.streams import EventStream, Outbox, encoded
 from foldline.messages import Json
 
-__all__ = ["Standing", "counts_tokens", "is_answered", "saved_usd"]
+__all__ = ["Standing", "counts_tokens", "is_answered", "saved_usd", "spent_usd"]
 
 MOST_REQUESTS: Final = 200
 MOST_CONVERSATIONS: Final = 1_000
@@ -49,7 +49,7 @@ def is_answered(served: Served) -> bool:
 
 
 def saved_usd(served: Served, *, cached: bool) -> float | None:
-    """What folding has saved of the input's price, in US dollars; None without a known price.
+    """What folding has saved of the input's price, less what summaries cost, in US dollars; None without a known price.
 
     That is the price of the tokens that were not sent, and of all of them what a long request's price step would have
     added. `cached`: the upstream caches the prompts of this conversation, so they would have been read from its cache.
@@ -59,7 +59,24 @@ def saved_usd(served: Served, *, cached: bool) -> float | None:
         return None
     rule, given, sent = found.cache, served.given_tokens, served.sent_tokens
     saved = given * rule.step(given).input_ratio - sent * rule.step(sent).input_ratio
-    return max(0.0, saved) * (rule.read_ratio if cached else 1.0) * found.input_usd_per_million / 1_000_000
+    saved_usd = max(0.0, saved) * (rule.read_ratio if cached else 1.0) * found.input_usd_per_million / 1_000_000
+    return saved_usd - (spent_usd(served) or 0.0)
+
+
+def spent_usd(served: Served) -> float | None:
+    """What the summaries for a request cost, in US dollars; None without a known price.
+
+    Where the model that wrote them has none, they are taken to cost what the model of the conversation would have.
+    """
+    total = 0.0
+    writers = [lookup(name[:_TEXT_CHARS]) for name in (served.summary_model, served.model)]
+    for usage in served.summaries:
+        tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.written_tokens)
+        usd = next((price for writer in writers if (price := writer.usd(*tokens)) is not None), None)
+        if usd is None:
+            return None
+        total += usd
+    return total
 
 
 @dataclass(slots=True)
@@ -71,6 +88,7 @@ class _Totals:
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    summary_tokens: int = 0
     folds: int = 0
     recoveries: int = 0
     truncations: int = 0
@@ -92,6 +110,7 @@ class _Totals:
         self.input_tokens += served.input_tokens or 0
         self.cached_tokens += served.cached_tokens or 0
         self.output_tokens += served.output_tokens or 0
+        self.summary_tokens += served.summary_tokens
         if is_answered(served):
             self.given_tokens += served.given_tokens
             self.sent_tokens += served.sent_tokens
@@ -168,6 +187,8 @@ class Standing:
         known = self._conversations.get(served.session)
         caches = bool(served.cached_tokens) or (known is not None and known.totals.cached_tokens > 0)
         usd = saved_usd(served, cached=caches) if is_answered(served) else None
+        if usd is None and served.summaries and (spent := spent_usd(served)) is not None:
+            usd = -spent  # they were written, whatever became of the request
         self._totals.add(served, usd)
         kept = _kept(served)
         self._requests.appendleft(kept)

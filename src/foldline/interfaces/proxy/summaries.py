@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from hashlib import blake2b
 from threading import RLock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from foldline.context import Completion, SummarizeWith
+from foldline.context import Completion, Request
 from foldline.errors import InvalidInput
 from foldline.interfaces.proxy.windows import asking_client, endpoint_of
+from foldline.messages import Json
 from foldline.providers.http import provider_for
-from foldline.providers.summarise import summariser
+from foldline.providers.summarise import Summariser, summariser
+from foldline.transcript import Usage
 
 if TYPE_CHECKING:
     import httpx
 
     from foldline.providers.endpoint import Endpoint
 
-__all__ = ["Summaries"]
+__all__ = ["ForRequest", "Summaries"]
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+_BETAS: Final = b"anthropic-beta"
+"""What a client has switched on of an API: a question that goes on from its request is read under the same."""
 
 _KEPT: Final = 256
 """Clients that branch off ask for the same summary again, and soon."""
@@ -56,33 +63,50 @@ class Summaries:
         model: str,
         headers: Iterable[tuple[bytes, bytes]],
         loop: asyncio.AbstractEventLoop,
-    ) -> SummarizeWith:
+    ) -> ForRequest:
         """A summariser with a client's key, to be called in a thread while `loop` runs in another.
 
         It raises what a provider raises (ProviderError), TimeoutError, and InvalidInput, also when all is closed
         meanwhile.
         """
-        asked, given = self._model or model, list(headers)
+        return ForRequest(self, dialect, self._model or model, list(headers), loop)
 
-        def summarise(messages: list[dict[str, str]], max_output_tokens: int) -> Completion:
-            if _runs_here(loop):
-                raise InvalidInput("must be called in a thread: its loop would wait for itself", place="summarise")
-            key = _key(dialect, asked, messages, max_output_tokens)
-            with self._lock:
-                if key in self._known:
-                    self._known.move_to_end(key)
-                    return self._known[key]
-                future = self._asking.get(key)
-                if future is None or future.done():  # done, and not known: it failed a moment ago
-                    endpoint = endpoint_of(self._base_url, dialect, asked, given)
-                    future = self._asking[key] = self._begun(endpoint, messages, max_output_tokens, loop)
-                    future.add_done_callback(lambda done: self._done(key, done))
-            try:
-                return future.result(_LONGEST_SECONDS + _LATE_SECONDS)
-            except CancelledError:
-                raise InvalidInput("given up: no summaries are asked for any more", place="summarise") from None
+    def asked(
+        self, key: bytes, begin: Callable[[], Coroutine[Any, Any, Completion]], loop: asyncio.AbstractEventLoop
+    ) -> Completion:
+        """What is known under a key, or what `begin` brings in `loop`; only who begins it has its usage."""
+        if _runs_here(loop):
+            raise InvalidInput("must be called in a thread: its loop would wait for itself", place="summarise")
+        began = False
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+            future = self._asking.get(key)
+            if future is None or future.done():  # done, and not known: it failed a moment ago
+                began = True
+                future = self._asking[key] = self._begun(begin, loop)
+                future.add_done_callback(lambda done: self._done(key, done))
+        try:
+            found = future.result(_LONGEST_SECONDS + _LATE_SECONDS)
+        except CancelledError:
+            raise InvalidInput("given up: no summaries are asked for any more", place="summarise") from None
+        return found if began else replace(found, usage=None)
 
-        return summarise
+    async def from_upstream(self, endpoint: Endpoint, ask: Callable[[Summariser], Awaitable[Completion]]) -> Completion:
+        """One question to the upstream, as this client reaches it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        if self._client is None:
+            self._client = asking_client(endpoint)
+        async with asyncio.timeout(_LONGEST_SECONDS):
+            return await ask(summariser(provider_for(endpoint, client=self._client)))
+
+    def endpoint(self, dialect: str, model: str, headers: Headers) -> Endpoint:
+        """The upstream as a client with these headers reaches it."""
+        return endpoint_of(self._base_url, dialect, model, headers)
 
     async def aclose(self) -> None:
         """Give up what is being asked, so that no thread waits any longer, and close the connections."""
@@ -96,33 +120,16 @@ class Summaries:
             await self._client.aclose()
 
     def _begun(
-        self,
-        endpoint: Endpoint,
-        messages: list[dict[str, str]],
-        max_output_tokens: int,
-        loop: asyncio.AbstractEventLoop,
+        self, begin: Callable[[], Coroutine[Any, Any, Completion]], loop: asyncio.AbstractEventLoop
     ) -> Future[Completion]:
         if self._closed:
             raise InvalidInput("no summaries are asked for any more", place="summarise")
-        work = self._asked(endpoint, messages, max_output_tokens)
+        work = begin()
         try:
             return asyncio.run_coroutine_threadsafe(work, loop)
         except RuntimeError as error:
             work.close()
             raise InvalidInput("its loop has ended", place="summarise") from error
-
-    async def _asked(self, endpoint: Endpoint, messages: list[dict[str, str]], max_output_tokens: int) -> Completion:
-        task = asyncio.current_task()
-        assert task is not None
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        if self._client is None:
-            self._client = asking_client(endpoint)
-        provider = provider_for(endpoint, client=self._client)
-        async with asyncio.timeout(_LONGEST_SECONDS):
-            answer = summariser(provider)(messages, max_output_tokens)
-            text = await answer if inspect.isawaitable(answer) else answer
-        return text if isinstance(text, Completion) else Completion(text)
 
     def _done(self, key: bytes, done: Future[Completion]) -> None:
         with self._lock:
@@ -130,14 +137,51 @@ class Summaries:
                 del self._asking[key]
             if done.cancelled() or done.exception() is not None:
                 return
-            self._known[key] = done.result()
+            self._known[key] = replace(done.result(), usage=None)
             if len(self._known) > self._most_kept:
                 self._known.popitem(last=False)
 
 
-def _key(dialect: str, model: str, messages: list[dict[str, str]], max_output_tokens: int) -> bytes:
-    asked = json.dumps([dialect, model, messages, max_output_tokens], ensure_ascii=True)
-    return blake2b(asked.encode(), digest_size=32).digest()
+class ForRequest:
+    """The summariser of one request of a client; `spent` is what the upstream reported for it."""
+
+    def __init__(
+        self, summaries: Summaries, dialect: str, model: str, headers: Headers, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._summaries, self._dialect, self._headers, self._loop = summaries, dialect, headers, loop
+        self.model = model
+        self.spent: list[Usage] = []
+
+    def __call__(self, messages: list[dict[str, str]], max_output_tokens: int, /) -> Completion:
+        """A summary for plain texts."""
+        key = _key([self._dialect, self.model, messages, max_output_tokens])
+        return self._asked(key, None, lambda asks: asks(messages, max_output_tokens))
+
+    def as_client(self, request: Request, fields: Mapping[str, Json], /) -> Completion:
+        """A summary for the client's own request with the question at its end."""
+        of = [request.system, request.tools, request.messages, request.max_output_tokens]
+        key = _key([self._dialect, self.model, dict(fields), *of])
+        return self._asked(key, fields, lambda asks: asks.continued(request))
+
+    def _asked(
+        self, key: bytes, fields: Mapping[str, Json] | None, ask: Callable[[Summariser], Awaitable[Completion]]
+    ) -> Completion:
+        async def begin() -> Completion:
+            endpoint = self._summaries.endpoint(self._dialect, self.model, self._headers)
+            if fields is not None:
+                betas = b",".join(value for name, value in self._headers if name.lower() == _BETAS)
+                more = {_BETAS.decode(): betas.decode("latin-1")} if betas else {}
+                endpoint = replace(endpoint, extra=fields, headers={**endpoint.headers, **more})
+            return await self._summaries.from_upstream(endpoint, ask)
+
+        found = self._summaries.asked(key, begin, self._loop)
+        if found.usage is not None:
+            self.spent.append(found.usage)
+        return found
+
+
+def _key(asked: Json) -> bytes:
+    return blake2b(json.dumps(asked, ensure_ascii=True).encode(), digest_size=32).digest()
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:

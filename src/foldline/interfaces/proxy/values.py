@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from foldline.transcript import Fold
+from foldline.transcript import Fold, Usage
 
 __all__ = ["Listener", "Mode", "Outcome", "Served"]
 
@@ -25,8 +25,9 @@ class Served:
     `dialect` is "" on a path that only passes through, `session` "" where there is no conversation. `status` is what
     the client got, 0 if nothing; `faulty` says that there was a fault of ours. `given_tokens` is what the client sent
     and `sent_tokens` what was sent on, by our count; `folds` are those in effect. `input_tokens`, `cached_tokens` and
-    `output_tokens` are what the upstream reported. `failure` is the kind of a refusal by the upstream, `truncated` why
-    it is thought to have cut the prompt. `traceparent` is the client's own trace (W3C, Trace Context). `own_seconds`
+    `output_tokens` are what the upstream reported; `summaries` what it reported for each call for a summary, of
+    `summary_model`. `failure` is the kind of a refusal by the upstream, `truncated` why it is thought to have cut the
+    prompt. `traceparent` is the client's own trace (W3C, Trace Context). `own_seconds`
     is our part before the request went on; `first_byte_seconds` and `seconds` count from its arrival.
     """
 
@@ -51,6 +52,8 @@ class Served:
     input_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
+    summaries: tuple[Usage, ...] = ()
+    summary_model: str = ""
     recoveries: int = 0
     failure: str = ""
     truncated: str = ""
@@ -66,6 +69,11 @@ class Served:
     def saved_tokens(self) -> int:
         """How many tokens were not sent."""
         return max(0, self.given_tokens - self.sent_tokens)
+
+    @property
+    def summary_tokens(self) -> int:
+        """What the models that wrote summaries have read and written for this request."""
+        return sum(usage.input_tokens + usage.output_tokens for usage in self.summaries)
 
 
 Listener: TypeAlias = Callable[[Served], None]
