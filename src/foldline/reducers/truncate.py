@@ -297,12 +297,12 @@ def fresh_tokens(view: View, need: Need) -> int:
     return sum(entry.tokens for _, _, entry in result_entries(view, first) if entry.seq >= need.fresh)
 
 
-def shorten(text: str, limit_tokens: int, view: View, *, edge: float = 0.5) -> str:
+def shorten(text: str, limit_tokens: int, view: View) -> str:
     """`text` in about `limit_tokens`, with a notice that gives the figures."""
     total = view.counter.text(text)
     if total <= limit_tokens:
         return text
-    body = extract(text, max(8, limit_tokens - 16), view.counter, view.spoken, edge=edge)
+    body = extract(text, max(8, limit_tokens - 16), view.counter, view.spoken)
     return f"{body}\n[shortened: ~{view.counter.text(body)} of ~{total} tokens]"
 
 
