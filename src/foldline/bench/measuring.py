@@ -45,7 +45,7 @@ def figures_of_session(done: Replay, watched: Watched, rules: Mapping[str, Cache
         cached_tokens=done.cached_tokens,
         peak_ratio=done.peak_tokens / done.limit_tokens,
         over_budget=done.over_budget,
-        invalid=done.invalid + done.refused,
+        invalid=sum(bool(turn.rules or found & HARD) for turn, found in zip(done.turns, watched.refusals, strict=True)),
         hard=sum(bool(found & HARD) for found in watched.refusals),
         soft=sum(bool(found & SOFT) for found in watched.refusals),
         rules=_by_rule(turn.rules for turn in done.turns),

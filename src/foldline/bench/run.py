@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -202,18 +202,22 @@ def _systems(plan: Plan, place: Workplace) -> tuple[list[SystemRow], dict[str, P
             absent.append(Absent(peer=peer.name, reason=str(error)))
             continue
         offer: dict[str, Any] = told[0]["offer"]
-        names = offer["own_counter"] if plan.own_counter and offer["own_counter"] else offer["systems"]
+        kinds = ("own_counter", "systems") if plan.own_counter else ("systems", "own_counter")
+        names = offer[kinds[0]] or offer[kinds[1]]  # some can be handed no counter, some have none of their own
         offered += [SystemRow(name=name, peer=peer.name, packages=offer["packages"]) for name in names]
         hosts[peer.name] = peer
-    return _chosen(plan.systems, offered), hosts, absent
+    return _chosen(plan.systems, offered, missing=[each["peer"] for each in absent]), hosts, absent
 
 
-def _chosen(patterns: Sequence[str], offered: Sequence[SystemRow]) -> list[SystemRow]:
-    """Those that a pattern names, in the order of what is offered. Raises InvalidInput for one that names none."""
+def _chosen(patterns: Sequence[str], offered: Sequence[SystemRow], missing: Sequence[str]) -> list[SystemRow]:
+    """Those that a pattern names, in the order of the patterns; without any, all. Raises InvalidInput for one unknown.
+
+    A peer that is missing is known, and said to be.
+    """
     wanted = dict.fromkeys((NONE,))
     for pattern in patterns:
         named = [row["name"] for row in offered if _matches(pattern, row)]
-        if not named:
+        if not named and pattern not in missing:
             our_system(pattern)  # a policy with other prices or with a summariser
             named = [pattern]
         wanted.update(dict.fromkeys(named))
@@ -244,6 +248,11 @@ class _Cast:
     hosts: Mapping[str, Peer]
     place: Workplace
 
+    def files_of(self, names: Collection[str]) -> tuple[SessionFile, ...]:
+        """The sessions of these names, small ones first: a slow system then finishes as many as it can."""
+        tokens = {row["name"]: row["tokens"] for row in self.rows}
+        return tuple(sorted((file for file in self.files if file.name in names), key=lambda file: tokens[file.name]))
+
 
 def _at_budget(plan: Plan, budget_tokens: int, cast: _Cast, on_step: Callable[[Step], None]) -> BudgetResult:
     groups = {row["name"]: row["group"] for row in cast.rows if row["tokens"] >= LEAST_RATIO * budget_tokens}
@@ -263,7 +272,7 @@ def _at_budget(plan: Plan, budget_tokens: int, cast: _Cast, on_step: Callable[[S
             repeat=plan.repeat,
             cap_seconds=plan.cap_seconds,
             stress=plan.stress and budget_tokens == stress_at,
-            sessions=tuple(file for file in cast.files if file.name in groups),
+            sessions=cast.files_of(groups),
         )
         runs.append(_one(job, cast.place, peer.python if peer else sys.executable, on_step))
     names = list(groups)

@@ -81,7 +81,8 @@ class SessionFigures(TypedDict):
     """One session under one system. All but prices, ratios and times are counts of requests or of tokens.
 
     `refused`: not made, since it could not fit; `errors`: the system raised. `hard`: requests that every provider
-    refuses, `soft`: that some do, `invalid`: that break any rule of `foldline.check`; the dictionaries count by rule.
+    refuses, `soft`: that some do, `invalid`: hard ones, or that break any rule of `foldline.check`. The dictionaries
+    count by rule.
     `peak_ratio` is the largest request by the budget, `cpu_seconds` one time per request, the median of the repeats.
     """
 

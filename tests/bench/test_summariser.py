@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from hashlib import sha256
+
+from foldline.bench.summariser import Summariser
+from foldline.replay import Asked
+
+MESSAGES = (
+    {"role": "user", "content": "Mend the build.\nIt is red."},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "ls", "arguments": '{"path": "src"}'}}],
+    },
+    {"role": "tool", "tool_call_id": "c", "content": "app.py\nview.py"},
+    {"role": "user", "content": [{"type": "text", "text": "Go on."}, {"type": "image_url", "image_url": {"url": "x"}}]},
+)
+
+
+class Words:
+    name = "words"
+
+    def text(self, text: str, /) -> int:
+        return len(text.split())
+
+
+def test_a_summary_is_the_first_line_of_each_message() -> None:
+    written = Summariser(Words()).summarize(MESSAGES)
+    assert written.splitlines() == [
+        "user: Mend the build.",
+        'assistant: ls {"path": "src"}',
+        "tool: app.py",
+        "user: Go on.",
+    ]
+
+
+def test_a_summary_keeps_to_its_size_and_to_what_is_newest() -> None:
+    assert Summariser(Words()).summarize(MESSAGES, 9).splitlines() == ["tool: app.py", "user: Go on."]
+    assert Summariser(Words()).summarize(MESSAGES, 1) == "user: Go on."
+
+
+def test_a_prompt_that_is_one_text_is_summarised_by_its_speakers() -> None:
+    prompt = "Summarise this.\n\nHuman: fix it\nat once\nAI: I look\nTool: found 3\nlines"
+    assert Summariser(Words()).answer(prompt).splitlines() == ["Human: fix it", "AI: I look", "Tool: found 3"]
+    assert Summariser(Words()).answer("one\n\ntwo").splitlines() == ["one", "two"]
+    assert Summariser(Words()).answer("") == "Nothing was said."
+
+
+def test_each_call_is_noted_once_with_its_tokens() -> None:
+    summariser = Summariser(Words())
+    summariser.answer("Human: a b c", cached_tokens=2)
+    summariser.answer("AI: d")
+    assert summariser.take() == (Asked(4, 2, 4), Asked(2, 0, 2))
+    assert summariser.take() == ()
+    assert summariser.take_seconds() > 0
+    assert summariser.take_seconds() == 0
+
+
+def test_what_a_real_model_wrote_is_told_again() -> None:
+    recorded = {sha256(b"Human: hi").hexdigest(): "They said hi."}
+    assert Summariser(Words(), texts=recorded).answer("Human: hi") == "They said hi."
