@@ -585,6 +585,24 @@ def test_a_window_that_a_refusal_named_holds_for_all_that_come() -> None:
     run(work)
 
 
+def test_a_window_that_a_refusal_named_holds_for_what_it_was_learned_as() -> None:
+    learned: dict[tuple[str, str], int] = {}
+
+    async def work() -> None:
+        known = conversations(under_=under(learned=learned, endpoint="http://there"))
+        bodies = [body_of("openai-chat", turns("openai-chat", 20, mark=mark)[:-1]) for mark in "abc"]
+        hold = await known.take(bodies[0], 100_000, learned_as="some-model (told 100000)")
+        assert await known.recover(hold, overflow(limit=2_000, requested=4_000))
+        same = await known.take(bodies[1], 100_000, learned_as="some-model (told 100000)")
+        other = await known.take(bodies[2], 90_000, learned_as="some-model (told 90000)")
+        assert (same.plan.limits.window_tokens, other.plan.limits.window_tokens) == (2_000, 90_000)
+        assert not other.plan.changed
+        await known.aclose()
+
+    asyncio.run(work())
+    assert learned == {("http://there", "some-model (told 100000)"): 2_000}
+
+
 def test_an_output_cap_that_a_refusal_named_holds_for_all_that_come() -> None:
     async def work(known: Conversations) -> None:
         client = Client("anthropic", known, 100_000, {"max_tokens": 8_000})

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from foldline.budget import Limits
 from foldline.context import SummarizeWith
 from foldline.conversations.body import RequestBody
 from foldline.conversations.chain import exact_links, leading, said, tolerant_links
+from foldline.conversations.known import Match
 
-__all__ = ["Asked", "How", "beside_of"]
+__all__ = ["Asked", "How", "beside_of", "is_chance", "is_reminded"]
+
+_OUTPUT_ITEMS: Final = frozenset({"function_call", "reasoning", "custom_tool_call", "local_shell_call"})
 
 How: TypeAlias = Literal["fold", "look", "refuse"]
 """Fold what does not fit; the same, written nowhere; refuse what does not fit."""
@@ -19,9 +22,19 @@ How: TypeAlias = Literal["fold", "look", "refuse"]
 class Asked:
     """A request, with its chains."""
 
-    __slots__ = ("_tolerant", "body", "exact", "how", "limits", "messages", "name", "summarize")
+    __slots__ = ("_tolerant", "body", "exact", "how", "learned_as", "limits", "messages", "name", "summarize")
 
-    def __init__(self, body: RequestBody, limits: Limits, name: str, how: How, summarize: SummarizeWith | None) -> None:
+    def __init__(
+        self,
+        body: RequestBody,
+        limits: Limits,
+        name: str,
+        how: How,
+        summarize: SummarizeWith | None,
+        *,
+        learned_as: str = "",
+    ) -> None:
+        self.learned_as = learned_as
         self.body, self.limits, self.name, self.how, self.summarize = body, limits, name, how, summarize
         self.messages = said(body.dialect, body.messages)
         first = leading(body.dialect, body.messages)
@@ -44,3 +57,19 @@ def beside_of(body: RequestBody) -> bytes:
     for start, stop in (*spans, *body.item_spans[: leading(body.dialect, body.messages)]):
         made.update(body.text[start:stop].encode("utf-8", "surrogatepass"))
     return made.digest()
+
+
+def is_reminded(match: Match, asked: Asked) -> bool:
+    """Whether all that differs is one message at the end, which stands at the end again: a reminder, sent each time."""
+    conversation, dialect = match.held.conversation, asked.body.dialect
+    entry = conversation.context.view.entries.get(conversation.count - 1)
+    if entry is None or match.depth != conversation.count - 1:
+        return False
+    return tolerant_links(dialect, [entry.recorded]) == tolerant_links(dialect, asked.body.messages[-1:])
+
+
+def is_chance(match: Match, body: RequestBody) -> bool:
+    """Whether they share no more than a beginning that two clients may have in common by chance."""
+    shared = body.messages[: match.depth]
+    spoken = any(m.get("role") == "assistant" or m.get("type") in _OUTPUT_ITEMS for m in shared)
+    return not spoken and match.held.beside != beside_of(body)

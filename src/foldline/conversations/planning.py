@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from foldline.budget import Limits
 from foldline.context import SummarizeWith
-from foldline.conversations.asked import Asked, How, beside_of
+from foldline.conversations.asked import Asked, How, beside_of, is_chance, is_reminded
 from foldline.conversations.body import RequestBody
 from foldline.conversations.chain import said, tolerant_links
 from foldline.conversations.conversation import Conversation, Plan, Under, before, limits_for
@@ -38,8 +38,6 @@ _THREADS: Final = 16
 _ASKING_THREADS: Final = 64
 """Summaries wait in these for a model, for minutes; nothing else waits behind them."""
 
-_OUTPUT_ITEMS: Final = frozenset({"function_call", "reasoning", "custom_tool_call", "local_shell_call"})
-
 _TURN_MESSAGES: Final = 2
 """An answer and what the user or a tool said to it. A turn may have more, but most have these."""
 
@@ -48,13 +46,17 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Hold:
-    """One request of a conversation: what to send for it. `warning` says what could not be done as it should."""
+    """One request of a conversation: what to send for it. `warning` says what could not be done as it should.
+
+    A window that a refusal of it names is learned as `learned_as`.
+    """
 
     held: Held
     plan: Plan
     how: How
     summarize: SummarizeWith | None
     warning: str = ""
+    learned_as: str = ""
 
     @property
     def session(self) -> str:
@@ -96,7 +98,7 @@ class Conversations:
         self._asking = ThreadPoolExecutor(_ASKING_THREADS, thread_name_prefix="foldline-summary")
         self._most_output: dict[str, int] = {}
         self._most_window: dict[str, int] = {}
-        """What refusals said of models: they are believed whatever else was said of their windows."""
+        """What refusals said, by the name that it was learned as: believed whatever else was said of that window."""
         self._store = None
         if keeping is not None:
             self._store = StoreAtHand(keeping, shared=shared, run=self._run, notice=notice)
@@ -123,17 +125,20 @@ class Conversations:
         body: RequestBody,
         window_tokens: int,
         *,
+        learned_as: str = "",
         name: str = "",
         how: How = "fold",
         summarize: SummarizeWith | None = None,
     ) -> Hold:
         """What to send for a request; `name` is the one that its client gave the conversation.
 
+        What a refusal tells of the window holds for all requests with the same `learned_as`: else for the model.
         Raises DoesNotFit, and InvalidInput for messages that cannot be read: such a request can only be passed on.
         """
-        window_tokens = min(window_tokens, self._most_window.get(body.model, window_tokens))
+        learned_as = learned_as or body.model
+        window_tokens = min(window_tokens, self._most_window.get(learned_as, window_tokens))
         limits = limits_for(body, window_tokens, most_output_tokens=self._most_output.get(body.model))
-        asked = Asked(body, limits, name, how, summarize)
+        asked = Asked(body, limits, name, how, summarize, learned_as=learned_as)
         for _ in range(3):
             try:
                 held, warning = await self._found(asked)
@@ -148,7 +153,8 @@ class Conversations:
                     self._forget(held)
         held = self._made(body, limits, [])
         async with held.lock:
-            return await self._hold(held, Asked(body, limits, "", "look" if how == "fold" else how, summarize), "")
+            asked = Asked(body, limits, "", "look" if how == "fold" else how, summarize, learned_as=learned_as)
+            return await self._hold(held, asked, "")
 
     async def standing(self, body: RequestBody) -> bytes:
         """A request as it would be sent now, without folding anew: what its tokens are to be counted of.
@@ -184,20 +190,27 @@ class Conversations:
 
     async def _recovered(self, hold: Hold, failure: Failure) -> bool:
         """Change the newest plan of a conversation whose lock is held."""
-        held, before_tokens = hold.held, hold.plan.limits.window_tokens
+        held = hold.held
         recover = partial(held.conversation.recover, hold.plan, failure, hold.summarize)
         plan = await self._in(self._threads if hold.summarize is None else self._asking, recover)
         if plan is None:
             return False
         hold.plan = plan
-        if plan.limits.window_tokens < before_tokens:
-            self._most_window[plan.body.model] = plan.limits.window_tokens
+        await self._learn(hold)
         if plan.new_folds:
             try:
                 await self._write(hold)
             except SessionLost:  # the next request reads what the other process wrote
                 self._forget(held)
         return True
+
+    async def _learn(self, hold: Hold) -> None:
+        """Take the window that a refusal named."""
+        learned, under = hold.held.conversation.learned, self._under
+        while learned:
+            _, tokens = learned.popitem()
+            self._most_window[hold.learned_as] = tokens
+            await self._run(under.learned.__setitem__, (under.endpoint, hold.learned_as), tokens)  # it may be a file
 
     async def aclose(self) -> None:
         """Write down what is not yet, and let go of everything."""
@@ -235,7 +248,7 @@ class Conversations:
             # A side question, as for a title: it is not worth a summary, and the store leads to the main one.
             asked.summarize, asked.how = None, "look" if asked.how == "fold" else asked.how
         held = await self._branch(asked.body, asked.limits, match.held, match.depth)
-        if _is_reminded(match, asked) and not match.held.lock.locked():
+        if is_reminded(match, asked) and not match.held.lock.locked():
             held.conversation.name = match.held.conversation.name  # the same one, but for what stood at its end
             self._forget(match.held)
         return self._call(held, name), warning
@@ -246,7 +259,7 @@ class Conversations:
             depth = max(common(named.exact, asked.exact), common(named.tolerant, asked.tolerant()))
             return Match(named, depth) if depth else None
         match = self._known.match(asked.exact, asked.tolerant, beside_of(asked.body))
-        return None if match is None or _is_chance(match, asked.body) else match
+        return None if match is None or is_chance(match, asked.body) else match
 
     def _is_for_store(self, match: Match | None, asked: Asked) -> bool:
         """Whether the store may know more of a request than memory does."""
@@ -325,15 +338,15 @@ class Conversations:
         held.kept = held.kept or how == "fold"
         if how == "refuse":
             conversation.refuse(limits)
-            return Hold(held, conversation.as_it_came(body, limits), how, None, warning)
+            return Hold(held, conversation.as_it_came(body, limits), how, None, warning, asked.learned_as)
         if warning and not conversation.folded:  # nobody knows what others have folded: as it came, to begin with
-            return Hold(held, conversation.as_it_came(body, limits), how, asked.summarize, warning)
+            return Hold(held, conversation.as_it_came(body, limits), how, asked.summarize, warning, asked.learned_as)
         if conversation.is_calm(limits):
             plan = conversation.plan(body, limits, most_output_tokens=most)
         else:
             work = partial(conversation.plan, body, limits, asked.summarize, most_output_tokens=most)
             plan = await self._in(self._threads if asked.summarize is None else self._asking, work)
-        hold = Hold(held, plan, how, asked.summarize, warning)
+        hold = Hold(held, plan, how, asked.summarize, warning, asked.learned_as)
         if plan.new_folds or held.owes:
             await self._write(hold)
         return hold
@@ -376,19 +389,3 @@ def _is_smaller(held: Held, asked: Asked) -> bool:
     """Whether a conversation would be folded for another model, of a smaller window, than the one that it is with."""
     context = held.conversation.context
     return context.model != (asked.body.model or None) and asked.limits.input_tokens < context.limits.input_tokens
-
-
-def _is_reminded(match: Match, asked: Asked) -> bool:
-    """Whether all that differs is one message at the end, which stands at the end again: a reminder, sent each time."""
-    conversation, dialect = match.held.conversation, asked.body.dialect
-    entry = conversation.context.view.entries.get(conversation.count - 1)
-    if entry is None or match.depth != conversation.count - 1:
-        return False
-    return tolerant_links(dialect, [entry.recorded]) == tolerant_links(dialect, asked.body.messages[-1:])
-
-
-def _is_chance(match: Match, body: RequestBody) -> bool:
-    """Whether they share no more than a beginning that two clients may have in common by chance."""
-    shared = body.messages[: match.depth]
-    spoken = any(m.get("role") == "assistant" or m.get("type") in _OUTPUT_ITEMS for m in shared)
-    return not spoken and match.held.beside != beside_of(body)

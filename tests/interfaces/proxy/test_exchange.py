@@ -235,6 +235,34 @@ def test_a_window_that_is_smaller_than_thought_is_learned_before_the_client_sees
     assert fake.served == 26
 
 
+class Restarted:
+    """A server that is started anew now and then: another one each time."""
+
+    def __init__(self, first: FakeProvider) -> None:
+        self.now = first
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.now(scope, receive, send)
+
+
+def test_what_a_refusal_taught_is_not_believed_of_a_server_that_tells_something_else(tmp_path: Path) -> None:
+    server = Restarted(FakeProvider("Noted.", window_tokens=12_000, tells_window=True))
+    windows = []
+    with serve(server) as served:
+        with proxy_of(served.url, tmp_path) as proxy:
+            windows.append(Client(proxy, "openai-chat").ask("Hello").headers["x-foldline-window"])
+            server.now = FakeProvider(
+                "Noted.", window_tokens=WINDOW, tells_window=True
+            )  # smaller: refused, and learned
+            assert Client(proxy, "openai-chat").talk(12).status_code == 200
+            assert sum(server.now.refusals.values()) == 1
+            windows.append(Client(proxy, "openai-chat").ask("Hello").headers["x-foldline-window"])
+        server.now = FakeProvider("Noted.", window_tokens=9_000, tells_window=True)
+        with proxy_of(served.url, tmp_path) as proxy:
+            windows.append(Client(proxy, "openai-chat").ask("Hello").headers["x-foldline-window"])
+    assert windows == ["12000", str(WINDOW), "9000"]
+
+
 @dialects
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("after_events", [0, 1])

@@ -41,11 +41,39 @@ def test_the_order_is_setting_learned_asked_catalogue() -> None:
         async def of(windows: Windows) -> Window:
             return await windows.of("openai-chat", "gpt-4o", KEY)
 
-        learned = {(served.url, "gpt-4o"): 6_000}
+        learned = {(served.url, "gpt-4o (told 7000)"): 6_000}
         assert windows_of(served.url, of, setting=5_000, learned=learned) == Window(5_000, "setting")
         assert windows_of(served.url, of, learned=learned) == Window(6_000, "learned")
         assert windows_of(f"{served.url}/v1", of, learned=learned) == Window(6_000, "learned")
         assert windows_of(served.url, of) == Window(7_000, "asked")
+
+
+def test_what_a_refusal_taught_holds_as_long_as_the_server_tells_the_same() -> None:
+    upstream, learned, now = Upstream(FakeProvider(tells_window=False)), dict[tuple[str, str], int](), [0.0]
+
+    async def of(windows: Windows) -> None:
+        async def learn(tokens: int) -> None:
+            window = await windows.of("openai-chat", "m", KEY, anew=True)
+            learned[windows.endpoint, window.learned_as] = tokens
+
+        async def told() -> Window:
+            return await windows.of("openai-chat", "m", KEY, anew=True)
+
+        await learn(6_000)
+        assert await told() == Window(6_000, "learned")
+        upstream.fake = fake(5_000)  # it tells now, and counts for itself
+        assert await told() == Window(5_000, "asked")
+        upstream.fake = fake(9_000)
+        assert await told() == Window(9_000, "asked")
+        await learn(8_000)
+        assert await told() == Window(8_000, "learned")
+        upstream.fake = fake(16_000)  # started anew, larger
+        assert await windows.of("openai-chat", "m", KEY) == Window(8_000, "learned")  # known for an hour
+        now[0] = 3_601.0
+        await until(windows, 16_000)
+
+    with serve(upstream) as served:
+        windows_of(served.url, of, learned=learned, clock=lambda: now[0])
 
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses", "anthropic"])
@@ -205,6 +233,22 @@ def test_the_large_window_of_a_beta_counts_where_no_server_tells_its_own(server:
 
     with serve(server) as served:
         assert windows_of(served.url, of) == expected
+
+
+def test_what_was_learned_without_a_beta_says_nothing_of_the_window_with_it() -> None:
+    async def of(windows: Windows) -> list[Window]:
+        asked = [(BETA, "claude-sonnet-4-5"), (KEY, "claude-sonnet-4-5"), (BETA, "claude-opus-4-1")]
+        return [await windows.of("anthropic", model, headers) for headers, model in asked]
+
+    with serve(FakeProvider(tells_window=False)) as served:
+        learned = {
+            (served.url, "claude-sonnet-4-5"): 200_000,
+            (served.url, "claude-opus-4-1 (context-1m)"): 150_000,
+        }
+        with_it, without, of_its_own = windows_of(served.url, of, learned=learned)
+    assert with_it == Window(1_000_000, "catalogue")
+    assert without == Window(200_000, "learned")
+    assert of_its_own == Window(150_000, "learned")
 
 
 def test_of_the_betas_only_the_one_of_a_sign_in_says_who_asks() -> None:

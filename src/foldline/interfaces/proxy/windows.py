@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -47,10 +47,15 @@ _SIGNED_IN: Final = "oauth-"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window in tokens, and where it is known from."""
+    """A window in tokens, and where it is known from.
+
+    `learned_as` is the name under which the window is learned that a refusal tells: the model, with what else decides
+    about its window (the beta that was asked for, what the server told). Of another window than that it says nothing.
+    """
 
     tokens: int
     source: Source
+    learned_as: str = field(default="", compare=False)
 
 
 class Windows:
@@ -58,7 +63,7 @@ class Windows:
 
     An answer holds for an hour, none for a minute; after that it serves until the upstream, asked again, has answered.
     `setting` is the window of every model, where the user named one. `learned` are those that refusals told, by
-    (address, model). To be used on one event loop; close it.
+    (address, `Window.learned_as`). To be used on one event loop; close it.
     """
 
     def __init__(
@@ -76,23 +81,31 @@ class Windows:
         self._asking: dict[tuple[str, str], asyncio.Task[int | None]] = {}
         self._client: httpx.AsyncClient | None = None
 
-    async def of(self, dialect: str, model: str, headers: Iterable[tuple[bytes, bytes]]) -> Window:
-        """The window of a model for a request with these headers. Takes 2 s at most, where the model is new."""
-        if self._setting is not None:
-            return Window(self._setting, "setting")
-        learned = self._learned.get((self.endpoint, model))
-        if learned is not None:
-            return Window(learned, "learned")
+    async def of(
+        self, dialect: str, model: str, headers: Iterable[tuple[bytes, bytes]], *, anew: bool = False
+    ) -> Window:
+        """The window of a model for a request with these headers. Takes 2 s at most, where the model is new.
+
+        With `anew` the upstream is asked again, as after a refusal: it may have been started with another window.
+        """
         given = tuple(headers)
-        asked = await self._ask(dialect, model, given)
-        known = lookup(model, local=self._is_local)
         large = any(name.lower() == b"anthropic-beta" and _LARGE in value for name, value in given)
+        learned_as = f"{model} ({_LARGE.decode()})" if large else model
+        if self._setting is not None:
+            return Window(self._setting, "setting", learned_as)
+        asked = await self._ask(dialect, model, given, anew=anew)
+        if asked is not None:
+            learned_as = f"{learned_as} (told {asked})"
+        learned = self._learned.get((self.endpoint, learned_as))
+        if learned is not None:
+            return Window(learned, "learned", learned_as)
+        known = lookup(model, local=self._is_local)
         # A server of one's own knows nothing of betas: what it tells is its window.
         if large and (asked is None or not self._is_local) and (asked or known.window_tokens) < _LARGE_TOKENS:
-            return Window(_LARGE_TOKENS, "catalogue")
+            return Window(_LARGE_TOKENS, "catalogue", learned_as)
         if asked is not None:
-            return Window(asked, "asked")
-        return Window(known.window_tokens, "catalogue" if known.known else "default")
+            return Window(asked, "asked", learned_as)
+        return Window(known.window_tokens, "catalogue" if known.known else "default", learned_as)
 
     async def aclose(self) -> None:
         """Close the connections that were opened for asking."""
@@ -102,19 +115,19 @@ class Windows:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _ask(self, dialect: str, model: str, headers: Sequence[tuple[bytes, bytes]]) -> int | None:
+    async def _ask(self, dialect: str, model: str, headers: Sequence[tuple[bytes, bytes]], *, anew: bool) -> int | None:
         """What the upstream says; who asks for the same model meanwhile waits for the same answer."""
         if len(model) > _LONGEST_NAME_CHARS:  # no model's name, and it would be kept
             return None
         key = dialect, model
         known, task = self._asked.get(key), self._asking.get(key)
-        if task is None and (known is None or self._clock() >= known[0]):
+        if task is None and (anew or known is None or self._clock() >= known[0]):
             try:
                 endpoint = endpoint_of(self._base_url, dialect, model, headers)
             except InvalidInput:  # a header that httpx could not send
                 return None if known is None else known[1]
             task = self._asking[key] = asyncio.create_task(self._told(key, endpoint))
-        if known is not None:
+        if known is not None and not anew:
             return known[1]
         assert task is not None
         return await asyncio.shield(task)  # one client that leaves is no reason not to tell the others
