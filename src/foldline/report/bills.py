@@ -20,14 +20,14 @@ def ratio(managed: Spend, unmanaged: Spend) -> float | None:
     return one / other if other else None
 
 
-def bill(managed: Spend, unmanaged: Spend, *, replayed: bool) -> str:
-    """Both bills as bars, one under the other."""
+def bill(managed: Spend, unmanaged: Spend, *, replayed: bool, fitted: bool) -> str:
+    """Both bills as bars, one under the other; without `fitted` the second is of what would have been refused."""
     amounts = _amounts(managed, unmanaged)
     largest = max(*amounts, 1e-12)
     in_money = managed.usd is not None and unmanaged.usd is not None
     rows = (
         ("with Foldline", "with", amounts[0], managed, "replayed" if replayed else ""),
-        ("without", "without", amounts[1], unmanaged, "estimate"),
+        ("without", "without", amounts[1], unmanaged, "estimate" if fitted else "estimate, had it fitted"),
     )
     drawn = "".join(
         f'<div><dt>{name}</dt><dd><span class="track"><span class="{kind}" style="--share:{amount / largest:.4f}">'

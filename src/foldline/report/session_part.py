@@ -45,7 +45,12 @@ def session_part(account: Account, identifier: str) -> str:
         '<div class="pair">',
         f"<figure>{chart(account.sent, identifier=f'{identifier}c', whole='without')}</figure>",
         "<div>",
-        bill(account.managed, account.unmanaged, replayed=account.origin == "replayed"),
+        bill(
+            account.managed,
+            account.unmanaged,
+            replayed=account.origin == "replayed",
+            fitted=account.refused_from is None,
+        ),
         _facts(account),
         "</div>",
         "</div>",

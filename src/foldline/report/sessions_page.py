@@ -23,7 +23,7 @@ _MOST_CHARS: Final = 2_500_000
 
 _ROWS: Final = 1_000
 
-_COLUMNS: Final = ("last written", "requests", "sent", "largest", "folds", "hidden", "with", "without", "ratio", "fits")
+_COLUMNS: Final = ("requests", "sent", "largest", "folds", "hidden", "with", "without", "ratio", "fits without")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,11 @@ def _head(accounts: Sequence[Account]) -> str:
         else ""
     )
     replayed = all(one.origin == "replayed" for one in counted)
+    fitted = all(one.refused_from is None for one in counted)
     return "\n".join(
         (
             '<section class="head" aria-label="Sums">',
-            f"<div>{bill(managed, unmanaged, replayed=replayed)}{note}</div>",
+            f"<div>{bill(managed, unmanaged, replayed=replayed, fitted=fitted)}{note}</div>",
             f'<dl class="tiles">{_tiles(accounts)}</dl>',
             "</section>",
             _meaning(accounts),
@@ -131,7 +132,7 @@ _ASSUMED: Final = (
     "counted for each token of ours. The request before it is read from the prompt cache as the rule of the model "
     "allows, unless it is older than the cache lives; where nothing was ever read from a cache, none is assumed. "
     "Replies are those that came. What does not fit the window would have been refused, and the session been over: "
-    "“fits” says up to which request it went."
+    "“fits without” says up to which request it went."
 )
 
 
@@ -171,8 +172,13 @@ def _missing(left_out: Sequence[LeftOut]) -> list[str]:
 
 
 def _table(accounts: Sequence[Account], detailed: int) -> str:
-    listed = "\n".join(_row(account, number, number < detailed) for number, account in enumerate(accounts[:_ROWS]))
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("session", *_COLUMNS))
+    dated = any(account.updated for account in accounts)
+    listed = "\n".join(
+        _row(account, f"s{number}" if number < detailed else "", dated)
+        for number, account in enumerate(accounts[:_ROWS])
+    )
+    columns = ("session", *(("last written",) if dated else ()), *_COLUMNS)
+    head = "".join(f'<th scope="col">{name}</th>' for name in columns)
     notes = []
     if detailed < len(accounts):
         notes.append(
@@ -182,22 +188,22 @@ def _table(accounts: Sequence[Account], detailed: int) -> str:
     if len(accounts) > _ROWS:
         notes.append(f"{plural(len(accounts) - _ROWS, 'older session')} in the sums only.")
     below = f'<p class="faint">{" ".join(notes)}</p>' if notes else ""
-    caption = f"All sessions ({len(accounts):,}), newest first"
+    caption = f"All sessions ({len(accounts):,}){', newest first' if dated else ''}"
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}">\n<table><caption>{caption}</caption>\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{listed}\n</tbody></table></div>\n{below}"
     )
 
 
-def _row(account: Account, number: int, detailed: bool) -> str:
+def _row(account: Account, identifier: str, dated: bool) -> str:
     sent = account.sent
     name = foreign(account.name, 60)
-    link = f'<a href="#s{number}">{name}</a>' if detailed else name
+    link = f'<a href="#{identifier}">{name}</a>' if identifier else name
     by = ratio(account.managed, account.unmanaged)
     kind = ' class="bad"' if by is not None and by >= 1.005 else ""
     fits = "yes" if account.refused_from is None else f"to {account.refused_from - 1:,}"
     cells = (
-        escaped(account.updated[:10]) or DASH,
+        *((escaped(account.updated[:10]) or DASH,) if dated else ()),
         f"{sent.requests:,}",
         compact(account.managed.input_tokens),
         f"{sent.peak_tokens / max(sent.limit_tokens, 1):.0%}",
@@ -219,10 +225,11 @@ a { color: var(--sent); }
 .tiles div { display: flex; flex-direction: column-reverse; justify-content: flex-end; }
 .tiles dt { font-weight: 400; font-size: .8125rem; color: var(--faint); line-height: 1.3; }
 .tiles dd { margin: 0; font-size: 1.375rem; font-weight: 600; line-height: 1.2; color: var(--ink); }
-.bills { display: grid; grid-template-columns: auto minmax(3rem, 22rem) auto auto; gap: .4rem .75rem; margin: 0 0 .5rem;
+.bills { display: grid; grid-template-columns: auto minmax(3rem, 22rem) auto fit-content(6rem);
+  gap: .4rem .75rem; margin: 0 0 .5rem;
   align-items: center; justify-content: start; font-variant-numeric: tabular-nums; }
 .bills div { display: contents; }
-.bills dt { font-weight: 400; } .bills dt, .bills dd:last-child { font-size: .875rem; color: var(--faint); }
+.bills dt { font-weight: 400; white-space: nowrap; } .bills dt, .bills dd:last-child { font-size: .875rem; color: var(--faint); }
 .bills dd { margin: 0; color: var(--ink); } .bills b { display: block; text-align: end; }
 .head .bills b { font-size: 1.375rem; line-height: 1.2; }
 .track span { display: block; height: .8rem; border-radius: .2rem; min-width: 2px; width: calc(var(--share) * 100%); }
@@ -238,6 +245,7 @@ section > p { max-width: 62rem; }
 .facts div { display: grid; grid-template-columns: 8rem minmax(0, 1fr); gap: .75rem; }
 .facts dt { font-weight: 400; color: var(--faint); } .facts dd { color: var(--ink); }
 .bad { color: var(--fold); }
+tbody th { max-width: 20rem; overflow: hidden; text-overflow: ellipsis; }
 .said { overflow-wrap: anywhere; }
 code { font: .8125rem ui-monospace, monospace; overflow-wrap: anywhere; }
 tr.gone td { color: var(--faint); }
@@ -247,7 +255,7 @@ td.who { text-align: start; color: var(--faint); }
 .stack th { vertical-align: top; }
 @media (min-width: 48rem) { .pair svg text { font-size: 8px; } }
 @media (max-width: 47.99rem) {
-  tbody th { max-width: 47vw; overflow: hidden; text-overflow: ellipsis; font-size: .75rem; }
+  tbody th { max-width: 47vw; font-size: .75rem; }
   .head, .pair { grid-template-columns: minmax(0, 1fr); } body { padding: 1rem .75rem; }
   .facts div { grid-template-columns: 7rem minmax(0, 1fr); }
   .stack thead { display: none; } .stack tr { display: block; padding: .3rem 0; border-bottom: 1px solid var(--rule); }
