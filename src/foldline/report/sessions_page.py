@@ -229,7 +229,8 @@ a { color: var(--sent); }
   gap: .4rem .75rem; margin: 0 0 .5rem;
   align-items: center; justify-content: start; font-variant-numeric: tabular-nums; }
 .bills div { display: contents; }
-.bills dt { font-weight: 400; white-space: nowrap; } .bills dt, .bills dd:last-child { font-size: .875rem; color: var(--faint); }
+.bills dt { font-weight: 400; white-space: nowrap; }
+.bills dt, .bills dd:last-child { font-size: .875rem; color: var(--faint); }
 .bills dd { margin: 0; color: var(--ink); } .bills b { display: block; text-align: end; }
 .head .bills b { font-size: 1.375rem; line-height: 1.2; }
 .track span { display: block; height: .8rem; border-radius: .2rem; min-width: 2px; width: calc(var(--share) * 100%); }
