@@ -330,8 +330,11 @@ class Context:
 
     def _asking(self, summarize: SummarizeWith | AsyncSummarize | None) -> bool:
         """Whether there is a model to ask; from then on also whether it can go on from what was sent."""
-        same = isinstance(summarize, Continues) and (summarize.model, summarize.dialect) == (self.model, self.dialect)
-        self._engine.continuing.on = same
+        self._engine.continuing.on = (
+            isinstance(summarize, Continues)
+            and (summarize.model or None) == (self.model or None)
+            and summarize.dialect == self.dialect
+        )
         return summarize is not None
 
     def _measure(self, usage: Usage) -> None:

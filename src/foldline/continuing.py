@@ -109,10 +109,11 @@ class Continuing:
         plainly = ask.plain_tokens * rule.step(ask.plain_tokens).input_ratio
         if request_price(rule, tokens, cached) >= plainly:
             return None
+        kept = _kept(ask, view, stop)
         words = [
             question.prompt[-1]["content"],
             f"Write at most {round(WORDS * room, -1)} words.",
-            *_beside_it(ask, view, stop),
+            *_beside_it(kept),
         ]
         whole = replace(
             request,
@@ -121,14 +122,18 @@ class Continuing:
             max_output_tokens=room,
             folds=(),
             once=len(messages) - len(request.messages) + 1,
+            kept=kept,
         )
         return replace(question, request=whole)
 
 
-def _beside_it(ask: Ask, view: View, stop: Seq) -> Iterator[str]:
-    """What need not be said: the messages after the span, about so many of those before entry `stop`."""
-    after = view.units[view.index(ask.stop - 1) + 1 :]
-    kept = sum(len(unit.messages) for unit in after if unit.start < stop)
+def _kept(ask: Ask, view: View, stop: Seq) -> int:
+    """About how many messages before entry `stop` come after the span."""
+    return sum(len(unit.messages) for unit in view.units[view.index(ask.stop - 1) + 1 :] if unit.start < stop)
+
+
+def _beside_it(kept: int) -> Iterator[str]:
+    """What need not be said again."""
     if kept:
         newest = "newest message stays" if kept == 1 else f"newest {kept} messages stay"
         yield f"The {newest} in view beside it: do not repeat what is said there. Cover all that comes before."

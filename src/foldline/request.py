@@ -17,8 +17,10 @@ class Request:
 
     `tokens` is its size as the provider would count it, system text and tools included. The first `stable_until`
     messages are those of the request before (0 when its system text was another). `folds` are the folds and unfolds
-    since then, `repairs` all that are in effect. The newest `once` messages are sent this one time (the question for a
-    summary): what is written to a cache behind them is never read.
+    since then, `repairs` all that are in effect.
+
+    The newest `once` messages are sent this one time (a question for a summary): what is written to a cache behind them
+    is never read. Of the messages before a question the newest `kept` stay in view whatever the answer is.
     """
 
     messages: list[Wire]
@@ -30,3 +32,4 @@ class Request:
     folds: tuple[Fold | Unfold, ...]
     repairs: tuple[Repair, ...]
     once: int = 0
+    kept: int = 0
