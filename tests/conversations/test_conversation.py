@@ -142,6 +142,19 @@ def test_system_text_among_the_messages_goes_where_it_may_stand_once_it_is_folde
     assert all(message["role"] != "system" for message in sent["messages"])
 
 
+def test_system_text_that_was_moved_stands_in_what_is_counted_too() -> None:
+    wires = turns("anthropic", 20)
+    wires.insert(8, {"role": "system", "content": "Answer in French."})
+    body = body_of("anthropic", wires, system="Be brief.")
+    conversation, plan = planned(body, 3_000)
+    assert conversation.standing(body) == plan.data
+    more = body_of("anthropic", [*wires, {"role": "user", "content": "And?"}], system="Be brief.")
+    stands = json.loads(conversation.standing(more))
+    assert stands["system"] == "Be brief.\n\nAnswer in French."
+    assert stands["messages"][-1] == {"role": "user", "content": "And?"}
+    assert conversation.plan(body, limits_for(body, 3_000)).data == plan.data
+
+
 def test_a_marker_is_put_on_the_newest_block_when_all_are_folded_away() -> None:
     wires = turns("anthropic", 20)[:-1]
     wires[0] = {"role": "user", "content": [{"type": "text", "text": "Go.", "cache_control": {"type": "ephemeral"}}]}

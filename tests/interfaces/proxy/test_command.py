@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from foldline.testing import FakeProvider, FakeReply
 
 TOKEN = "a-token-of-some-length"
 START_SECONDS = 60
-BODY = {"model": "fake-model", "messages": [{"role": "user", "content": "Hello."}]}
+BODY: dict[str, Any] = {"model": "fake-model", "messages": [{"role": "user", "content": "Hello."}]}
 
 
 class Model:
@@ -180,6 +180,45 @@ def test_a_second_signal_stops_at_once(held: Held, tmp_path: Path) -> None:
         assert (stream.failure, "[DONE]" in stream.text) == ("RemoteProtocolError", False)
     held.served.set(held.model.gate)
     assert "Traceback" not in made.log
+
+
+def test_a_stop_does_not_wait_for_a_summary(tmp_path: Path) -> None:
+    asked, never = threading.Event(), asyncio.Event()
+
+    def answer(body: Mapping[str, Any]) -> FakeReply:
+        if body["model"] != "slow":
+            return FakeReply("Noted.")
+        asked.set()
+        return FakeReply("never", gate=never)
+
+    turn = [{"role": "user", "content": "words of a long story " * 80}, {"role": "assistant", "content": "Noted."}]
+    body = {**BODY, "messages": [*(turn * 15), {"role": "user", "content": "And now?"}]}
+    options = ("--window", "3000", "--summary-model", "slow", "--grace-seconds", "0.5")
+    with serve(FakeProvider(answer)) as upstream, proxy(upstream.url, tmp_path, *options) as made:
+
+        def ask() -> None:
+            with suppress(httpx.HTTPError):
+                httpx.post(f"{made.url}/v1/chat/completions", json=body, timeout=START_SECONDS)
+
+        client = threading.Thread(target=ask, daemon=True)
+        client.start()
+        assert asked.wait(START_SECONDS)
+        assert made.end(signal.SIGTERM) == 0
+        client.join(START_SECONDS)
+    assert "Stopping; 1 under way" in made.log
+    assert "Traceback" not in made.log
+
+
+def test_a_store_that_is_away_at_the_start_is_waited_for(held: Held, tmp_path: Path) -> None:
+    away = f"postgresql://foldline:secret@127.0.0.1:{free_port()}/folds"
+    body = {**BODY, "messages": [*BODY["messages"], {"role": "assistant", "content": "Yes?"}, *BODY["messages"]]}
+    with proxy(held.served.url, tmp_path, "--store", away) as made:
+        reply = httpx.post(f"{made.url}/v1/chat/completions", json=body)
+        assert (reply.status_code, "store" in reply.headers["x-foldline-warning"]) == (200, True)
+        assert "foldline_proxy_store_up 0.0" in httpx.get(f"{made.url}/metrics").text
+        assert made.end(signal.SIGTERM) == 0
+    assert "until it can, requests pass" in made.log
+    assert "secret" not in made.log
 
 
 def test_a_token_opens_it_to_others_and_is_seen_nowhere(held: Held, tmp_path: Path) -> None:

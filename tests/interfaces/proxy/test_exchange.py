@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from foldline.conversations.planning import Conversations, Hold
 from foldline.failures import Failure
 from foldline.interfaces.proxy.values import Served
 from foldline.testing import FakeProvider, FakeReply
+from foldline.transcript import Usage
 
 WINDOW = 3_000
 dialects = pytest.mark.parametrize("dialect", list(PATHS))
@@ -148,6 +150,14 @@ def test_a_conversation_of_five_windows_is_refused_nothing_and_its_prefix_stays(
 def test_the_window_that_the_upstream_tells_is_used(tmp_path: Path) -> None:
     with proxied(FakeProvider("ok", window_tokens=WINDOW), tmp_path) as proxy:
         assert Client(proxy, "openai-chat").ask("Hello").headers["x-foldline-window"] == str(WINDOW)
+
+
+@dialects
+def test_a_model_that_nobody_knows_gets_a_small_window_and_a_warning(dialect: str, tmp_path: Path) -> None:
+    with proxied(FakeProvider("ok", tells_window=False), tmp_path) as proxy:
+        answer = Client(proxy, dialect).ask("Hello", model="model-of-nobody")
+    assert answer.headers["x-foldline-window"] == "8192"
+    assert "8,192 tokens are taken (--window)" in answer.headers["x-foldline-warning"]
 
 
 def test_a_name_of_the_clients_own_decides_which_conversation_it_is(tmp_path: Path) -> None:
@@ -411,6 +421,38 @@ def test_a_fault_of_ours_costs_no_request(dialect: str, stream: bool) -> None:
     assert [(one.outcome, one.faulty) for one in told] == [("open", True)]
     assert any("nobody foresaw" in line for line in proxy.lines)
     assert KEY not in "".join(proxy.lines)
+
+
+class Deaf(Hold):
+    """A request with a fault that shows when the answer is measured."""
+
+    def observe(self, usage: Usage, stop_reason: str = "") -> str:
+        raise RuntimeError("a fault that nobody foresaw")
+
+
+class Unmeasured(Conversations):
+    """An engine with such a fault."""
+
+    async def take(self, *given: Any, **named: Any) -> Hold:
+        hold = await super().take(*given, **named)
+        return Deaf(**{one.name: getattr(hold, one.name) for one in fields(hold)})
+
+
+@dialects
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_fault_while_an_answer_is_measured_costs_no_answer(dialect: str, stream: bool) -> None:
+    told: list[Served] = []
+    more = {"stream_options": {"include_usage": True}} if dialect == "openai-chat" and stream else {}
+    body = request_of(dialect, [{"role": "user", "content": "Hello"}], stream=stream, **more)
+    with (
+        serve(FakeProvider("What the model says.")) as served,
+        proxy_with(served.url, lambda under: Unmeasured(under, most_bytes=2**20), told) as proxy,
+    ):
+        answer = httpx.post(proxy.url + PATHS[dialect], json=body, headers=HEADERS)
+    assert answer.status_code == 200
+    assert "says." in answer.text
+    assert [(one.outcome, one.status, one.faulty) for one in told] == [("passed", 200, True)]
+    assert sum("answered, but not measured" in line for line in proxy.lines) == 1
 
 
 class Helpless(Conversations):

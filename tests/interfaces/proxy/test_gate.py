@@ -128,6 +128,8 @@ def test_the_header_opens_and_goes_no_further() -> None:
         (f"/~{TOKEN}/v1/files/a%2Fb", b"/v1/files/a%2Fb", "/v1/files/a/b"),
         (f"/~{TOKEN.replace('-', '%2D')}/v1/models", b"/v1/models", "/v1/models"),
         (f"/~{TOKEN}/foldline", b"/foldline", "/foldline"),
+        (f"/~{TOKEN}/~{TOKEN}/v1/messages", b"/v1/messages", "/v1/messages"),  # a base URL that was put together twice
+        (f"/~{TOKEN}/~wrong/v1/messages", b"/v1/messages", "/v1/messages"),
         (f"/~{TOKEN}", b"/", "/"),
         (f"/~{TOKEN}/", b"/", "/"),
     ],
@@ -150,6 +152,7 @@ def test_anything_else_is_refused(given: str) -> None:
     seen = Seen(OPEN)
     assert seen.ask(x_foldline_token=given) == 401
     assert seen.ask(f"/~{given}/v1/messages") == 401
+    assert seen.ask(f"/~{given}/~{TOKEN}/v1/messages") == 401
     assert seen.ask(authorization=f"Bearer {TOKEN}") == 401, "there it is the client's own key"
     assert seen.headers[b"www-authenticate"] == b"Bearer"
     assert TOKEN not in seen.body.decode()

@@ -84,7 +84,7 @@ def test_a_server_that_says_nothing_leaves_it_to_the_catalogue(dialect: str) -> 
     with serve(FakeProvider(tells_window=False)) as served:
         known, unknown = windows_of(served.url, of)
     assert known == Window(lookup("gpt-4o").window_tokens, "catalogue")
-    assert unknown.source == "default"
+    assert unknown == Window(8_192, "default")
 
 
 @dataclass
