@@ -19,6 +19,7 @@ from foldline.interfaces.proxy.standing import (
     Standing,
 )
 from foldline.interfaces.proxy.values import Served
+from foldline.transcript import Usage
 
 
 def standing_of(*several: Served) -> Standing:
@@ -98,6 +99,19 @@ def test_money_is_counted_at_the_price_of_cached_input_once_the_upstream_caches_
     found = conversations(standing)
     assert found["4f1c9a20b7d3e865"]["saved_usd"] == pytest.approx(0.25)  # both a tenth of $1.25
     assert found["another"]["saved_usd"] == pytest.approx(1.25)
+
+
+def test_what_summaries_cost_is_taken_from_what_was_saved() -> None:
+    wrote = (Usage(input_tokens=100_000, cached_tokens=90_000, output_tokens=1_000),)
+    saving = {"given_tokens": 1_001_000, "sent_tokens": 1_000}
+    # 10,000 at $1.25, 90,000 at a tenth of it, 1,000 at $10 a million.
+    cost = 0.0125 + 0.01125 + 0.01
+    found = totals(told(**saving, summaries=wrote, summary_model="gpt-5"))
+    assert (found["saved_usd"], found["summary_tokens"]) == (pytest.approx(1.25 - cost), 101_000)
+    assert totals(told(**saving, summaries=wrote, summary_model="unheard-of"))["saved_usd"] == pytest.approx(
+        1.25 - cost
+    )
+    assert totals(told(status=500, summaries=wrote, summary_model="gpt-5"))["saved_usd"] == pytest.approx(-cost)
 
 
 # --- conversations ---------------------------------------------------------------------------------------------------
