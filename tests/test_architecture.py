@@ -83,10 +83,11 @@ THIRD_PARTY = {
     "store": frozenset("platformdirs sqlalchemy".split()),
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
     "agent": frozenset("httpx httpx2 mcp pypdf yaml".split()),
-    # The peers alone, each in an environment of its own (tests/bench/peers/).
+    # Ray and PyArrow where `foldline tune` needs them; the others for the peers alone, each in an environment of its own
+    # (tests/bench/peers/).
     "bench": frozenset(
-        "agent_framework cliffcompaction langchain langchain_core langgraph litellm pydantic_ai pydantic_ai_harness "
-        "strands".split()
+        "agent_framework cliffcompaction langchain langchain_core langgraph litellm pyarrow pydantic_ai "
+        "pydantic_ai_harness ray strands".split()
     ),
     "interfaces": frozenset(
         "aiohttp apscheduler click httptools httpx opentelemetry prometheus_client prompt_toolkit rich starlette "

@@ -14,7 +14,10 @@ from foldline.budget import Trigger
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.policy import POLICIES, VARIANTS, Policy, autopilot, checkpoint, confirm, layered, policy, sliding
-from foldline.reducers.truncate import OutputLimits, ResultLimit
+from foldline.reducers.base import Reducer
+from foldline.reducers.digest import Digest
+from foldline.reducers.summarize import Summarize
+from foldline.reducers.truncate import OutputLimits, ResultLimit, ShortenNew
 from foldline.settings import COMPACT_THRESHOLD, CheckpointSettings, ContextSettings, SessionSettings, effective_limit
 
 __all__ = [
@@ -63,7 +66,7 @@ class ModelSettings:
         return effective_limit(self.max_input_tokens, self.name)
 
 
-_OURS: Final = ("trigger", "landing", "auto")
+_OURS: Final = ("trigger", "landing", "keep", "arrival_share", "arrival_of_result", "auto")
 POLICY_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "autopilot": ("keep_recent", "max_context_bytes", "describe", "auto"),
@@ -143,7 +146,19 @@ def _ours(made: Policy, given: Mapping[str, Any]) -> Policy:
         raise InvalidInput(
             f"must land below its trigger: landing {made.landing:g}, trigger {made.trigger.fraction:g}", place=place
         )
-    return made
+    if "keep" in given:
+        kept = (replace(r, keep=given["keep"]) if isinstance(r, Digest | Summarize) else r for r in made.reducers)
+        made = replace(made, reducers=tuple(kept))
+    return replace(made, guard=tuple(_arriving(r, given) for r in made.guard))
+
+
+def _arriving(reducer: Reducer, given: Mapping[str, Any]) -> Reducer:
+    """What shortens results on arrival, with the shares that are set. One that is above its cap raises the cap."""
+    if not isinstance(reducer, ShortenNew):
+        return reducer
+    share = given.get("arrival_share", reducer.share)
+    of_result = given.get("arrival_of_result", reducer.of_result)
+    return replace(reducer, share=share, of_result=of_result, most=max(reducer.most, share))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "count": "cli_requests",
     "replay": "cli_replay",
     "bench": "cli_bench",
+    "tune": "cli_tune",
     "chat": "cli_chat",
     "serve": "cli_serve",
     "proxy": "cli_proxy",

@@ -1,0 +1,52 @@
+"""Tuning: a user's own sessions replayed under many settings, and the one to take. One function does it: `tune`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from foldline.bench.tuning.block import agents_yaml
+from foldline.bench.tuning.engines import Engine, InProcess, Local
+from foldline.bench.tuning.front import Figures, Span
+from foldline.bench.tuning.kept import kept_runs
+from foldline.bench.tuning.search import LeftOut, Step, Tuned, Tuning
+from foldline.bench.tuning.sources import located
+from foldline.bench.tuning.values import Conditions, Outcome, Setting, Source
+
+__all__ = [
+    "Conditions",
+    "Engine",
+    "Figures",
+    "InProcess",
+    "LeftOut",
+    "Local",
+    "Outcome",
+    "Setting",
+    "Source",
+    "Span",
+    "Step",
+    "Tuned",
+    "agents_yaml",
+    "located",
+    "tune",
+]
+
+
+def tune(
+    sources: Sequence[Source],
+    conditions: Conditions,
+    *,
+    engine: Engine,
+    state: Path,
+    fresh: bool = False,
+    min_far: float | None = None,
+    on_step: Callable[[Step], None] = lambda _step: None,
+) -> Tuned:
+    """Replay sessions under many settings, and find those that none beats in cost and far recall.
+
+    `state` is a folder for the results of each replay: what is there from before is not run again, unless `fresh`.
+    With an engine of several processes call it under `if __name__ == "__main__":`, as multiprocessing wants it.
+    Raises InvalidInput when there is nothing to tune, OSError, and what the engine raises.
+    """
+    with kept_runs(state, fresh=fresh) as kept, engine:
+        return Tuning(engine, conditions, kept, on_step).search(sources, min_far=min_far)

@@ -1,0 +1,69 @@
+"""Sessions in an object store, through pyarrow's file systems. Needs the extra `parquet`.
+
+S3 and what speaks its protocol: keys, region and endpoint by AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
+AWS_ENDPOINT_URL and the profile files, as every tool of AWS takes them. Google's by its application default
+credentials.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from foldline.errors import InvalidInput, MissingExtra
+
+try:
+    from pyarrow import fs
+except ImportError as error:
+    raise MissingExtra("parquet", "sessions in an object store") from error
+
+__all__ = ["listed", "opened", "read"]
+
+
+def _system(uri: str) -> tuple[Any, str]:
+    """The file system of a URI, and the path in it. Raises InvalidInput."""
+    try:
+        system, path = fs.FileSystem.from_uri(uri)
+    except (ValueError, OSError) as error:
+        raise InvalidInput(_reason(error), place=uri) from None
+    return system, path
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence: behind it stand identifiers of the request."""
+    return " ".join(str(error).split())[:300]
+
+
+def listed(uri: str, endings: tuple[str, ...]) -> list[str]:
+    """The URIs of an object, or of all under a prefix that end so, in the order of their names.
+
+    Raises InvalidInput when there is none, or the store refuses.
+    """
+    system, path = _system(uri)
+    scheme = uri.partition("://")[0]
+    try:
+        [info] = system.get_file_info([path])
+        if info.type == fs.FileType.File:
+            return [uri]
+        under = system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    except OSError as error:
+        raise InvalidInput(_reason(error), place=uri) from None
+    found = sorted(one.path for one in under if one.type == fs.FileType.File and one.path.endswith(endings))
+    if not found:
+        raise InvalidInput(f"there is no object under it that ends in {', '.join(endings)}", place=uri)
+    return [f"{scheme}://{path}" for path in found]
+
+
+def read(uri: str) -> bytes:
+    """All of an object. O(size). Raises InvalidInput when it is not there, OSError for a network that fails."""
+    with opened(uri) as file:
+        data: bytes = file.readall()
+    return data
+
+
+def opened(uri: str) -> Any:
+    """An object as a file to read from any place of it; close it. Raises InvalidInput when it is not there, OSError."""
+    system, path = _system(uri)
+    try:
+        return system.open_input_file(path)
+    except FileNotFoundError:
+        raise InvalidInput("there is no such object", place=uri) from None

@@ -1,0 +1,97 @@
+"""Sessions as rows of a Parquet file, here or in an object store. Needs the extra `parquet`.
+
+Columns: `messages`, as JSON text or as a list of structs; beside it `id`, `dialect`, `model`, `system` and `tools`,
+each if it is there, the last two as JSON text or nested too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from foldline.bench.tuning.objects import opened
+from foldline.bench.tuning.values import Source
+from foldline.errors import InvalidInput, MissingExtra
+from foldline.messages import Json
+from foldline.sessions import Session, parse_session
+from foldline.store.addresses import is_address
+
+try:
+    import pyarrow
+    from pyarrow import parquet
+except ImportError as error:
+    raise MissingExtra("parquet", "sessions in Parquet files") from error
+
+__all__ = ["read_row", "row_count"]
+
+_COLUMNS: Final = ("id", "messages", "dialect", "model", "system", "tools")
+
+
+def row_count(place: str) -> int:
+    """How many rows a file has; only its metadata is read. Raises InvalidInput for another format, or no messages."""
+    with _file(place) as file:
+        if "messages" not in file.schema_arrow.names:
+            columns = ", ".join(file.schema_arrow.names[:20])
+            raise InvalidInput(f'has no column "messages"; its columns are {columns}', place=place)
+        if not file.metadata.num_rows:
+            raise InvalidInput("has no rows, and so no sessions", place=place)
+        return int(file.metadata.num_rows)
+
+
+def read_row(source: Source) -> Session:
+    """The session in a row. O(the row's group). Raises InvalidInput for what is no session, OSError."""
+    row, group = int(source.part), 0
+    with _file(source.place) as file:
+        while group < file.num_row_groups and row >= file.metadata.row_group(group).num_rows:
+            row -= file.metadata.row_group(group).num_rows
+            group += 1
+        if group == file.num_row_groups:
+            raise InvalidInput("there is no such row any more", place=source.shown)
+        names = [name for name in _COLUMNS if name in file.schema_arrow.names]
+        [values] = file.read_row_group(group, columns=names).slice(row, 1).to_pylist()
+    body = {name: _value(name, values[name], source) for name in names if values[name] is not None}
+    body.setdefault("id", f"row {source.part}")
+    return parse_session(json.dumps(body).encode(), place=source.shown, dialect=None)
+
+
+def _value(name: str, value: Any, source: Source) -> Json:
+    """The value of a column: JSON text is read, and of nested values what is null is left out.
+
+    A column of structs has every field in every row: null is how it says that there is none.
+    """
+    if name in {"id", "dialect", "model"}:
+        return str(value)
+    if not isinstance(value, str | bytes):
+        return _without_null(value)
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        if name == "system":  # plain text is what it is as a rule
+            return value if isinstance(value, str) else value.decode("utf-8", "replace")
+        raise InvalidInput(f'column "{name}" is no JSON: {error}', place=source.shown) from None
+    return value if name == "system" and not isinstance(found, str | list) else found
+
+
+def _without_null(value: Any) -> Json:
+    if isinstance(value, dict):
+        return {key: _without_null(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_null(inner) for inner in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)  # a time, a decimal
+
+
+@contextmanager
+def _file(place: str) -> Iterator[Any]:
+    """A Parquet file, open; of an object store only the parts that are asked for are fetched."""
+    try:
+        with ExitStack() as stack:
+            source = stack.enter_context(opened(place)) if is_address(place) else place
+            yield stack.enter_context(parquet.ParquetFile(source))
+    except pyarrow.ArrowInvalid as error:
+        raise InvalidInput(
+            f"is no Parquet file that can be read: {' '.join(str(error).split())[:200]}", place=place
+        ) from None

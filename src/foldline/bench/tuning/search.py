@@ -1,0 +1,278 @@
+"""The search: few sessions and many settings first, then fewer settings and more sessions, then their neighbours.
+
+Successive halving (Jamieson & Talwalkar, "Non-stochastic best arm identification", 2016), with two figures to be good
+in: after each round the better half stays, counted in layers of the Pareto front, and the whole first layer with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from math import ceil
+from typing import Final
+
+from foldline.bench.tuning.candidates import first_settings, neighbours
+from foldline.bench.tuning.engines import Engine
+from foldline.bench.tuning.front import Figures, chosen, figures_of, front, layers, tells
+from foldline.bench.tuning.kept import KeptRuns
+from foldline.bench.tuning.values import UNMANAGED, Conditions, Job, Look, Outcome, Setting, Source
+from foldline.bench.tuning.work import look_at, run
+from foldline.errors import InvalidInput
+
+__all__ = ["LeftOut", "Step", "Tuned", "Tuning", "round_sizes"]
+
+_FIRST_SESSIONS: Final = 4
+_FIRST_SHARE: Final = 8
+"""The first round has so many sessions, or an eighth of them if that is more."""
+
+_MOST_NEIGHBOURS: Final = 24
+"""Of the neighbours of the front so many are tried, those of the cheaper points first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A session that was not replayed, or not compared, and why."""
+
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far it is: what is being done, and replays done of so many in this part of it."""
+
+    doing: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What came of it. `front` is cheapest first; `none` is no management, over the same sessions.
+
+    `requests` are counts by the hash of a session. `replayed` were run, `known` were there from before, `whole` would
+    have been all settings on all sessions.
+    """
+
+    looks: tuple[Look, ...]
+    requests: Mapping[str, int]
+    left_out: tuple[LeftOut, ...]
+    front: tuple[Figures, ...]
+    chosen: Figures
+    why: str
+    none: Figures
+    settings: int
+    unfit: int
+    telling: int
+    replayed: int
+    known: int
+    whole: int
+
+
+def round_sizes(sessions: int) -> list[int]:
+    """How many sessions each round has, of all: 4 or an eighth, then twice as many each time."""
+    size = min(sessions, max(_FIRST_SESSIONS, ceil(sessions / _FIRST_SHARE)))
+    sizes = [size]
+    while size < sessions:
+        size = min(sessions, 2 * size)
+        sizes.append(size)
+    return sizes
+
+
+@dataclass(slots=True)
+class Tuning:
+    """One search. `kept` holds results of earlier ones, and takes those of this one as they come."""
+
+    engine: Engine
+    conditions: Conditions
+    kept: KeptRuns
+    on_step: Callable[[Step], None] = lambda _step: None
+    replayed: int = 0
+    known: int = 0
+    _outcomes: dict[tuple[str, Setting], Outcome] = field(default_factory=dict)
+    _left_out: list[LeftOut] = field(default_factory=list)
+    _faulty: set[str] = field(default_factory=set)
+    _unfit: set[Setting] = field(default_factory=set)
+    _version: str = field(default_factory=lambda: version("foldline"))
+
+    def search(self, sources: Sequence[Source], *, min_far: float | None = None) -> Tuned:
+        """Try settings on the sessions. Raises InvalidInput when none of them needs a window, and what engines raise.
+
+        Takes as long as the replays do, which `Tuned` counts.
+        """
+        looks = self._order(self._large(self._looks(sources)))
+        first = first_settings(self.conditions.window)
+        alive = self._halve(looks, first, ())
+        near = neighbours(alive[place] for place in self._front(looks, alive))[:_MOST_NEIGHBOURS]
+        alive += [setting for setting in self._halve(looks, near, alive) if setting not in alive]
+        looks = tuple(look for look in looks if look.sha256 not in self._faulty)
+        if not looks or not alive:
+            raise InvalidInput(self._nothing(looks), place="SESSIONS")
+        found = tuple(self._figures(looks, alive[place]) for place in self._front(looks, alive))
+        best, why = chosen(found, min_far)
+        none = self._figures(looks, UNMANAGED)
+        settings = len(first) + len(near)
+        return Tuned(
+            looks=looks,
+            requests={look.sha256: self._outcomes[look.sha256, UNMANAGED].requests for look in looks},
+            left_out=tuple(self._left_out),
+            front=found,
+            chosen=best,
+            why=why,
+            none=none,
+            settings=settings,
+            unfit=len(self._unfit),
+            telling=sum(tells(self._outcomes[look.sha256, UNMANAGED]) for look in looks),
+            replayed=self.replayed,
+            known=self.known,
+            whole=(settings + 1) * len(looks),
+        )
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def _looks(self, sources: Sequence[Source]) -> list[Look]:
+        """Every session that can be read, each content once, in the order in which they were named."""
+        place = {source: number for number, source in enumerate(sources)}
+        found = []
+        for done, look in enumerate(self.engine.each(look_at, sources)):
+            found.append(look)
+            self.on_step(Step("reading sessions", done + 1, len(sources)))
+        out: dict[str, Look] = {}
+        for look in sorted(found, key=lambda look: place[look.source]):
+            if look.fault:
+                self._leave(look, look.fault)
+            elif look.sha256 in out:
+                self._leave(look, f"is the same session as {out[look.sha256].source.shown}")
+            else:
+                out[look.sha256] = look
+        return list(out.values())
+
+    def _large(self, looks: Sequence[Look]) -> list[Look]:
+        """Those that do not fit into the window as they are: the others would be sent whole under any setting."""
+        self._run("without management", looks, (UNMANAGED,))
+        window, out = self.conditions.window, []
+        largest = 0
+        for look in looks:
+            outcome = self._outcomes.get((look.sha256, UNMANAGED))
+            if outcome is None:
+                continue
+            largest = max(largest, outcome.recorded_tokens)
+            if outcome.recorded_tokens <= window - self.conditions.output_tokens_of(look):
+                size = f"{outcome.recorded_tokens:,} tokens"
+                self._leave(look, f"fits into the window of {window:,} as it is ({size})")
+            elif outcome.requests:
+                out.append(look)
+        if not out and largest:
+            raise InvalidInput(
+                f"all sessions fit into the window of {window:,} tokens as they are (the largest has {largest:,}): "
+                "there is nothing to tune; a smaller --window would show what managing it costs",
+                place="SESSIONS",
+            )
+        if not out:
+            raise InvalidInput(self._nothing(out), place="SESSIONS")
+        return out
+
+    def _order(self, looks: Sequence[Look]) -> tuple[Look, ...]:
+        """Those that tell of far recall first, for each round is to have some; else by chance, which is their hash."""
+        none = self._outcomes
+        return tuple(sorted(looks, key=lambda look: (not tells(none[look.sha256, UNMANAGED]), look.sha256)))
+
+    def _leave(self, look: Look, reason: str) -> None:
+        self._left_out.append(LeftOut(look.source.shown, reason))
+
+    def _nothing(self, looks: Sequence[Look]) -> str:
+        if looks:
+            return "no setting kept every request valid and inside the window"
+        first = self._left_out[0] if self._left_out else None
+        return "none of them can be replayed" + (f"; {first.place}: {first.reason}" if first else "")
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def _halve(self, looks: Sequence[Look], settings: Sequence[Setting], rivals: Sequence[Setting]) -> list[Setting]:
+        """The settings that are left when all sessions have been replayed; `rivals` have been already."""
+        alive = list(settings)
+        done = 0
+        for number, size in enumerate(round_sizes(len(looks)), 1):
+            part = looks[done:size]
+            self._run(f"round {number}: {len(alive)} settings, {size} sessions", part, alive)
+            done = size
+            alive = [setting for setting in alive if self._fits(looks[:size], setting)]
+            if size < len(looks):
+                alive = self._better_half(looks[:size], alive, rivals)
+        return alive
+
+    def _better_half(self, looks: Sequence[Look], alive: list[Setting], rivals: Sequence[Setting]) -> list[Setting]:
+        """The first layer of all, and as many further layers as half of the settings need."""
+        both = [*rivals, *alive]
+        stay: set[Setting] = set()
+        for layer in layers([self._point(looks, setting) for setting in both]):
+            stay |= {both[place] for place in layer} & set(alive)
+            if len(stay) >= len(alive) / 2:
+                break
+        return [setting for setting in alive if setting in stay]
+
+    def _front(self, looks: Sequence[Look], settings: Sequence[Setting]) -> list[int]:
+        return front([self._point(looks, setting) for setting in settings])
+
+    def _fits(self, looks: Sequence[Look], setting: Setting) -> bool:
+        outcomes = self._of(looks, setting)
+        fits = bool(outcomes) and all(outcome.fits for outcome in outcomes)
+        if outcomes and not fits:
+            self._unfit.add(setting)
+        return fits
+
+    def _point(self, looks: Sequence[Look], setting: Setting) -> tuple[float, float]:
+        return self._figures(looks, setting).point
+
+    def _figures(self, looks: Sequence[Look], setting: Setting) -> Figures:
+        none = {outcome.session: outcome for outcome in self._of(looks, UNMANAGED)}
+        return figures_of(setting, self._of(looks, setting), none)
+
+    def _of(self, looks: Iterable[Look], setting: Setting) -> list[Outcome]:
+        return [self._outcomes[look.sha256, setting] for look in looks if look.sha256 not in self._faulty]
+
+    # --- replays -----------------------------------------------------------------------------------------------------
+
+    def _run(self, doing: str, looks: Iterable[Look], settings: Sequence[Setting]) -> None:
+        """Have these outcomes: those that are known are taken, the others replayed, session by session."""
+        jobs, total = [], 0
+        for look in looks:
+            missing = [setting for setting in settings if not self._recall(look, setting)]
+            total += len(missing)
+            jobs += [
+                Job(look, tuple(missing[start : start + self.engine.batch]), self.conditions)
+                for start in range(0, len(missing), self.engine.batch)
+            ]
+        done = 0
+        self.on_step(Step(doing, done, total))
+        for look, results in self.engine.each(run_job, jobs):
+            for setting, outcome in results:
+                self._take(look, setting, outcome)
+            done += len(results)
+            self.on_step(Step(doing, done, total))
+
+    def _recall(self, look: Look, setting: Setting) -> bool:
+        """Whether an outcome is known, or cannot be had."""
+        if look.sha256 in self._faulty or (look.sha256, setting) in self._outcomes:
+            return True
+        found = self.kept.get(self.conditions.key(look, setting, self._version))
+        if found is not None:
+            self._outcomes[look.sha256, setting] = found
+            self.known += 1
+        return found is not None
+
+    def _take(self, look: Look, setting: Setting, outcome: Outcome | str) -> None:
+        self.replayed += 1
+        if isinstance(outcome, str):
+            if look.sha256 not in self._faulty:
+                self._faulty.add(look.sha256)
+                self._leave(look, outcome)
+            return
+        self._outcomes[look.sha256, setting] = outcome
+        self.kept.add(self.conditions.key(look, setting, self._version), setting, outcome)
+
+
+def run_job(job: Job) -> tuple[Look, tuple[tuple[Setting, Outcome | str], ...]]:
+    """A job's results with the session that they are of."""
+    return job.look, run(job)

@@ -1,0 +1,130 @@
+"""Where a user's sessions are: files, folders, a store, Parquet, an object store. Found first, read when needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from importlib import import_module
+from typing import Any, Final
+
+from foldline.bench.tuning.values import Source
+from foldline.errors import InvalidInput
+from foldline.sessions import Session, parse_session, read_session
+from foldline.store.addresses import is_address
+from foldline.store.folders import FileStore
+from foldline.store.opening import open_store
+from foldline.transcript import Branch, Entry, Event
+
+__all__ = ["ENDINGS", "OBJECTS", "located", "read_source"]
+
+ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".parquet")
+"""What files in a folder, or objects under a prefix, end in when they hold sessions."""
+
+OBJECTS: Final = ("s3", "gs")
+_PARQUET: Final = ".parquet"
+
+
+def located(names: Iterable[str]) -> tuple[Source, ...]:
+    """The sessions that names stand for, each once: a file, a folder of files, a store's folder or address, a URI.
+
+    Nothing but lists and the metadata of Parquet files is read. Raises InvalidInput for a name that stands for none,
+    MissingExtra for Parquet and objects without pyarrow, and OSError.
+    """
+    return tuple(dict.fromkeys(source for name in names for source in _located(name)))
+
+
+def _located(name: str) -> Iterator[Source]:
+    scheme = name.partition("://")[0] if is_address(name) else ""
+    if scheme in OBJECTS:
+        for uri in _objects().listed(name, ENDINGS):
+            yield from _in_file(uri)
+    elif scheme:
+        yield from _in_store(name)
+    elif os.path.isdir(name):
+        yield from _in_folder(name)
+    elif os.path.exists(name):
+        yield from _in_file(name)
+    else:
+        raise InvalidInput("there is no such file or folder", place=name)
+
+
+def _in_file(place: str) -> Iterator[Source]:
+    if not place.endswith(_PARQUET):
+        yield Source("file", place)
+        return
+    for row in range(_parquet().row_count(place)):
+        yield Source("row", place, str(row))
+
+
+def _in_folder(folder: str) -> Iterator[Source]:
+    """The sessions of a store, if it is the folder of one, else those in files of it and of the folders in it."""
+    if FileStore(folder).names():
+        yield from _in_store(folder)
+        return
+    files = sorted(
+        os.path.join(where, file)
+        for where, folders, files in os.walk(folder)
+        for file in files
+        if file.endswith(ENDINGS) and not file.startswith(".")
+    )
+    if not files:
+        raise InvalidInput(f"holds no session: no store, and no file that ends in {', '.join(ENDINGS)}", place=folder)
+    for file in files:
+        yield from _in_file(file)
+
+
+def _in_store(place: str) -> Iterator[Source]:
+    scheme, _, path = place.partition(":///")
+    if scheme.partition("+")[0] == "sqlite" and path and not os.path.exists(os.path.expanduser(path)):
+        raise InvalidInput("there is no such database, and so no session in it", place=place)
+    with closing(open_store(place)) as store:
+        names = store.names()
+        if not names:
+            raise InvalidInput("there is no session in it", place=store.place)
+    for name in names:
+        yield Source("stored", place, name)
+
+
+def read_source(source: Source) -> Session:
+    """The session. O(size). Raises InvalidInput with the place named, MissingExtra, OSError."""
+    if source.form == "stored":
+        return _stored(source)
+    if source.form == "row":
+        session: Session = _parquet().read_row(source)
+        return session
+    if source.place.partition("://")[0] in OBJECTS and is_address(source.place):
+        return parse_session(_objects().read(source.place), place=source.place, dialect=None)
+    return read_session(source.place)
+
+
+def _stored(source: Source) -> Session:
+    with closing(open_store(source.place)) as store:
+        recording = store.read(source.part)
+    entries = [entry for entry in _active(recording.events) if not entry.hidden]
+    if not entries:
+        raise InvalidInput("nothing has been said in it yet", place=source.shown)
+    header = recording.header
+    messages = tuple(entry.recorded for entry in entries)
+    return Session(name=header.id, dialect=header.dialect, messages=messages, model=header.model)
+
+
+def _active(events: Sequence[Event]) -> list[Entry]:
+    """The messages of the branch that a session is on. O(log)."""
+    out: list[Entry] = []
+    for event in events:
+        if isinstance(event, Entry):
+            out.append(event)
+        elif isinstance(event, Branch):
+            while out and out[-1].seq >= event.start:
+                out.pop()
+    return out
+
+
+def _parquet() -> Any:
+    """Loaded when it is needed: nothing has to be installed for sessions in files."""
+    return import_module("foldline.bench.tuning.parquet")
+
+
+def _objects() -> Any:
+    return import_module("foldline.bench.tuning.objects")
