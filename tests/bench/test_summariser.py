@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from foldline.bench.summariser import Summariser
+from foldline.bench.summariser import GoingOn, Summariser
 from foldline.replay import Asked
+from foldline.request import Request
 
 MESSAGES = (
     {"role": "user", "content": "Mend the build.\nIt is red."},
@@ -59,3 +60,22 @@ def test_each_call_is_noted_once_with_its_tokens() -> None:
 def test_what_a_real_model_wrote_is_told_again() -> None:
     recorded = {sha256(b"Human: hi").hexdigest(): "They said hi."}
     assert Summariser(Words(), texts=recorded).answer("Human: hi") == "They said hi."
+
+
+def test_a_question_at_the_end_of_a_request_is_all_that_is_not_in_the_cache() -> None:
+    question = {"role": "user", "content": "Please summarise."}
+    request = Request(
+        messages=[*MESSAGES, question],
+        system=None,
+        tools=None,
+        tokens=1_000,
+        max_output_tokens=500,
+        stable_until=4,
+        folds=(),
+        repairs=(),
+        once=1,
+    )
+    summariser = Summariser(Words())
+    written = GoingOn(summariser).continued(request)
+    assert written == Summariser(Words()).summarize(MESSAGES)
+    assert summariser.take() == (Asked(1_000, 1_000 - 3, 13),)

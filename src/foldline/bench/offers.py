@@ -1,35 +1,39 @@
 """Which systems there are, and how each is made into the sender of a replay.
 
 Ours are known by name: `none`, a policy (`balanced`), a policy that is told other prices (`economical@openai`), a
-policy with a model that writes summaries (`quality+summary`). Those of other people are what their module offers.
+policy with a model that writes summaries (`quality+summary`), or one that is asked by prompts of their own alone, never
+by going on from the session (`quality+summary-apart`). Those of other people are what their module offers.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import module_from_spec, spec_from_file_location
+from time import process_time
 from typing import Any, Final
 
 from foldline.bench.jobs import Job
-from foldline.bench.summariser import Summariser
+from foldline.bench.summariser import MODEL, GoingOn, Summariser
 from foldline.bench.systems import Hosted
 from foldline.bench.values import FRONT_RULE
 from foldline.catalog.models import CACHE_RULES, CacheRule
+from foldline.context import Context
 from foldline.errors import InvalidInput
+from foldline.messages import Wire
 from foldline.policy import POLICIES
-from foldline.replay import NONE, Managed, Recording, Sender, Unmanaged, context_for, policy_named
+from foldline.replay import NONE, Managed, Recording, Sender, Sent, Unmanaged, context_for, policy_named
 from foldline.tokens import ESTIMATE, Counter
 
 __all__ = ["OURS", "Made", "Offer", "Ours", "offer_of", "our_system", "peer_module", "sender_maker"]
 
-OURS: Final = (NONE, *POLICIES)
+OURS: Final = (NONE, *POLICIES, "balanced+summary")
 """Our systems where none are named."""
 
-_SUMMARY: Final = "+summary"
+_SUMMARIES: Final = ("", "summary", "summary-apart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +55,24 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """One of our systems as its name says it."""
+    """One of our systems as its name says it; `summary` is "" where no model is asked."""
 
     policy: str
     rule: CacheRule
-    summary: bool
+    summary: str
 
 
 def our_system(name: str, told_rule: str = FRONT_RULE) -> Ours:
     """Read the name of one of ours. Raises InvalidInput for an unknown policy or unknown prices."""
     rest, _, prices = name.partition("@")
-    policy = policy_named(rest.removesuffix(_SUMMARY))
+    policy, _, summary = rest.partition("+")
+    policy_named(policy)
+    if summary not in _SUMMARIES or (summary and policy == NONE):
+        raise InvalidInput(f"unknown addition {summary!r}; known are summary, summary-apart", place=name)
     rule = CACHE_RULES.get(prices or told_rule)
     if rule is None:
         raise InvalidInput(f"unknown prices {prices!r}; known are {', '.join(CACHE_RULES)}", place=name)
-    return Ours(policy, rule, rest.endswith(_SUMMARY))
+    return Ours(policy, rule, summary)
 
 
 def peer_module(job: Job) -> Any:
@@ -121,8 +128,24 @@ def _made_of(ours: Ours, job: Job, recording: Recording, counter: Counter) -> Ma
     if ours.policy == NONE:
         return Made(Unmanaged(recording.session), [])
     own = ESTIMATE if job.own_counter else None
-    context = context_for(recording, ours.policy, window=job.budget_tokens, rule=ours.rule, counter=own)
+    model = MODEL if ours.summary else None
+    context = context_for(recording, ours.policy, window=job.budget_tokens, rule=ours.rule, counter=own, model=model)
     if not ours.summary:
         return Made(Managed(context), [])
-    summariser = Summariser(counter)
-    return Made(Managed(context, summarize=summariser.summarize, take_asked=summariser.take), [])
+    return Made(_Summarising(context, Summariser(counter), apart=ours.summary.endswith("apart")), [])
+
+
+class _Summarising:
+    """A context with the summariser; what that takes is no time of the context's."""
+
+    def __init__(self, context: Context, summariser: Summariser, *, apart: bool) -> None:
+        self._summariser = summariser
+        summarize = summariser.summarize if apart else GoingOn(summariser)
+        self._managed = Managed(context, summarize=summarize, take_asked=summariser.take)
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        """What the context sends. Raises DoesNotFit."""
+        began = process_time()
+        sent = self._managed.send(new)
+        seconds = process_time() - began - self._summariser.take_seconds()
+        return replace(sent, cpu_seconds=max(0.0, seconds))

@@ -13,12 +13,16 @@ from time import process_time
 from typing import Any, Final
 
 from foldline.replay import Asked
+from foldline.request import Request
 from foldline.tokens import ESTIMATE, Counter
 
-__all__ = ["SUMMARY_TOKENS", "Summariser"]
+__all__ = ["MODEL", "SUMMARY_TOKENS", "GoingOn", "Summariser"]
 
 SUMMARY_TOKENS: Final = 800
 """Size of a summary where the caller sets no other: what models write when asked for a summary of a session."""
+
+MODEL: Final = "recorded"
+"""The name of the model that writes, for a context that is to go on from its own requests."""
 
 _LINE_CHARS: Final = 200
 _SPEAKER: Final = re.compile(r"^\W{0,4}(?:human|user|assistant|ai|tool|system|model)\b[^\n]{0,40}:", re.IGNORECASE)
@@ -50,9 +54,21 @@ class Summariser:
         `cached_tokens` of the prompt began as the request before did. O(size).
         """
         began = process_time()
-        recorded = self._texts.get(sha256(prompt.encode("utf-8", "replace")).hexdigest())
-        written = self._cut(_first_lines(prompt), max_output_tokens) if recorded is None else recorded
+        written = self._write(prompt, max_output_tokens)
         self._asked.append(Asked(self._counter.text(prompt), cached_tokens, self._counter.text(written)))
+        self._seconds += process_time() - began
+        return written
+
+    def continued(self, request: Request) -> str:
+        """A summary for a question at the end of a request that was sent before; all but the question is in the cache.
+
+        O(size).
+        """
+        began = process_time()
+        before, question = request.messages[: -request.once], request.messages[-request.once :]
+        written = self._write("\n\n".join(_lines(before)), min(request.max_output_tokens, SUMMARY_TOKENS))
+        asked = sum(self._counter.text(said) for said in _lines(question))
+        self._asked.append(Asked(request.tokens, request.tokens - asked, self._counter.text(written)))
         self._seconds += process_time() - began
         return written
 
@@ -66,6 +82,10 @@ class Summariser:
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
+    def _write(self, prompt: str, max_output_tokens: int) -> str:
+        recorded = self._texts.get(sha256(prompt.encode("utf-8", "replace")).hexdigest())
+        return self._cut(_first_lines(prompt), max_output_tokens) if recorded is None else recorded
+
     def _cut(self, lines: Sequence[str], max_output_tokens: int) -> str:
         """As many lines as fit, the newest first to stay; never nothing."""
         kept: list[str] = []
@@ -76,6 +96,24 @@ class Summariser:
                 break
             kept.append(line)
         return "\n".join(reversed(kept)) or "Nothing was said."
+
+
+class GoingOn:
+    """A summariser for a context that may go on from the request that it sent last, where that is cheaper."""
+
+    model = MODEL
+    dialect = "openai-chat"
+
+    def __init__(self, summariser: Summariser) -> None:
+        self._summariser = summariser
+
+    def __call__(self, messages: Sequence[Mapping[str, Any]], max_output_tokens: int) -> str:
+        """A summary for a prompt of its own."""
+        return self._summariser.summarize(messages, max_output_tokens)
+
+    def continued(self, request: Request) -> str:
+        """A summary for a question at the end of a request that was sent before."""
+        return self._summariser.continued(request)
 
 
 def _lines(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

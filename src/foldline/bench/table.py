@@ -18,7 +18,7 @@ cost    input price with prompt caching (Anthropic's ratios), against none: medi
 cold    the same with cold caches at every 20th request; openai, no cache: under other prices
 far     of what replies name and last stood 8,000 tokens and 4 messages back, the share still sent; line: the whole line
         is; tool: only results had it; 2k, 32k: other distances (means over sessions with 3 or more such references)
-hard    requests that every provider refuses (what a system left unsent too); any: or that break a rule of foldline.check
+hard    requests that every provider refuses (what a system left unsent too); any: also by the rules of foldline.check
 over    requests over the budget, and the largest by the budget; ms: CPU of one request; errors: inside the system
 *       on the Pareto front: no other one is as cheap and keeps as much, among those with no hard and no over"""
 

@@ -90,11 +90,13 @@ def context_for(
     max_output_tokens: int = 0,
     rule: CacheRule,
     counter: Counter | None = None,
+    model: str | None = None,
 ) -> Context:
     """A context for a recorded session: its dialect, system text and tools, and its counter where no other is given."""
     session = recording.session
     return Context(
         dialect=session.dialect,
+        model=model,
         policy=policy,
         window=window,
         max_output_tokens=max_output_tokens,

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from foldline.bench.speed import session as long_session
+from foldline.interfaces.cli import cli
+
+NOBODY = ("--peers", "no such folder")
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Path:
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    messages = [wire for wires in long_session(80) for wire in wires]
+    (folder / "loop.json").write_text(json.dumps({"messages": messages, "source": "someone/SWE-agent"}), "utf-8")
+    (folder / "notes.txt").write_text("not a session", "utf-8")
+    return folder
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ("bench", *arguments))
+
+
+def test_a_bench_prints_tables_and_writes_all_figures(sessions: Path, tmp_path: Path) -> None:
+    file = tmp_path / "bench.json"
+    options = ("--budget", "2k", "--systems", "balanced", "--no-stress", "--repeat", "1", "--json", str(file))
+    done = invoke(str(sessions), *options, *NOBODY)
+    assert done.exit_code == 0
+    assert "budget 2,000 tokens by cl100k_base; 1 session of 1 that all finished" in done.stdout
+    assert "balanced" in done.stdout
+    assert "issue solving" in done.stdout
+    assert "langchain left out: not installed" in done.stdout
+    assert "foldline: 2,000 tokens, none: 1 of 1 session" in done.stderr
+    result = json.loads(file.read_text("utf-8"))
+    assert result["schema"] == 1
+    assert [run["system"] for run in result["budgets"][0]["runs"]] == ["none", "balanced"]
+    assert result["made"]["cores"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--budget", "16q"), "'16q' is not a list of sizes such as 8k,16000"),
+        (("--budget", "8k,"), "is not a list of sizes"),
+        (("--budget", "0"), "is not a list of sizes"),
+        (("--budget", "9000k"), "no session is 1.2 times 9,000,000 tokens"),
+        (("--systems", "best", "--budget", "2k"), "unknown policy 'best'"),
+        (("--json", "no/such/folder/bench.json"), "there is no such folder to write to"),
+        (("--repeat", "0"), "--repeat"),
+        (("--time-cap", "0"), "--time-cap"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(sessions: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = invoke(str(sessions), *NOBODY, *arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") <= 2
+    assert done.stdout == ""
+
+
+def test_a_folder_without_sessions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "holds no session" in invoke(str(tmp_path)).stderr
+    monkeypatch.chdir(tmp_path)
+    assert "there are no examples here" in invoke().stderr
+
+
+def test_ctrl_c_ends_the_workers_and_leaves_no_file(sessions: Path, tmp_path: Path) -> None:
+    file = tmp_path / "bench.json"
+    peer = tmp_path / "peers" / "waiting"
+    (peer / "bin").mkdir(parents=True)
+    (peer / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "utf-8")
+    (peer / "bin" / "python").chmod(0o700)
+    (peer / "peer.py").write_text(
+        "import os, time\n"
+        "class Waiting:\n"
+        "    def __init__(self, budget_tokens, count, summarise): pass\n"
+        "    def prepare(self, history): pass\n"
+        "    def view(self, history):\n"
+        f"        open({str(tmp_path / 'worker')!r}, 'w').write(str(os.getpid()))\n"
+        f"        os.rename({str(tmp_path / 'worker')!r}, {str(tmp_path / 'worker.pid')!r})\n"
+        "        time.sleep(600)\n"
+        "    def finish(self, out): return out\n"
+        "SYSTEMS, PACKAGES = {'waiting': Waiting}, ()\n",
+        "utf-8",
+    )
+    command = [sys.executable, "-m", "foldline.interfaces.cli", "bench", str(sessions), "--budget", "2k"]
+    command += ["--systems", "waiting", "--peers", str(tmp_path / "peers"), "--json", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pid_file = tmp_path / "worker.pid"
+    while not pid_file.exists() and process.poll() is None:
+        os.sched_yield()
+    worker = int(pid_file.read_text("utf-8"))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["peers", "sessions", "worker.pid"]
