@@ -243,6 +243,19 @@ def test_only_the_first_of_several_spans_is_asked_for_so() -> None:
     assert "Never touch main" in str(ctx.prepare().messages)
 
 
+def test_a_checkpoint_that_stays_is_not_asked_for_again() -> None:
+    model, ctx = Model(), context(window=64_000)
+    go_on(ctx, model, 6)
+    ctx.append({"role": "assistant", "content": "Done."})
+    ctx.compact(summarize=model)
+    ctx.append({"role": "user", "content": "Never touch main."}, pinned=True)
+    go_on(ctx, model, 12)
+    ctx.compact(summarize=model)
+    assert not model.prompts
+    assert "stays in view as it is: do not repeat it" in text_of(model.requests[-1])
+    assert str(ctx.prepare().messages).count("8443") == 2
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -58,6 +58,8 @@ _UPDATE_ABOVE = (
     "add what is new."
 )
 
+_STAYS_ABOVE = "What stands above as a summary or a digest stays in view as it is: do not repeat it."
+
 _REFUSALS = (
     "i'm sorry",
     "i am sorry",
@@ -165,14 +167,18 @@ class Summarize:
         each = view.counter.text(asked) + max(limit if len(pieces) > 1 else 0, view.counter.text(earlier))
         plain_tokens = sum(map(view.counter.text, pieces)) + len(pieces) * each
         job = _Job(view, span, pieces, earlier, limit, plain_tokens)
-        first = all(view.protected(index) for index in range(span.first))
-        return replace(self._next(job), continued=self._continued(job) if first else None)
+        return replace(self._next(job), continued=self._continued(job))
 
-    def _continued(self, job: _Job) -> Ask:
-        """The question put to the session itself, with everything before the span: the first one, then."""
+    def _continued(self, job: _Job) -> Ask | None:
+        """The question put to the session itself; None where other spans that are to be folded stand before."""
+        view, before = job.view, job.view.units[: job.span.first]
+        if not all(unit.fold is not None or view.protected(index) for index, unit in enumerate(before)):
+            return None
         lines = [CONTINUED]
         if job.sofar:
             lines.append(_UPDATE_ABOVE.format(prefix=self.prefix))
+        elif any(unit.fold is not None for unit in before):
+            lines.append(_STAYS_ABOVE)
         whole = job._replace(pieces=job.pieces[:1])
         return self._asked(whole, ({"role": "user", "content": "\n".join([*lines, *self._wishes()])},))
 
