@@ -37,6 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "view",
         "cutting",
         "budget",
+        "rent",
         "usage",
         "meter",
         "archive",

@@ -9,18 +9,15 @@ import pytest
 
 from foldline.budget import (
     MARGIN,
-    Bill,
     Limits,
     Need,
     Pressure,
-    Rent,
     Reserve,
     Trigger,
     consent_tokens,
-    foldable,
     output_tokens,
 )
-from foldline.catalog.models import CACHE_RULES, CacheRule, Model, lookup
+from foldline.catalog.models import CacheRule, Model, lookup
 from foldline.context import Context
 from foldline.testing import session
 from foldline.view import View
@@ -212,73 +209,6 @@ def test_a_window_that_is_not_set_leaves_the_token_limit() -> None:
 
 def test_the_whole_window_is_that_of_input_and_reply() -> None:
     assert Need(Pressure.SOFT, 1, 1, window_tokens=900, max_output_tokens=100).whole_window_tokens == 1_000
-
-
-# --- rent or buy ------------------------------------------------------------------------------------------------------
-
-
-def test_folds_at_the_request_where_keeping_has_cost_as_much_as_folding() -> None:
-    """10,000 foldable tokens at 0.1 are 1,000 a request; writing 4,000 again at 1.15 more is 4,600: the fifth pays."""
-    rent = Rent(RULE)
-    assert [rent.due(Bill(10_000, 0, 4_000)) for _ in range(6)] == [False, False, False, False, True, True]
-
-
-def test_the_digest_that_has_to_be_written_is_part_of_the_price() -> None:
-    """A digest of 1,000 tokens is 1,250 more: 5,850, which the sixth request pays."""
-    rent = Rent(RULE)
-    assert [rent.due(Bill(10_000, 1_000, 4_000)) for _ in range(6)] == [False] * 5 + [True]
-
-
-def test_begins_anew_after_a_fold() -> None:
-    rent = Rent(RULE)
-    for _ in range(5):
-        rent.due(Bill(10_000, 0, 4_000))
-    rent.settle()
-    assert rent.paid == 0.0
-    assert not rent.due(Bill(10_000, 0, 4_000))
-
-
-def test_nothing_foldable_never_pays() -> None:
-    assert not Rent(RULE, paid=10**9).due(Bill(0, 0, 0))
-
-
-def test_a_fold_with_nothing_after_it_pays_at_once() -> None:
-    assert Rent(RULE).due(Bill(1, 0, 0))
-
-
-@pytest.mark.parametrize("digest", [0, 500, 3_000])
-def test_the_bill_is_at_most_twice_the_best_in_hindsight(digest: int) -> None:
-    """Ski rental: whenever the session ends, rent so far plus the fold is no more than twice the cheaper of both."""
-    bill = Bill(7_000, digest, 3_000)
-    per_request = RULE.read_ratio * bill.removable_tokens
-    fold_once = (RULE.write_ratio - RULE.read_ratio) * bill.after_tokens + RULE.write_ratio * bill.digest_tokens
-    for requests in range(1, 40):
-        rent, spent = Rent(RULE), 0.0
-        for _ in range(requests):
-            spent += per_request
-            if rent.due(bill):
-                spent += fold_once
-                break
-        assert spent <= 2 * min(requests * per_request, fold_once) + per_request
-
-
-def test_where_reading_is_as_dear_as_writing_what_stands_after_a_fold_costs_nothing() -> None:
-    assert Rent(CACHE_RULES["none"]).due(Bill(1_000, 0, 100_000))
-
-
-def test_what_is_kept_and_what_is_foldable_make_up_the_view() -> None:
-    view = view_of(20)
-    for keep in (0, 50, 400, 10**6):
-        bill = foldable(view, 0, keep, 0.25)
-        foldable_tokens = bill.removable_tokens + bill.digest_tokens
-        assert foldable_tokens + bill.after_tokens == view.between(0, len(view.units))
-        assert bill.digest_tokens == foldable_tokens // 4
-        assert bill.after_tokens <= keep
-
-
-def test_what_is_condensed_already_is_not_foldable_again() -> None:
-    view = view_of(20)
-    assert foldable(view, 21, 0, 0.5).removable_tokens < foldable(view, 0, 0, 0.5).removable_tokens
 
 
 @pytest.mark.parametrize(("share", "consent"), [(0.9, 855), (0.5, 500)])

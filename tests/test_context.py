@@ -1308,3 +1308,18 @@ def test_limits_that_were_learned_are_in_the_log() -> None:
     assert context.limits.window_tokens == 8_192
     again = Context.replay(context.events, window=100_000, max_output_tokens=1_000)
     assert again.limits == context.limits
+
+
+def test_economical_folds_when_the_cache_has_gone_cold() -> None:
+    """Then everything is written again anyway: a fold breaks nothing. Within the lifetime of 300 s it waits."""
+
+    def folds(idle_seconds: float) -> int:
+        context = Context(dialect="anthropic", policy="economical", window=60_000, max_output_tokens=0)
+        context.extend(session(40, result="word " * 400, dialect="anthropic"))
+        assert not context.prepare().folds
+        context.append({"role": "assistant", "content": "Done."})
+        context.append({"role": "user", "content": "And now?"})
+        return len(context.prepare(idle_seconds=idle_seconds).folds)
+
+    assert folds(299) == 0
+    assert folds(300) > 0

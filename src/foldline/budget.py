@@ -7,6 +7,7 @@ openhermit#229); the 10 % margin covers an estimate's error until usage is repor
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -17,16 +18,14 @@ from foldline.view import View
 
 __all__ = [
     "MARGIN",
-    "Bill",
     "Limits",
     "Need",
     "Pressure",
-    "Rent",
     "Reserve",
     "Trigger",
+    "assumed_window",
     "cache_rule_of",
     "consent_tokens",
-    "foldable",
     "limited",
     "limits_from",
     "limits_of",
@@ -219,6 +218,14 @@ def limits_of(window_tokens: int, model: str | None, max_output_tokens: int | No
     return Limits(window_tokens, max_output_tokens, known.max_input_tokens if known.known else None)
 
 
+def assumed_window(model: str | None) -> int:
+    """The window of a model by the catalogue, for a `Context` that was told none. Warns where that is a guess."""
+    known = lookup(model)
+    if known.warning is not None:
+        warnings.warn(known.warning, stacklevel=3)
+    return known.window_tokens
+
+
 def cache_rule_of(model: str | None, dialect: str) -> CacheRule:
     """The cache rule of a model; that of its dialect's maker when the catalogue does not know it."""
     known = lookup(model)
@@ -232,50 +239,3 @@ def consent_tokens(share: float, limits: Limits) -> int:
     forced fold comes too late.
     """
     return min(int(share * limits.window_tokens), int(0.95 * limits.input_tokens))
-
-
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """What a fold would bring: tokens that leave, tokens of the digest in their place, tokens after it."""
-
-    removable_tokens: int
-    digest_tokens: int
-    after_tokens: int
-
-
-@dataclass(slots=True)
-class Rent:
-    """Rent or buy: fold once keeping has cost as much as folding would.
-
-    Keeping foldable tokens costs the cache's read price for them at every request; folding them costs writing again
-    what stands after them. Paying when the sums meet is at most twice as dear as the best choice in hindsight (ski
-    rental), and the economic order quantity in a steady session.
-    """
-
-    rule: CacheRule
-    paid: float = 0.0
-    keep: float = 0.3
-    """Share of the landing that stays whole at the end."""
-    digest: float = 0.5
-    """Size of a digest as a share of what it replaces."""
-
-    def due(self, bill: Bill) -> bool:
-        """Count one more request; whether the fold pays by now. O(1)."""
-        rule = self.rule
-        self.paid += rule.read_ratio * bill.removable_tokens
-        price = (rule.write_ratio - rule.read_ratio) * bill.after_tokens + rule.write_ratio * bill.digest_tokens
-        return bill.removable_tokens > 0 and self.paid >= price
-
-    def settle(self) -> None:
-        """Begin anew after a fold."""
-        self.paid = 0.0
-
-
-def foldable(view: View, since: Seq, keep_tokens: int, digest_share: float) -> Bill:
-    """What folding everything from `since` to the newest `keep_tokens` would bring. O(log units) between folds."""
-    last = len(view.units)
-    cut = view.tail(keep_tokens)
-    first = min(cut, view.index(since) if since else 0)
-    open_tokens = view.between(first, cut)
-    digest = int(digest_share * open_tokens)
-    return Bill(open_tokens - digest, digest, view.between(cut, last))

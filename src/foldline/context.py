@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from foldline.archive import Archive, MemoryArchive
 from foldline.beside import Beside, System, Tools
-from foldline.budget import Limits, Rent, cache_rule_of, limited, limits_of
-from foldline.catalog.models import CacheRule, lookup
+from foldline.budget import Limits, assumed_window, cache_rule_of, limited, limits_of
+from foldline.catalog.models import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.compaction import compact
 from foldline.continuing import Continuing
@@ -26,6 +25,7 @@ from foldline.peek import grep, head
 from foldline.policy import Policy, remembering
 from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
+from foldline.rent import Rent
 from foldline.repeating import repeat
 from foldline.request import Request
 from foldline.tokens import ESTIMATE, Counter
@@ -75,7 +75,8 @@ class Context:
         self._on_event = on_event
         self._request: tuple[int, int] | None = None
         self._requests = 0
-        limits = limits_of(self._window(window), model, max_output_tokens)
+        known = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
+        limits = limits_of(known, model, max_output_tokens)
         beside = Beside(system, tools, counter)
         kept = MemoryArchive() if archive is None else archive
         view = View(codec, counter, base_tokens=beside.tokens, weighed=bool(max_request_bytes), where=kept.where)
@@ -141,17 +142,18 @@ class Context:
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, summarize: SummarizeWith | None = None) -> Request:
+    def prepare(self, summarize: SummarizeWith | None = None, *, idle_seconds: float = 0.0) -> Request:
         """The next request: valid, and within the window. Raises DoesNotFit with the parts that cannot be reduced.
 
         `summarize(messages, max_output_tokens)` returns text; without it no model is asked. One that `Continues` is
-        asked by the request that was sent last, where that is cheaper.
+        asked by the request that was sent last, where that is cheaper. `idle_seconds` since then: the provider's cache
+        has forgotten it once its lifetime is over, and a fold breaks nothing (`economical` waits for that).
         """
-        return drive(self._prepare(self._asking(summarize)), summarize, self._engine.asked)
+        return drive(self._prepare(self._asking(summarize), idle_seconds), summarize, self._engine.asked)
 
-    async def prepare_async(self, summarize: AsyncSummarize | None = None) -> Request:
+    async def prepare_async(self, summarize: AsyncSummarize | None = None, *, idle_seconds: float = 0.0) -> Request:
         """`prepare` with an async summariser. Messages may come meanwhile; a cancellation leaves a valid session."""
-        return await drive_async(self._prepare(self._asking(summarize)), summarize, self._engine.asked)
+        return await drive_async(self._prepare(self._asking(summarize), idle_seconds), summarize, self._engine.asked)
 
     def compact(self, instructions: str | None = None, *, summarize: SummarizeWith | None) -> tuple[Fold, ...]:
         """Summarise everything but system text and what must stay; without a model (None) a digest stands for it.
@@ -346,8 +348,9 @@ class Context:
         if not usage.current:
             meter.folded()
 
-    def _prepare(self, asking: bool) -> Steps[Request]:
+    def _prepare(self, asking: bool, idle_seconds: float) -> Steps[Request]:
         engine = self._engine
+        engine.continuing.left(idle_seconds)
         if not engine.path:
             raise InvalidInput("no messages", place="messages")
         yield from engine.settle(asking)
@@ -382,17 +385,6 @@ class Context:
                 self._learned[self.endpoint, self.model or ""] = outcome.limit
             self._tell(LimitLearned(outcome.limit, of, self.endpoint))
         return outcome
-
-    def _window(self, window: int | None) -> int:
-        if window is not None:
-            return window
-        known = self._learned.get((self.endpoint, self.model or ""))
-        if known is not None:
-            return known
-        model = lookup(self.model)
-        if model.warning is not None:
-            warnings.warn(model.warning, stacklevel=3)
-        return model.window_tokens
 
     def _tell(self, event: ContextEvent) -> None:
         if self._on_event is not None:

@@ -57,6 +57,10 @@ class Continuing:
     _view: View | None = None
     _stop: Seq = 0
 
+    def left(self, idle_seconds: float) -> None:
+        """Take how long it is since the last request: the cache keeps what nobody uses for its lifetime. O(1)."""
+        self.cold = 0 < self.rule.lifetime_seconds <= idle_seconds
+
     def sent(self, request: Request, view: View, stop: Seq) -> None:
         """A request goes out, with the entries before `stop` in it. O(1)."""
         self._request, self._view, self._stop = request, view, stop

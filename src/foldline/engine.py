@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from foldline.budget import Limits, Need, Pressure, Rent, foldable
+from foldline.budget import Limits, Need, Pressure
 from foldline.catalog.models import CACHE_RULES
 from foldline.continuing import Continuing
 from foldline.errors import DoesNotFit, SummaryError
@@ -19,6 +19,7 @@ from foldline.policy import FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.recorder import Recorder
 from foldline.reducers.base import Ask, Reducer
 from foldline.reducers.floor import floor_of, too_large, too_many_bytes
+from foldline.rent import Rent, foldable
 from foldline.transcript import Fold, Seq, Usage
 from foldline.view import View
 
@@ -130,6 +131,8 @@ class Engine(Recorder):
         policy, limits = self.policy, self.limits
         base = limits.input_tokens if self.trigger_at_limit else policy.trigger.limit_tokens(limits)
         landing = policy.landing_tokens(base, self.view.fixed_tokens)
+        if self.rent is not None:
+            self.rent.rhythm.request(self.view.newest_user, self.continuing.cold)
         if not self.fits():
             return landing
         if self.trigger_at_limit:
@@ -138,7 +141,7 @@ class Engine(Recorder):
             return landing
         if self.rent is not None:
             bill = foldable(self.view, self.span_stop, int(self.rent.keep * landing), self.rent.digest)
-            if self.rent.due(bill):
+            if self.rent.due(bill, cold=self.continuing.cold):
                 return self.used_tokens - self.meter.ratio * bill.removable_tokens
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from time import monotonic
 from typing import Any, Literal
 
 from foldline.agent.events import Listener
@@ -21,6 +22,7 @@ from foldline.messages import Json, Message, Text, ToolCall, Wire
 from foldline.policy import Policy
 from foldline.recovery import Recovery
 from foldline.store.base import StoredSession
+from foldline.store.recording import seconds_since
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 
@@ -82,6 +84,7 @@ class AgentSession:
         self._turns: list[tuple[int, Literal["begun", "ended"], dict[str, Json]]] = []
         self._listen = listen
         self._archive = _Recallable(stored.archive if stored is not None else MemoryArchive())
+        self._used_at = monotonic() - (seconds_since(stored.tally.updated) if stored is not None else 0.0)
         self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count
         if stored is not None:
@@ -147,6 +150,7 @@ class AgentSession:
     def observe(self, usage: object) -> Usage:
         """Record the usage that was reported for the last request."""
         found = self._context.observe(usage)
+        self._used_at = monotonic()
         self._write()
         return found
 
@@ -155,8 +159,9 @@ class AgentSession:
     async def prepare(self, summarize: AsyncSummarize | None = None) -> Request:
         """The next request, with its folds written down. Raises DoesNotFit."""
         try:
-            return await self._context.prepare_async(summarize)
+            return await self._context.prepare_async(summarize, idle_seconds=monotonic() - self._used_at)
         finally:
+            self._used_at = monotonic()
             await self._settle()
 
     async def recover(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:

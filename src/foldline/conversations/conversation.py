@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Final
 
 from foldline.archive import Archive
@@ -125,6 +126,7 @@ class Conversation:
         """How many messages there are."""
         self.version = 0
         self.folded = False
+        self._used_at = monotonic()
         self._moved: System = None
         """The system text of the newest request, where messages of the client were moved into it."""
         self._most_output_tokens: int | None = None
@@ -194,7 +196,9 @@ class Conversation:
         """
         self._most_output_tokens, self._lowered = most_output_tokens, False
         self.context.send_to(body.model or None, limits)
-        return self._planned(body, self.context.prepare(as_client(summarize, body, self.places)))
+        idle_seconds, self._used_at = monotonic() - self._used_at, monotonic()
+        request = self.context.prepare(as_client(summarize, body, self.places), idle_seconds=idle_seconds)
+        return self._planned(body, request)
 
     def recover(self, plan: Plan, failure: Failure, summarize: SummarizeWith | None = None) -> Plan | None:
         """What to send after the upstream refused a plan; None where sending again is no help. Raises DoesNotFit."""
@@ -213,6 +217,7 @@ class Conversation:
     def observe(self, plan: Plan, usage: Usage) -> None:
         """Take what the upstream reported for a plan; of one that is not the newest it says nothing."""
         if plan.version == self.version:
+            self._used_at = monotonic()
             self.context.observe(usage)
 
     def is_calm(self, limits: Limits) -> bool:

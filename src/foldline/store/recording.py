@@ -43,6 +43,7 @@ __all__ = [
     "now_utc",
     "read_log",
     "read_recording",
+    "seconds_since",
     "snapshot_of",
     "stamp",
 ]
@@ -54,6 +55,15 @@ STATE: Final = "state.yaml"
 ARCHIVE: Final = "archive"
 AGENTS: Final = "agents"
 """The folder in that of a session in which the sessions of its sub-agents are kept."""
+
+
+def seconds_since(at: str) -> float:
+    """Seconds since a time as records have it; 0 for none, and for one that is still to come."""
+    try:
+        then = datetime.fromisoformat(at)
+    except ValueError:
+        return 0.0
+    return max(0.0, (now_utc() - then).total_seconds()) if then.tzinfo else 0.0
 
 
 def now_utc() -> datetime:
