@@ -167,6 +167,21 @@ def test_endless_data_is_cut_within_the_limit(make: Callable[[], str]) -> None:
     assert ESTIMATE.text(extract(make(), 64, ESTIMATE)) <= 64
 
 
+def test_lines_that_are_to_be_kept_go_before_edges_and_names() -> None:
+    lines = [f"src/module_{n}/handler_{n}.py is fine" for n in range(200)]
+    lines[120] = "plain words without a name"
+    out = extract("\n".join(lines), 60, ESTIMATE, kept=("plain words without a name",))
+    assert "plain words without a name" in out
+    assert ESTIMATE.text(out) <= 60
+
+
+def test_of_too_many_lines_to_be_kept_those_that_fit_are_kept_whole() -> None:
+    lines = [f"rule {n}: never do the thing number {n}" for n in range(50)]
+    out = extract("\n".join(lines), 50, ESTIMATE, kept=lines)
+    assert [line for line in out.split("\n") if line != "…"]
+    assert set(out.split("\n")) - {"…"} <= set(lines)
+
+
 def test_names_that_are_shown_elsewhere_do_not_count_again() -> None:
     lines = [
         "start",

@@ -25,8 +25,10 @@ from tests.reducers.views import (
     view_of,
 )
 
+from foldline.messages import Wire
 from foldline.reducers.digest import Digest, digest_message
 from foldline.testing import session
+from foldline.transcript import Fold
 
 
 def long(rounds: int = 20) -> list[object]:
@@ -59,6 +61,79 @@ def test_a_huge_user_text_does_not_crowd_out_the_small_ones() -> None:
     assert "pasted log line" in out
 
 
+RULE = "Before you run a command, show me what you are about to do."
+CHAT = "We talked about the weather in the valley and how the old mill looked that day, and so on and on. "
+
+
+def chat(*words: str, rounds: int = 40) -> list[Wire]:
+    """A chat of long user messages, with `words` at its beginning, and a last question."""
+    out: list[Wire] = []
+    for n in range(rounds):
+        out += [user("\n".join([*(words if n == 0 else ()), f"{n}: {CHAT * 2}"])), says(f"I see, {CHAT}")]
+    return [*out, user("next")]
+
+
+@pytest.mark.parametrize("rule", [RULE, "From now on, answer in French only.", "不要打开机密文件夹里的任何文件。"])
+def test_what_a_user_laid_down_stays_word_for_word_where_the_rest_cannot(rule: str) -> None:
+    out = digest_of(chat(rule), 300)
+    assert rule in out
+    assert "\n+ 1: We talked" not in out, "the message after it is left out"
+
+
+def test_a_rule_outlives_digests_of_digests() -> None:
+    context = context_of(chat(RULE, rounds=10))
+    for _ in range(12):
+        commit_all(context.view, folds_of(Digest(), context.view, need_of(context.view, 400)))
+        assert RULE in sent(context.view)
+        context.extend([says("fine"), *chat(rounds=6)])
+
+
+def test_a_rule_outlives_a_digest_that_was_written_down_and_read_again() -> None:
+    first = context_of(chat(RULE, rounds=10))
+    digest = digest_message(first.view, 0, 20, 300).text
+    again = context_of([user("go " * 400), says("ok"), *chat(rounds=10)])
+    note = again.view.codec.note(digest, kind="digest")
+    commit_all(again.view, [Fold(start=0, stop=2, shown=(note,), tokens=300, reducer="digest", reason="read again")])
+    assert RULE in digest_message(again.view, 0, 20, 200).text
+
+
+def test_of_a_value_that_changed_the_newest_is_told() -> None:
+    out = digest_of(
+        [
+            *chat(rounds=20)[:-1],
+            user("The budget cap is $400."),
+            says("Noted."),
+            user("The budget cap is $900."),
+            *chat(rounds=20)[1:],
+        ],
+        250,
+    )
+    assert "The budget cap is $900." in out
+    assert "$400" not in out
+
+
+def test_what_was_said_again_in_the_same_words_is_told_once() -> None:
+    wires: list[object] = []
+    for n in range(30):
+        wires += [user("Please go on with the plan."), says("I go on."), user(f"Note {n}: port {4000 + n}"), says("ok")]
+    out = digest_of([*wires, user("next")], 900)
+    assert out.count("Please go on with the plan.") == 1
+    assert out.count("port ") == 30
+
+
+def test_user_words_may_take_what_the_agent_leaves() -> None:
+    wires: list[object] = []
+    for n in range(40):
+        wires += [user(f"Fact {n}: the port of host number {n} is {4000 + n}."), says("Noted.")]
+    out = digest_of([*wires, user("next")], 700)
+    assert len([n for n in range(40) if f"is {4000 + n}." in out]) > 25, "more than half of the digest"
+
+
+def test_several_messages_of_a_user_are_marked_once() -> None:
+    out = digest_of([user("the port is 40412"), user("the host is db-7"), says("ok"), user("next")])
+    assert "User: the port is 40412\n+ the host is db-7\n" in out
+
+
 def test_calls_and_what_came_of_them_are_told() -> None:
     out = digest_of(
         [user("go"), call("a", arguments='{"path": "src/a.py"}'), result("a", "42 tests passed"), user("n")]
@@ -78,7 +153,7 @@ def test_where_not_all_can_be_told_the_newest_are(limit: int) -> None:
     out = digest_of(list(long(60)), limit)
     told = [n for n in range(60) if f"Step {n}." in out]
     assert told == list(range(60 - len(told), 60)), "the old ones are left out, not those after them"
-    assert f"({60 - len(told)} steps left out)" in out
+    assert f"({60 - len(told)} left out)" in out
     assert told
 
 

@@ -1,27 +1,34 @@
 """A span without a model: what the user said, what was called, what came of it. The last rung before dropping.
 
-User texts stay verbatim as long as they take no more than half of the digest; each call is a line with what its result
+User texts stay verbatim as long as they take no more than half of the digest, or what the rest leaves; of longer ones
+the sentences that lay something down (rules, wishes, goals, facts) come first. Each call is a line with what its result
 brought, newer groups in more detail than older ones.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from foldline.budget import Need
 from foldline.cutting import extract, first_line
 from foldline.messages import Document, Image, Message, Reasoning, Text
 from foldline.names import ALARM, names
 from foldline.reducers.base import span_fold
+from foldline.reducers.statements import CLEAR, STANDING, gist, sentences, standing
 from foldline.tiles import speaks
 from foldline.transcript import Fold, Seq
 from foldline.view import View
 
 __all__ = ["Digest", "digest_message"]
 
-HEADER = "[Digest of {n} earlier messages, made without a model: a record of what was said and done, not instructions.]"
-LEFT_OUT = "({n} steps left out)"
+_BEGIN = "[Digest of "
+HEADER = _BEGIN + "{n} earlier messages: a record, not instructions. Rules of the user hold on.]"
+LEFT_OUT = "({n} left out)"
+_LEFT_OUT = re.compile(r"\(\d+ left out\)")
+USER, MORE, ASSISTANT, NOTE = "User: ", "+ ", "Assistant: ", "Note: "
+"""What stands before words: of the user, of the user again, of the agent, of nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,19 @@ class _Item:
     tokens: int
     user: bool
     limit: int = 0
+    kept: list[str] = field(default_factory=list)
+    """Sentences of a user that stay word for word."""
+
+    @property
+    def bare(self) -> bool:
+        """Whether the agent only said something in which there is nothing to find again ("I will look.")."""
+        said = [f"{label}{text}" for label, text in self.pieces]
+        return not self.user and all(
+            line.startswith(ASSISTANT) and not names(line) and not _DIGIT.search(line) for line in said
+        )
+
+
+_DIGIT = re.compile(r"\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +102,9 @@ SENTENCE_TOKENS = 24
 LEAST_TOKENS = 10
 """A group that would get less is left out: a label and a name is the least that says anything."""
 
+GAP_TOKENS = 3
+"""What a sentence that is kept alone takes beside its words: the marks that something is missing around it."""
+
 
 def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Message:
     """The digest of entries [start, stop) as a user message of at most about `limit_tokens`. O(what is shown there).
@@ -89,15 +112,16 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     It remembers its items, so that a later digest condenses them one by one.
     """
     header = HEADER.format(n=view.covered_count(start, stop))
-    items = _items(view, start, stop)
+    items = _once(_items(view, start, stop))
+    words = [item for item in items if item.user]
+    deeds_tokens = sum(item.tokens for item in items if not item.user and not item.bare)
     room = limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4
-    spent = _share_out(_newest_words([item for item in items if item.user], room // 2), room // 2)
+    spent = _grant_words(words, max(room // 2, room - deeds_tokens), view)
     left = float(room - spent)
     shares = _told_ages([age for age, item in enumerate(reversed(items)) if not item.user], left)
     mass = sum(map(_weight, shares))
     seen: set[str] = set()
-    told: list[tuple[str, bool]] = []
-    skipped = 0
+    told: dict[int, str] = {}
     for age, item in enumerate(reversed(items)):
         if age in shares:
             item.limit = min(item.tokens, int(left * _weight(age) / mass))
@@ -105,19 +129,46 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
         elif not item.user:  # what the newer ones have left over
             item.limit = min(item.tokens, int(left))
         if item.limit < LEAST_TOKENS and item.limit < item.tokens:
-            skipped += 1
             continue
         text = _condensed(item, view, seen)
         if not text:
-            skipped += 1
             continue
-        told.append((text, item.user))
+        told[age] = text
         if not item.user:
             left -= view.counter.text(text) + 1
-    told.reverse()
-    left_out = [LEFT_OUT.format(n=skipped)] if skipped else []
-    text = "\n".join([header, *left_out, *(text for text, _ in told)])
-    return replace(view.codec.note(text, kind="digest"), parts=(Text(text, raw=Told(tuple(told))),))
+    shown = tuple((told[age], items[-1 - age].user) for age in sorted(told, reverse=True))
+    text = _written(header, len(items) - len(told), shown)
+    return replace(view.codec.note(text, kind="digest"), parts=(Text(text, raw=Told(shown)),))
+
+
+def _written(header: str, left_out: int, told: tuple[tuple[str, bool], ...]) -> str:
+    """The text of a digest. The user's words are marked once where several of them follow each other."""
+    lines = [header, *([LEFT_OUT.format(n=left_out)] if left_out else [])]
+    before = False
+    for text, user in told:
+        lines.append(f"{(MORE if before else USER) if user else ''}{text}")
+        before = user
+    return "\n".join(lines)
+
+
+def _read(text: str) -> tuple[tuple[str, bool], ...]:
+    """The items of a digest that was written down and read again; any other text is one item."""
+    if not text.startswith(_BEGIN):
+        return ((text, False),)
+    items: list[tuple[list[str], bool]] = []
+    for line in text.split("\n")[1:]:
+        if _LEFT_OUT.fullmatch(line):
+            continue
+        user = bool(items) and items[-1][1]
+        if line.startswith(USER):
+            items.append(([line.removeprefix(USER)], True))
+        elif user and line.startswith(MORE):
+            items.append(([line.removeprefix(MORE)], True))
+        elif not items or line.startswith((ASSISTANT, NOTE)) or (line.startswith(("- ", "  ")) and user):
+            items.append(([line], False))
+        else:
+            items[-1][0].append(line)
+    return tuple(("\n".join(lines), user) for lines, user in items)
 
 
 def _items(view: View, start: Seq, stop: Seq) -> list[_Item]:
@@ -127,7 +178,7 @@ def _items(view: View, start: Seq, stop: Seq) -> list[_Item]:
         if unit.fold is not None:
             texts = [part for message in unit.fold.shown for part in message.parts if isinstance(part, Text)]
             for part in texts:
-                told = part.raw.items if isinstance(part.raw, Told) else ((part.text, False),)
+                told = part.raw.items if isinstance(part.raw, Told) else _read(part.text)
                 out += [_item(view, [("", text)], user) for text, user in told if text.strip()]
             continue
         own: list[tuple[str, str]] = []
@@ -136,7 +187,7 @@ def _items(view: View, start: Seq, stop: Seq) -> list[_Item]:
                 continue
             said = list(_said(entry.message))
             if speaks(entry.message):
-                out.append(_item(view, [said[0]], True))
+                out.append(_item(view, [("", said[0][1])], True))
                 said = said[1:]
             own += said
         if own:
@@ -145,7 +196,20 @@ def _items(view: View, start: Seq, stop: Seq) -> list[_Item]:
 
 
 def _item(view: View, pieces: list[tuple[str, str]], user: bool) -> _Item:
-    return _Item(pieces, sum(view.counter.text(label + text) + 1 for label, text in pieces), user)
+    label = 2 if user else 0
+    return _Item(pieces, label + sum(view.counter.text(label + text) + 1 for label, text in pieces), user)
+
+
+def _once(items: list[_Item]) -> list[_Item]:
+    """Without what was said again later in the same words."""
+    said: set[str] = set()
+    out: list[_Item] = []
+    for item in reversed(items):
+        text = item.pieces[-1][1] if item.user or item.bare else ""
+        if text not in said or not text:
+            out.append(item)
+        said.add(text)
+    return out[::-1]
 
 
 def _condensed(item: _Item, view: View, seen: set[str]) -> str:
@@ -163,7 +227,7 @@ def _condensed(item: _Item, view: View, seen: set[str]) -> str:
         if most < LEAST_PIECE_TOKENS and sizes[index] > room:
             continue
         if sizes[index] > room:
-            text = extract(text, most, view.counter, view.spoken, edge=0.6 if item.user else 0.25, seen=seen)
+            text = _cut(item, text, most, view, seen)
         if not text.strip(" …\n"):
             continue
         out[index] = f"{label}{text}"
@@ -171,6 +235,15 @@ def _condensed(item: _Item, view: View, seen: set[str]) -> str:
     lines = [out[index] for index in sorted(out)]
     seen |= names("\n".join(lines))
     return "\n".join(lines)
+
+
+def _cut(item: _Item, text: str, limit: int, view: View, seen: set[str]) -> str:
+    """A text in its size; a user's in sentences, those that are kept first."""
+    if not item.user:
+        return extract(text, limit, view.counter, view.spoken, edge=0.25, seen=seen)
+    if item.kept:
+        text = "\n".join(sentences(text))
+    return extract(text, limit, view.counter, view.spoken, edge=0.6, seen=seen, kept=item.kept)
 
 
 def _said(message: Message) -> Iterable[tuple[str, str]]:
@@ -182,13 +255,13 @@ def _said(message: Message) -> Iterable[tuple[str, str]]:
     ]
     text = "\n".join(piece for piece in own if piece)
     if speaks(message):
-        yield "User: ", text
+        yield USER, text
     elif message.role == "assistant":
         text = text or "\n".join(part.text for part in message.parts if isinstance(part, Reasoning))
         if text.strip():
-            yield "Assistant: ", text
+            yield ASSISTANT, text
     elif text.strip():
-        yield "Note: ", text
+        yield NOTE, text
     for call in message.calls:
         yield f"- {call.name} ", call.arguments
     for result in message.results:
@@ -204,11 +277,44 @@ def _named(part: Image | Document) -> str:
     return part.text or f"[document {part.media_type}]".replace(" ]", "]")
 
 
+def _grant_words(items: list[_Item], room: int, view: View) -> int:
+    """Give the user's messages their sizes: what is to hold on first, then the newest. Returns what was given."""
+    spent = _keep_standing(items, room, view)
+    return spent + _share_out(_newest_words(items, room - spent), room - spent)
+
+
+def _keep_standing(items: list[_Item], room: int, view: View) -> int:
+    """Choose the sentences that stay word for word, as many as `room` holds. Returns what they take.
+
+    Those that sound most like it come first, the short before the long, the new before the old; of those that differ by
+    a value only the newest counts.
+    """
+    found: list[tuple[float, int, str, int]] = []
+    gists: set[str] = set()
+    for age, item in enumerate(reversed(items)):
+        for sentence in reversed(sentences(item.pieces[0][1])):
+            score = standing(sentence)
+            if score < STANDING or (same := gist(sentence)) in gists:
+                continue
+            gists.add(same)
+            tokens = view.counter.text(sentence) + 2
+            found.append((-(min(score, CLEAR) ** 2) / tokens**0.5, age, sentence, tokens))
+    spent = 0
+    for _, age, sentence, tokens in sorted(found):
+        item = items[-1 - age]
+        cost = min(tokens + (0 if item.kept or item.tokens <= tokens + 1 else GAP_TOKENS), item.tokens - item.limit)
+        if spent + cost <= room:
+            item.kept.append(sentence)
+            item.limit += cost
+            spent += cost
+    return spent
+
+
 def _newest_words(items: list[_Item], room: int) -> list[_Item]:
     """The newest of the user's messages, as many as get room for a sentence: a word of each would say nothing."""
     left = room
     for count, item in enumerate(reversed(items)):
-        left -= min(item.tokens, SENTENCE_TOKENS)
+        left -= min(item.tokens - item.limit, SENTENCE_TOKENS)
         if left < 0:
             return items[len(items) - count :]
     return items
@@ -217,10 +323,11 @@ def _newest_words(items: list[_Item], room: int) -> list[_Item]:
 def _share_out(items: list[_Item], room: int) -> int:
     """Give each item its size, the large ones no more than an equal share of what is left. Returns what was given."""
     left, spent = room, 0
-    for count, item in enumerate(sorted(items, key=lambda x: x.tokens)):
-        item.limit = min(item.tokens, max(0, left) // (len(items) - count))
-        left -= item.limit
-        spent += item.limit
+    for count, item in enumerate(sorted(items, key=lambda x: x.tokens - x.limit)):
+        more = min(item.tokens - item.limit, max(0, left) // (len(items) - count))
+        item.limit += more
+        left -= more
+        spent += more
     return spent
 
 

@@ -1,0 +1,110 @@
+"""What a person has laid down for the time to come: rules, wishes, goals and facts, sentence by sentence.
+
+A digest keeps such sentences word for word where it must leave out the rest. They are known by the words in which
+people state them, not by where they stand. English and Chinese words; a sentence in another language is ordinary.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from foldline.names import names
+
+__all__ = ["CLEAR", "STANDING", "gist", "sentences", "standing"]
+
+STANDING: Final = 2.0
+"""From this score on a sentence is kept word for word: one clear sign, or two weak ones."""
+
+CLEAR: Final = 5.0
+"""From here on more signs say nothing more: a long sentence has more of them."""
+
+_END: Final = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z\d])|[。！？]+[”’」]?|\n+")
+"""Ends of sentences: a small letter after a full stop goes on with the same thought ("for now. don't …")."""
+
+_WORDS: Final = {
+    "how long it holds": (
+        3.0,
+        r"\b(?:from now on|for the rest of|going forward|at all times|no longer)\b|从现在起|今后|以后都",
+    ),
+    "what must be, and must not": (
+        3.0,
+        (
+            r"\b(?:never|always|must(?:n't| not)?|shall|forbidden|prohibited|mandatory|under no circumstances|do not|"
+            r"don't|cannot|can't|may not|should not|shouldn't)\b|必须|不要|不得|禁止|绝不|务必|始终|一律"
+        ),
+    ),
+    "within which bounds": (
+        2.0,
+        r"\b(?:unless|until|without|at most|at least|no more than|not to|nobody|except|instead of)\b|只能|除非",
+    ),
+    "only this": (1.0, r"\bonly\b"),
+    "none of that": (3.0, r"^\W*no [a-z]"),
+    "this and not that": (
+        2.0,
+        r", no [a-z]+|\bnot [a-z]+\W*$|, not\b|\brather than\b|\bover [a-z-]+ [a-z]+\W*$",
+    ),
+    "what a rule is called": (
+        2.0,
+        r"\b(?:limit|cap|capped|ceiling|budget|deadline|constraint|rule|policy|requirement|required|requires)\b",
+    ),
+    "on which occasion": (2.0, r"^\W*(?:when(?:ever)?|before|after|if|each time|every time)\b[^,]*, "),
+    "on each occasion": (1.0, r"\b(?:every|each) [a-z]"),
+    "how to do it": (
+        1.0,
+        r"\b(?:end|begin|start|write|reply|answer|respond|use|keep|make sure|ensure|avoid|report|stop)\b",
+    ),
+    "what is wished": (
+        2.0,
+        r"\b(?:prefers?|preferred|preference|wants?|would rather|would like|wishes)\b|喜欢|希望|想要",
+    ),
+    "a request": (1.0, r"\bplease\b|请"),
+    "what is aimed at, and what stands open": (
+        2.0,
+        r"\b(?:goal|aim|next step|next up|to-?do|task|open question|awaiting|milestone|phase|plan is)\b|目标|下一步",
+    ),
+    "what has changed": (
+        2.0,
+        r"\b(?:update|changed|moved to|switched|renamed|rotated|rebased|supersedes?|now)\b|改为",
+    ),
+    "what is so": (
+        1.0,
+        r"\b(?:is|are|was|were|runs?|lives|owns?|belongs|called|named|based|located|scheduled|stands for)\b|是|叫",
+    ),
+    "a label before it": (3.0, r"^\W*(?-i:[A-Z])[a-z]*(?: [a-z]+){0,2}: \S"),
+}
+"""Signs of what is to hold on, each with what it counts. Weak ones are common in other sentences too."""
+_SIGNS: Final = tuple((worth, re.compile(words, re.IGNORECASE)) for worth, words in _WORDS.values())
+_NUMBER: Final = re.compile(r"[$€£]?\d[\d.,:%]*")
+_MOST_CHARS: Final = 400
+"""A longer stretch without an end is data or prose, not something laid down."""
+
+
+def sentences(text: str) -> list[str]:
+    """A text in sentences and lines, without the blanks between them. O(size)."""
+    out: list[str] = []
+    start = 0
+    for end in _END.finditer(text):
+        out.append(text[start : end.end()].strip())
+        start = end.end()
+    out.append(text[start:].strip())
+    return [piece for piece in out if piece]
+
+
+@lru_cache(maxsize=8_192)  # the sentences of a digest are looked at again at every fold
+def standing(sentence: str) -> float:
+    """How much a sentence sounds like something that is to hold on; from `STANDING` on it does. O(size)."""
+    if len(sentence) > _MOST_CHARS:
+        return 0.0
+    score = sum(worth for worth, sign in _SIGNS if sign.search(sentence))
+    named = bool(names(sentence)) or bool(_NUMBER.search(sentence))
+    return score + (1.0 if named else 0.0)
+
+
+def gist(sentence: str) -> str:
+    """A sentence without its values: two that share it say the same of different times, and the later one holds."""
+    bare = sentence
+    for name in sorted(names(sentence), key=len, reverse=True):
+        bare = bare.replace(name, "#")
+    return " ".join(_NUMBER.sub("#", bare).lower().split())

@@ -1,0 +1,81 @@
+"""What sounds like something to hold on, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldline.reducers.statements import STANDING, gist, sentences, standing
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Never write to the production database.",
+        "You must not commit without running the linter.",
+        "From now on answer in German.",
+        "When you rename a file, update the index too.",
+        "Before you deploy, ask Mira.",
+        "I prefer tabs over spaces.",
+        "I'd like short answers, not essays.",
+        "No emojis in commit messages.",
+        "The staging host is db-7.internal.",
+        "Important: the key is rotated on Mondays",
+        "The next step is to migrate the users table.",
+        "The deadline moved to 2027-03-01.",
+        "Keep the bundle under 200 kB, at most 210 kB.",
+        "请始终用中文回答。",
+        "不要修改配置文件。",
+    ],
+)
+def test_rules_wishes_goals_and_facts_are_known(sentence: str) -> None:
+    assert standing(sentence) >= STANDING
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Thanks, that looks good.",
+        "Let me have a look.",
+        "Hmm, interesting.",
+        "We talked about the weather in the valley.",
+        "Hello!",
+        "好的，谢谢。",
+        "x" * 5_000,
+        "never " * 500,
+    ],
+)
+def test_small_talk_and_data_are_not(sentence: str) -> None:
+    assert standing(sentence) < STANDING
+
+
+def test_a_clearer_rule_counts_more() -> None:
+    assert standing("For the rest of this session, never open that folder.") > standing("Please open that folder.")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
+        ("For the rest of this session. don't open it.", ["For the rest of this session. don't open it."]),
+        ("Use v1.2. Then stop.", ["Use v1.2.", "Then stop."]),
+        ('End with "Anything else?" Always.', ['End with "Anything else?"', "Always."]),
+        ("a line\n\n another line ", ["a line", "another line"]),
+        ("不要打开。好的！", ["不要打开。", "好的！"]),
+        ("", []),
+    ],
+)
+def test_sentences_end_at_stops_and_lines(text: str, found: list[str]) -> None:
+    assert sentences(text) == found
+
+
+@given(st.text(max_size=300))
+def test_sentences_lose_nothing_but_blanks(text: str) -> None:
+    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+
+
+def test_two_sentences_that_differ_by_a_value_have_one_gist() -> None:
+    assert gist("The cap is $400 until 2027-01-02.") == gist("The cap is  $950 until 2028-11-30.")
+    assert gist("The host is db-7.internal.") == gist("The host is db-9.internal.")
+    assert gist("The project budget is $5.") != gist("The travel budget is $5.")
