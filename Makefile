@@ -85,9 +85,9 @@ speed: .venv ## milliseconds per turn on long sessions, and the time of the impo
 bench-peers: .venv ## the peers of bench in .bench/, from the exact versions in src/foldline/bench/peers/*.txt
 	@$(BIN)/python tools/bench_peers.py
 
-bench: bench-peers ## other people's ways to stay inside the window beside ours, on SESSIONS at BUDGETS (build/bench.json)
+bench: bench-peers ## other people's ways to stay inside the window beside ours, on SESSIONS at BUDGETS (build/bench.html)
 	@mkdir -p build
-	$(BIN)/foldline bench $(SESSIONS) --budget $(BUDGETS) --json build/bench.json $(BENCH)
+	$(BIN)/foldline bench $(SESSIONS) --budget $(BUDGETS) --json build/bench.json --html build/bench.html $(BENCH)
 
 .bench/litellm-proxy: tools/litellm.txt ## LiteLLM's proxy, from the exact versions in tools/litellm.txt
 	@mkdir -p .bench

@@ -31,9 +31,9 @@ def invoke(*arguments: str) -> Result:
 
 
 def test_a_bench_prints_tables_and_writes_all_figures(sessions: Path, tmp_path: Path) -> None:
-    file = tmp_path / "bench.json"
-    options = ("--budget", "2k", "--systems", "balanced", "--no-stress", "--repeat", "1", "--json", str(file))
-    done = invoke(str(sessions), *options, *NOBODY)
+    file, page = tmp_path / "bench.json", tmp_path / "bench.html"
+    options = ("--budget", "2k", "--systems", "balanced", "--no-stress", "--repeat", "1")
+    done = invoke(str(sessions), *options, "--json", str(file), "--html", str(page), *NOBODY)
     assert done.exit_code == 0
     assert "budget 2,000 tokens by cl100k_base; 1 session of 1 that all finished" in done.stdout
     assert "balanced" in done.stdout
@@ -44,6 +44,7 @@ def test_a_bench_prints_tables_and_writes_all_figures(sessions: Path, tmp_path: 
     assert result["schema"] == 1
     assert [run["system"] for run in result["budgets"][0]["runs"]] == ["none", "balanced"]
     assert result["made"]["cores"] >= 1
+    assert "balanced" in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

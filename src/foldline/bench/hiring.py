@@ -17,14 +17,16 @@ from pathlib import Path
 from threading import Timer
 from typing import IO, Any
 
-import foldline
 from foldline.bench.jobs import Job
 from foldline.bench.peers import PEERS
 from foldline.errors import FoldlineError
 
 __all__ = ["DiedError", "Peer", "Workplace", "peers_in", "said", "workplace"]
 
+_PACKAGE = Path(__file__).parents[1]
+
 _LAST_WORDS = 300
+"""Characters of a worker's last line that are told: a traceback ends with its error, which may hold a whole message."""
 
 
 class DiedError(FoldlineError):
@@ -63,7 +65,7 @@ def workplace() -> Iterator[Workplace]:
     meet the same code, whatever is changed while they run.
     """
     with tempfile.TemporaryDirectory(prefix="foldline-bench-") as folder:
-        shutil.copytree(Path(foldline.__file__).parent, Path(folder) / "foldline")
+        shutil.copytree(_PACKAGE, Path(folder) / _PACKAGE.name)
         yield Workplace(folder)
 
 

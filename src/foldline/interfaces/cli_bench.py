@@ -65,6 +65,7 @@ def _names(_context: click.Context, _option: click.Parameter, value: str) -> tup
 )
 @click.option("--no-stress", is_flag=True, help="Leave out the long session of up to 8,000 messages.")
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(), help="Write all figures as JSON.")
+@click.option("--html", "html_file", metavar="FILE", type=click.Path(), help="Write a page with charts.")
 def bench(
     *,
     sessions: tuple[str, ...],
@@ -77,14 +78,15 @@ def bench(
     time_cap: float,
     no_stress: bool,
     json_file: str | None,
+    html_file: str | None,
 ) -> None:
     """Measure systems side by side on recorded sessions: cost, recall, validity, budget, time.
 
     SESSIONS are files as for `foldline replay`, or folders of them. Each system runs in a process of its own, those of
     other people in the environments that `make bench` installs. Nothing is sent anywhere.
     """
-    if json_file is not None:
-        can_hold(json_file)
+    for file in filter(None, (json_file, html_file)):
+        can_hold(file)
     plan = Plan(
         paths=_paths(sessions),
         budgets_tokens=budgets,
@@ -98,9 +100,15 @@ def bench(
     )
     with _progress() as on_step:
         result = run_bench(plan, on_step)
+    written = _rounded(result)
     if json_file is not None:
-        write_whole(json_file, json.dumps(_rounded(result), ensure_ascii=False, separators=(",", ":")) + "\n")
+        write_whole(json_file, json.dumps(written, ensure_ascii=False, separators=(",", ":")) + "\n")
         log(f"wrote {json_file}")
+    if html_file is not None:
+        from foldline.report.bench_page import bench_page
+
+        write_whole(html_file, bench_page(written))
+        log(f"wrote {html_file}")
     _print(result)
 
 
