@@ -103,23 +103,13 @@ def proxy_of(url: str, home: Path, **given: Any) -> Iterator[Running]:
     """A proxy over the upstream at an address."""
     lines: list[str] = []
     settings = ProxySettings(**{"upstream": url, "summaries": False, **given})
-    stack = AsyncExitStack()
-    app: list[ASGI] = []
 
-    async def whole(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "lifespan":
-            await app[0](scope, receive, send)
-            return
-        await receive()
+    async def opened(stack: AsyncExitStack) -> ASGI:
         environ = {"FOLDLINE_HOME": str(home)}
-        opened = await stack.enter_async_context(proxying(settings, GateRules(), environ, notice=lines.append))
-        app.append(opened.app)
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await stack.aclose()
-        await send({"type": "lifespan.shutdown.complete"})
+        made = await stack.enter_async_context(proxying(settings, GateRules(), environ, notice=lines.append))
+        return made.app
 
-    with serve(whole) as served:
+    with serve(_living(opened)) as served:
         yield Running(served.url, lines)
 
 
@@ -127,14 +117,8 @@ def proxy_of(url: str, home: Path, **given: Any) -> Iterator[Running]:
 def proxy_with(url: str, made: Callable[[Under], Conversations], told: list[Served]) -> Iterator[Running]:
     """A proxy over the upstream at an address, with conversations of one's own."""
     lines: list[str] = []
-    stack = AsyncExitStack()
-    app: list[ASGI] = []
 
-    async def whole(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "lifespan":
-            await app[0](scope, receive, send)
-            return
-        await receive()
+    async def opened(stack: AsyncExitStack) -> ASGI:
         windows = Windows(url, setting=3_000, learned={})
         parts = Parts(
             upstream=await stack.enter_async_context(Upstream(url)),
@@ -145,14 +129,28 @@ def proxy_with(url: str, made: Callable[[Under], Conversations], told: list[Serv
             tell=told.append,
             notice=lines.append,
         )
-        app.append(Proxy(parts, nothing, ()))
+        return Proxy(parts, nothing, ())
+
+    with serve(_living(opened)) as served:
+        yield Running(served.url, lines)
+
+
+def _living(opened: Callable[[AsyncExitStack], Awaitable[ASGI]]) -> ASGI:
+    """An application that is opened when its server starts; what it put on the stack is closed at the end."""
+    stack, app = AsyncExitStack(), list[ASGI]()
+
+    async def whole(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "lifespan":
+            await app[0](scope, receive, send)
+            return
+        await receive()
+        app.append(await opened(stack))
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await stack.aclose()
         await send({"type": "lifespan.shutdown.complete"})
 
-    with serve(whole) as served:
-        yield Running(served.url, lines)
+    return whole
 
 
 def request_of(dialect: str, messages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:

@@ -8,22 +8,28 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
+from tests.interfaces.connecting import (
+    CHUNK,
+    LONG_SECONDS,
+    Listening,
+    closed,
+    dribbled_heads_are_given_up,
+    listening_with,
+    slow_readers_get_all,
+    unread_answers_are_given_up,
+)
 from tests.interfaces.proxy.test_upstream import connected, request
 
 from foldline.interfaces.proxy.gate import GateRules
 from foldline.interfaces.proxy.opening import ProxySettings, proxying
 from foldline.interfaces.proxy.server import CUT, Connection, listening, loop_factory, run
-
-CHUNK = b"x" * 1_000_000
-LONG_SECONDS = 20
 
 
 class Quick(Connection):
@@ -62,72 +68,19 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": answer})
 
 
-@dataclass
-class Served:
-    port: int
-    server: uvicorn.Server
-
-    @contextmanager
-    def connection(self) -> Iterator[socket.socket]:
-        with socket.socket() as made:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            made.settimeout(LONG_SECONDS)
-            made.connect(("127.0.0.1", self.port))
-            yield made
-
-    def answer(self, *sent: bytes) -> bytes:
-        """All that comes back until the server closes."""
-        with self.connection() as made:
-            for piece in sent:
-                made.sendall(piece)
-            read = b""
-            while piece := made.recv(65_536):
-                read += piece
-            return read
-
-    def until(self, done: Callable[[], bool]) -> None:
-        for _ in range(2_000):
-            if done():
-                return
-            threading.Event().wait(0.01)
-        raise AssertionError("it did not come")
-
-
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
-def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+def served(request: pytest.FixtureRequest) -> Iterator[Listening]:
     factory = loop_factory() if request.param else asyncio.new_event_loop
     if factory is None:
         pytest.skip("uvloop is not installed")
-    with listening("127.0.0.1", 0) as at:
-        config = uvicorn.Config(
-            app, http=Quick, ws="none", lifespan="off", log_level="critical", date_header=False, server_header=False
-        )
-        server = uvicorn.Server(config)
-
-        def work() -> None:
-            with asyncio.Runner(loop_factory=factory) as runner:
-                runner.run(server.serve(sockets=[at]))
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        made = Served(at.getsockname()[1], server)
-        made.until(lambda: server.started)
+    with listening_with(app, Quick, loop_factory=factory, date_header=False, server_header=False) as made:
         yield made
-        server.should_exit = True
-        thread.join(LONG_SECONDS)
-
-
-def closed(connection: socket.socket) -> bool:
-    try:
-        return connection.recv(65_536) == b""
-    except ConnectionResetError:
-        return True
 
 
 LAST = b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
-def test_nothing_is_added_to_an_answer_and_no_header_is_joined(served: Served) -> None:
+def test_nothing_is_added_to_an_answer_and_no_header_is_joined(served: Listening) -> None:
     head, _, body = served.answer(b"GET /a%2Fb?c=%20d HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").partition(
         b"\r\n\r\n"
     )
@@ -142,7 +95,7 @@ def test_nothing_is_added_to_an_answer_and_no_header_is_joined(served: Served) -
     assert body == b"GET|/a%2Fb|c=%20d|host,connection|"
 
 
-def test_requests_follow_each_other_on_a_connection(served: Served) -> None:
+def test_requests_follow_each_other_on_a_connection(served: Listening) -> None:
     post = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
     chunked = b"POST /q HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\nX-Late: 1\r\n\r\n"
     read = served.answer(post + chunked + LAST)
@@ -152,7 +105,7 @@ def test_requests_follow_each_other_on_a_connection(served: Served) -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3])
-def test_a_wish_for_another_protocol_is_passed_over_and_the_body_arrives(served: Served, pieces: int) -> None:
+def test_a_wish_for_another_protocol_is_passed_over_and_the_body_arrives(served: Listening, pieces: int) -> None:
     """Java's client wishes for HTTP/2 with each first request, bodies included."""
     wish = b"POST /p HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
     wish += b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nContent-Length: 3\r\n\r\n"
@@ -162,7 +115,7 @@ def test_a_wish_for_another_protocol_is_passed_over_and_the_body_arrives(served:
     assert read.endswith(b"GET|/last||host,connection|")
 
 
-def test_a_websocket_is_asked_for_in_the_open(served: Served) -> None:
+def test_a_websocket_is_asked_for_in_the_open(served: Listening) -> None:
     with served.connection() as made:
         made.sendall(b"GET /v1/responses HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         read = b""
@@ -179,11 +132,11 @@ def test_a_websocket_is_asked_for_in_the_open(served: Served) -> None:
         b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
     ],
 )
-def test_what_is_no_request_is_refused(served: Served, sent: bytes) -> None:
+def test_what_is_no_request_is_refused(served: Listening, sent: bytes) -> None:
     assert served.answer(sent).startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_head_without_end_is_refused(served: Served) -> None:
+def test_a_head_without_end_is_refused(served: Listening) -> None:
     head = b"GET / HTTP/1.1\r\nHost: a\r\n"
     with served.connection() as made:
         made.sendall(head + b"x: " + b"y" * 70_000)
@@ -192,11 +145,13 @@ def test_a_head_without_end_is_refused(served: Served) -> None:
 
 @pytest.mark.parametrize("long", [b"GET /%b HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nx: %b\r\n"], ids=["path", "header"])
 @pytest.mark.parametrize("size", [65_600, 200_000])
-def test_a_head_that_is_too_long_is_called_that_where_it_is_whole_too(served: Served, long: bytes, size: int) -> None:
+def test_a_head_that_is_too_long_is_called_that_where_it_is_whole(
+    served: Listening, long: bytes, size: int
+) -> None:
     assert served.answer(long % (b"y" * size) + b"Host: a\r\n\r\n").startswith(b"HTTP/1.1 431 ")
 
 
-def test_nonsense_in_the_middle_of_an_answer_ends_it(served: Served) -> None:
+def test_nonsense_in_the_middle_of_an_answer_ends_it(served: Listening) -> None:
     with served.connection() as made:
         made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
         read = made.recv(1_000)
@@ -208,7 +163,7 @@ def test_nonsense_in_the_middle_of_an_answer_ends_it(served: Served) -> None:
         assert not read.endswith(b"0\r\n\r\n")
 
 
-def test_an_answer_that_is_cut_does_not_look_whole(served: Served) -> None:
+def test_an_answer_that_is_cut_does_not_look_whole(served: Listening) -> None:
     with httpx.Client(trust_env=False) as client, client.stream("GET", f"http://127.0.0.1:{served.port}/cut") as reply:
         pieces = reply.iter_raw()
         assert next(pieces) == b"all that came"
@@ -219,21 +174,21 @@ def test_an_answer_that_is_cut_does_not_look_whole(served: Served) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\n"])
-def test_a_request_that_does_not_come_is_given_up(served: Served, sent: bytes) -> None:
+def test_a_request_that_does_not_come_is_given_up(served: Listening, sent: bytes) -> None:
     with served.connection() as made:
         made.sendall(sent)
         assert closed(made)
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 10", b"Transfer-Encoding: chunked"])
-def test_a_body_that_does_not_come_is_given_up(served: Served, framing: bytes) -> None:
+def test_a_body_that_does_not_come_is_given_up(served: Listening, framing: bytes) -> None:
     with served.connection() as made:
         made.sendall(b"POST / HTTP/1.1\r\nHost: a\r\n" + framing + b"\r\n\r\n3\r\nabc\r\n")
         assert closed(made)
     served.until(lambda: not served.server.server_state.tasks)
 
 
-def test_a_body_that_comes_slowly_arrives(served: Served) -> None:
+def test_a_body_that_comes_slowly_arrives(served: Listening) -> None:
     with served.connection() as made:
         made.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
         for _ in range(8):
@@ -244,31 +199,16 @@ def test_a_body_that_comes_slowly_arrives(served: Served) -> None:
             read += made.recv(65_536)
 
 
-def test_a_head_that_comes_a_byte_at_a_time_is_given_up(served: Served) -> None:
-    def dribble() -> None:
-        for _ in range(2_000):
-            made.sendall(b"G")
-            threading.Event().wait(0.01)
-
-    with served.connection() as made, pytest.raises(OSError, match=r"reset|[Pp]ipe|abort"):
-        dribble()
+def test_a_head_that_comes_a_byte_at_a_time_is_given_up(served: Listening) -> None:
+    dribbled_heads_are_given_up(served)
 
 
-def test_an_answer_that_is_not_read_is_given_up(served: Served) -> None:
-    with served.connection() as made:
-        made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert made.recv(10)
-        served.until(lambda: not served.server.server_state.connections)
-        served.until(lambda: not served.server.server_state.tasks)
+def test_an_answer_that_is_not_read_is_given_up(served: Listening) -> None:
+    unread_answers_are_given_up(served)
 
 
-def test_an_answer_that_is_read_slowly_comes_whole(served: Served) -> None:
-    with served.connection() as made:
-        made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        size = 0
-        while piece := made.recv(1_000_000):
-            size += len(piece)
-        assert size > 30_000_000
+def test_an_answer_that_is_read_slowly_comes_whole(served: Listening) -> None:
+    slow_readers_get_all(served)
 
 
 # --- the stop --------------------------------------------------------------------------------------------------------

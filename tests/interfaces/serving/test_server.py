@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
+from tests.interfaces.connecting import (
+    CHUNK,
+    Listening,
+    closed,
+    dribbled_heads_are_given_up,
+    listening_with,
+    slow_readers_get_all,
+    unread_answers_are_given_up,
+)
 
 from foldline.errors import InvalidInput
 from foldline.interfaces import serving
 from foldline.interfaces.serving.door import DoorLimits
 from foldline.interfaces.serving.server import Connection, is_loopback, listening
-
-CHUNK = b"x" * 1_000_000
 
 
 class Quick(Connection):
@@ -33,67 +37,24 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-class Served:
-    def __init__(self, port: int, server: uvicorn.Server) -> None:
-        self.port, self.server = port, server
-
-    @contextmanager
-    def connection(self) -> Iterator[socket.socket]:
-        with socket.socket() as made:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            made.settimeout(20)
-            made.connect(("127.0.0.1", self.port))
-            yield made
-
-    def until(self, done: Callable[[], bool]) -> None:
-        for _ in range(2_000):
-            if done():
-                return
-            threading.Event().wait(0.01)
-        raise AssertionError("it did not come")
-
-
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with socket.socket() as at:
-        at.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, http=Quick, ws="none", lifespan="off", log_level="critical", timeout_keep_alive=30)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [at]}, daemon=True)
-        thread.start()
-        made = Served(at.getsockname()[1], server)
-        made.until(lambda: server.started)
+def served() -> Iterator[Listening]:
+    with listening_with(app, Quick, loop_factory=asyncio.new_event_loop, timeout_keep_alive=30) as made:
         yield made
-        server.should_exit = True
-        thread.join(20)
-
-
-def closed(connection: socket.socket) -> bool:
-    try:
-        return connection.recv(65_536) == b""
-    except ConnectionResetError:
-        return True
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\n"])
-def test_a_request_that_does_not_come_is_given_up(served: Served, sent: bytes) -> None:
+def test_a_request_that_does_not_come_is_given_up(served: Listening, sent: bytes) -> None:
     with served.connection() as connection:
         connection.sendall(sent)
         assert closed(connection)
 
 
-def dribble(connection: socket.socket) -> None:
-    for _ in range(2_000):
-        connection.sendall(b"G")
-        threading.Event().wait(0.01)
+def test_a_head_that_comes_a_byte_at_a_time_is_given_up(served: Listening) -> None:
+    dribbled_heads_are_given_up(served)
 
 
-def test_a_head_that_comes_a_byte_at_a_time_is_given_up(served: Served) -> None:
-    with served.connection() as connection, pytest.raises(OSError, match=r"reset|[Pp]ipe|abort"):
-        dribble(connection)
-
-
-def test_a_second_request_that_does_not_come_is_given_up(served: Served) -> None:
+def test_a_second_request_that_does_not_come_is_given_up(served: Listening) -> None:
     with served.connection() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         read = b""
@@ -103,21 +64,12 @@ def test_a_second_request_that_does_not_come_is_given_up(served: Served) -> None
         assert closed(connection)
 
 
-def test_an_answer_that_is_not_read_is_given_up(served: Served) -> None:
-    with served.connection() as connection:
-        connection.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert connection.recv(10)
-        served.until(lambda: not served.server.server_state.connections)
-        served.until(lambda: not served.server.server_state.tasks)
+def test_an_answer_that_is_not_read_is_given_up(served: Listening) -> None:
+    unread_answers_are_given_up(served)
 
 
-def test_an_answer_that_is_read_slowly_comes_whole(served: Served) -> None:
-    with served.connection() as connection:
-        connection.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        size = 0
-        while piece := connection.recv(1_000_000):
-            size += len(piece)
-        assert size > 30_000_000
+def test_an_answer_that_is_read_slowly_comes_whole(served: Listening) -> None:
+    slow_readers_get_all(served)
 
 
 def test_loopback_is_told_from_what_others_reach() -> None:

@@ -1,0 +1,126 @@
+"""A server of uvicorn in a thread, asked over bare sockets, and what any server must do with clients that stall."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import uvicorn
+
+__all__ = [
+    "CHUNK",
+    "LONG_SECONDS",
+    "Listening",
+    "closed",
+    "dribbled_heads_are_given_up",
+    "listening_with",
+    "slow_readers_get_all",
+    "unread_answers_are_given_up",
+]
+
+CHUNK = b"x" * 1_000_000
+LONG_SECONDS = 20
+
+
+@dataclass
+class Listening:
+    """A server, and where it listens."""
+
+    port: int
+    server: uvicorn.Server
+
+    @contextmanager
+    def connection(self) -> Iterator[socket.socket]:
+        """A connection that takes little unless it is read."""
+        with socket.socket() as made:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            made.settimeout(LONG_SECONDS)
+            made.connect(("127.0.0.1", self.port))
+            yield made
+
+    def answer(self, *sent: bytes) -> bytes:
+        """All that comes back until the server closes."""
+        with self.connection() as made:
+            for piece in sent:
+                made.sendall(piece)
+            read = b""
+            while piece := made.recv(65_536):
+                read += piece
+            return read
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+        for _ in range(2_000):
+            if done():
+                return
+            threading.Event().wait(0.01)
+        raise AssertionError("it did not come")
+
+
+@contextmanager
+def listening_with(
+    app: Any, http: type[asyncio.Protocol], *, loop_factory: Callable[[], asyncio.AbstractEventLoop], **config: Any
+) -> Iterator[Listening]:
+    """Serve an application by a protocol, until the end of the block."""
+    with socket.socket() as at:
+        at.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(
+            uvicorn.Config(app, http=http, ws="none", lifespan="off", log_level="critical", **config)
+        )
+
+        def work() -> None:
+            with asyncio.Runner(loop_factory=loop_factory) as runner:
+                runner.run(server.serve(sockets=[at]))
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        made = Listening(at.getsockname()[1], server)
+        made.until(lambda: server.started)
+        yield made
+        server.should_exit = True
+        thread.join(LONG_SECONDS)
+
+
+def closed(connection: socket.socket) -> bool:
+    """Whether the server has closed it, once nothing more is to be read."""
+    try:
+        return connection.recv(65_536) == b""
+    except ConnectionResetError:
+        return True
+
+
+def dribbled_heads_are_given_up(served: Listening) -> None:
+    """A head that comes a byte at a time is not waited for."""
+
+    def dribble() -> None:
+        for _ in range(2_000):
+            made.sendall(b"G")
+            threading.Event().wait(0.01)
+
+    with served.connection() as made, pytest.raises(OSError, match=r"reset|[Pp]ipe|abort"):
+        dribble()
+
+
+def unread_answers_are_given_up(served: Listening) -> None:
+    """A large answer (at /large) that nobody reads ends, and its connection."""
+    with served.connection() as made:
+        made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert made.recv(10)
+        served.until(lambda: not served.server.server_state.connections)
+        served.until(lambda: not served.server.server_state.tasks)
+
+
+def slow_readers_get_all(served: Listening) -> None:
+    """A large answer (30 MB, at /large) comes whole, however small the client's buffer."""
+    with served.connection() as made:
+        made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        size = 0
+        while piece := made.recv(1_000_000):
+            size += len(piece)
+        assert size > 30_000_000
