@@ -159,6 +159,14 @@ def test_a_cache_that_is_cold_is_not_gone_on_from() -> None:
     assert not model.requests
 
 
+def test_a_compaction_after_a_pause_is_not_either() -> None:
+    model, ctx = Model(), context(window=64_000)
+    go_on(ctx, model, 12)
+    ctx.compact(summarize=model, idle_seconds=300.0)
+    assert model.prompts
+    assert not model.requests
+
+
 @pytest.mark.parametrize(("cached", "continues"), [(0, False), (2_000, True)])
 def test_what_the_provider_reports_says_whether_there_is_a_cache(cached: int, continues: bool) -> None:
     model, ctx = Model(), context()

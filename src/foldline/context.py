@@ -155,18 +155,22 @@ class Context:
         """`prepare` with an async summariser. Messages may come meanwhile; a cancellation leaves a valid session."""
         return await drive_async(self._prepare(self._asking(summarize), idle_seconds), summarize, self._engine.asked)
 
-    def compact(self, instructions: str | None = None, *, summarize: SummarizeWith | None) -> tuple[Fold, ...]:
+    def compact(
+        self, instructions: str | None = None, *, summarize: SummarizeWith | None, idle_seconds: float = 0.0
+    ) -> tuple[Fold, ...]:
         """Summarise everything but system text and what must stay; without a model (None) a digest stands for it.
 
         Raises SummaryError: then nothing has changed.
         """
+        self._engine.continuing.left(idle_seconds)
         steps = compact(self._engine, instructions, asking=self._asking(summarize))
         return drive(steps, summarize, self._engine.asked)
 
     async def compact_async(
-        self, instructions: str | None = None, *, summarize: AsyncSummarize | None
+        self, instructions: str | None = None, *, summarize: AsyncSummarize | None, idle_seconds: float = 0.0
     ) -> tuple[Fold, ...]:
         """`compact` with an async summariser."""
+        self._engine.continuing.left(idle_seconds)
         steps = compact(self._engine, instructions, asking=self._asking(summarize))
         return await drive_async(steps, summarize, self._engine.asked)
 

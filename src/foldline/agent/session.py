@@ -174,7 +174,8 @@ class AgentSession:
     async def compact(self, instructions: str | None, summarize: AsyncSummarize | None) -> tuple[Fold, ...]:
         """Fold everything that may be folded; without a model a digest stands for it. Raises SummaryError."""
         try:
-            return await self._context.compact_async(instructions, summarize=summarize)
+            idle_seconds = monotonic() - self._used_at
+            return await self._context.compact_async(instructions, summarize=summarize, idle_seconds=idle_seconds)
         finally:
             await self._settle()
 

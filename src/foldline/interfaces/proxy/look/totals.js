@@ -7,6 +7,7 @@ const MODES = { "normal": "folds what does not fit", "dry-run": "dry run: only r
 /** US dollars; small sums are not made to look like none. */
 export function dollars(usd) {
   if (usd > 0 && usd < 0.01) return "< $0.01";
+  if (usd < 0) return `−${dollars(Math.max(-usd, 0.01))}`;
   return `$${usd.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 }
 
@@ -36,7 +37,7 @@ export function drawTotals(totals, mode) {
     tile("Requests", number(totals.requests)),
     tile("Folds", number(totals.folds)),
     totals.saved_usd !== null && tile("Input not paid for", `≈ ${dollars(totals.saved_usd)}`, {
-      note: "At the catalogue's input prices; in conversations whose prompts the upstream caches, at the price of cached input.",
+      note: "At the catalogue's input prices; in conversations whose prompts the upstream caches, at the price of cached input. Less what summaries cost.",
     }),
     tile("Recovered", number(totals.recoveries), { note: "Refused by the upstream as too long, sent again smaller before the client saw it." }),
     tile("Cut silently", number(totals.truncations), { bad: totals.truncations > 0, note: "Prompts that the upstream is thought to have cut without a word." }),
