@@ -14,7 +14,7 @@ import httpx
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Notice, ToolFinished
 from foldline.agent.loop import Agent
-from foldline.agent.settings import AgentSettings, ModelSettings, SubagentSettings, ToolSettings
+from foldline.agent.settings import AgentSettings, ModelSettings, PolicySettings, SubagentSettings, ToolSettings
 from foldline.agent.tools.base import Ask
 from foldline.agent.tools.workspace import Workspace
 from foldline.providers.endpoint import Endpoint
@@ -234,3 +234,26 @@ def test_settings_reach_the_session(tmp_path: Path) -> None:
             assert agent.scope.current_context_tokens == agent.session.context.view.tokens
 
     asyncio.run(turn())
+
+
+def test_what_a_summary_cost_is_in_the_log_as_such(tmp_path: Path) -> None:
+    """The model itself sums up, by going on from the session: nearly all of it is read from the cache."""
+
+    def said(body: Any) -> str:
+        return "Goal: to talk. Done: much was said." if "[A checkpoint is due]" in str(body) else "word " * 900
+
+    async def talk() -> None:
+        settings = AgentSettings(policy=PolicySettings(name="sliding"))
+        async with assembled(FakeProvider(said), tmp_path, settings) as agent:
+            for number in range(14):
+                await agent.run(f"Say something, {number}.")
+
+    asyncio.run(talk())
+    with sqlite3.connect(tmp_path / "home" / "llm_calls.sqlite") as database:
+        query = "SELECT prompt_tokens, cached_tokens, estimated FROM calls JOIN lanes ON lane = lanes.id"
+        rows = database.execute(f"{query} WHERE purpose = 'summary'").fetchall()
+    database.close()
+    assert rows
+    for prompt_tokens, cached_tokens, estimated in rows:
+        assert cached_tokens > 0.9 * prompt_tokens
+        assert not estimated

@@ -208,3 +208,11 @@ def test_a_cache_point_of_the_whole_request_leaves_the_others_to_the_server() ->
     given = endpoint(dialect="anthropic", extra={"cache_control": point})
     assert AnthropicDialect().body(given, sent)["messages"] == sent.messages
     assert AnthropicDialect().body(endpoint(dialect="anthropic"), sent)["messages"] != sent.messages
+
+
+def test_a_question_that_is_asked_once_has_room_to_think_before_it_answers() -> None:
+    thinks = endpoint(dialect="anthropic", extra={"thinking": {"type": "enabled", "budget_tokens": 4_000}})
+    question = {"role": "user", "content": "Sum up."}
+    body = AnthropicDialect().body(thinks, request(question, once=1))
+    assert (body["max_tokens"], body["thinking"]["budget_tokens"]) == (4_100, 4_000)
+    assert AnthropicDialect().body(thinks, request(question))["max_tokens"] == 100

@@ -151,3 +151,27 @@ def test_chat_messages_with_points_of_the_caller_or_too_few_tokens_are_left_alon
     marked = [user([text("one", cache_control=POINT)]), user("two")]
     assert chat_points(marked, stable_until=0, tokens=9_000, model=CLAUDE) == marked
     assert chat_points([user("one")], stable_until=0, tokens=10, model=CLAUDE) == [user("one")]
+
+
+def test_nothing_is_written_behind_what_is_sent_this_one_time() -> None:
+    messages = [user("one"), said([text("two")]), user([text("three")]), user("the question")]
+    before = placed(messages[:3], stable_until=1)
+    system, tools, out = anthropic_points("sys", TOOLS, messages, stable_until=1, tokens=9_000, model=CLAUDE, once=1)
+    assert (system, tools, out[:3]) == before
+    assert out[3] is messages[3]
+
+
+def test_a_request_that_is_sent_once_as_a_whole_writes_nothing() -> None:
+    messages = [user("one"), said([text("two")])]
+    found = anthropic_points("sys", TOOLS, messages, stable_until=0, tokens=9_000, model=CLAUDE, once=2)
+    assert found == ("sys", TOOLS, messages)
+    chat = [{"role": "system", "content": "sys"}, user("one")]
+    assert chat_points(chat, stable_until=0, tokens=9_000, model=CLAUDE, once=1) == chat
+
+
+def test_a_question_in_chat_leaves_the_points_of_the_request_before() -> None:
+    chat = [{"role": "system", "content": "sys"}, user("one"), said("two"), user("three")]
+    question = user("the question")
+    before = chat_points(chat, stable_until=2, tokens=9_000, model=CLAUDE)
+    after = chat_points([*chat, question], stable_until=2, tokens=9_000, model=CLAUDE, once=1)
+    assert after == [*before, question]

@@ -253,7 +253,10 @@ def _summarize(parts: Parts, log: _Logged) -> AsyncSummarize | None:
     chosen = parts.summaries or parts.provider
     if not parts.settings.summaries or lookup(chosen.model, local=True).summaries == "off":
         return None
-    return summariser(chosen, on_reply=log.summary)
+    asks = summariser(chosen, on_reply=log.summary)
+    if chosen.endpoint == parts.provider.endpoint:
+        return asks
+    return asks.__call__  # elsewhere no cache has the session: by prompts of their own alone
 
 
 class _Logged:
