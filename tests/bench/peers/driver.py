@@ -1,6 +1,8 @@
 """Runs in the environment of a peer: one session through each of its systems, one line of JSON for each.
 
-usage: driver.py PEER SESSION BUDGET_TOKENS
+usage: driver.py PEER SESSION BUDGET_TOKENS REQUESTS
+
+Of the session's requests so many are made, from the first to the last.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from foldline.replay import Recording
 from foldline.sessions import read_session
 
 
-def run(make: MakeSystem, recording: Recording, budget_tokens: int) -> dict[str, Any]:
+def run(make: MakeSystem, recording: Recording, budget_tokens: int, requests: int) -> dict[str, Any]:
     def count(wire: Wire) -> int:
         return recording.lens.look(wire).tokens
 
@@ -29,7 +31,9 @@ def run(make: MakeSystem, recording: Recording, budget_tokens: int) -> dict[str,
     sent: list[list[Wire]] = []
     errors: list[str] = []
     copies = 0
-    for reply in recording.replies:
+    last = len(recording.replies) - 1
+    replies = [recording.replies[last * n // (requests - 1)] for n in range(requests)]
+    for reply in replies:
         before = history[: reply.start]
         system.prepare(before)
         try:
@@ -41,13 +45,13 @@ def run(make: MakeSystem, recording: Recording, budget_tokens: int) -> dict[str,
         sent.append(messages)
     asked = summariser.take()
     return {
-        "requests": len(recording.replies),
+        "requests": requests,
         "errors": errors,
         "malformed": sum(not is_message(message) for messages in sent for message in messages),
         "copies": copies,
         "recorded": sum(id(message) in recorded for message in sent[-1]) if sent else 0,
         "tokens": [sum(map(count, messages)) for messages in sent],
-        "whole": [sum(map(count, history[: reply.start])) for reply in recording.replies],
+        "whole": [sum(map(count, history[: reply.start])) for reply in replies],
         "asked": [[ask.prompt_tokens, ask.output_tokens] for ask in asked],
     }
 
@@ -59,11 +63,11 @@ def is_message(message: Any) -> bool:
 
 
 def main() -> None:
-    peer, session, budget = sys.argv[1:]
+    peer, session, budget, requests = sys.argv[1:]
     module = import_module(f"foldline.bench.peers.{peer}_peer")
     recording = Recording(read_session(session))
     for name, make in {**module.SYSTEMS, **module.OWN_COUNTER}.items():
-        sys.stdout.write(json.dumps({"system": name, **run(make, recording, int(budget))}) + "\n")
+        sys.stdout.write(json.dumps({"system": name, **run(make, recording, int(budget), int(requests))}) + "\n")
 
 
 if __name__ == "__main__":

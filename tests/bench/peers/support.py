@@ -25,10 +25,17 @@ def python_of(peer: str) -> Path:
 
 
 @cache
-def run_through(peer: str, session: str, budget_tokens: int) -> list[dict[str, Any]]:
+def run_through(peer: str, session: str, budget_tokens: int, requests: int) -> list[dict[str, Any]]:
     """What the peer's systems made of a session of the examples: one record for each system."""
     done = subprocess.run(
-        [python_of(peer), DRIVER, peer, ROOT / "examples" / "sessions" / f"{session}.json.gz", str(budget_tokens)],
+        [
+            python_of(peer),
+            DRIVER,
+            peer,
+            ROOT / "examples" / "sessions" / f"{session}.json.gz",
+            str(budget_tokens),
+            str(requests),
+        ],
         capture_output=True,
         check=False,
         text=True,

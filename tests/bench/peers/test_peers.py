@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
-from tests.bench.peers.support import FOLDER, run_through
+from tests.bench.peers.support import FOLDER, ROOT, run_through
 
 from foldline.bench.peers import PEERS
 
-SESSION = "openhands-multiswe-0"
-BUDGET_TOKENS = 8_000
+LONG = ("openhands-multiswe-0", 8_000, 40)
+SHORT = ("tau-airline-46-t3", 3_000, 4)  # for what counts every token again at every step
+SESSIONS = {"litellm": SHORT}
+SUMMARISING = {"langchain", "pydantic_ai", "strands", "agent_framework"}
 
 every_peer = pytest.mark.parametrize("peer", PEERS)
 
@@ -68,7 +69,7 @@ def test_no_name_of_a_system_is_given_twice(peer: str) -> None:
 
 @every_peer
 def test_each_system_makes_requests_that_can_be_judged(peer: str) -> None:
-    records = run_through(peer, SESSION, BUDGET_TOKENS)
+    records = run_through(peer, *SESSIONS.get(peer, LONG))
     assert records
     for record in records:
         name = record["system"]
@@ -82,11 +83,13 @@ def test_each_system_makes_requests_that_can_be_judged(peer: str) -> None:
 
 @every_peer
 def test_a_summary_is_asked_of_the_recorded_summariser_alone(peer: str) -> None:
-    for record in run_through(peer, SESSION, BUDGET_TOKENS):
-        summarises = "summar" in record["system"].lower() or "tiered" in record["system"].lower()
-        assert bool(record["asked"]) == summarises, record["system"]
-        assert all(prompt > 0 and output > 0 for prompt, output in record["asked"]), record["system"]
+    asked = {record["system"]: record["asked"] for record in run_through(peer, *SESSIONS.get(peer, LONG))}
+    assert all(prompt > 0 and output > 0 for calls in asked.values() for prompt, output in calls)
+    asking = {name.lower() for name, calls in asked.items() if calls}
+    assert all("summar" in name or "tiered" in name for name in asking)
+    assert bool(asking) == (peer in SUMMARISING)
 
 
-def test_the_sessions_of_the_examples_are_there() -> None:
-    assert Path(FOLDER.parents[3] / "examples" / "sessions" / f"{SESSION}.json.gz").exists()
+@pytest.mark.parametrize("session", [LONG[0], SHORT[0]])
+def test_the_sessions_are_among_the_examples(session: str) -> None:
+    assert (ROOT / "examples" / "sessions" / f"{session}.json.gz").exists()

@@ -68,7 +68,7 @@ class _History:
     def __init__(self, count: Count) -> None:
         self._count = count
         self._pairs: dict[str, tuple[BaseMessage, Wire]] = {}
-        self._changed: dict[tuple[str, str], int] = {}
+        self._made: dict[tuple[str, str], Wire] = {}
         self.messages: list[BaseMessage] = []
 
     def extend(self, history: Sequence[Wire]) -> None:
@@ -84,8 +84,10 @@ class _History:
             original, wire = self._pairs[message.id]
             if message is original or (message.content == original.content and _calls(message) == _calls(original)):
                 return wire
-        made: Wire = convert_to_openai_messages(message)
-        return made
+        key = (message.id or "", str(message.content))
+        if key not in self._made:
+            self._made[key] = convert_to_openai_messages(message)
+        return self._made[key]
 
     def tokens(self, messages: Sequence[BaseMessage]) -> int:
         """The neutral count of a list."""
@@ -95,10 +97,7 @@ class _History:
         pair = self._pairs.get(message.id or "")
         if pair is not None and message.content is pair[0].content:
             return self._count(pair[1])
-        key = (message.id or "", str(message.content))
-        if key not in self._changed:
-            self._changed[key] = self._count(self.wire(message))
-        return self._changed[key]
+        return self._count(self.wire(message))
 
 
 def _calls(message: BaseMessage) -> Any:
