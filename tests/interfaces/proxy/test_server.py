@@ -145,9 +145,7 @@ def test_a_head_without_end_is_refused(served: Listening) -> None:
 
 @pytest.mark.parametrize("long", [b"GET /%b HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nx: %b\r\n"], ids=["path", "header"])
 @pytest.mark.parametrize("size", [65_600, 200_000])
-def test_a_head_that_is_too_long_is_called_that_where_it_is_whole(
-    served: Listening, long: bytes, size: int
-) -> None:
+def test_a_head_that_is_too_long_is_called_that_where_it_is_whole(served: Listening, long: bytes, size: int) -> None:
     assert served.answer(long % (b"y" * size) + b"Host: a\r\n\r\n").startswith(b"HTTP/1.1 431 ")
 
 
