@@ -170,6 +170,25 @@ def test_a_file_that_is_no_session_is_named_with_its_place(place: Path) -> None:
     assert result.stderr == 'foldline: bad.json: message 0: "content" is a number, not text or a list of blocks\n'
 
 
+def test_standard_output_gets_the_page_and_nothing_else(place: Path) -> None:
+    result = run(str(FILE), "-o", "-")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("<!doctype html>")
+    assert result.stdout.endswith("</html>\n")
+    assert list(place.iterdir()) == []
+    assert run(str(FILE), "-o", "-", "--open").exit_code == 2
+
+
+def test_a_database_is_told_as_a_folder_is(place: Path) -> None:
+    name, _ = talk(place)
+    address = f"sqlite:///{place}/sessions.db"
+    copied = CliRunner().invoke(cli, ["sessions", "copy", name, "--to", address, "--home", str(place)])
+    assert copied.exit_code == 0, copied.output
+    pages = [page_of(run(name, *where, home=place)) for where in ((), ("--store", address))]
+    folder, database = (page.replace(f" --store {address}", "") for page in pages)
+    assert folder == database
+
+
 def test_files_need_no_store() -> None:
     page_of(run(str(FILE), "--store", "postgresql://nobody@127.0.0.1:1/none"))
 

@@ -201,6 +201,23 @@ def test_messages_of_a_branch_that_was_left_are_sent_no_longer(store: FileStore,
     assert all(one.mark.stop <= 7 for one in account.hidden)
 
 
+def test_a_conversation_of_the_proxy_has_its_replies_with_the_next_request(store: FileStore, clock: Clock) -> None:
+    """There usage comes before the reply, which the client sends back with its next request."""
+    recorded = example("tau")
+    recording = Recording(recorded)
+    with store.create(dialect=recorded.dialect, model=SONNET, window=16_000) as stored:
+        context, done = Context(window=16_000, dialect=recorded.dialect), 0
+        for reply in recording.replies:
+            context.extend(recorded.messages[done : reply.start])
+            done = reply.start
+            context.prepare()
+            context.observe(Reports(ratio=1).of(context.view.estimated_tokens, {"messages": []}, 9))
+        stored.append(context.events)
+    unmanaged = replay(recording, NONE, window=16_000, rule=lookup(SONNET).cache)
+    sizes = [turn.recorded_tokens for turn in told(store, stored.id).sent.turns]
+    assert sizes == pytest.approx([turn.tokens for turn in unmanaged.turns], rel=0.01)
+
+
 def test_a_session_without_a_report_is_none(store: FileStore, clock: Clock) -> None:
     with store.create(dialect="openai-chat") as stored:
         context = Context(window=8_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,8 @@ from foldline.report.sessions_page import LeftOut, sessions_page
 from foldline.report.words import plural
 
 __all__ = ["report"]
+
+_STDOUT: Final = "-"
 
 _FILE: Final = "foldline-report.html"
 _ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz")
@@ -58,7 +61,15 @@ def _policy(context: click.Context, option: click.Parameter, value: str) -> str:
     help=f"FILEs are replayed under it: none, {', '.join(POLICIES)}.",
 )
 @click.option("--window", type=click.IntRange(min=1), metavar="N", help="The window of FILEs; the model's by default.")
-@click.option("-o", "--output", metavar="FILE", type=click.Path(), default=_FILE, show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    default=_FILE,
+    show_default=True,
+    help="Where the page is written, for you alone to read; - is standard output.",
+)
 @click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")
 @click.option("--store", metavar="PLACE", help="Where sessions are kept, as for `foldline sessions`.")
 @click.option("--home", metavar="DIR", type=click.Path(), help="Where Foldline keeps its files.")
@@ -79,6 +90,8 @@ def report(
     SESSION is an id, the beginning of one, "latest", or ID/agents/ID; without any, all that are kept. A FILE is a
     recorded session, as `foldline replay` reads it. The page is one file that only you can read; it needs no network.
     """
+    if output == _STDOUT and opened:
+        raise click.UsageError("--open needs a file, not standard output")
     can_hold(output)
     files = [name for name in sessions if _is_file(name)]
     named = [name for name in sessions if name not in files]
@@ -90,10 +103,21 @@ def report(
         wanted = Wanted(named=tuple(named), since=since, model=model, options=_options(store, home))
         read: Callable[..., None] = where_option("--store")(Reading(wanted, accounts, left_out).read)
         read(store=store, home=home)
-    _write(output, sessions_page(accounts, left_out=left_out, made=f"{datetime.now():%Y-%m-%d %H:%M}"))
+    page = sessions_page(accounts, left_out=left_out, made=f"{datetime.now():%Y-%m-%d %H:%M}")
+    if output == _STDOUT:
+        _print(page)
+        return
+    _write(output, page)
     log(f"wrote {output}, {plural(len(accounts), 'session')}")
     if opened:
         _show(output)
+
+
+def _print(text: str) -> None:
+    """Print a text as UTF-8, whatever the terminal takes."""
+    rest = memoryview(text.encode())
+    while rest:  # unbuffered (PYTHONUNBUFFERED), a write may take a part only
+        rest = rest[sys.stdout.buffer.write(rest) :]
 
 
 def _is_file(name: str) -> bool:

@@ -16,6 +16,7 @@ a { color: var(--sent); }
 .charts { grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); margin: 1rem 0; }
 .charts svg, .pair svg { min-width: 27rem; }
 svg text { paint-order: stroke; stroke: var(--paper); stroke-width: 3px; stroke-linejoin: round; }
+pre { white-space: pre-wrap; font: .8125rem/1.5 ui-monospace, monospace; color: var(--faint); }
 .list { max-height: 26rem; overflow-y: auto; }
 .list th { white-space: normal; text-align: start; } .list table { width: 100%; }
 .list td.text { min-width: 10rem; } .list :is(td, th) { padding-inline: .35rem; vertical-align: top; }

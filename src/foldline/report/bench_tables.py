@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
-from foldline.bench.table import Table, by_group, main_table, notes, stress_table
+from foldline.bench.table import LEGEND, Table, by_group, main_table, notes, stress_table
 from foldline.bench.values import FRONT_RULE, BudgetResult, Figures, Interval, Result, Run
 from foldline.report.bench_charts import Spot
 from foldline.report.words import DASH, escaped, foreign, plural, share
@@ -93,6 +93,7 @@ def tables(budget: BudgetResult) -> str:
     return "\n".join(
         (
             _table(main_table(budget), "All figures"),
+            f"<details><summary>What the columns mean</summary><pre>{escaped(LEGEND)}</pre></details>",
             _table(by_group(budget), "Cost and far recall by kind of work"),
             _table(stress, "CPU time over length") if stress is not None else "",
             f"<details><summary>What else has to be said</summary><ul>{said}</ul></details>" if said else "",
@@ -101,8 +102,8 @@ def tables(budget: BudgetResult) -> str:
 
 
 def _table(table: Table, caption: str) -> str:
-    names = (" ".join(name.replace("-\n", "").split()) for name in table.heads)  # as they are broken for a terminal
-    head = "".join(f'<th scope="col">{escaped(name)}</th>' for name in names)
+    names = (name.replace("-\n", "").split("\n") for name in table.heads)  # words are broken for a terminal only
+    head = "".join(f'<th scope="col">{"<br>".join(map(escaped, lines))}</th>' for lines in names)
     rows = "".join(
         f'<tr><th scope="row">{foreign(row[0], 80)}</th>{"".join(f"<td>{escaped(cell)}</td>" for cell in row[1:])}</tr>'
         for row in table.rows
