@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -100,7 +99,7 @@ def report(
     accounts = [_of_file(file, Replayed(policy, window, model)) for file in files]
     left_out: list[LeftOut] = []
     if named or not files:
-        wanted = Wanted(named=tuple(named), since=since, model=model, options=_options(store, home))
+        wanted = Wanted(named=tuple(named), since=since, model=model, store_named=store is not None, home=home)
         read: Callable[..., None] = where_option("--store")(Reading(wanted, accounts, left_out).read)
         read(store=store, home=home)
     page = sessions_page(accounts, left_out=left_out, made=f"{datetime.now():%Y-%m-%d %H:%M}")
@@ -122,12 +121,6 @@ def _print(text: str) -> None:
 
 def _is_file(name: str) -> bool:
     return os.path.isfile(name) or name.endswith(_ENDINGS)
-
-
-def _options(store: str | None, home: str | None) -> str:
-    """What a command needs beside the name of a session to find it where it is now."""
-    given = (("--store", store), ("--home", home))
-    return "".join(f" {name} {shlex.quote(value)}" for name, value in given if value is not None)
 
 
 def _of_file(file: str, how: Replayed) -> Account:

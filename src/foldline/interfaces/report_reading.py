@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,13 +49,14 @@ class Replayed:
 class Wanted:
     """Which sessions of a store: the named ones, else all, those of sub-agents too, written at `since` or later.
 
-    `model` prices them as another one; `options` are what commands need to find the store.
+    `model` prices them as another one. `store_named` and `home` say what commands need to be told to find the store.
     """
 
     named: tuple[str, ...]
     since: datetime | None
     model: str | None
-    options: str
+    store_named: bool
+    home: str | None
 
 
 def replayed_account(session: Session, place: str, how: Replayed, *, updated: str = "") -> Account:
@@ -74,6 +77,7 @@ class Reading:
 
     def __init__(self, wanted: Wanted, accounts: list[Account], left_out: list[LeftOut]) -> None:
         self._wanted, self._accounts, self._left_out = wanted, accounts, left_out
+        self._options = ""
 
     def read(self, *, where: Where) -> None:
         """Add the accounts of the wanted sessions, and what is left out. Raises InvalidInput. O(their logs)."""
@@ -82,6 +86,7 @@ class Reading:
         if not chosen and not self._left_out:
             when = "" if wanted.since is None else f" written since {wanted.since:%Y-%m-%d %H:%M} UTC"
             raise InvalidInput(f"there is no session{when}", place=where.store.place)
+        self._options = _options(wanted, where)
         calls = _calls(where, [one.id for one in chosen])
         for one in _with_progress(chosen):
             try:
@@ -118,7 +123,7 @@ class Reading:
             log_rows,
             calls,
             name=chosen.name,
-            options=self._wanted.options,
+            options=self._options,
             model=self._wanted.model,
             archived=lambda key: key in archive,
             listing=len(self._accounts) < DETAILED,
@@ -134,6 +139,13 @@ class Reading:
         how = Replayed(header.policy if header.policy in POLICIES else "balanced", header.window, self._wanted.model)
         account = replayed_account(session, f"session {chosen.name}", how, updated=recording.tally.updated)
         return account if account.sent.requests else None
+
+
+def _options(wanted: Wanted, where: Where) -> str:
+    """What a command needs beside the name of a session, from wherever it is called. A password is not in it."""
+    given = [("--store", where.store.place)] if wanted.store_named else []
+    given += [("--home", os.path.abspath(wanted.home))] if wanted.home is not None else []
+    return "".join(f" {name} {shlex.quote(value)}" for name, value in given)
 
 
 def _with_progress(chosen: list[Chosen]) -> Iterable[Chosen]:

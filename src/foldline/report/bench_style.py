@@ -42,7 +42,8 @@ tr.front th::after { content: " *"; }
 @media (max-width: 61.99rem) { .pair { grid-template-columns: minmax(0, 1fr); } }
 @media (max-width: 47.99rem) { body { padding: 1rem .75rem; } tbody th { max-width: 45vw; overflow: hidden;
   text-overflow: ellipsis; font-size: .75rem; } }
-@media print { body { max-width: none; } .scroll, .list { overflow: visible; max-height: none; }
+@media print { body { max-width: none; } table { font-size: 5.5pt; } th, td { padding: .05rem .15rem; }
+  .scroll, .list { overflow: visible; max-height: none; }
   .pair svg { min-width: 0; }  details::details-content { content-visibility: visible; display: block; } }
 """ + "".join(
     f".line.c{number} polyline {{ stroke: var(--c{number}); stroke-width: 2; opacity: 1; }} "

@@ -263,7 +263,9 @@ td.who { text-align: start; color: var(--faint); }
   .stack :is(td, th) { display: inline-block; border: 0; padding: 0 .75rem 0 0; position: static; }
   .stack td.text { display: block; padding: 0; }
   .stack [data-is]::before { content: attr(data-is) " "; color: var(--faint); } }
-@media print { body { max-width: none; font-size: 10pt; } section { break-inside: auto; } .scroll { overflow: visible; }
+@media (max-width: 55.99rem) { .head { grid-template-columns: minmax(0, 1fr); } }
+@media print { body { max-width: none; font-size: 10pt; } table { font-size: 7pt; } th, td { padding: .1rem .25rem; }
+  section { break-inside: auto; } .scroll { overflow: visible; }
   details .scroll { max-height: none; } a { color: inherit; text-decoration: none; }
   details::details-content { content-visibility: visible; display: block; } summary { list-style: none; }
   .track span, td.bar { print-color-adjust: exact; } }
