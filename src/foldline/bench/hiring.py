@@ -89,7 +89,7 @@ def peers_in(folder: str) -> tuple[list[Peer], dict[str, str]]:
 def said(job: Job, place: Workplace, *, python: str = sys.executable, limit_seconds: float) -> Iterator[dict[str, Any]]:
     """Start a worker for the job and give each thing it says, as it says it. Raises DiedError when it ends early.
 
-    It is ended when this is left, whether by an error, by Ctrl-C or since it took longer than the limit.
+    It is ended when this is left, whether by an error or by Ctrl-C, and when it says nothing for so many seconds.
     """
     command = [python, "-P", "-m", "foldline.bench.worker"]
     with tempfile.TemporaryFile() as complaints:
@@ -101,15 +101,15 @@ def said(job: Job, place: Workplace, *, python: str = sys.executable, limit_seco
             env=dict(place.environment()),
             start_new_session=True,  # Ctrl-C comes to this process alone, which then ends the worker and its children
         )
-        watch = Timer(limit_seconds, _end, [process])
-        watch.daemon = True
-        watch.start()
+        watch = _watch(process, limit_seconds)
         ended = False
         try:
             assert process.stdin is not None
             assert process.stdout is not None
             _hand(process.stdin, job)
             for line in process.stdout:
+                watch.cancel()
+                watch = _watch(process, limit_seconds)
                 told = json.loads(line)
                 ended = ended or "done" in told or "offer" in told
                 yield told
@@ -122,6 +122,13 @@ def said(job: Job, place: Workplace, *, python: str = sys.executable, limit_seco
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     pipe.close()
+
+
+def _watch(process: subprocess.Popen[bytes], limit_seconds: float) -> Timer:
+    watch = Timer(limit_seconds, _end, [process])
+    watch.daemon = True
+    watch.start()
+    return watch
 
 
 def _hand(pipe: IO[bytes], job: Job) -> None:
@@ -143,5 +150,5 @@ def _last_words(process: subprocess.Popen[bytes], complaints: IO[bytes], limit_s
     complaints.seek(0)
     lines = [line.strip() for line in complaints.read().decode("utf-8", "replace").splitlines() if line.strip()]
     if code == -signal.SIGKILL:
-        return f"killed; no worker may take longer than {limit_seconds:,.0f} seconds"
+        return f"killed; it said nothing for {limit_seconds:,.0f} seconds"
     return lines[-1][:_LAST_WORDS] if lines else f"ended with code {code} and said nothing"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from time import process_time
+from time import monotonic, process_time
 
 from foldline.bench.refusals import HARD, SOFT, refusals
 from foldline.bench.values import COLD_EVERY, Price, SessionFigures, SessionRecall, Summaries
@@ -13,23 +14,50 @@ from foldline.catalog.models import CacheRule
 from foldline.messages import Wire
 from foldline.replay import Replay, Sender, Sent, Tally, Turn, bill_tokens
 
-__all__ = ["Watched", "figures_of_session"]
+__all__ = ["Allowance", "AllowanceSpentError", "Watched", "figures_of_session"]
+
+
+class AllowanceSpentError(Exception):
+    """The time that a system has is over."""
+
+
+class Allowance:
+    """The time that a system has for all its requests, by the clock. Measuring them takes nothing of it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left_seconds = seconds
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Take off what is done in here. Raises AllowanceSpentError when there is nothing left to begin with."""
+        if self.left_seconds <= 0:
+            raise AllowanceSpentError
+        began = monotonic()
+        try:
+            yield
+        finally:
+            self.left_seconds -= monotonic() - began
 
 
 class Watched:
     """A sender whose time is taken, and whose requests are looked at as providers would."""
 
-    def __init__(self, sender: Sender, errors: Sequence[str] = ()) -> None:
+    def __init__(self, sender: Sender, allowance: Allowance, errors: Sequence[str] = ()) -> None:
         self.refusals: list[frozenset[str]] = []
         self.errors = errors
         self._sender = sender
+        self._allowance = allowance
 
     def send(self, new: Sequence[Wire]) -> Sent:
-        """What the sender sends. Raises DoesNotFit as it does: then nothing is sent, which is no request at all."""
+        """What the sender sends. Raises DoesNotFit as it does: then nothing is sent, which is no request at all.
+
+        Raises AllowanceSpentError when there is no time left.
+        """
         self.refusals.append(frozenset({"empty"}))
-        began = process_time()
-        sent = self._sender.send(new)
-        spent = process_time() - began if sent.cpu_seconds is None else sent.cpu_seconds
+        with self._allowance.spending():
+            began = process_time()
+            sent = self._sender.send(new)
+            spent = process_time() - began if sent.cpu_seconds is None else sent.cpu_seconds
         self.refusals[-1] = refusals(sent.messages)
         return replace(sent, cpu_seconds=spent)
 

@@ -48,8 +48,8 @@ from foldline.replay.facts import Lens
 
 __all__ = ["Plan", "Step", "bench"]
 
-_WARM_UP_SECONDS = 300.0
-"""Beside the time of its system, what a worker may take to read and count the sessions on a machine that is busy."""
+_PATIENCE_SECONDS = 600.0
+"""What a worker may take, beside the time of its system, to read all sessions or to measure one, on a busy machine."""
 
 _STRESS_TOKENS = 16_000
 """The budget at which the long session is run, or else the smallest: elsewhere it would say the same again."""
@@ -197,7 +197,7 @@ def _systems(plan: Plan, place: Workplace) -> tuple[list[SystemRow], dict[str, P
     hosts = {}
     for peer in peers:
         try:
-            told = list(said(_job(peer), place, python=peer.python, limit_seconds=_WARM_UP_SECONDS))
+            told = list(said(_job(peer), place, python=peer.python, limit_seconds=_PATIENCE_SECONDS))
         except DiedError as error:
             absent.append(Absent(peer=peer.name, reason=str(error)))
             continue
@@ -289,7 +289,7 @@ def _one(job: Job, place: Workplace, python: str, on_step: Callable[[Step], None
     )
     total = len(job.sessions)
     on_step(Step(job.system, job.budget_tokens, 0, total))
-    limit = _WARM_UP_SECONDS + job.cap_seconds * (2 if job.stress else 1) * 1.5
+    limit = _PATIENCE_SECONDS + 2 * job.cap_seconds
     try:
         for told in said(job, place, python=python, limit_seconds=limit):
             if "figures" in told:

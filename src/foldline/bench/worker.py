@@ -12,21 +12,20 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
 from statistics import median
 from time import monotonic, process_time
 from typing import Any
 
 from foldline.bench.jobs import Job, Remembering, neutral_counter, read_sessions
-from foldline.bench.measuring import Watched, figures_of_session
+from foldline.bench.measuring import Allowance, AllowanceSpentError, Watched, figures_of_session
 from foldline.bench.offers import Made, offer_of, peer_module, sender_maker
 from foldline.bench.speed import SAMPLE, SIZES
 from foldline.bench.speed import session as long_session
-from foldline.bench.values import RULES, AtLength
+from foldline.bench.values import FRONT_RULE, RULES, AtLength
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import DoesNotFit
 from foldline.messages import Wire
-from foldline.replay import Recording, Sender, Turn, replay
+from foldline.replay import Recording, Sender, replay
 from foldline.replay.turns import percentile
 from foldline.sessions import Session
 
@@ -34,10 +33,6 @@ __all__ = ["main"]
 
 _JUMPED = 10
 """Turns looked at before a length that is reached at one jump, the first two left out: there the system catches up."""
-
-
-class _CapReachedError(Exception):
-    """The time that the system has is over."""
 
 
 def main() -> None:
@@ -63,23 +58,25 @@ def _do(job: Job, tell: Callable[..., None]) -> None:
     _warm_up(make, counter)
     gc.collect()
     gc.freeze()  # what was read stays: looking through it again and again is no cost of the system's
-    deadline = monotonic() + job.cap_seconds
     tell(ready=True)
-    times = {}
+    allowance = Allowance(job.cap_seconds)
+    times: dict[str, list[list[float]]] = {}
     for recording in recordings:
         name = recording.session.name
         try:
-            times[name] = [_measure(job, recording, make(recording), deadline, tell)]
-        except _CapReachedError:
+            times[name] = [_measure(job, recording, make(recording), allowance, tell)]
+        except AllowanceSpentError:
             tell(unfinished=name)
     for recording in recordings:
-        runs = times.get(recording.session.name)
-        if runs is None:
-            continue
-        while len(runs) < job.repeat and monotonic() < deadline:
-            runs.append(_time(recording, make(recording).sender, deadline, len(runs[0])))
-        whole = [run for run in runs if len(run) == len(runs[0])]
-        tell(session=recording.session.name, cpu_seconds=[round(median(each), 7) for each in zip(*whole, strict=True)])
+        runs = times.get(recording.session.name, [])
+        while 0 < len(runs) < job.repeat:
+            try:
+                runs.append(_time(recording, make(recording).sender, allowance))
+            except AllowanceSpentError:
+                break
+        if runs:
+            seconds = [round(median(each), 7) for each in zip(*runs, strict=True)]
+            tell(session=recording.session.name, cpu_seconds=seconds)
     if job.stress:
         for found in _stress(make, counter, monotonic() + job.cap_seconds):
             tell(stress=found)
@@ -98,36 +95,29 @@ def _warm_up(make: Callable[[Recording], Made], counter: Remembering) -> None:
     """One short conversation: what is loaded at the first use is no cost of a turn."""
     talk: tuple[Wire, ...] = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"})
     recording = Recording(Session(name="", dialect="openai-chat", messages=(*talk, *talk)), counter)
-    _time(recording, make(recording).sender, monotonic() + 60, 2)
+    _time(recording, make(recording).sender, Allowance(60))
 
 
-def _measure(job: Job, recording: Recording, made: Made, deadline: float, tell: Callable[..., None]) -> list[float]:
-    """Replay a session once and tell its figures; the times of its requests. Raises _CapReachedError."""
-
-    def on_turn(_turn: Turn) -> None:
-        if monotonic() > deadline:
-            raise _CapReachedError
-
-    if monotonic() > deadline:
-        raise _CapReachedError
+def _measure(
+    job: Job, recording: Recording, made: Made, allowance: Allowance, tell: Callable[..., None]
+) -> list[float]:
+    """Replay a session once and tell its figures; the times of its requests. Raises AllowanceSpentError."""
     before = json.dumps(recording.session.messages)
-    watched = Watched(made.sender, made.errors)
-    rule = CACHE_RULES[RULES[0]]
-    done = replay(recording, job.system, window=job.budget_tokens, rule=rule, sender=watched, on_turn=on_turn)
+    watched = Watched(made.sender, allowance, made.errors)
+    done = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=watched)
     if json.dumps(recording.session.messages) != before:
         made.errors.append("it changed messages of the history")
     tell(session=done.session, figures=figures_of_session(done, watched, {name: CACHE_RULES[name] for name in RULES}))
     return [turn.cpu_seconds for turn in done.turns]
 
 
-def _time(recording: Recording, sender: Sender, deadline: float, requests: int) -> list[float]:
-    """CPU seconds of each request, nothing else measured; cut off at the deadline."""
+def _time(recording: Recording, sender: Sender, allowance: Allowance) -> list[float]:
+    """CPU seconds of each request, nothing else measured. Raises AllowanceSpentError."""
     times = []
     done = 0
-    for reply in islice(recording.replies, requests):
-        if monotonic() > deadline:
-            break
-        times.append(_send(sender, recording.session.messages[done : reply.start]))
+    for reply in recording.replies:
+        with allowance.spending():
+            times.append(_send(sender, recording.session.messages[done : reply.start]))
         done = reply.start
     return times
 
