@@ -134,6 +134,27 @@ def test_the_record_of_calls_is_the_bill_with_summaries_and_without_failures(
     assert "1 call failed; they are taken as not billed." in with_calls.more
 
 
+def test_a_record_of_calls_that_was_pruned_makes_no_cheaper_bill(
+    tmp_path: Path, store: FileStore, clock: Clock
+) -> None:
+    path = tmp_path / "calls.sqlite"
+    with CallLog(path, clock=clock) as log:
+        name = keep(store, example("tau"), clock, calls=log)
+        log.prune(keep_calls=3)
+    assert len(read_calls(path)) == 3
+    assert told(store, name, read_calls(path)).managed == told(store, name).managed
+
+
+def test_replies_that_only_the_record_of_calls_has_are_billed(tmp_path: Path, store: FileStore, clock: Clock) -> None:
+    path = tmp_path / "calls.sqlite"
+    with CallLog(path, clock=clock) as log:
+        name = keep(store, example("tau"), clock, calls=log)
+        log.record(name, {"model": SONNET, "messages": []}, Usage(input_tokens=2_000_000), seconds=1)
+    alone, with_calls = told(store, name).managed, told(store, name, read_calls(path)).managed
+    assert with_calls.calls == alone.calls + 1
+    assert with_calls.input_tokens == alone.input_tokens + 2_000_000
+
+
 def test_counts_of_our_own_say_so(store: FileStore, clock: Clock) -> None:
     account = told(store, keep(store, example("tau"), clock, reports=Reports(silent=True)))
     assert account.origin == "counted"

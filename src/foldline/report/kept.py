@@ -6,7 +6,6 @@ the provider counted for each token of ours in this session.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -153,7 +152,7 @@ def kept_account(
     named = model or header.model
     bills = _bills(walk.asked, calls, model)
     dues = list(_dues(walk.asked, base, scale, named, header.dialect))
-    caching = any(bill.cached_tokens or bill.written_tokens for bill in bills)
+    caching = any(one.usage.cached_tokens or one.usage.written_tokens for one in walk.asked)
     hidden = hidden_by(
         [(_mark(fold), fold.form, _key(fold, archived)) for fold in walk.held.values()],
         [entry.seq for entry in walk.active],
@@ -215,41 +214,35 @@ def _gap_seconds(before: str, now: str) -> float:
 
 
 def _bills(asked: Sequence[_Asked], calls: Sequence[RecordedCall], model: str | None) -> list[Billed]:
-    """What is to be paid: the recorded calls with summaries among them, else what the log itself has of usage.
+    """What is to be paid: the requests as the log has them, and what else was asked, which the record of calls has.
 
-    Calls that failed are not billed. How much was written to the cache stands in the log alone.
+    That record may have been pruned, or begun later, while the log is whole: it is believed about replies only where it
+    has more of them. Calls that failed are not billed. How much was written to the cache stands in the log alone.
     """
-    if all(call.error for call in calls):
-        return [
-            Billed(
-                model=model or one.model or "",
-                input_tokens=one.usage.input_tokens,
-                cached_tokens=one.usage.cached_tokens,
-                written_tokens=one.usage.written_tokens,
-                output_tokens=one.usage.output_tokens,
-                estimated=not one.usage.reported,
-            )
-            for one in asked
-        ]
-    written: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for one in asked:
-        usage = one.usage
-        written[usage.input_tokens, usage.cached_tokens, usage.output_tokens].append(usage.written_tokens)
-    out = []
-    for call in calls:
-        if not call.error:
-            same = written.get((call.prompt_tokens, call.cached_tokens, call.completion_tokens))
-            out.append(
-                Billed(
-                    model=model or call.model,
-                    input_tokens=call.prompt_tokens,
-                    cached_tokens=call.cached_tokens,
-                    written_tokens=same.pop(0) if same and call.purpose == REPLY else 0,
-                    output_tokens=call.completion_tokens,
-                    estimated=call.estimated,
-                )
-            )
-    return out
+    answered = [call for call in calls if not call.error]
+    if sum(call.purpose == REPLY for call in answered) > len(asked):
+        return [_recorded(call, model) for call in answered]
+    return [
+        Billed(
+            model=model or one.model or "",
+            input_tokens=one.usage.input_tokens,
+            cached_tokens=one.usage.cached_tokens,
+            written_tokens=one.usage.written_tokens,
+            output_tokens=one.usage.output_tokens,
+            estimated=not one.usage.reported,
+        )
+        for one in asked
+    ] + [_recorded(call, model) for call in answered if call.purpose != REPLY]
+
+
+def _recorded(call: RecordedCall, model: str | None) -> Billed:
+    return Billed(
+        model=model or call.model,
+        input_tokens=call.prompt_tokens,
+        cached_tokens=call.cached_tokens,
+        output_tokens=call.completion_tokens,
+        estimated=call.estimated,
+    )
 
 
 def _mark(fold: Fold) -> Mark:
