@@ -46,6 +46,7 @@ def session(cost: float, kept: int, *, over: int = 0, hard: int = 0, error: str 
             "far_tool": pair,
         },
         "cpu_seconds": [0.001] * 20,
+        "bound": None,
     }
 
 

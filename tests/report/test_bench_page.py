@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.report.results import budget, ran, result, session
@@ -105,12 +105,14 @@ def test_what_was_not_compared_is_listed_and_not_drawn() -> None:
 
 
 def test_the_ratio_to_the_bound_is_shown_where_it_was_computed() -> None:
-    assert "of the bound" not in text_of(bench_page(result()))
+    assert "By best" not in text_of(bench_page(result()))
     one = budget()
-    cast("dict[str, Any]", one["runs"][1]["figures"])["bound"] = {"value": 1.19, "low": 1.1, "high": 1.3, "sessions": 3}
+    figures = one["runs"][1]["figures"]
+    assert figures is not None
+    figures["bound"], figures["worst_bound"] = {"value": 1.19, "low": 1.1, "high": 1.3, "sessions": 3}, 1.42
     words = text_of(bench_page(result(one)))
-    assert "of the bound" in words
-    assert "balanced 0.40 0.60 1.19" in words
+    assert "By best: the bill by that of the cheapest folds in hindsight" in words
+    assert "balanced 0.40 0.60 1.19 (1.42)" in words
 
 
 def test_without_far_references_or_runs_it_is_a_page_too() -> None:

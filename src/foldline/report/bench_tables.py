@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Sequence
+from typing import Literal
 
 from foldline.bench.table import LEGEND, Table, by_group, main_table, notes, stress_table
-from foldline.bench.values import FRONT_RULE, BudgetResult, Figures, Interval, Result, Run
+from foldline.bench.values import FRONT_RULE, BudgetResult, Figures, Result, Run
 from foldline.report.bench_charts import Spot
 from foldline.report.words import DASH, escaped, foreign, plural, share
 
@@ -34,22 +34,24 @@ def state(figures: Figures) -> Literal["front", "sound", "wrong"]:
 def key(spots: Sequence[Spot], budget: BudgetResult) -> str:
     """Every system by its number in the chart, with both figures and what is wrong with it."""
     kinds = {spot.number: spot for spot in spots}
-    bounded = any(_bound(run["figures"]) is not None for run in budget["runs"])
+    bounded = any(_bound(run["figures"]) for run in budget["runs"])
     rows = []
     for number, run in enumerate(listed(budget), 1):
         spot = kinds.get(number)
         kind = "out" if spot is None else f"{spot.state}{' own' if spot.ours else ''}"
         cost, far = (DASH, DASH) if spot is None else (share(spot.cost["value"]), share(spot.far["value"]))
-        bound = f"<td>{_written(_bound(run['figures']))}</td>" if bounded else ""
+        bound = f"<td>{_bound(run['figures']) or DASH}</td>" if bounded else ""
         rows.append(
             f'<tr class="{kind}"><td>{number}</td><th scope="row">{foreign(run["system"], 60)}</th><td>{cost}</td>'
             f'<td>{far}</td>{bound}<td class="text">{_wrong(run)}</td></tr>'
         )
-    heads = ("", "system", "cost", "far", *(("of the bound",) if bounded else ()))
+    heads = ("", "system", "cost", "far", *(("by best",) if bounded else ()))
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     legend = (
         '<p class="faint">On the front (joined by the stair): no other one is as cheap and keeps as much. ◆ ours, '
-        "● others, ○ sound but beaten, ✕ not sound: it breaks requests, goes over the budget or fails.</p>"
+        "● others, ○ sound but beaten, ✕ not sound: it breaks requests, goes over the budget or fails."
+        + (" By best: the bill by that of the cheapest folds in hindsight, median session (worst)." if bounded else "")
+        + "</p>"
     )
     return (
         f'<div>{legend}<div class="scroll list" role="region" tabindex="0" aria-label="Systems"><table><thead>'
@@ -58,14 +60,12 @@ def key(spots: Sequence[Spot], budget: BudgetResult) -> str:
     )
 
 
-def _bound(figures: Figures | None) -> Interval | None:
-    """The ratio of a bill to the best that hindsight allows, where it was computed."""
-    found = cast("Mapping[str, Any]", figures or {}).get("bound")
-    return cast("Interval", found) if isinstance(found, Mapping) and "value" in found else None
-
-
-def _written(found: Interval | None) -> str:
-    return DASH if found is None else share(found["value"])
+def _bound(figures: Figures | None) -> str:
+    """The bill by that of the cheapest folds in hindsight, and the worst session's; "" where it was not computed."""
+    if figures is None or (bound := figures["bound"]) is None:
+        return ""
+    worst = figures["worst_bound"]
+    return share(bound["value"]) + (f" ({share(worst)})" if worst is not None else "")
 
 
 def _wrong(run: Run) -> str:
