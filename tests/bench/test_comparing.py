@@ -31,6 +31,7 @@ def session(cost: float, far: tuple[int, int] = (1, 4), **changes: Any) -> Sessi
         "summaries": NO_SUMMARIES,
         "recall": {"all": [8, 10], "beyond": [[2, 4], list(far), [0, 0]], "line": [0, far[1]], "far_tool": [0, 1]},
         "cpu_seconds": [0.001] * 9 + [0.1],
+        "bound": None,
     }
     return SessionFigures(**{**plain, **changes})  # type: ignore[typeddict-item]
 

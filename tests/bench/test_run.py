@@ -194,6 +194,22 @@ def test_what_a_system_asks_a_model_for_is_on_its_bill(measured: tuple[Result, l
     assert cost == pytest.approx(figures["tokens"] + expected)
 
 
+def test_policies_of_ours_are_held_against_the_best_in_hindsight(measured: tuple[Result, list[Step]]) -> None:
+    balanced, peer = runs(measured[0])["balanced"], runs(measured[0])["newest"]
+    ratios = []
+    for session in balanced["sessions"].values():
+        bound = session["bound"]
+        assert bound is not None
+        assert bound["ratio"] == pytest.approx(session["cost"]["anthropic"]["warm"] / bound["schedule_tokens"])
+        assert bound["schedule_tokens"] <= bound["anew_tokens"]
+        ratios.append(bound["ratio"])
+    assert min(ratios) >= 1
+    assert balanced["figures"] is not None
+    assert balanced["figures"]["worst_bound"] == max(ratios)
+    assert peer["figures"] is not None
+    assert (peer["sessions"]["long"]["bound"], peer["figures"]["bound"]) == (None, None)
+
+
 def test_errors_inside_a_system_are_counted_and_the_first_is_told(measured: tuple[Result, list[Step]]) -> None:
     raising, spoiling = (runs(measured[0])[name]["figures"] for name in ("raising", "spoiling"))
     assert raising is not None

@@ -42,6 +42,7 @@ def figures_over(own: Sequence[SessionFigures], base: Sequence[SessionFigures] |
     over = _sum(own, lambda one: one["over_budget"])
     errors = _sum(own, lambda one: one["errors"])
     refused = _sum(own, lambda one: one["refused"])
+    bounds = [one["bound"]["ratio"] for one in own if one["bound"] is not None]
     return Figures(
         sessions=len(own),
         requests=requests,
@@ -64,6 +65,8 @@ def figures_over(own: Sequence[SessionFigures], base: Sequence[SessionFigures] |
         recall=_recall(own),
         cpu=_cpu([seconds for one in own for seconds in one["cpu_seconds"]]),
         summaries=_summaries(own),
+        bound=interval(bounds, median_of),
+        worst_bound=max(bounds, default=None),
     )
 
 

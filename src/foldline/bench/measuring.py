@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic, process_time
 
+from foldline.bench.hindsight import Bound
 from foldline.bench.refusals import HARD, SOFT, refusals
-from foldline.bench.values import COLD_EVERY, Price, SessionFigures, SessionRecall, Summaries
+from foldline.bench.values import COLD_EVERY, BoundFigures, Price, SessionFigures, SessionRecall, Summaries
 from foldline.catalog.models import CacheRule
 from foldline.messages import Wire
 from foldline.replay import Replay, Sender, Sent, Tally, Turn, bill_tokens
 
-__all__ = ["Allowance", "AllowanceSpentError", "Watched", "figures_of_session"]
+__all__ = ["Allowance", "AllowanceSpentError", "Watched", "bound_figures", "figures_of_session"]
 
 
 class AllowanceSpentError(Exception):
@@ -83,6 +84,17 @@ def figures_of_session(done: Replay, watched: Watched, rules: Mapping[str, Cache
         summaries=_summaries(done.turns, rules),
         recall=_recall(done),
         cpu_seconds=[turn.cpu_seconds for turn in done.turns],
+        bound=None,
+    )
+
+
+def bound_figures(bound: Bound) -> BoundFigures:
+    """The best in hindsight as it is written."""
+    return BoundFigures(
+        schedule_tokens=bound.schedule_cost_tokens,
+        anew_tokens=bound.anew.cost_tokens,
+        folds=len(bound.schedule.folds),
+        ratio=bound.schedule_ratio,
     )
 
 

@@ -14,8 +14,9 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import module_from_spec, spec_from_file_location
 from time import process_time
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from foldline.bench.hindsight import Bound, Watching, bound_of
 from foldline.bench.jobs import Job
 from foldline.bench.summariser import MODEL, GoingOn, Summariser
 from foldline.bench.systems import Hosted
@@ -25,10 +26,10 @@ from foldline.context import Context
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
 from foldline.policy import POLICIES
-from foldline.replay import NONE, Managed, Recording, Sender, Sent, Unmanaged, context_for, policy_named
+from foldline.replay import NONE, Managed, Recording, Replay, Sender, Sent, Unmanaged, context_for, policy_named
 from foldline.tokens import ESTIMATE, Counter
 
-__all__ = ["OURS", "Made", "Offer", "Ours", "offer_of", "our_system", "peer_module", "sender_maker"]
+__all__ = ["OURS", "Made", "Maker", "Offer", "Ours", "offer_of", "our_system", "peer_module", "sender_maker"]
 
 OURS: Final = (NONE, *POLICIES, "balanced+summary")
 """Our systems where none are named."""
@@ -38,10 +39,21 @@ _SUMMARIES: Final = ("", "summary", "summary-apart")
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A system for one session, and the errors that will have come out of it."""
+    """A system for one session, and the errors that will have come out of it.
+
+    `best` says of its replay what the best in hindsight would have been, where that was wanted and there is one.
+    """
 
     sender: Sender
     errors: list[str]
+    best: Callable[[Replay], Bound] | None = None
+
+
+class Maker(Protocol):
+    """Makes a job's system for one session."""
+
+    def __call__(self, recording: Recording, *, watched: bool = False) -> Made:
+        """A fresh one; a policy of ours is watched if that is wanted, for the best in hindsight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +116,22 @@ def _version(package: str) -> str:
         return "?"
 
 
-def sender_maker(job: Job, counter: Counter) -> Callable[[Recording], Made]:
+def sender_maker(job: Job, counter: Counter) -> Maker:
     """What makes the job's system for each session. Raises InvalidInput for one that is not there."""
     if not job.peer:
         ours = our_system(job.system, job.told_rule)
-        return lambda recording: _made_of(ours, job, recording, counter)
+
+        def made(recording: Recording, *, watched: bool = False) -> Made:
+            return _made_of(ours, job, recording, counter, watched=watched)
+
+        return made
     module = peer_module(job)
     offered: Mapping[str, Any] = {**module.SYSTEMS, **getattr(module, "OWN_COUNTER", {})}
     if job.system not in offered:
         raise InvalidInput(f"no system {job.system!r}; there are {', '.join(offered)}", place=job.peer)
     make = offered[job.system]
 
-    def hosted(recording: Recording) -> Made:
+    def hosted(recording: Recording, *, watched: bool = False) -> Made:
         summariser = Summariser(counter)
         system = make(job.budget_tokens, lambda wire: recording.lens.look(wire).tokens, summariser)
         sender = Hosted(system, summariser)
@@ -124,12 +140,15 @@ def sender_maker(job: Job, counter: Counter) -> Callable[[Recording], Made]:
     return hosted
 
 
-def _made_of(ours: Ours, job: Job, recording: Recording, counter: Counter) -> Made:
+def _made_of(ours: Ours, job: Job, recording: Recording, counter: Counter, *, watched: bool) -> Made:
     if ours.policy == NONE:
         return Made(Unmanaged(recording.session), [])
     own = ESTIMATE if job.own_counter else None
     model = MODEL if ours.summary else None
     context = context_for(recording, ours.policy, window=job.budget_tokens, rule=ours.rule, counter=own, model=model)
+    if not ours.summary and watched:
+        watching = Watching(context)
+        return Made(watching, [], lambda done: bound_of(done, watching, ours.rule))
     if not ours.summary:
         return Made(Managed(context), [])
     return Made(_Summarising(context, Summariser(counter), apart=ours.summary.endswith("apart")), [])

@@ -16,6 +16,7 @@ __all__ = ["LEGEND", "Table", "by_group", "main_table", "notes", "stress_table",
 LEGEND: Final = """\
 cost    input price with prompt caching (Anthropic's ratios), against none: median session, and its 95 % interval
 cold    the same with cold caches at every 20th request; openai, no cache: under other prices
+by best cost by that of the cheapest folds in hindsight: the median session, policies of ours alone
 far     of what replies name and last stood 8,000 tokens and 4 messages back, the share still sent; line: the whole line
         is; tool: only results had it; 2k, 32k: other distances (means over sessions with 3 or more such references)
 hard    requests that every provider refuses (what a system left unsent too); any: also by the rules of foldline.check
@@ -54,6 +55,7 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("cold", lambda one: _ratio(one, kind="cold")),
     ("open-\nai", lambda one: _ratio(one, "openai")),
     ("no\ncache", lambda one: _ratio(one, "nocache")),
+    ("by\nbest", lambda one: DASH if one["bound"] is None else share(one["bound"]["value"])),
     ("far", lambda one: _kept(one["recall"]["beyond"][1])),
     ("95 %", lambda one: _between(one["recall"]["beyond"][1]["per_session"])),
     ("line", lambda one: _kept(one["recall"]["line"])),

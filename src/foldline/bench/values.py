@@ -16,6 +16,7 @@ __all__ = [
     "Absent",
     "AtLength",
     "Bootstrap",
+    "BoundFigures",
     "BudgetResult",
     "Cpu",
     "Figures",
@@ -77,6 +78,18 @@ class SessionRecall(TypedDict):
     far_tool: list[int]
 
 
+class BoundFigures(TypedDict):
+    """The best in hindsight with folds like the policy's own, in tokens at the full input price, and its folds.
+
+    `anew_tokens`: where each fold writes the whole digest anew. `ratio` is the policy's bill by `schedule_tokens`.
+    """
+
+    schedule_tokens: float
+    anew_tokens: float
+    folds: int
+    ratio: float
+
+
 class SessionFigures(TypedDict):
     """One session under one system. All but prices, ratios and times are counts of requests or of tokens.
 
@@ -84,6 +97,7 @@ class SessionFigures(TypedDict):
     refuses, `soft`: that some do, `invalid`: hard ones, or that break any rule of `foldline.check`. The dictionaries
     count by rule.
     `peak_ratio` is the largest request by the budget, `cpu_seconds` one time per request, the median of the repeats.
+    `bound` is there for policies of ours that no model helps, under the prices that they were told.
     """
 
     requests: int
@@ -104,6 +118,7 @@ class SessionFigures(TypedDict):
     summaries: Summaries
     recall: SessionRecall
     cpu_seconds: list[float]
+    bound: BoundFigures | None
 
 
 class Interval(TypedDict):
@@ -153,7 +168,8 @@ class Figures(TypedDict):
     """One system over some sessions. Shares are of requests; `worst_ratio` is the largest request by the budget.
 
     `sound`: nothing that every provider refuses, nothing over budget, no error, nothing left unsent. `front`: on the
-    Pareto front of cost against far recall, among the sound.
+    Pareto front of cost against far recall, among the sound. `bound` is the median session's ratio to the best in
+    hindsight, `worst_bound` that of the session furthest from it; None for systems that have none.
     """
 
     sessions: int
@@ -177,6 +193,8 @@ class Figures(TypedDict):
     recall: RecallFigures
     cpu: Cpu
     summaries: Summaries
+    bound: Interval | None
+    worst_bound: float | None
 
 
 class AtLength(TypedDict):

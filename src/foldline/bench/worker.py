@@ -17,8 +17,8 @@ from time import monotonic, process_time
 from typing import Any
 
 from foldline.bench.jobs import Job, Remembering, neutral_counter, read_sessions
-from foldline.bench.measuring import Allowance, AllowanceSpentError, Watched, figures_of_session
-from foldline.bench.offers import Made, offer_of, peer_module, sender_maker
+from foldline.bench.measuring import Allowance, AllowanceSpentError, Watched, bound_figures, figures_of_session
+from foldline.bench.offers import Made, Maker, offer_of, peer_module, sender_maker
 from foldline.bench.speed import SAMPLE, SIZES
 from foldline.bench.speed import session as long_session
 from foldline.bench.values import FRONT_RULE, RULES, AtLength
@@ -64,7 +64,7 @@ def _do(job: Job, tell: Callable[..., None]) -> None:
     for recording in recordings:
         name = recording.session.name
         try:
-            times[name] = [_measure(job, recording, make(recording), allowance, tell)]
+            times[name] = [_measure(job, recording, make(recording, watched=True), allowance, tell)]
         except AllowanceSpentError:
             tell(unfinished=name)
     for recording in recordings:
@@ -91,7 +91,7 @@ def _warmed(session: Session, counter: Remembering) -> Recording:
     return recording
 
 
-def _warm_up(make: Callable[[Recording], Made], counter: Remembering) -> None:
+def _warm_up(make: Maker, counter: Remembering) -> None:
     """One short conversation: what is loaded at the first use is no cost of a turn."""
     talk: tuple[Wire, ...] = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"})
     recording = Recording(Session(name="", dialect="openai-chat", messages=(*talk, *talk)), counter)
@@ -107,7 +107,10 @@ def _measure(
     done = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=watched)
     if json.dumps(recording.session.messages) != before:
         made.errors.append("it changed messages of the history")
-    tell(session=done.session, figures=figures_of_session(done, watched, {name: CACHE_RULES[name] for name in RULES}))
+    figures = figures_of_session(done, watched, {name: CACHE_RULES[name] for name in RULES})
+    if made.best is not None:
+        figures["bound"] = bound_figures(made.best(done))
+    tell(session=done.session, figures=figures)
     return [turn.cpu_seconds for turn in done.turns]
 
 
@@ -131,7 +134,7 @@ def _send(sender: Sender, new: Sequence[Wire]) -> float:
     return process_time() - began if seconds is None else seconds
 
 
-def _stress(make: Callable[[Recording], Made], counter: Remembering, deadline: float) -> Iterator[AtLength]:
+def _stress(make: Maker, counter: Remembering, deadline: float) -> Iterator[AtLength]:
     """The time of a request where a long session has reached certain lengths, as far as time allows.
 
     Turn by turn for half of the time; what is left is gone to at one jump each.

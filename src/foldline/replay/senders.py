@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import process_time
 from typing import Protocol
 
 from foldline.catalog.models import CacheRule
@@ -70,16 +71,19 @@ class Managed:
         self._take_asked = take_asked
 
     def send(self, new: Sequence[Wire]) -> Sent:
-        """What `append` and `prepare` make of it. Raises DoesNotFit."""
+        """What `append` and `prepare` make of it; CPU time is that of the two alone. Raises DoesNotFit."""
+        began = process_time()
         for wire in new:
             self.context.append(wire)
         request = self.context.prepare(self._summarize)
+        spent = process_time() - began
         marks = tuple(
             Mark(fold.start, fold.stop, fold.reducer, fold.reason, fold.before_tokens, fold.tokens)
             for fold in request.folds
             if isinstance(fold, Fold)
         )
-        return Sent(request.messages, request.system, marks, len(request.repairs), self._take_asked())
+        asked = self._take_asked()
+        return Sent(request.messages, request.system, marks, len(request.repairs), asked, cpu_seconds=spent)
 
 
 def context_for(
