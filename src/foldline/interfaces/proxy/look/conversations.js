@@ -120,6 +120,7 @@ function opened(one, lines) {
   const fact = (term, words) => el("div", {}, el("dt", { text: term }), el("dd", { dir: "auto", text: words }));
   const facts = [
     fact("Reported by the upstream", `${number(one.input_tokens)} in (${number(one.cached_tokens)} cached), ${number(one.output_tokens)} out`),
+    one.summary_tokens > 0 && fact("Read and written for summaries", `${number(one.summary_tokens)} tokens`),
     one.saved_usd !== null && one.saved_usd > 0 && fact("Input not paid for", `≈ ${dollars(one.saved_usd)}`),
     one.recoveries > 0 && fact("Recovered", number(one.recoveries)),
     one.failed + one.cut > 0 && fact("Failed upstream", number(one.failed + one.cut)),
