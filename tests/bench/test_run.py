@@ -237,6 +237,11 @@ def test_a_peer_that_cannot_be_loaded_is_left_out_with_its_reason(measured: tupl
     assert absent["broken"] == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
+def test_no_peer_is_started_where_ours_alone_are_asked_for(folder: Path) -> None:
+    result = bench(plan(folder, "sliding", peers="peers", paths=(str(folder / "short.json"),)))
+    assert (list(runs(result)), result["absent"]) == (["none", "sliding"], [])
+
+
 def test_the_tables_have_a_row_for_each_system(measured: tuple[Result, list[Step]]) -> None:
     budget = measured[0]["budgets"][0]
     table = main_table(budget)

@@ -32,7 +32,7 @@ def invoke(*arguments: str) -> Result:
 
 def test_a_bench_prints_tables_and_writes_all_figures(sessions: Path, tmp_path: Path) -> None:
     file, page = tmp_path / "bench.json", tmp_path / "bench.html"
-    options = ("--budget", "2k", "--systems", "balanced", "--no-stress", "--repeat", "1")
+    options = ("--budget", "2k", "--systems", "balanced,langchain", "--no-stress", "--repeat", "1")
     done = invoke(str(sessions), *options, "--json", str(file), "--html", str(page), *NOBODY)
     assert done.exit_code == 0
     assert "budget 2,000 tokens by cl100k_base; 1 session of 1 that all finished" in done.stdout
