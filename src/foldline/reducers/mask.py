@@ -12,6 +12,7 @@ from foldline.codecs import codec as codec_for
 from foldline.cutting import first_line
 from foldline.messages import Message, Part, Text, ToolCall, ToolResult, Wire
 from foldline.reducers.base import form_fold, result_entries, with_results, with_texts
+from foldline.reducers.importance import importance
 from foldline.reducers.truncate import cut_chars, shorten, tool_names
 from foldline.tiles import Unit
 from foldline.tokens import content_bytes
@@ -168,12 +169,17 @@ def names_important_file(call: ToolCall, patterns: Sequence[str] = IMPORTANT_FIL
     return any(fnmatchcase(name, pattern) for name in files for pattern in patterns)
 
 
+MOST_SHARE = 0.8
+"""Of a result that matters much: a fold that leaves more of it is not worth its notice."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShortenOld:
-    """Results outside the newest `keep` share of the target shrink to the lines that bring names, oldest first.
+    """Results outside the newest `keep` share of the target shrink to the lines that bring names.
 
-    `share` of a result stays, at least `least_tokens`, at most `most_tokens`. What the user or the agent has named
-    since weighs four times, so what turned out to matter stays.
+    `share` of a result stays, at least `least_tokens`, at most `most_tokens`; more of one that matters more and less of
+    one that matters less (`importance`: what was referred to, what failed, the newest view of a file), and those that
+    matter least shrink first, the oldest of them first.
     """
 
     keep: float = 0.2
@@ -184,11 +190,13 @@ class ShortenOld:
     name: str = "shorten"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per old result that is larger than what may stay of it."""
+        """One fold per old result that is larger than what may stay of it, what matters least first."""
         last = view.newest(self.keep, need.target_tokens)
-        for _, unit, entry in result_entries(view, 0, last):
+        weights = importance(view, result_entries(view))
+        for _, unit, entry in sorted(result_entries(view, 0, last), key=lambda found: weights[found[2].seq]):
             size = unit.form_tokens(entry)
-            limit = min(self.most_tokens, max(self.least_tokens, int(self.share * entry.tokens)))
+            share = min(MOST_SHARE, self.share * weights[entry.seq])
+            limit = min(self.most_tokens, max(self.least_tokens, int(share * entry.tokens)))
             form = unit.forms.get(entry.seq)
             if size <= limit + 24 or (form is not None and form.reducer == self.name):
                 continue

@@ -1,0 +1,67 @@
+"""Which old results matter: what was referred to since, what failed, and the newest view of a file stay longer.
+
+Measured by the names that only results held and that recorded replies went back to (docs/policies.md, far tool).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from foldline.names import ALARM, names
+from foldline.tiles import Unit
+from foldline.transcript import Entry, Seq
+from foldline.view import View
+
+__all__ = ["importance", "worth"]
+
+REFERRED, NOT_REFERRED = 1.5, 0.5
+"""Factor of a result of whose names a quarter was used by the user or the agent, and of one without such a name."""
+
+ENOUGH = 0.25
+"""Share of the names of a result that makes it fully referred to: agents pick few of many."""
+
+FAILED = 1.5
+"""Factor of a result that says what went wrong: what was tried in vain is tried again when it is forgotten."""
+
+NEWEST, OLDER = 1.5, 0.6
+"""Factor of the newest view of a file, and of one that was followed by a newer one of the same file."""
+
+_EDGE_CHARS = 2_000
+"""Beginning and end that are looked at for what went wrong: programs say it there."""
+
+_FILE = re.compile(r"[\w.@~+/-]*\w\.[A-Za-z]\w{0,7}\b|(?:[\w.@~+-]+/)+[\w.@~+-]+")
+
+
+def importance(view: View, found: Iterable[tuple[int, Unit, Entry]]) -> dict[Seq, float]:
+    """How much each message with results matters, about 1 for most. O(size of the results)."""
+    entries = [(entry, _files(unit, entry)) for _, unit, entry in found]
+    newest = {file: entry.seq for entry, files in entries for file in files}
+    return {entry.seq: _worth(view, entry) * _newness(entry.seq, files, newest) for entry, files in entries}
+
+
+def _files(unit: Unit, entry: Entry) -> frozenset[str]:
+    """The files that are named in the calls which a message answers."""
+    asked = {result.call_id for result in entry.message.results}
+    calls = (call for other in unit.entries for call in other.message.calls if call.id in asked)
+    return frozenset(file for call in calls for file in _FILE.findall(call.arguments))
+
+
+def _newness(seq: Seq, files: frozenset[str], newest: dict[str, Seq]) -> float:
+    if not files:
+        return 1.0
+    return NEWEST if any(newest[file] == seq for file in files) else OLDER
+
+
+def _worth(view: View, entry: Entry) -> float:
+    text = "\n".join(result.text for result in entry.message.results)
+    return worth(text, view, failed=any(result.is_error for result in entry.message.results))
+
+
+def worth(text: str, view: View, *, failed: bool = False) -> float:
+    """How much a text matters by what was referred to since and by what failed, about 1 for most. O(size)."""
+    named = names(text)
+    used = sum(name in view.spoken for name in named)
+    referred = min(1.0, used / (ENOUGH * len(named))) if named else 0.0
+    failed = failed or bool(ALARM.search(text[:_EDGE_CHARS]) or ALARM.search(text[-_EDGE_CHARS:]))
+    return (NOT_REFERRED + (REFERRED - NOT_REFERRED) * referred) * (FAILED if failed else 1.0)
