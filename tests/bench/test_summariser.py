@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from hashlib import sha256
-
-from foldline.bench.summariser import GoingOn, Summariser
+from foldline.bench.summariser import SUMMARY_TOKENS, GoingOn, Summariser
 from foldline.replay import Asked
 from foldline.request import Request
 
@@ -38,6 +36,8 @@ def test_a_summary_is_the_first_line_of_each_message() -> None:
 def test_a_summary_keeps_to_its_size_and_to_what_is_newest() -> None:
     assert Summariser(Words()).summarize(MESSAGES, 9).splitlines() == ["tool: app.py", "user: Go on."]
     assert Summariser(Words()).summarize(MESSAGES, 1) == "user: Go on."
+    long = "\n".join(f"line {number} of many" for number in range(2_000))
+    assert 700 < len(Summariser(Words()).answer(long, 100_000).split()) <= SUMMARY_TOKENS
 
 
 def test_a_prompt_that_is_one_text_is_summarised_by_its_speakers() -> None:
@@ -55,11 +55,6 @@ def test_each_call_is_noted_once_with_its_tokens() -> None:
     assert summariser.take() == ()
     assert summariser.take_seconds() > 0
     assert summariser.take_seconds() == 0
-
-
-def test_what_a_real_model_wrote_is_told_again() -> None:
-    recorded = {sha256(b"Human: hi").hexdigest(): "They said hi."}
-    assert Summariser(Words(), texts=recorded).answer("Human: hi") == "They said hi."
 
 
 def test_a_question_at_the_end_of_a_request_is_all_that_is_not_in_the_cache() -> None:

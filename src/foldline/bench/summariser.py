@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
 from time import process_time
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from foldline.tokens import ESTIMATE, Counter
 __all__ = ["MODEL", "SUMMARY_TOKENS", "GoingOn", "Summariser"]
 
 SUMMARY_TOKENS: Final = 800
-"""Size of a summary where the caller sets no other: what models write when asked for a summary of a session."""
+"""Size of a summary, if the caller leaves so much room: what models write when asked for a summary of a session."""
 
 MODEL: Final = "recorded"
 """The name of the model that writes, for a context that is to go on from its own requests."""
@@ -31,13 +30,11 @@ _SPEAKER: Final = re.compile(r"^\W{0,4}(?:human|user|assistant|ai|tool|system|mo
 class Summariser:
     """Writes summaries, and notes each call and the time it took.
 
-    `counter` counts the prompt and cuts the summary. `texts` are recorded summaries by the SHA-256 of the prompt, for
-    replaying what a real model wrote; what is not recorded is made of first lines.
+    `counter` counts the prompt and cuts the summary.
     """
 
-    def __init__(self, counter: Counter = ESTIMATE, *, texts: Mapping[str, str] | None = None) -> None:
+    def __init__(self, counter: Counter = ESTIMATE) -> None:
         self._counter = counter
-        self._texts = texts or {}
         self._asked: list[Asked] = []
         self._seconds = 0.0
 
@@ -54,7 +51,7 @@ class Summariser:
         `cached_tokens` of the prompt began as the request before did. O(size).
         """
         began = process_time()
-        written = self._write(prompt, max_output_tokens)
+        written = self._cut(_first_lines(prompt), max_output_tokens)
         self._asked.append(Asked(self._counter.text(prompt), cached_tokens, self._counter.text(written)))
         self._seconds += process_time() - began
         return written
@@ -66,7 +63,7 @@ class Summariser:
         """
         began = process_time()
         before, question = request.messages[: -request.once], request.messages[-request.once :]
-        written = self._write("\n\n".join(_lines(before)), min(request.max_output_tokens, SUMMARY_TOKENS))
+        written = self._cut(_first_lines("\n\n".join(_lines(before))), request.max_output_tokens or SUMMARY_TOKENS)
         asked = sum(self._counter.text(said) for said in _lines(question))
         self._asked.append(Asked(request.tokens, request.tokens - asked, self._counter.text(written)))
         self._seconds += process_time() - began
@@ -82,14 +79,10 @@ class Summariser:
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
-    def _write(self, prompt: str, max_output_tokens: int) -> str:
-        recorded = self._texts.get(sha256(prompt.encode("utf-8", "replace")).hexdigest())
-        return self._cut(_first_lines(prompt), max_output_tokens) if recorded is None else recorded
-
     def _cut(self, lines: Sequence[str], max_output_tokens: int) -> str:
         """As many lines as fit, the newest first to stay; never nothing."""
         kept: list[str] = []
-        room = max_output_tokens
+        room = min(max_output_tokens, SUMMARY_TOKENS)
         for line in reversed(lines):
             room -= self._counter.text(line) + 1
             if room < 0 and kept:
