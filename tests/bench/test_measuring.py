@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic
 
 import pytest
@@ -56,10 +58,30 @@ def test_only_the_system_spends_its_time() -> None:
     assert 0 < allowance.left_seconds <= 0.2
 
 
-def test_without_time_left_nothing_is_sent() -> None:
-    system = Waiting(0.05)
-    watched = Watched(system, Allowance(0.01))
-    watched.send((USER,))
+class Swallowing(Waiting):
+    """Lets no error out."""
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        self.requests += 1
+        with suppress(Exception):
+            wait(60)
+        return Sent(tuple(new), None)
+
+
+def test_a_request_that_takes_too_long_is_broken_off_and_no_other_is_made() -> None:
+    system = Swallowing(0.0)
+    watched = Watched(system, Allowance(0.05))
+    began = monotonic()
+    with pytest.raises(AllowanceSpentError):
+        watched.send((USER,))
+    assert monotonic() - began < 50
     with pytest.raises(AllowanceSpentError):
         watched.send((USER,))
     assert system.requests == 1
+
+
+def test_the_signal_is_given_back() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    Watched(Waiting(0.0), Allowance(60)).send((USER,))
+    assert signal.getsignal(signal.SIGALRM) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -80,7 +80,7 @@ class Dying(Newest):
 class Slow(Newest):
     def view(self, history):
         if len(history) > 30:
-            time.sleep(3.2)
+            time.sleep(60)
         return list(history)
 
 

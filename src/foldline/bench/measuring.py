@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ from foldline.replay import Replay, Sender, Sent, Tally, Turn, bill_tokens
 __all__ = ["Allowance", "AllowanceSpentError", "Watched", "bound_figures", "figures_of_session"]
 
 
-class AllowanceSpentError(Exception):
-    """The time that a system has is over."""
+class AllowanceSpentError(BaseException):
+    """The time that a system has is over. No `Exception`: code that swallows those is what is interrupted by it."""
 
 
 class Allowance:
@@ -30,14 +31,25 @@ class Allowance:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Take off what is done in here. Raises AllowanceSpentError when there is nothing left to begin with."""
+        """Take off what is done in here. Raises AllowanceSpentError, in the midst of it, when there is nothing left.
+
+        For the main thread; it has SIGALRM to itself meanwhile.
+        """
         if self.left_seconds <= 0:
             raise AllowanceSpentError
         began = monotonic()
+        before = signal.signal(signal.SIGALRM, _over)
+        signal.setitimer(signal.ITIMER_REAL, self.left_seconds)
         try:
             yield
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
             self.left_seconds -= monotonic() - began
+
+
+def _over(_signal: int, _frame: object) -> None:
+    raise AllowanceSpentError
 
 
 class Watched:

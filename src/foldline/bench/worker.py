@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from statistics import median
-from time import monotonic, process_time
+from time import process_time
 from typing import Any
 
 from foldline.bench.jobs import Job, Remembering, neutral_counter, read_sessions
@@ -78,7 +78,7 @@ def _do(job: Job, tell: Callable[..., None]) -> None:
             seconds = [round(median(each), 7) for each in zip(*runs, strict=True)]
             tell(session=recording.session.name, cpu_seconds=seconds)
     if job.stress:
-        for found in _stress(make, counter, monotonic() + job.cap_seconds):
+        for found in _stress(make, counter, Allowance(job.cap_seconds)):
             tell(stress=found)
     tell(done=True)
 
@@ -134,32 +134,31 @@ def _send(sender: Sender, new: Sequence[Wire]) -> float:
     return process_time() - began if seconds is None else seconds
 
 
-def _stress(make: Maker, counter: Remembering, deadline: float) -> Iterator[AtLength]:
+def _stress(make: Maker, counter: Remembering, allowance: Allowance) -> Iterator[AtLength]:
     """The time of a request where a long session has reached certain lengths, as far as time allows.
 
     Turn by turn for half of the time; what is left is gone to at one jump each.
     """
     new = list(long_session(max(SIZES)))
     messages = tuple(wire for wires in new for wire in wires)
-    recording = Recording(Session(name="", dialect="openai-chat", messages=messages), counter)
-    sender = make(recording).sender
-    half = monotonic() + (deadline - monotonic()) / 2
+    sender = make(Recording(Session(name="", dialect="openai-chat", messages=messages), counter)).sender
+    half = allowance.left_seconds / 2
     times: list[float] = []
     at = 0
     for size in SIZES:
         stop = size // 2  # turns: two messages each, the first turn too
         sampled, skipped = SAMPLE, 0
         while at < stop:
-            late = monotonic() > half
-            if monotonic() > deadline:
+            late = allowance.left_seconds < half and stop - at > _JUMPED
+            start, at = at, stop - _JUMPED if late else at + 1
+            try:
+                with allowance.spending():
+                    times.append(_send(sender, [wire for wires in new[start:at] for wire in wires]))
+            except AllowanceSpentError:
                 return
-            if late and stop - at > _JUMPED:
-                start, at, sampled, skipped = at, stop - _JUMPED, _JUMPED, 2
-                _send(sender, [wire for wires in new[start:at] for wire in wires])
+            if late:
                 times.clear()
-                continue
-            times.append(_send(sender, new[at]))
-            at += 1
+                sampled, skipped = _JUMPED, 2
         sample = times[-sampled:][skipped:]
         yield AtLength(
             messages=size,
