@@ -17,7 +17,9 @@ from foldline.agent.settings import (
 from foldline.errors import InvalidInput
 from foldline.policy import POLICIES
 from foldline.reducers.archive_results import ArchiveResults
+from foldline.reducers.digest import Digest
 from foldline.reducers.mask import Mask
+from foldline.reducers.summarize import Summarize
 from foldline.reducers.truncate import OutputLimits, ResultLimit, ShortenNew
 from foldline.settings import ContextSettings, SessionSettings
 
@@ -53,6 +55,39 @@ def test_each_preset_takes_its_own_settings() -> None:
     assert [r.strategy for r in checkpoint.always if isinstance(r, ArchiveResults)] == ["heuristic"]
     balanced = made("balanced", trigger=0.8, landing=0.5)
     assert (balanced.trigger.fraction, balanced.landing) == (0.8, 0.5)
+
+
+def test_what_stays_and_what_arrives_can_be_set_for_our_policies() -> None:
+    usual = made("economical")
+    set_ = made("economical", keep=0.1, arrival_share=0.5, arrival_of_result=0.3)
+    assert {r.keep for r in set_.reducers if isinstance(r, Digest | Summarize)} == {0.1}
+    assert {r.name for r in set_.reducers} == {r.name for r in usual.reducers}
+    [arriving] = set_.guard
+    assert (arriving.share, arriving.of_result, arriving.most) == (0.5, 0.3, 0.5)
+    [arriving] = made("economical", arrival_share=0.03).guard
+    assert (arriving.share, arriving.of_result, arriving.most) == (0.03, usual.guard[0].of_result, usual.guard[0].most)
+    assert made("quality", keep=0.5) == POLICIES["quality"]
+
+
+def sent(policy: Any) -> tuple[int, int]:
+    """Characters of the first result of a session as it is first sent, and of the last request of all."""
+    ctx = Context(policy=policy, window=6_000, max_output_tokens=0)
+    ctx.append({"role": "user", "content": "read them"})
+    requests = []
+    for number in range(12):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        ctx.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        text = "\n".join(f"value_{number}_{line} = {line}" for line in range(150))
+        ctx.append({"role": "tool", "tool_call_id": f"c{number}", "content": text})
+        requests.append(ctx.prepare().messages)
+    return len(requests[0][-1]["content"]), sum(len(str(message["content"])) for message in requests[-1])
+
+
+def test_a_larger_share_on_arrival_lets_more_of_a_result_in_and_a_smaller_landing_less_of_all() -> None:
+    little, usual, much = (sent(made("balanced", arrival_share=share)) for share in (0.02, 0.06, 0.3))
+    assert little[0] < usual[0] < much[0]
+    whole = {"arrival_share": 1.0, "arrival_of_result": 1.0}
+    assert sent(made("balanced", keep=0.1, landing=0.4, **whole))[1] < sent(made("balanced", keep=0.9, **whole))[1]
 
 
 def test_a_setting_of_another_policy_is_refused_with_those_that_are_known() -> None:

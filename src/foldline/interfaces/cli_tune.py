@@ -130,7 +130,9 @@ def _engine(name: str, address: str | None, workers: int | None) -> Engine:
 def _progress() -> Iterator[Callable[[Step], None]]:
     """Say how far it is on stderr: a bar on a terminal, else a line for each part of the work."""
     if not sys.stderr.isatty():
-        yield lambda step: log(f"{step.doing}: {step.done} of {step.total}") if step.done == step.total else None
+        yield (
+            lambda step: log(f"{step.doing}: {plural(step.total, step.unit)}") if step.done == step.total > 0 else None
+        )
         return
 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -156,14 +158,14 @@ def _progress() -> Iterator[Callable[[Step], None]]:
 def _print(tuned: Tuned, conditions: Conditions, block: str) -> None:
     console = terminal()
     for line in _about(tuned, conditions):
-        console.print(line)
+        console.print(line, soft_wrap=True)
     console.print()
     console.print(_table(tuned))
     console.print()
     for line in _legend(tuned):
         console.print(line, style="dim")
     console.print()
-    console.print(f"chosen: {tuned.chosen.setting.name}\n({tuned.why})\n")
+    console.print(f"chosen: {tuned.chosen.setting.name}\n({tuned.why})\n", soft_wrap=True)
     click.echo(block, nl=False)
 
 
@@ -173,10 +175,10 @@ def _about(tuned: Tuned, conditions: Conditions) -> Iterator[str]:
         f"{plural(len(tuned.looks), 'session')}, {plural(requests, 'request')}; window {conditions.window:,} tokens; "
         f"prices of {_models(tuned, conditions)}"
     )
+    yield f"{tuned.settings} settings tried; {tuned.unfit} of them broke the window or a rule"
     yield (
-        f"{tuned.settings} settings tried, {tuned.unfit} of them broke the window or a rule; "
-        f"{plural(tuned.replayed, 'replay')} run, {tuned.known:,} known from before "
-        f"(all on all would be {tuned.whole:,})"
+        f"{plural(tuned.replayed, 'replay')} run, {tuned.known:,} known from before; "
+        f"all settings on all sessions would be {tuned.whole:,}"
     )
     for one in tuned.left_out[:_TOLD]:
         yield plain_line(f"left out: {one.place}: {one.reason}", 300)
@@ -222,7 +224,7 @@ def _row(figures: Figures, *, chosen: bool) -> tuple[str, ...]:
 
 
 def _interval(span: Span | None) -> str:
-    return DASH if span is None else f"{span.low:.2f}-{span.high:.2f}"
+    return DASH if span is None or span.low == span.high else f"{span.low:.2f}-{span.high:.2f}"
 
 
 def _bill(figures: Figures) -> str:
@@ -238,7 +240,8 @@ def _legend(tuned: Tuned) -> Iterator[str]:
     yield "far   of names in replies that last stood far back, the share still sent:"
     yield f"      mean over the {plural(tuned.telling, 'session')} with 3 or more; ranges are 95 % intervals"
     if none.reply_usd is not None:
-        yield f"bill  expected, for these sessions; {money(none.reply_usd)} of it are the replies, the same for all"
+        yield "bill  expected for these sessions together, at the catalogue's prices;"
+        yield f"      {_replies(tuned)}"
     else:
         yield "bill  input in tokens at the full price: no price is known; name a --model"
     yield "on arrival: what a result may take of the room that is left, + of its own size"
@@ -246,6 +249,15 @@ def _legend(tuned: Tuned) -> Iterator[str]:
         yield f"none: {none.over_budget:,} of its requests would not fit into the window"
     if not tuned.telling:
         yield "no session has far references enough: only the cost was compared"
+
+
+def _replies(tuned: Tuned) -> str:
+    """What of a bill is for replies: the recorded ones, so that only a price step of long requests can change it."""
+    found = [each.reply_usd for each in (*tuned.front, tuned.none) if each.reply_usd is not None]
+    least, most = money(min(found)), money(max(found))
+    if least == most:
+        return f"{least} of it is for the replies, the same for all"
+    return f"{least} to {most} of it is for the same replies, dearer to long requests"
 
 
 def _comments(tuned: Tuned, conditions: Conditions) -> tuple[str, ...]:

@@ -38,15 +38,17 @@ def tune(
     *,
     engine: Engine,
     state: Path,
+    settings: Sequence[Setting] = (),
     fresh: bool = False,
     min_far: float | None = None,
     on_step: Callable[[Step], None] = lambda _step: None,
 ) -> Tuned:
     """Replay sessions under many settings, and find those that none beats in cost and far recall.
 
-    `state` is a folder for the results of each replay: what is there from before is not run again, unless `fresh`.
-    With an engine of several processes call it under `if __name__ == "__main__":`, as multiprocessing wants it.
+    `settings` are what the search begins with; without any it has a net of its own over all policies. `state` is a
+    folder for the results of each replay: what is there from before is not run again, unless `fresh`. With an engine
+    of several processes call it under `if __name__ == "__main__":`, as multiprocessing wants it.
     Raises InvalidInput when there is nothing to tune, OSError, and what the engine raises.
     """
     with kept_runs(state, fresh=fresh) as kept, engine:
-        return Tuning(engine, conditions, kept, on_step).search(sources, min_far=min_far)
+        return Tuning(engine, conditions, kept, on_step).search(sources, settings=settings, min_far=min_far)

@@ -7,8 +7,9 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from threading import Thread
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
@@ -116,8 +117,9 @@ class Local:
         """Hand over as many pieces as the workers need now; whether any are under way."""
         if self._pool is None:
             self._pool = ProcessPoolExecutor(self._workers, mp_context=get_context("spawn"), initializer=_begin)
-        for piece in islice(waiting, _AHEAD * self._workers - len(under_way)):
-            under_way[self._pool.submit(work, piece)] = piece
+        with _deaf_to_interrupts():  # a piece may start a worker
+            for piece in islice(waiting, _AHEAD * self._workers - len(under_way)):
+                under_way[self._pool.submit(work, piece)] = piece
         return bool(under_way)
 
     def _stop(self) -> None:
@@ -139,6 +141,20 @@ class Local:
     ) -> None:
         """End the workers, whatever they do."""
         self._stop()
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Ctrl-C waits until the block ends; processes that are started in it never hear it, nor while they begin."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it would end the block of the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin() -> None:

@@ -11,7 +11,7 @@ from foldline.bench.intervals import SHARE, resamples
 from foldline.bench.rows import ENOUGH
 from foldline.bench.tuning.values import Outcome, Setting
 
-__all__ = ["Figures", "Span", "chosen", "figures_of", "front", "layers", "tells"]
+__all__ = ["Figures", "Span", "chosen", "figures_of", "front", "layers", "point_of", "tells"]
 
 _SAME: Final = 0.005
 """A gain in recall below this is not worth a row: the figures are shown with two decimals."""
@@ -59,11 +59,6 @@ class Figures:
         """Whether every request was made, valid, and no larger than the window allows."""
         return not (self.invalid or self.over_budget or self.refused)
 
-    @property
-    def point(self) -> tuple[float, float]:
-        """Cost, and what far recall lacks: both are better when smaller."""
-        return self.cost.value, 1.0 - (self.far.value if self.far is not None else 1.0)
-
     def as_json(self) -> dict[str, Any]:
         """The same as plain JSON values."""
 
@@ -95,10 +90,9 @@ class Figures:
 def figures_of(setting: Setting, outcomes: Sequence[Outcome], none: Mapping[str, Outcome]) -> Figures:
     """The figures of outcomes of one setting, against those of no management by session. O(resamples · sessions)."""
     base = [none[outcome.session] for outcome in outcomes]
-    priced = all(outcome.input_usd is not None for outcome in (*outcomes, *base))
-    paid = [_price(outcome, priced) for outcome in outcomes]
-    unmanaged = [_price(outcome, priced) for outcome in base]
-    pairs = list(zip(paid, unmanaged, strict=True))
+    pairs = _pairs(outcomes, base)
+    money = [outcome.input_usd for outcome in outcomes if outcome.input_usd is not None]
+    priced = len(money) == len(outcomes)
     replies = [outcome.reply_usd for outcome in outcomes]
     far = _shares(outcome.far for outcome in outcomes)
     return Figures(
@@ -115,9 +109,16 @@ def figures_of(setting: Setting, outcomes: Sequence[Outcome], none: Mapping[str,
         far=_span(far, fmean) if far else None,
         line=_mean(_shares(outcome.line for outcome in outcomes)),
         far_tool=_mean(_shares(outcome.far_tool for outcome in outcomes)),
-        input_usd=_span(paid, sum) if priced else None,
+        input_usd=_span(money, sum) if priced else None,
         reply_usd=sum(reply for reply in replies if reply is not None) if priced else None,
     )
+
+
+def point_of(outcomes: Sequence[Outcome], none: Mapping[str, Outcome]) -> tuple[float, float]:
+    """Cost, and what far recall lacks: both are better when smaller. O(sessions)."""
+    base = [none[outcome.session] for outcome in outcomes]
+    far = _shares(outcome.far for outcome in outcomes)
+    return _ratio(_pairs(outcomes, base)), 1.0 - fmean(far) if far else 0.0
 
 
 def tells(outcome: Outcome) -> bool:
@@ -125,8 +126,16 @@ def tells(outcome: Outcome) -> bool:
     return outcome.far[1] >= ENOUGH
 
 
-def _price(outcome: Outcome, priced: bool) -> float:
-    return outcome.input_usd if priced and outcome.input_usd is not None else outcome.paid_tokens
+def _pairs(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> list[tuple[float, float]]:
+    """The input's price under a setting and under none, by session: in money, or in tokens where one has no price."""
+    money = [
+        (one.input_usd, other.input_usd)
+        for one, other in zip(outcomes, base, strict=True)
+        if one.input_usd is not None and other.input_usd is not None
+    ]
+    if len(money) == len(outcomes):
+        return money
+    return [(one.paid_tokens, other.paid_tokens) for one, other in zip(outcomes, base, strict=True)]
 
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
@@ -183,7 +192,7 @@ def chosen(found: Sequence[Figures], min_far: float | None) -> tuple[Figures, st
             if figures.far is None or figures.far.value >= min_far:
                 return figures, f"the cheapest with a far recall of {min_far:g} or more"
     lacking = "" if min_far is None else f"none has a far recall of {min_far:g}; "
-    points = [figures.point for figures in found]
+    points = [(figures.cost.value, -figures.far.value if figures.far else 0.0) for figures in found]
     (left, top), (right, bottom) = points[0], points[-1]
     if len(found) < 3:
         return found[-1], f"{lacking}the one with the best far recall" if len(found) > 1 else f"{lacking}the only one"

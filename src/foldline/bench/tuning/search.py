@@ -14,7 +14,7 @@ from typing import Final
 
 from foldline.bench.tuning.candidates import first_settings, neighbours
 from foldline.bench.tuning.engines import Engine
-from foldline.bench.tuning.front import Figures, chosen, figures_of, front, layers, tells
+from foldline.bench.tuning.front import Figures, chosen, figures_of, front, layers, point_of, tells
 from foldline.bench.tuning.kept import KeptRuns
 from foldline.bench.tuning.values import UNMANAGED, Conditions, Job, Look, Outcome, Setting, Source
 from foldline.bench.tuning.work import look_at, run
@@ -40,9 +40,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far it is: what is being done, and replays done of so many in this part of it."""
+    """How far it is: what is being done, and how many are done of so many in this part of it: sessions or replays."""
 
     doing: str
+    unit: str
     done: int
     total: int
 
@@ -96,13 +97,16 @@ class Tuning:
     _unfit: set[Setting] = field(default_factory=set)
     _version: str = field(default_factory=lambda: version("foldline"))
 
-    def search(self, sources: Sequence[Source], *, min_far: float | None = None) -> Tuned:
-        """Try settings on the sessions. Raises InvalidInput when none of them needs a window, and what engines raise.
+    def search(
+        self, sources: Sequence[Source], *, settings: Sequence[Setting] = (), min_far: float | None = None
+    ) -> Tuned:
+        """Try settings on the sessions: these and their neighbours, without any those of `first_settings`.
 
-        Takes as long as the replays do, which `Tuned` counts.
+        Takes as long as the replays do, which `Tuned` counts. Raises InvalidInput when no session needs a window or no
+        setting keeps to it, and what engines raise.
         """
         looks = self._order(self._large(self._looks(sources)))
-        first = first_settings(self.conditions.window)
+        first = tuple(settings) or first_settings(self.conditions.window)
         alive = self._halve(looks, first, ())
         near = neighbours(alive[place] for place in self._front(looks, alive))[:_MOST_NEIGHBOURS]
         alive += [setting for setting in self._halve(looks, near, alive) if setting not in alive]
@@ -112,7 +116,7 @@ class Tuning:
         found = tuple(self._figures(looks, alive[place]) for place in self._front(looks, alive))
         best, why = chosen(found, min_far)
         none = self._figures(looks, UNMANAGED)
-        settings = len(first) + len(near)
+        tried = len(first) + len(near)
         return Tuned(
             looks=looks,
             requests={look.sha256: self._outcomes[look.sha256, UNMANAGED].requests for look in looks},
@@ -121,12 +125,12 @@ class Tuning:
             chosen=best,
             why=why,
             none=none,
-            settings=settings,
+            settings=tried,
             unfit=len(self._unfit),
             telling=sum(tells(self._outcomes[look.sha256, UNMANAGED]) for look in looks),
             replayed=self.replayed,
             known=self.known,
-            whole=(settings + 1) * len(looks),
+            whole=(tried + 1) * len(looks),
         )
 
     # --- sessions ----------------------------------------------------------------------------------------------------
@@ -137,7 +141,7 @@ class Tuning:
         found = []
         for done, look in enumerate(self.engine.each(look_at, sources)):
             found.append(look)
-            self.on_step(Step("reading sessions", done + 1, len(sources)))
+            self.on_step(Step("reading", "session", done + 1, len(sources)))
         out: dict[str, Look] = {}
         for look in sorted(found, key=lambda look: place[look.source]):
             if look.fault:
@@ -195,7 +199,7 @@ class Tuning:
         done = 0
         for number, size in enumerate(round_sizes(len(looks)), 1):
             part = looks[done:size]
-            self._run(f"round {number}: {len(alive)} settings, {size} sessions", part, alive)
+            self._run(f"round {number} of {_count(alive, 'setting')} on {_count(looks[:size], 'session')}", part, alive)
             done = size
             alive = [setting for setting in alive if self._fits(looks[:size], setting)]
             if size < len(looks):
@@ -223,11 +227,13 @@ class Tuning:
         return fits
 
     def _point(self, looks: Sequence[Look], setting: Setting) -> tuple[float, float]:
-        return self._figures(looks, setting).point
+        return point_of(self._of(looks, setting), self._none(looks))
 
     def _figures(self, looks: Sequence[Look], setting: Setting) -> Figures:
-        none = {outcome.session: outcome for outcome in self._of(looks, UNMANAGED)}
-        return figures_of(setting, self._of(looks, setting), none)
+        return figures_of(setting, self._of(looks, setting), self._none(looks))
+
+    def _none(self, looks: Sequence[Look]) -> dict[str, Outcome]:
+        return {outcome.session: outcome for outcome in self._of(looks, UNMANAGED)}
 
     def _of(self, looks: Iterable[Look], setting: Setting) -> list[Outcome]:
         return [self._outcomes[look.sha256, setting] for look in looks if look.sha256 not in self._faulty]
@@ -245,12 +251,12 @@ class Tuning:
                 for start in range(0, len(missing), self.engine.batch)
             ]
         done = 0
-        self.on_step(Step(doing, done, total))
+        self.on_step(Step(doing, "replay", done, total))
         for look, results in self.engine.each(run_job, jobs):
             for setting, outcome in results:
                 self._take(look, setting, outcome)
             done += len(results)
-            self.on_step(Step(doing, done, total))
+            self.on_step(Step(doing, "replay", done, total))
 
     def _recall(self, look: Look, setting: Setting) -> bool:
         """Whether an outcome is known, or cannot be had."""
@@ -271,6 +277,10 @@ class Tuning:
             return
         self._outcomes[look.sha256, setting] = outcome
         self.kept.add(self.conditions.key(look, setting, self._version), setting, outcome)
+
+
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def run_job(job: Job) -> tuple[Look, tuple[tuple[Setting, Outcome | str], ...]]:

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.bench.tuning.support import write_sessions
+
+from foldline.agent.settings_file import load_settings
+from foldline.bench.tuning.kept import FILE
+from foldline.interfaces.cli import cli
+
+MODEL = ("--model", "claude-sonnet-4-5")
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sessions(tmp_path_factory.mktemp("tune") / "sessions", 1, rounds=10, result_lines=80)
+
+
+@pytest.fixture(scope="module")
+def state(sessions: Path) -> Path:
+    """What a first run has found; the others take it from there."""
+    state = sessions.parent / "state"
+    result = invoke(sessions, state)
+    assert result.exit_code == 0, result.output
+    return state
+
+
+def invoke(sessions: Path | str, state: Path, *arguments: str) -> Result:
+    given = ["tune", str(sessions), "--state", str(state), "--window", "3000", "--workers", "1", *MODEL, *arguments]
+    return CliRunner().invoke(cli, given)
+
+
+def test_the_front_the_choice_and_its_block_are_printed(sessions: Path, state: Path) -> None:
+    result = invoke(sessions, state)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "1 session, 11 requests; window 3,000 tokens; prices of claude-sonnet-4-5"
+    assert " settings tried; " in lines[1]
+    assert "0 replays run, " in result.stdout
+    assert sum(line.startswith(">") for line in lines) == 1
+    assert "  none " in result.stdout
+    assert "$" in next(line for line in lines if line.startswith(">"))
+    assert " of it is for the replies, the same for all" in result.stdout
+    assert all(len(line) <= 80 for line in lines if not line.startswith("chosen: "))
+    block = result.stdout[result.stdout.index("agents:") :]
+    assert '      name: "claude-sonnet-4-5"\n      max_input_tokens: 3000\n' in block
+    assert "foldline: reading: 1 session\n" in result.stderr
+
+
+def test_a_report_has_all_figures_and_the_block(sessions: Path, state: Path) -> None:
+    report: dict[str, Any] = json.loads(invoke(sessions, state, "--json").stdout)
+    assert report["replays"]["run"] == 0
+    assert report["replays"]["known"] > 0
+    assert report["front"] == sorted(report["front"], key=lambda row: row["cost"]["value"])
+    for row in report["front"]:
+        assert row["invalid"] == row["over_budget"] == row["refused"] == 0
+        assert row["cost"]["low"] <= row["cost"]["value"] <= row["cost"]["high"]
+    assert report["none"]["over_budget"] > 0
+    assert report["chosen"]["why"]
+    assert report["agents_yaml"].startswith("# foldline tune: 1 session at a window of 3,000 tokens.\n")
+    [one] = report["sessions"]
+    assert (one["name"], one["requests"]) == ("session-0", 11)
+
+
+def test_the_block_is_written_as_a_file_that_is_read_as_settings(sessions: Path, state: Path, tmp_path: Path) -> None:
+    file = tmp_path / "agents.yaml"
+    result = invoke(sessions, state, "--out", str(file), "--json")
+    assert result.exit_code == 0, result.output
+    chosen = json.loads(result.stdout)["chosen"]
+    settings = load_settings(config=file).settings
+    assert settings.policy is not None
+    assert (settings.policy.name, dict(settings.policy.settings)) == (chosen["policy"], chosen["settings"])
+    again = invoke(sessions, state, "--out", str(file))
+    assert again.exit_code == 2
+    assert "is there already; write to another file" in again.stderr
+
+
+def test_enough_far_recall_can_be_asked_for(sessions: Path, state: Path) -> None:
+    chosen = json.loads(invoke(sessions, state, "--json", "--min-far", "0.01").stdout)["chosen"]
+    assert chosen["why"] == "the cheapest with a far recall of 0.01 or more"
+
+
+def test_without_a_price_the_bill_is_in_tokens(sessions: Path, tmp_path: Path) -> None:
+    given = ["tune", str(sessions), "--state", str(tmp_path), "--window", "3000", "--workers", "1"]
+    result = CliRunner().invoke(cli, given)
+    assert result.exit_code == 0
+    assert "prices of an unknown model" in result.stdout
+    assert "no price is known; name a --model" in result.stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{}/nowhere"], "there is no such file or folder"),
+        (["{}"], "holds no session"),
+        (["{}/sessions", "--window", "400000"], "all sessions fit into the window of 400,000 tokens"),
+        (["{}/sessions", "--window", "1000", "--max-output-tokens", "1000"], "max_output_tokens: must be from 0"),
+        (["{}/sessions", "--ray-address", "auto"], "--ray-address is of use with --engine ray only"),
+        (["{}/sessions", "--out", "{}/none/agents.yaml"], "there is no such folder to write to"),
+        (["{}/sessions", "--min-far", "2"], "2.0 is not in the range 0<=x<=1"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_2(arguments: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    write_sessions(tmp_path / "sessions", 1, rounds=3)
+    place = tmp_path / "empty" if arguments == ["{}"] else tmp_path
+    given = [argument.format(place) for argument in arguments]
+    result = CliRunner().invoke(cli, ["tune", *given, "--state", str(tmp_path / "state"), "--workers", "1"])
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def children(pid: int) -> set[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return set(map(int, text.split()))
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, whoever has still to take note of it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def stopped(command: list[str], file: Path, lines: int, how: signal.Signals) -> int:
+    """Run a command, stop it once its file has so many lines, and see that its workers end; its exit code."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as running:
+        while running.poll() is None and (not file.exists() or file.read_bytes().count(b"\n") < lines):
+            sleep(0.005)
+        workers = children(running.pid)
+        assert len(workers) >= 2
+        if how == signal.SIGINT:
+            os.killpg(running.pid, how)  # as a terminal does: its workers hear it too
+        else:
+            running.kill()
+        _, said = running.communicate()
+    assert b"Traceback" not in said
+    while not all(map(gone, workers)):
+        sleep(0.005)
+    return running.returncode
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children of a process from /proc")
+def test_what_was_stopped_or_killed_goes_on_and_leaves_no_process_behind(tmp_path: Path) -> None:
+    folder = write_sessions(tmp_path / "sessions", 1, rounds=16)
+    given = ["tune", str(folder), "--window", "3000", *MODEL, "--state", str(tmp_path / "state"), "--workers"]
+    command = [sys.executable, "-m", "foldline.interfaces.cli", *given, "2"]
+    file = tmp_path / "state" / FILE
+    assert stopped(command, file, 4, signal.SIGINT) == 130
+    first = file.read_bytes().count(b"\n")
+    assert first >= 4
+    assert stopped(command, file, first + 4, signal.SIGKILL) == -signal.SIGKILL
+    kept = file.read_bytes().count(b"\n")
+    assert kept >= first + 4
+    report = json.loads(CliRunner().invoke(cli, [*given, "1", "--json"]).stdout)
+    assert report["replays"]["known"] == kept
+    assert report["replays"]["run"] == report["replays"]["all_on_all"] - kept
