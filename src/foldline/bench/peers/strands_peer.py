@@ -1,11 +1,11 @@
-"""Strands Agents: its two conversation managers, on a real `Agent` whose model is not there.
+"""Strands Agents: its conversation managers, and its newer context manager, on a real `Agent` with no model behind it.
 
-Both are reactive, as they are by default: the request that is too large is refused by the provider, `reduce_context`
-is told of it, and the request is made again. Here the refusing provider is the neutral counter with the budget as its
-limit; a refused request costs nothing, as it does in life, save time that is not measured. `apply_management` is called
-where an agent calls it, when an invocation has ended: after a reply that calls no tool. "proactive": with
-`proactive_compression=True`, which reduces once already at 0.7 of the window before the model is called; its hook is
-told the neutral count, or for "own counter" that of the package's `Model.count_tokens`.
+The two managers are reactive, as they are by default: the request that is too large is refused by the provider,
+`reduce_context` is told of it, and the request is made again. Here the refusing provider is the neutral counter with
+the budget as its limit; a refused request costs nothing, as it does in life, save time that is not measured.
+`apply_management` is called where an agent calls it, when an invocation has ended: after a reply that calls no tool.
+"proactive": with `proactive_compression=True`, which reduces once already at 0.7 of the window before the model is
+called; its hook is told the neutral count, or for "own counter" that of the package's `Model.count_tokens`.
 
 `SlidingWindowConversationManager()` keeps 40 messages and, when refused, first cuts the oldest tool results to 400
 characters, one message at a time. `SummarizingConversationManager()` folds the oldest 0.3 of the messages and keeps the
@@ -13,14 +13,16 @@ last 10; the summariser is a model that returns recorded texts. Neither knows th
 Where nothing more can be taken away they raise `ContextWindowOverflowException`, which ends the agent's invocation;
 so it is an error of the request here. So is a reduction that takes nothing away, such as a summary of the last summary
 alone: the package's agent would make it again and again until Python's limit of recursion ends the invocation.
+
+"auto": `Agent(context_manager="auto")`, which by hooks cuts results of tools over 1,500 tokens to a preview of 750,
+summarises from 0.85 of the window on, and when refused (three times at most) cuts what is left. What it takes away it
+stashes in memory, for a tool to read; nothing is read back here.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -32,9 +34,10 @@ from strands.agent.conversation_manager import (
     SummarizingConversationManager,
 )
 from strands.hooks import BeforeModelCallEvent
-from strands.models import Model
 from strands.types.exceptions import ContextWindowOverflowException
 
+from foldline.bench.peers.strands_auto import Auto
+from foldline.bench.peers.strands_types import Conversation, Recorded
 from foldline.bench.summariser import Summariser
 from foldline.bench.systems import Count, MakeSystem
 from foldline.messages import Wire
@@ -44,128 +47,6 @@ __all__ = ["OWN_COUNTER", "PACKAGES", "SYSTEMS"]
 PACKAGES: Final = ("strands-agents",)
 
 logging.getLogger("strands").setLevel(logging.CRITICAL)  # it tells of each reduction that it cannot make, as well
-
-
-def _blocks(wire: Wire) -> list[dict[str, Any]]:
-    """What a message of Chat Completions holds, as the package's blocks."""
-    content = wire.get("content")
-    if wire["role"] == "tool":
-        text = content if isinstance(content, str) else json.dumps(content)
-        return [{"toolResult": {"toolUseId": wire["tool_call_id"], "status": "success", "content": [{"text": text}]}}]
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
-    blocks = [_block(part) for part in parts if part.get("type") != "text" or part["text"]]
-    for call in wire.get("tool_calls") or ():
-        function = call["function"]
-        blocks.append(
-            {"toolUse": {"toolUseId": call["id"], "name": function["name"], "input": _input(function["arguments"])}}
-        )
-    return blocks or [{"text": ""}]
-
-
-def _block(part: Mapping[str, Any]) -> dict[str, Any]:
-    url = part.get("image_url", {}).get("url", "")
-    if url.startswith("data:"):
-        head, _, data = url.partition(",")
-        form = head.removeprefix("data:image/").partition(";")[0]
-        return {"image": {"format": form, "source": {"bytes": base64.b64decode(data)}}}
-    return {"text": part.get("text", url)}
-
-
-def _input(arguments: str) -> Any:
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return arguments
-
-
-def _wires(message: Mapping[str, Any]) -> list[Wire]:
-    """A message that the package made or changed, in Chat Completions: results, or a text."""
-    results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
-    if results:
-        return [
-            {"role": "tool", "tool_call_id": result["toolUseId"], "content": _text(result["content"])}
-            for result in results
-        ]
-    return [{"role": message["role"], "content": _text(message["content"])}]
-
-
-def _text(blocks: Iterable[Mapping[str, Any]]) -> str:
-    return "\n".join(block["text"] for block in blocks if "text" in block)
-
-
-class _Conversation:
-    """The session in the package's messages and the way back, by the identity of blocks and lists of blocks."""
-
-    def __init__(self) -> None:
-        self.system: list[Wire] = []
-        self._taken = 0
-        self._known: dict[int, tuple[Any, list[Wire]]] = {}
-
-    def take(self, history: Sequence[Wire]) -> list[dict[str, Any]]:
-        """What is new: results that follow each other are one message of the user."""
-        made: list[dict[str, Any]] = []
-        merged = False
-        for wire in history[self._taken :]:
-            if wire["role"] == "system" and not made and self._taken == len(self.system):
-                self.system.append(wire)
-                self._taken += 1
-                continue
-            blocks = _blocks(wire)
-            self._know(blocks[0], [wire])
-            if wire["role"] == "tool" and merged:
-                made[-1]["content"] += blocks
-                self._known[id(made[-1]["content"])][1].append(wire)
-            else:
-                made.append({"role": "assistant" if wire["role"] == "assistant" else "user", "content": blocks})
-                self._know(blocks, [wire])
-            merged = wire["role"] == "tool"
-            self._taken += 1
-        return made
-
-    def _know(self, thing: Any, wires: list[Wire]) -> list[Wire]:
-        self._known[id(thing)] = (thing, wires)
-        return wires
-
-    def wires(self, message: Mapping[str, Any]) -> list[Wire]:
-        """The recorded messages where it is unchanged; new ones for what was changed. O(blocks)."""
-        blocks = message["content"]
-        if id(blocks) in self._known:
-            return self._known[id(blocks)][1]
-        wires: list[Wire] = []
-        if any("toolResult" in block for block in blocks):
-            for block in blocks:
-                known = self._known.get(id(block))
-                wires += known[1] if known else _wires({"role": "user", "content": [block]})
-        else:
-            wires = _wires(message)
-        return self._know(blocks, wires)
-
-
-class _Recorded(Model):
-    """A model with a window, which answers with the recorded summaries."""
-
-    def __init__(self, window_tokens: int, answer: Callable[[list[Any], str | None], str]) -> None:
-        self._config = {"context_window_limit": window_tokens}
-        self._answer = answer
-
-    def update_config(self, **model_config: Any) -> None:
-        self._config.update(model_config)
-
-    def get_config(self) -> dict[str, Any]:
-        return self._config
-
-    def structured_output(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("a recorded summary is a text")
-
-    async def stream(
-        self, messages: Any, tool_specs: Any = None, system_prompt: str | None = None, **kwargs: Any
-    ) -> AsyncIterator[dict[str, Any]]:
-        text = self._answer(messages, system_prompt)
-        yield {"messageStart": {"role": "assistant"}}
-        yield {"contentBlockStart": {"start": {}}}
-        yield {"contentBlockDelta": {"delta": {"text": text}}}
-        yield {"contentBlockStop": {}}
-        yield {"messageStop": {"stopReason": "end_turn"}}
 
 
 class _Managed:
@@ -186,11 +67,10 @@ class _Managed:
         self._summariser = summariser
         self._proactive = proactive
         self._own_counter = own_counter
-        self._conversation = _Conversation()
+        self._conversation = Conversation()
         self._new: list[dict[str, Any]] = []
-        self._sizes: dict[int, int] = {}
         self._agent = Agent(
-            model=_Recorded(budget_tokens, self._answer),
+            model=Recorded(budget_tokens, self._answer),
             conversation_manager=manage(),
             callback_handler=None,
         )
@@ -204,7 +84,7 @@ class _Managed:
     def prepare(self, history: Sequence[Wire]) -> None:
         self._new += self._conversation.take(history)
         if self._conversation.system and self._agent.system_prompt is None:
-            self._agent.system_prompt = "\n\n".join(_text(_blocks(wire)) for wire in self._conversation.system)
+            self._agent.system_prompt = "\n\n".join(str(wire["content"]) for wire in self._conversation.system)
 
     def view(self, history: Sequence[Wire]) -> Any:
         agent, keeper = self._agent, self._agent.conversation_manager
@@ -232,14 +112,9 @@ class _Managed:
         return tokens
 
     def _tokens(self) -> int:
-        """The neutral count of the request: what the provider goes by. O(messages)."""
-        return sum(map(self._count, self._conversation.system)) + sum(map(self._size, self._agent.messages))
-
-    def _size(self, message: Mapping[str, Any]) -> int:
-        key = id(message["content"])  # the conversation keeps each list that it has seen
-        if key not in self._sizes:
-            self._sizes[key] = sum(map(self._count, self._conversation.wires(message)))
-        return self._sizes[key]
+        """The neutral count of the request: what the provider goes by. O(blocks)."""
+        wires = [wire for message in self._agent.messages for wire in self._conversation.wires(message)]
+        return sum(map(self._count, self._conversation.system + wires))
 
     def finish(self, out: Any) -> list[Wire]:
         return self._conversation.system + [wire for message in out for wire in self._conversation.wires(message)]
@@ -261,6 +136,7 @@ SYSTEMS: Final[Mapping[str, MakeSystem]] = {
     "strands SlidingWindow (proactive)": _makes(SlidingWindowConversationManager, proactive=True),
     "strands Summarizing (defaults)": _makes(SummarizingConversationManager),
     "strands Summarizing (proactive)": _makes(SummarizingConversationManager, proactive=True),
+    "strands auto with summaries": Auto,
 }
 
 OWN_COUNTER: Final[Mapping[str, MakeSystem]] = {
@@ -270,4 +146,5 @@ OWN_COUNTER: Final[Mapping[str, MakeSystem]] = {
     "strands Summarizing (proactive, own counter)": _makes(
         SummarizingConversationManager, proactive=True, own_counter=True
     ),
+    "strands auto with summaries (own counter)": partial(Auto, own_counter=True),
 }
