@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ def test_a_folder_without_sessions_is_refused(tmp_path: Path, monkeypatch: pytes
     assert "there are no examples here" in invoke().stderr
 
 
-def test_ctrl_c_ends_the_workers_and_leaves_no_file(sessions: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_stopped_it_ends_the_workers_and_leaves_no_file(number: int, sessions: Path, tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     peer = tmp_path / "peers" / "waiting"
     (peer / "bin").mkdir(parents=True)
@@ -95,14 +97,19 @@ def test_ctrl_c_ends_the_workers_and_leaves_no_file(sessions: Path, tmp_path: Pa
     )
     command = [sys.executable, "-m", "foldline.interfaces.cli", "bench", str(sessions), "--budget", "2k"]
     command += ["--systems", "waiting", "--peers", str(tmp_path / "peers"), "--json", str(file)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    (tmp_path / "temporary").mkdir()
+    surroundings = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=surroundings)
     pid_file = tmp_path / "worker.pid"
     while not pid_file.exists() and process.poll() is None:
         os.sched_yield()
     worker = int(pid_file.read_text("utf-8"))
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     process.communicate(timeout=60)
-    assert process.returncode == 130
-    with pytest.raises(ProcessLookupError):
-        os.kill(worker, 0)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["peers", "sessions", "worker.pid"]
+    assert process.returncode == (-number if number == signal.SIGKILL else 130)
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes():
+        assert time.monotonic() < deadline
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["peers", "sessions", "temporary", "worker.pid"]
+    left = list((tmp_path / "temporary").iterdir())
+    assert len(left) == (1 if number == signal.SIGKILL else 0)

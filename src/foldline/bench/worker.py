@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from statistics import median
+from threading import Thread
 from time import process_time
 from typing import Any
 
@@ -38,6 +39,7 @@ _JUMPED = 10
 def main() -> None:
     """Do the job on standard input. What other packages print goes to standard error."""
     job = Job.from_json(sys.stdin.readline())
+    Thread(target=_leave_with_parent, daemon=True).start()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as told:
         os.dup2(2, 1)
 
@@ -46,6 +48,12 @@ def main() -> None:
             told.flush()
 
         _do(job, tell)
+
+
+def _leave_with_parent() -> None:
+    """End this process when standard input ends, as it does when whoever started it is gone, however it went."""
+    sys.stdin.read()
+    os._exit(1)
 
 
 def _do(job: Job, tell: Callable[..., None]) -> None:

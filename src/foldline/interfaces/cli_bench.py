@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -98,7 +99,7 @@ def bench(
         cap_seconds=time_cap,
         stress=not no_stress,
     )
-    with _progress() as on_step:
+    with _ended_like_ctrl_c(), _progress() as on_step:
         result = run_bench(plan, on_step)
     written = _rounded(result)
     if json_file is not None:
@@ -110,6 +111,16 @@ def bench(
         write_whole(html_file, bench_page(written))
         log(f"wrote {html_file}")
     _print(result)
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does: the worker is ended and its folder removed."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _paths(given: Sequence[str]) -> tuple[str, ...]:
