@@ -1,8 +1,8 @@
 """Installs the peers of `foldline bench` that are named (without names all) in .bench/, each by itself.
 
 src/foldline/bench/peers/NAME.txt lists what pip installs; beside it comes the exact counter of this project, so that
-all systems are sized alike. What is there in the versions wanted is left alone. A peer that cannot be installed is
-said, and the rest go on: the bench leaves it out.
+all systems are sized alike. bench/conformance.txt is no peer, but a place for other people's measures. What is there in
+the versions wanted is left alone. A peer that cannot be installed is said, and the rest go on: the bench leaves it out.
 """
 
 from __future__ import annotations
@@ -57,6 +57,6 @@ def run(command: Sequence[str]) -> bool:
 if __name__ == "__main__":
     chosen = set(sys.argv[1:])
     TARGET.mkdir(exist_ok=True)
-    for pins in sorted(PINS.glob("*.txt")):
+    for pins in sorted([*PINS.glob("*.txt"), *PINS.parent.glob("*.txt")]):
         if not chosen or pins.stem in chosen:
             install(pins)

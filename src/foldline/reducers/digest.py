@@ -16,8 +16,9 @@ from foldline.cutting import extract, first_line
 from foldline.messages import Document, Image, Message, Reasoning, Text
 from foldline.names import ALARM, names
 from foldline.reducers.base import span_fold
+from foldline.reducers.importance import worth
 from foldline.reducers.statements import CLEAR, STANDING, gist, sentences, standing
-from foldline.tiles import speaks
+from foldline.tiles import Span, speaks
 from foldline.transcript import Fold, Seq
 from foldline.view import View
 
@@ -35,7 +36,8 @@ USER, MORE, ASSISTANT, NOTE = "User: ", "+ ", "Assistant: ", "Note: "
 class Digest:
     """Folds each foldable span before the newest `keep` share of the target into a digest, oldest span first.
 
-    A digest gets what the target leaves room for, at most `share` of the span and at least `least_tokens`.
+    A digest gets what the target leaves room for, at most `share` of the span and at least `least_tokens`, or what the
+    user clearly laid down in it.
     """
 
     keep: float = 0.4
@@ -52,7 +54,8 @@ class Digest:
         for span in view.spans(last):
             if span.tokens <= self.least_tokens // 2:
                 continue
-            room = min(int(self.share * span.tokens), max(self.least_tokens, span.tokens - left))
+            least = max(self.least_tokens, least_tokens(view, span, need.target_tokens // RULES))
+            room = max(min(int(self.share * span.tokens), max(least, span.tokens - left)), least)
             shown = digest_message(view, span.start, span.stop, room)
             reason = f"{need.used_tokens:,} tokens, the target is {need.target_tokens:,}"
             fold = span_fold(view, span.start, span.stop, (shown,), reducer=self.name, reason=reason)
@@ -71,6 +74,8 @@ class _Item:
     tokens: int
     user: bool
     limit: int = 0
+    worth: float = 1.0
+    """What share of the room it gets beside its age: more of what was referred to since, and of what failed."""
     kept: list[str] = field(default_factory=list)
     """Sentences of a user that stay word for word."""
 
@@ -102,6 +107,15 @@ SENTENCE_TOKENS = 24
 LEAST_TOKENS = 10
 """A group that would get less is left out: a label and a name is the least that says anything."""
 
+RULES = 8
+"""What users clearly laid down takes at most one part in so many of the target, in each digest."""
+
+FRAME_TOKENS = 40
+"""What a digest takes beside its items."""
+
+AGAIN = 2.5
+"""What a sentence loses that was said again later with another value."""
+
 GAP_TOKENS = 3
 """What a sentence that is kept alone takes beside its words: the marks that something is missing around it."""
 
@@ -116,16 +130,18 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     words = [item for item in items if item.user]
     deeds_tokens = sum(item.tokens for item in items if not item.user and not item.bare)
     room = limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4
-    spent = _grant_words(words, max(room // 2, room - deeds_tokens), view)
+    spent = _keep_standing(words, room * 4 // 5, CLEAR, view)
+    spent += _grant_words(words, max(room // 2, room - deeds_tokens) - spent, view)
     left = float(room - spent)
     shares = _told_ages([age for age, item in enumerate(reversed(items)) if not item.user], left)
-    mass = sum(map(_weight, shares))
+    weights = {age: _weight(age) * items[-1 - age].worth for age in shares}
+    mass = sum(weights.values())
     seen: set[str] = set()
     told: dict[int, str] = {}
     for age, item in enumerate(reversed(items)):
         if age in shares:
-            item.limit = min(item.tokens, int(left * _weight(age) / mass))
-            mass -= _weight(age)
+            item.limit = min(item.tokens, int(left * weights[age] / mass))
+            mass -= weights[age]
         elif not item.user:  # what the newer ones have left over
             item.limit = min(item.tokens, int(left))
         if item.limit < LEAST_TOKENS and item.limit < item.tokens:
@@ -139,6 +155,13 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     shown = tuple((told[age], items[-1 - age].user) for age in sorted(told, reverse=True))
     text = _written(header, len(items) - len(told), shown)
     return replace(view.codec.note(text, kind="digest"), parts=(Text(text, raw=Told(shown)),))
+
+
+def least_tokens(view: View, span: Span, most_tokens: int) -> int:
+    """What a digest of the span needs to hold what its users clearly laid down, up to `most_tokens`; 0 for nothing."""
+    words = [item for item in _once(_items(view, span.start, span.stop)) if item.user]
+    spent = _keep_standing(words, most_tokens, CLEAR, view)
+    return spent * 5 // 4 + FRAME_TOKENS if spent else 0
 
 
 def _written(header: str, left_out: int, told: tuple[tuple[str, bool], ...]) -> str:
@@ -197,7 +220,8 @@ def _items(view: View, start: Seq, stop: Seq) -> list[_Item]:
 
 def _item(view: View, pieces: list[tuple[str, str]], user: bool) -> _Item:
     label = 2 if user else 0
-    return _Item(pieces, label + sum(view.counter.text(label + text) + 1 for label, text in pieces), user)
+    tokens = label + sum(view.counter.text(label + text) + 1 for label, text in pieces)
+    return _Item(pieces, tokens, user, worth=1.0 if user else worth("\n".join(text for _, text in pieces), view))
 
 
 def _once(items: list[_Item]) -> list[_Item]:
@@ -279,29 +303,35 @@ def _named(part: Image | Document) -> str:
 
 def _grant_words(items: list[_Item], room: int, view: View) -> int:
     """Give the user's messages their sizes: what is to hold on first, then the newest. Returns what was given."""
-    spent = _keep_standing(items, room, view)
+    spent = _keep_standing(items, room, STANDING, view)
     return spent + _share_out(_newest_words(items, room - spent), room - spent)
 
 
-def _keep_standing(items: list[_Item], room: int, view: View) -> int:
-    """Choose the sentences that stay word for word, as many as `room` holds. Returns what they take.
+def _keep_standing(items: list[_Item], room: int, least: float, view: View) -> int:
+    """Choose the sentences of at least this score that stay word for word, as many as `room` holds. Returns their size.
 
     Those that sound most like it come first, the short before the long, the new before the old; of those that differ by
-    a value only the newest counts.
+    a value only, the newest goes before all others.
     """
     found: list[tuple[float, int, str, int]] = []
     gists: set[str] = set()
     for age, item in enumerate(reversed(items)):
         for sentence in reversed(sentences(item.pieces[0][1])):
             score = standing(sentence)
-            if score < STANDING or (same := gist(sentence)) in gists:
+            if score < STANDING:
                 continue
+            same = gist(sentence)
+            score = min(score, CLEAR) - (AGAIN if same in gists else 0.0)
             gists.add(same)
+            if score < least or sentence in item.kept:
+                continue
             tokens = view.counter.text(sentence) + 2
-            found.append((-(min(score, CLEAR) ** 2) / tokens**0.5, age, sentence, tokens))
+            found.append((-(score**2) / tokens**0.5, age, sentence, tokens))
     spent = 0
     for _, age, sentence, tokens in sorted(found):
         item = items[-1 - age]
+        if item.limit >= item.tokens:
+            continue
         cost = min(tokens + (0 if item.kept or item.tokens <= tokens + 1 else GAP_TOKENS), item.tokens - item.limit)
         if spent + cost <= room:
             item.kept.append(sentence)

@@ -25,7 +25,7 @@ _END: Final = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z\d])|[�
 
 _WORDS: Final = {
     "how long it holds": (
-        3.0,
+        5.0,
         r"\b(?:from now on|for the rest of|going forward|at all times|no longer)\b|从现在起|今后|以后都",
     ),
     "what must be, and must not": (
@@ -49,7 +49,7 @@ _WORDS: Final = {
         2.0,
         r"\b(?:limit|cap|capped|ceiling|budget|deadline|constraint|rule|policy|requirement|required|requires)\b",
     ),
-    "on which occasion": (2.0, r"^\W*(?:when(?:ever)?|before|after|if|each time|every time)\b[^,]*, "),
+    "on which occasion": (2.0, r"(?:^|[.:;] )\W*(?:when(?:ever)?|before|after|if|each time|every time)\b[^,]*, "),
     "on each occasion": (1.0, r"\b(?:every|each) [a-z]"),
     "how to do it": (
         1.0,
@@ -77,6 +77,7 @@ _WORDS: Final = {
 """Signs of what is to hold on, each with what it counts. Weak ones are common in other sentences too."""
 _SIGNS: Final = tuple((worth, re.compile(words, re.IGNORECASE)) for worth, words in _WORDS.values())
 _NUMBER: Final = re.compile(r"[$€£]?\d[\d.,:%]*")
+_VALUE: Final = re.compile(r"(?<![\w.-])[$€£]?\d[\d.,:%-]*+(?![\w-])")
 _MOST_CHARS: Final = 400
 """A longer stretch without an end is data or prose, not something laid down."""
 
@@ -103,8 +104,7 @@ def standing(sentence: str) -> float:
 
 
 def gist(sentence: str) -> str:
-    """A sentence without its values: two that share it say the same of different times, and the later one holds."""
-    bare = sentence
-    for name in sorted(names(sentence), key=len, reverse=True):
-        bare = bare.replace(name, "#")
-    return " ".join(_NUMBER.sub("#", bare).lower().split())
+    """A sentence without its amounts and dates: of two that share it the later one holds. Names stay: a rule about one
+    file does not end that about another.
+    """
+    return " ".join(_VALUE.sub("#", sentence).lower().split())
