@@ -31,6 +31,11 @@ def test_the_digest_that_has_to_be_written_is_part_of_the_price() -> None:
     assert requests_to_fold(Rent(RULE), Bill(10_000, 1_000, 4_000, 20_000)) == 6
 
 
+def test_earlier_digests_that_are_written_again_are_part_of_the_price() -> None:
+    """3,000 tokens at 1.15 are 3,450 more: 8,050, which the ninth request pays."""
+    assert requests_to_fold(Rent(RULE), Bill(10_000, 0, 4_000, 20_000, 3_000)) == 9
+
+
 def test_begins_anew_after_a_fold() -> None:
     rent = Rent(RULE)
     assert requests_to_fold(rent, Bill(10_000, 0, 4_000, 20_000)) == 5

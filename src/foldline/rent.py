@@ -26,13 +26,15 @@ LEAST_SHARE = 0.05
 class Bill:
     """What a fold would bring: tokens that leave, tokens of the digest in their place, tokens after it.
 
-    `used_tokens` is the size of the whole request without the fold.
+    `used_tokens` is the size of the whole request without the fold. `earlier_tokens` are those of earlier digests, which
+    the new one takes in: they are written again.
     """
 
     removable_tokens: int
     digest_tokens: int
     after_tokens: int
     used_tokens: int
+    earlier_tokens: int = 0
 
     def rent(self, rule: CacheRule) -> float:
         """What keeping costs at each warm request, in tokens at the full input price."""
@@ -42,7 +44,7 @@ class Bill:
     def price(self, rule: CacheRule) -> float:
         """What folding costs once, in the same tokens: digest and what is after it are written, not read."""
         folded = self.used_tokens - self.removable_tokens
-        still = folded - self.digest_tokens - self.after_tokens
+        still = folded - self.earlier_tokens - self.digest_tokens - self.after_tokens
         return request_price(rule, folded, still) - request_price(rule, folded, folded)
 
     def least(self, rule: CacheRule) -> float:
@@ -129,4 +131,5 @@ def foldable(view: View, since: Seq, keep_tokens: int, digest_share: float) -> B
     first = min(cut, view.index(since) if since else 0)
     open_tokens = view.between(first, cut)
     digest = int(digest_share * open_tokens)
-    return Bill(open_tokens - digest, digest, view.between(cut, last), view.estimated_tokens)
+    earlier = sum(unit.tokens for unit in view.units[:first] if unit.fold is not None)
+    return Bill(open_tokens - digest, digest, view.between(cut, last), view.estimated_tokens, earlier)
