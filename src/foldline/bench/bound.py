@@ -98,7 +98,8 @@ class _Session:
 
     def cuts(self, request: int) -> range:
         """Where a fold may cut: the newest `keep_tokens` stay."""
-        return range(1, bisect_right(self.at, self.at[self.come[request]] - self.keep_tokens[request]))
+        come = self.come[request]
+        return range(1, bisect_right(self.at, self.at[come] - self.keep_tokens[request], 0, come + 1))
 
     def going_on(self, request: int, cut: int) -> float:
         """The price of a request without a fold."""

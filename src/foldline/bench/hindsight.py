@@ -44,7 +44,6 @@ class Watching(Managed):
         """Whether the request was made, by request."""
         self.head: set[Seq] = set()
         """Entries of the beginning that no policy may fold: system text, and the user's message if there is but one."""
-        self._guards = {reducer.name for reducer in context.policy.guard}
         self._speaking: list[Seq] = []
 
     def send(self, new: Sequence[Wire]) -> Sent:
@@ -59,12 +58,12 @@ class Watching(Managed):
             self.sent.append(made)
 
     def _note(self, before: int) -> None:
-        guarded: set[Seq] = set()
+        came = self.come[-1] if self.come else 0
         for event in self.context.events_after(before):
             if isinstance(event, Entry):
                 self._take(event)
-            elif isinstance(event, Fold):
-                self._guard(event, guarded)
+            elif isinstance(event, Fold) and event.form and event.start >= came:
+                self.first_tokens[event.start] = event.tokens  # shortened before it was ever sent
         self.come.append(len(self.first_tokens))
         cut, span = self._cut()
         self.cuts.append(cut)
@@ -76,13 +75,6 @@ class Watching(Managed):
             self.head.add(entry.seq)
         if speaks(entry.message):
             self._speaking.append(entry.seq)
-
-    def _guard(self, fold: Fold, guarded: set[Seq]) -> None:
-        """What a guard shortens before it was ever sent has come in that size."""
-        come = self.come[-1] if self.come else 0
-        if fold.form and fold.reducer in self._guards and fold.start >= come and fold.start not in guarded:
-            guarded.add(fold.start)
-            self.first_tokens[fold.start] = fold.tokens
 
     def _cut(self) -> tuple[Seq, Seq]:
         """Where the newest change ends, and where the newest digest does."""
@@ -137,11 +129,12 @@ def course_of(done: Replay, watching: Watching, rule: CacheRule, *, cold_every: 
     plain = [turn.tokens - at[count] for i, turn, count in zip(made, turns, come, strict=True) if not watching.cuts[i]]
     fixed_tokens = min(plain, default=float(sum(watching.first_tokens[seq] for seq in fixed)))
     keep = [watching.keep_tokens(fixed_tokens)] * len(made)
-    cut, folds = 0, []
+    cut, last, folds = 0, 0, []
     for place, turn in enumerate(turns):
         changed, count = watching.cuts[made[place]], come[place]
-        if not (turn.prefix_broken and changed):
+        if not changed or not (turn.prefix_broken or changed > last):
             continue
+        last = changed
         usual = bisect_right(at, at[count] - keep[place]) - 1
         cut = max(cut, watching.spans[made[place]], usual)
         after = at[count] - at[cut]

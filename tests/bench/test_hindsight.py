@@ -1,0 +1,56 @@
+"""Policies against the best in hindsight: the bound holds for what each really paid."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from foldline.bench.hindsight import Watching, bound_of, course_of
+from foldline.catalog.models import CACHE_RULES
+from foldline.replay import Recording, Replay, context_for, replay
+from foldline.sessions import read_session
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))
+
+
+@cache
+def recorded(path: Path) -> Recording:
+    return Recording(read_session(path))
+
+
+def watched(path: Path, policy: str, window: int, rule: str = "anthropic") -> tuple[Replay, Watching]:
+    recording, prices = recorded(path), CACHE_RULES[rule]
+    sender = Watching(context_for(recording, policy, window=window, rule=prices))
+    return replay(recording, policy, window=window, rule=prices, sender=sender), sender
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem[:24])
+@pytest.mark.parametrize("policy", ["economical", "cost"])
+def test_no_policy_pays_less_than_its_bound(path: Path, policy: str) -> None:
+    done, sender = watched(path, policy, 8_000)
+    for rule in ("anthropic", "openai"):
+        for cold_every in (None, 20):
+            bound = bound_of(done, sender, CACHE_RULES[rule], cold_every=cold_every)
+            assert bound.schedule_ratio >= 1 - 1e-9
+            assert bound.schedule_cost_tokens <= bound.anew.cost_tokens + 1e-6
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem[:24])
+def test_economical_pays_at_most_twice_the_best_schedule(path: Path) -> None:
+    for window in (6_000, 16_000):
+        done, sender = watched(path, "economical", window)
+        assert bound_of(done, sender, CACHE_RULES["anthropic"]).schedule_ratio <= 2
+
+
+def test_a_course_is_made_of_what_was_sent_first() -> None:
+    done, sender = watched(EXAMPLES[0], "economical", 8_000)
+    course = course_of(done, sender, CACHE_RULES["anthropic"])
+    assert course.points, "the session folds at this window"
+    sent = 0
+    for turn, new, broken in zip(done.turns, course.arrivals, sender.cuts, strict=True):
+        sent += sum(new)
+        if not broken:  # before the first fold a request is the head and all that came
+            assert turn.tokens == course.terms.fixed_tokens + sent
+    assert sent + course.terms.fixed_tokens > done.turns[-1].tokens
