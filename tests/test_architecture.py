@@ -84,8 +84,8 @@ THIRD_PARTY = {
     "store": frozenset("platformdirs sqlalchemy".split()),
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
     "agent": frozenset("httpx httpx2 mcp pypdf yaml".split()),
-    # Ray and PyArrow where `foldline tune` needs them; the others for the peers alone, each in an environment of its own
-    # (tests/bench/peers/).
+    # Ray and PyArrow where `foldline tune` needs them; the others for the peers alone, each in an environment of its
+    # own (tests/bench/peers/).
     "bench": frozenset(
         "agent_framework cliffcompaction langchain langchain_core langgraph litellm pyarrow pydantic_ai "
         "pydantic_ai_harness ray strands".split()

@@ -26,7 +26,7 @@ LEAST_SHARE = 0.05
 class Bill:
     """What a fold would bring: tokens that leave, tokens of the digest in their place, tokens after it.
 
-    `used_tokens` is the size of the whole request without the fold. `earlier_tokens` are those of earlier digests, which
+    `used_tokens` is the size of the whole request without the fold. `earlier_tokens` are those of earlier digests, that
     the new one takes in: they are written again.
     """
 
