@@ -42,20 +42,24 @@ class Watching(Managed):
         """The place after the newest digest, by request."""
         self.sent: list[bool] = []
         """Whether the request was made, by request."""
+        self.messages: list[Sequence[Wire]] = []
+        """What was sent, by request; nothing where it was refused."""
         self.head: set[Seq] = set()
         """Entries of the beginning that no policy may fold: system text, and the user's message if there is but one."""
         self._speaking: list[Seq] = []
 
     def send(self, new: Sequence[Wire]) -> Sent:
         """What `append` and `prepare` make of it. Raises DoesNotFit. O(messages)."""
-        before, made = self.context.event_count, False
+        before = self.context.event_count
+        messages: Sequence[Wire] = ()
         try:
             sent = super().send(new)
-            made = bool(sent.messages)
+            messages = sent.messages
             return sent
         finally:
             self._note(before)
-            self.sent.append(made)
+            self.messages.append(messages)
+            self.sent.append(bool(messages))
 
     def _note(self, before: int) -> None:
         came = self.come[-1] if self.come else 0

@@ -1,0 +1,79 @@
+"""The cheapest choice of what to hide: below what any policy pays for what it shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foldline.bench.clairvoyant import Need, clairvoyant_of, least_hiding_tokens, needs_of
+from foldline.bench.hindsight import Watching, bound_of, course_of
+from foldline.catalog.models import CACHE_RULES
+from foldline.catalog.prices import CacheRule
+from foldline.replay import Recording, context_for, replay
+from foldline.sessions import Session, read_session
+
+PLAIN = CacheRule(0.1, 1.25, 0, 1, 300)
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))
+SMALLER = [path for path in EXAMPLES if "share-general" not in path.name]
+
+
+def least(arrivals: list[list[int]], *needs: Need, cold: frozenset[int] = frozenset()) -> float:
+    come = [sum(map(len, arrivals[:request])) for request in range(len(arrivals))]
+    return least_hiding_tokens(arrivals, needs, fixed_tokens=10, latest_cuts=come, rule=PLAIN, cold=cold)
+
+
+def test_each_message_is_written_once_and_what_nothing_needs_is_read_never() -> None:
+    first = 1.25 * (10 + 100)
+    assert least([[100], [50]]) == pytest.approx(first + 1.25 * 50 + 0.1 * 10)
+
+
+def test_what_is_needed_is_read_until_then() -> None:
+    stream = [[100], [50], [50], [50]]
+    assert least(stream, Need(0, 2, 30.0)) - least(stream) == pytest.approx(0.1 * 30 * 2)
+
+
+def test_where_rewriting_costs_more_than_reading_nothing_is_hidden() -> None:
+    kept = least_hiding_tokens([[10], [500], [1]], (), fixed_tokens=0, latest_cuts=[0, 0, 1], rule=PLAIN)
+    assert kept == pytest.approx(12.5 + (625 + 1) + (1.25 + 51))
+
+
+def test_a_cold_request_writes_all_that_it_shows() -> None:
+    assert least([[100], [50]], Need(0, 1, 30.0), cold=frozenset({1})) == pytest.approx(137.5 + 1.25 * (10 + 30 + 50))
+
+
+def test_only_a_fact_that_one_message_holds_asks_for_that_message() -> None:
+    talk = (
+        "run it",
+        "calling",
+        "see alpha_one and beta_two",
+        "noted beta_two",
+        "use alpha_one",
+        "go on",
+        "use beta_two",
+    )
+    roles = ("user", "assistant", "user", "assistant", "assistant", "user", "assistant")
+    wires = tuple({"role": role, "content": text} for role, text in zip(roles, talk, strict=True))
+    recording = Recording(Session(name="talk", dialect="openai-chat", messages=wires))
+    sender = Watching(context_for(recording, "balanced", window=8_000, rule=PLAIN))
+    replay(recording, "balanced", window=8_000, rule=PLAIN, sender=sender)
+    found = needs_of(recording, sender, far_only=False, whole=True)
+    # The reply that notes beta_two is the second, that which uses alpha_one the third; the last could have beta_two
+    # from either message.
+    assert found == (Need(2, 2, sender.first_tokens[2]),)
+    assert needs_of(recording, sender, far_only=True, whole=True) == ()
+
+
+@pytest.mark.parametrize("path", SMALLER, ids=lambda path: path.stem[:24])
+@pytest.mark.parametrize("policy", ["economical", "quality"])
+def test_no_policy_pays_less_for_what_it_shows(path: Path, policy: str) -> None:
+    rule = CACHE_RULES["anthropic"]
+    recording = Recording(read_session(path))
+    sender = Watching(context_for(recording, policy, window=8_000, rule=rule))
+    done = replay(recording, policy, window=8_000, rule=rule, sender=sender)
+    for cold_every in (None, 20):
+        bound = bound_of(done, sender, rule, cold_every=cold_every)
+        found = clairvoyant_of(sender, recording, course_of(done, sender, rule, cold_every=cold_every))
+        assert found.far_tokens <= found.facts_tokens + 1e-6
+        assert found.facts_tokens <= bound.cost_tokens
+        assert found.far_tokens > 0
