@@ -55,8 +55,9 @@ def test_a_cluster_finds_the_same_and_tries_again_what_failed(tmp_path: Path) ->
     assert (again.known, again.replayed) == (there.replayed, 0)
 
 
-def test_a_cluster_that_is_not_there_is_said_in_one_line() -> None:
-    with pytest.raises(ClusterFailed, match=r"^[^\n]+$"), Ray("ray://127.0.0.1:1"):
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_a_cluster_that_is_not_there_is_said_in_one_line(address: str) -> None:
+    with pytest.raises(ClusterFailed, match=r"^[^\n]+$"), Ray(address):
         pass
 
 

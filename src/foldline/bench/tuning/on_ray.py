@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,9 @@ _PACKAGE: Final = str(Path(__file__).parents[2])
 
 _RETRIES: Final = 3
 """How often a task is run again whose machine died, or which could not read its session (a network)."""
+
+_REACH_SECONDS: Final = 10.0
+_TOKEN: Final = "; if the cluster asks for a token, Ray takes it from RAY_AUTH_TOKEN"
 
 _AHEAD: Final = 4
 """Tasks that are handed over for each core, so that none waits for this process."""
@@ -74,19 +78,21 @@ class Ray:
                 raise error.cause from None
             raise
         except ray.exceptions.RayError as error:
-            raise ClusterFailed(" ".join(str(error).split())[:300]) from error
+            raise ClusterFailed(_line(error)) from error
 
     def __enter__(self) -> Self:
         """Join the cluster, or start one. Raises ClusterFailed."""
         # Ray tells its makers of each cluster unless it is told not to: a user's sessions are nobody else's business.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if self._address:
+            _reach(self._address)
         given: dict[str, Any] = {"address": "local", "num_cpus": self._workers, "include_dashboard": False}
         if self._address:
             given = {"address": self._address, "runtime_env": {"py_modules": [_PACKAGE]}}
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **given)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ClusterFailed(" ".join(str(error).split())[:300]) from error
+            raise ClusterFailed(f"{_line(error)}{_TOKEN if self._address else ''}") from error
         return self
 
     def __exit__(
@@ -94,3 +100,18 @@ class Ray:
     ) -> None:
         """Leave the cluster; its tasks end. One that was started here ends too."""
         ray.shutdown()
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _reach(address: str) -> None:
+    """Make sure that something listens at host:port: Ray itself would wait there for minutes, deaf to Ctrl-C."""
+    host, mark, port = address.rpartition(":")
+    if not mark or "//" in host or not port.isdigit():
+        return  # "auto", or a client's ray://…, which Ray tells at once
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterFailed(f"nothing answers at {address}: {error}") from error
