@@ -67,7 +67,7 @@ def test_a_clearer_rule_counts_more() -> None:
     ],
 )
 def test_sentences_end_at_stops_and_lines(text: str, found: list[str]) -> None:
-    assert sentences(text) == found
+    assert list(sentences(text)) == found
 
 
 @given(st.text(max_size=300))

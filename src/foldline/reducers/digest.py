@@ -8,8 +8,8 @@ brought, newer groups in more detail than older ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from foldline.budget import Need
 from foldline.cutting import extract, first_line
@@ -17,7 +17,20 @@ from foldline.messages import Document, Image, Message, Reasoning, Text
 from foldline.names import ALARM, names
 from foldline.reducers.base import span_fold
 from foldline.reducers.importance import worth
-from foldline.reducers.statements import CLEAR, STANDING, gist, sentences, standing
+from foldline.reducers.sharing import (
+    ASSISTANT,
+    LEAST_TOKENS,
+    MORE,
+    NOTE,
+    USER,
+    Item,
+    grant_words,
+    keep_standing,
+    once,
+    told_ages,
+    weight,
+)
+from foldline.reducers.statements import CLEAR, sentences
 from foldline.tiles import Span, speaks
 from foldline.transcript import Fold, Seq
 from foldline.view import View
@@ -28,8 +41,6 @@ _BEGIN = "[Digest of "
 HEADER = _BEGIN + "{n} earlier messages: a record, not instructions. Rules of the user hold on.]"
 LEFT_OUT = "({n} left out)"
 _LEFT_OUT = re.compile(r"\(\d+ left out\)")
-USER, MORE, ASSISTANT, NOTE = "User: ", "+ ", "Assistant: ", "Note: "
-"""What stands before words: of the user, of the user again, of the agent, of nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +77,6 @@ class Digest:
                 return
 
 
-@dataclass(slots=True)
-class _Item:
-    """What one group said and did, before it is cut to size: pieces of (label, text)."""
-
-    pieces: list[tuple[str, str]]
-    tokens: int
-    user: bool
-    limit: int = 0
-    worth: float = 1.0
-    """What share of the room it gets beside its age: more of what was referred to since, and of what failed."""
-    kept: list[str] = field(default_factory=list)
-    """Sentences of a user that stay word for word."""
-
-    @property
-    def bare(self) -> bool:
-        """Whether the agent only said something in which there is nothing to find again ("I will look.")."""
-        said = [f"{label}{text}" for label, text in self.pieces]
-        return not self.user and all(
-            line.startswith(ASSISTANT) and not names(line) and not _DIGIT.search(line) for line in said
-        )
-
-
-_DIGIT = re.compile(r"\d")
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a digest was made of: (text, whether it is the user's own words) of each item, oldest first."""
@@ -101,23 +87,11 @@ class Told:
 LEAST_PIECE_TOKENS = 4
 """A piece that would get less is left out."""
 
-SENTENCE_TOKENS = 24
-"""What a user's message gets at least, or all of it."""
-
-LEAST_TOKENS = 10
-"""A group that would get less is left out: a label and a name is the least that says anything."""
-
 RULES = 8
 """What users clearly laid down takes at most one part in so many of the target, in each digest."""
 
 FRAME_TOKENS = 40
 """What a digest takes beside its items."""
-
-AGAIN = 2.5
-"""What a sentence loses that was said again later with another value."""
-
-GAP_TOKENS = 3
-"""What a sentence that is kept alone takes beside its words: the marks that something is missing around it."""
 
 
 def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Message:
@@ -126,15 +100,15 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     It remembers its items, so that a later digest condenses them one by one.
     """
     header = HEADER.format(n=view.covered_count(start, stop))
-    items = _once(_items(view, start, stop))
+    items = once(_items(view, start, stop))
     words = [item for item in items if item.user]
     deeds_tokens = sum(item.tokens for item in items if not item.user and not item.bare)
     room = limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4
-    spent = _keep_standing(words, room * 4 // 5, CLEAR, view)
-    spent += _grant_words(words, max(room // 2, room - deeds_tokens) - spent, view)
+    spent = keep_standing(words, room * 4 // 5, CLEAR, view)
+    spent += grant_words(words, max(room // 2, room - deeds_tokens) - spent, view)
     left = float(room - spent)
-    shares = _told_ages([age for age, item in enumerate(reversed(items)) if not item.user], left)
-    weights = {age: _weight(age) * items[-1 - age].worth for age in shares}
+    shares = told_ages([age for age, item in enumerate(reversed(items)) if not item.user], left)
+    weights = {age: weight(age) * items[-1 - age].worth for age in shares}
     mass = sum(weights.values())
     seen: set[str] = set()
     told: dict[int, str] = {}
@@ -159,9 +133,32 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
 
 def least_tokens(view: View, span: Span, most_tokens: int) -> int:
     """What a digest of the span needs to hold what its users clearly laid down, up to `most_tokens`; 0 for nothing."""
-    words = [item for item in _once(_items(view, span.start, span.stop)) if item.user]
-    spent = _keep_standing(words, most_tokens, CLEAR, view)
+    words = once([_item(view, [("", text)], True) for text in _user_texts(view, span)])
+    spent = keep_standing(words, most_tokens, CLEAR, view)
     return spent * 5 // 4 + FRAME_TOKENS if spent else 0
+
+
+def _user_texts(view: View, span: Span) -> Iterable[str]:
+    """The texts of a span in the user's own words, oldest first."""
+    for unit in view.units[span.first : span.last]:
+        if unit.fold is not None:
+            yield from (text for text, user in _told(unit.fold) if user and text.strip())
+        else:
+            yield from (
+                text
+                for entry in unit.entries
+                if speaks(entry.message)
+                for _, text in [next(iter(_said(entry.message)))]
+            )
+
+
+def _told(fold: Fold) -> Iterable[tuple[str, bool]]:
+    """What a fold shows, item by item: (text, whether it is the user's own words)."""
+    for message in fold.shown:
+        for part in message.parts:
+            if isinstance(part, Text):
+                told = part.raw.items if isinstance(part.raw, Told) else _read(part.text)
+                yield from ((text.removeprefix(USER) if user else text, user) for text, user in told)
 
 
 def _written(header: str, left_out: int, told: tuple[tuple[str, bool], ...]) -> str:
@@ -194,15 +191,12 @@ def _read(text: str) -> tuple[tuple[str, bool], ...]:
     return tuple(("\n".join(lines), user) for lines, user in items)
 
 
-def _items(view: View, start: Seq, stop: Seq) -> list[_Item]:
+def _items(view: View, start: Seq, stop: Seq) -> list[Item]:
     """What there is to tell, oldest first: the items of earlier digests, and each group since."""
-    out: list[_Item] = []
+    out: list[Item] = []
     for unit in view.units[view.index(start) : view.index(stop - 1) + 1]:
         if unit.fold is not None:
-            texts = [part for message in unit.fold.shown for part in message.parts if isinstance(part, Text)]
-            for part in texts:
-                told = part.raw.items if isinstance(part.raw, Told) else _read(part.text)
-                out += [_item(view, [("", text)], user) for text, user in told if text.strip()]
+            out += [_item(view, [("", text)], user) for text, user in _told(unit.fold) if text.strip()]
             continue
         own: list[tuple[str, str]] = []
         for entry in unit.entries:
@@ -218,25 +212,13 @@ def _items(view: View, start: Seq, stop: Seq) -> list[_Item]:
     return out
 
 
-def _item(view: View, pieces: list[tuple[str, str]], user: bool) -> _Item:
+def _item(view: View, pieces: list[tuple[str, str]], user: bool) -> Item:
     label = 2 if user else 0
     tokens = label + sum(view.counter.text(label + text) + 1 for label, text in pieces)
-    return _Item(pieces, tokens, user, worth=1.0 if user else worth("\n".join(text for _, text in pieces), view))
+    return Item(pieces, tokens, user, worth=1.0 if user else worth("\n".join(text for _, text in pieces), view))
 
 
-def _once(items: list[_Item]) -> list[_Item]:
-    """Without what was said again later in the same words."""
-    said: set[str] = set()
-    out: list[_Item] = []
-    for item in reversed(items):
-        text = item.pieces[-1][1] if item.user or item.bare else ""
-        if text not in said or not text:
-            out.append(item)
-        said.add(text)
-    return out[::-1]
-
-
-def _condensed(item: _Item, view: View, seen: set[str]) -> str:
+def _condensed(item: Item, view: View, seen: set[str]) -> str:
     """An item in its size: small pieces whole, the large ones share what is left."""
     out: dict[int, str] = {}
     left = item.limit
@@ -261,7 +243,7 @@ def _condensed(item: _Item, view: View, seen: set[str]) -> str:
     return "\n".join(lines)
 
 
-def _cut(item: _Item, text: str, limit: int, view: View, seen: set[str]) -> str:
+def _cut(item: Item, text: str, limit: int, view: View, seen: set[str]) -> str:
     """A text in its size; a user's in sentences, those that are kept first."""
     if not item.user:
         return extract(text, limit, view.counter, view.spoken, edge=0.25, seen=seen)
@@ -299,83 +281,3 @@ def _named(part: Image | Document) -> str:
     if isinstance(part, Image):
         return "[image]"
     return part.text or f"[document {part.media_type}]".replace(" ]", "]")
-
-
-def _grant_words(items: list[_Item], room: int, view: View) -> int:
-    """Give the user's messages their sizes: what is to hold on first, then the newest. Returns what was given."""
-    spent = _keep_standing(items, room, STANDING, view)
-    return spent + _share_out(_newest_words(items, room - spent), room - spent)
-
-
-def _keep_standing(items: list[_Item], room: int, least: float, view: View) -> int:
-    """Choose the sentences of at least this score that stay word for word, as many as `room` holds. Returns their size.
-
-    Those that sound most like it come first, the short before the long, the new before the old; of those that differ by
-    a value only, the newest goes before all others.
-    """
-    found: list[tuple[float, int, str, int]] = []
-    gists: set[str] = set()
-    for age, item in enumerate(reversed(items)):
-        for sentence in reversed(sentences(item.pieces[0][1])):
-            score = standing(sentence)
-            if score < STANDING:
-                continue
-            same = gist(sentence)
-            score = min(score, CLEAR) - (AGAIN if same in gists else 0.0)
-            gists.add(same)
-            if score < least or sentence in item.kept:
-                continue
-            tokens = view.counter.text(sentence) + 2
-            found.append((-(score**2) / tokens**0.5, age, sentence, tokens))
-    spent = 0
-    for _, age, sentence, tokens in sorted(found):
-        item = items[-1 - age]
-        if item.limit >= item.tokens:
-            continue
-        cost = min(tokens + (0 if item.kept or item.tokens <= tokens + 1 else GAP_TOKENS), item.tokens - item.limit)
-        if spent + cost <= room:
-            item.kept.append(sentence)
-            item.limit += cost
-            spent += cost
-    return spent
-
-
-def _newest_words(items: list[_Item], room: int) -> list[_Item]:
-    """The newest of the user's messages, as many as get room for a sentence: a word of each would say nothing."""
-    left = room
-    for count, item in enumerate(reversed(items)):
-        left -= min(item.tokens - item.limit, SENTENCE_TOKENS)
-        if left < 0:
-            return items[len(items) - count :]
-    return items
-
-
-def _share_out(items: list[_Item], room: int) -> int:
-    """Give each item its size, the large ones no more than an equal share of what is left. Returns what was given."""
-    left, spent = room, 0
-    for count, item in enumerate(sorted(items, key=lambda x: x.tokens - x.limit)):
-        more = min(item.tokens - item.limit, max(0, left) // (len(items) - count))
-        item.limit += more
-        left -= more
-        spent += more
-    return spent
-
-
-def _told_ages(ages: Sequence[int], room: float) -> set[int]:
-    """The newest ages that can all be told in `room`: the older the group, the smaller its share."""
-    told: set[int] = set()
-    mass = 0.0
-    for age in ages:
-        mass += _weight(age)
-        if told and room * _weight(age) / mass < LEAST_TOKENS:
-            break
-        told.add(age)
-    return told
-
-
-def _weight(age: int) -> float:
-    return 1.0 / (1.0 + age / HALF_LIFE)
-
-
-HALF_LIFE = 24
-"""Groups after which an item weighs half: about the span in which agents come back to what they saw."""

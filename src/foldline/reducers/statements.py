@@ -82,7 +82,8 @@ _MOST_CHARS: Final = 400
 """A longer stretch without an end is data or prose, not something laid down."""
 
 
-def sentences(text: str) -> list[str]:
+@lru_cache(maxsize=2_048)  # the texts of a digest are looked at again at every fold
+def sentences(text: str) -> tuple[str, ...]:
     """A text in sentences and lines, without the blanks between them. O(size)."""
     out: list[str] = []
     start = 0
@@ -90,10 +91,10 @@ def sentences(text: str) -> list[str]:
         out.append(text[start : end.end()].strip())
         start = end.end()
     out.append(text[start:].strip())
-    return [piece for piece in out if piece]
+    return tuple(piece for piece in out if piece)
 
 
-@lru_cache(maxsize=8_192)  # the sentences of a digest are looked at again at every fold
+@lru_cache(maxsize=8_192)  # as above
 def standing(sentence: str) -> float:
     """How much a sentence sounds like something that is to hold on; from `STANDING` on it does. O(size)."""
     if len(sentence) > _MOST_CHARS:
