@@ -55,7 +55,7 @@ all_terms = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(arrivals, all_terms)
 def test_it_is_the_least_of_all_schedules(new: list[list[int]], kept: Terms) -> None:
     count = sum(map(len, new))
@@ -69,6 +69,7 @@ def test_it_is_the_least_of_all_schedules(new: list[list[int]], kept: Terms) -> 
     assert schedule_cost_tokens(new, best.folds, kept) == pytest.approx(least)
 
 
+@settings(deadline=None)
 @given(st.sampled_from([*CACHE_RULES.values(), STEPPED, SMALL]), *[st.integers(0, 5_000)] * 4)
 def test_its_prices_are_never_above_those_of_larger_requests(
     rule: CacheRule, tokens: int, written: int, more: int, more_written: int

@@ -68,7 +68,7 @@ def rented(new: Sequence[Sequence[int]], terms: Terms, share: float) -> list[tup
     return folds
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(courses())
 def test_rent_pays_at_most_twice_the_best_in_hindsight(course: tuple[list[list[int]], Terms, float]) -> None:
     new, terms, share = course
