@@ -14,6 +14,8 @@ from foldline.budget import Limits
 from foldline.catalog.models import CACHE_RULES
 from foldline.events import ContextEvent, FoldFinished
 from foldline.failures import Failure
+from foldline.policy import checkpoint
+from foldline.settings import CheckpointSettings
 from foldline.testing.scripts import session
 from foldline.transcript import Usage
 
@@ -334,3 +336,23 @@ def test_the_async_twin_goes_on_too() -> None:
     model = asyncio.run(work())
     assert model.requests
     assert not model.prompts
+
+
+def test_every_call_of_a_model_is_told_also_those_before_any_folding() -> None:
+    """Tool results are archived before each request, which is no folding: what a model wrote for them is paid too."""
+    calls = 0
+
+    def summarize(messages: list[dict[str, str]], max_output_tokens: int) -> Completion:
+        nonlocal calls
+        calls += 1
+        return Completion("Looked at some files.", usage=Usage(input_tokens=100 + calls, output_tokens=7))
+
+    policy = checkpoint(CheckpointSettings(tool_call_cutoff=2, tool_summary_strategy="llm"))
+    context = Context(policy=policy, window=40_000, max_output_tokens=0)
+    told: list[Usage] = []
+    for wire in session(20, result="word " * 300):
+        context.append(wire)
+        if wire["role"] != "assistant":
+            told += context.prepare(summarize).asked
+    assert calls > 1
+    assert [usage.input_tokens for usage in told] == [100 + call for call in range(1, calls + 1)]

@@ -364,6 +364,8 @@ class Context:
         self._request = (engine.view.estimated_tokens, engine.meter.changes)
         engine.meter.sent()
         news, engine.news = tuple(engine.news), []
+        asked = tuple(engine.asked)
+        engine.asked.clear()  # the drivers hold this very list
         request = Request(
             messages=messages,
             system=system,
@@ -373,6 +375,7 @@ class Context:
             stable_until=stable if as_before else 0,
             folds=news,
             repairs=engine.view.repairs,
+            asked=asked,
         )
         engine.continuing.sent(request, engine.view, engine.next_seq)
         return request

@@ -49,7 +49,7 @@ class Engine(Recorder):
     failure: str | None = None  # of the folding that is going on, or went on last
     continuing: Continuing = field(default_factory=lambda: Continuing(CACHE_RULES["none"]))
     asked: list[Usage] = field(default_factory=list)
-    """What the model calls for folding reported; those of the folding that is going on, or went on last."""
+    """What the model calls for folding reported since the last request."""
     ask_again_at: dict[str, int] = field(default_factory=dict)
     """Size of everything ever taken up at which a reducer may ask again after a rejected text, by its name."""
 

@@ -165,8 +165,7 @@ def folding(
 ) -> Iterator[None]:
     """Tell that folding begins, and how it ended: also when it failed or was cancelled (S2.08)."""
     engine.failure = None
-    engine.asked.clear()
-    before = len(engine.news)
+    before, asked_before = len(engine.news), len(engine.asked)
     view = engine.view
     start = FoldStarted(reason, engine.used_tokens, view.message_count, view.content_bytes, limit_tokens, limit_bytes)
 
@@ -183,7 +182,7 @@ def folding(
             start.size_bytes,
             limit_bytes is not None,
             error,
-            tuple(engine.asked),
+            tuple(engine.asked[asked_before:]),
         )
 
     engine.tell(start)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from foldline.beside import System, Tools
 from foldline.messages import Wire
-from foldline.transcript import Fold, Repair, Unfold
+from foldline.transcript import Fold, Repair, Unfold, Usage
 
 __all__ = ["Request"]
 
@@ -17,7 +17,7 @@ class Request:
 
     `tokens` is its size as the provider would count it, system text and tools included. The first `stable_until`
     messages are those of the request before (0 when its system text was another). `folds` are the folds and unfolds
-    since then, `repairs` all that are in effect.
+    since then, `repairs` all that are in effect, `asked` what calls of a model for summaries reported since then.
 
     The newest `once` messages are sent this one time (a question for a summary): what is written to a cache behind them
     is never read. Of the messages before a question the newest `kept` stay in view whatever the answer is.
@@ -31,5 +31,6 @@ class Request:
     stable_until: int
     folds: tuple[Fold | Unfold, ...]
     repairs: tuple[Repair, ...]
+    asked: tuple[Usage, ...] = ()
     once: int = 0
     kept: int = 0

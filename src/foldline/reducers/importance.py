@@ -30,21 +30,36 @@ NEWEST, OLDER = 1.5, 0.6
 _EDGE_CHARS = 2_000
 """Beginning and end that are looked at for what went wrong: programs say it there."""
 
-_FILE = re.compile(r"[\w.@~+/-]*\w\.[A-Za-z]\w{0,7}\b|(?:[\w.@~+-]+/)+[\w.@~+-]+")
+_MOST_CHARS = 20_000
+"""Characters of a call that are looked at: longer arguments carry what is written, not which file."""
+
+_LONGEST = 400
+"""Characters of the longest path that is taken for one: a longer run is data."""
+
+_RUN = re.compile(r"(?<![\w.@~+/-])[\w.@~+/-]++")
+_ENDING = re.compile(r"\w\.[A-Za-z]\w{0,7}$")
 
 
 def importance(view: View, found: Iterable[tuple[int, Unit, Entry]]) -> dict[Seq, float]:
-    """How much each message with results matters, about 1 for most. O(size of the results)."""
-    entries = [(entry, _files(unit, entry)) for _, unit, entry in found]
+    """How much each message with results matters, about 1 for most. O(size of calls and results)."""
+    entries: list[tuple[Entry, frozenset[str]]] = []
+    last: Unit | None = None
+    named: dict[str, frozenset[str]] = {}
+    for _, unit, entry in found:
+        if unit is not last:
+            calls = [call for other in unit.entries for call in other.message.calls]
+            named = {call.id: _files(call.arguments) for call in calls}
+            last = unit
+        asked = [named.get(result.call_id, frozenset[str]()) for result in entry.message.results]
+        entries.append((entry, frozenset[str]().union(*asked)))
     newest = {file: entry.seq for entry, files in entries for file in files}
     return {entry.seq: _worth(view, entry) * _newness(entry.seq, files, newest) for entry, files in entries}
 
 
-def _files(unit: Unit, entry: Entry) -> frozenset[str]:
-    """The files that are named in the calls which a message answers."""
-    asked = {result.call_id for result in entry.message.results}
-    calls = (call for other in unit.entries for call in other.message.calls if call.id in asked)
-    return frozenset(file for call in calls for file in _FILE.findall(call.arguments))
+def _files(arguments: str) -> frozenset[str]:
+    """What looks like files in the arguments of a call: a path, or a name with an ending."""
+    runs = (run for run in _RUN.findall(arguments[:_MOST_CHARS]) if len(run) <= _LONGEST)
+    return frozenset(run for run in runs if "/" in run or _ENDING.search(run))
 
 
 def _newness(seq: Seq, files: frozenset[str], newest: dict[str, Seq]) -> float:

@@ -20,8 +20,11 @@ STANDING: Final = 2.0
 CLEAR: Final = 5.0
 """From here on more signs say nothing more: a long sentence has more of them."""
 
-_END: Final = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z\d])|[。！？]+[”’」]?|\n+")
-"""Ends of sentences: a small letter after a full stop goes on with the same thought ("for now. don't …")."""
+_END: Final = re.compile(
+    r"(?<![.!?])[.!?]++[\"'”’)\]]*+\s++(?=[\"'“‘(\[]?[A-Z\d])|(?<![。！？])[。！？]++[”’」]?|(?<!\n)\n++"
+)
+"""Ends of sentences: a small letter after a full stop goes on with the same thought ("for now. don't …"). Each begins
+only where a run of its marks begins: a long row of dots would else take the square of its length."""
 
 _WORDS: Final = {
     "how long it holds": (
