@@ -104,6 +104,11 @@ def test_a_context_does_what_was_promised(name: str) -> None:
 
 def test_every_module_exports_what_it_lists() -> None:
     for found in pkgutil.walk_packages(foldline.__path__, "foldline."):
-        module = importlib.import_module(found.name)
+        try:
+            module = importlib.import_module(found.name)
+        except ModuleNotFoundError as error:  # of the peers, each loads in its own environment alone
+            assert found.name.startswith("foldline.bench.peers."), error
+            assert not (error.name or "").startswith("foldline"), error
+            continue
         missing = [name for name in getattr(module, "__all__", []) if not hasattr(module, name)]
         assert missing == [], found.name
