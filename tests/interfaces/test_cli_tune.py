@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.bench.tuning.support import write_sessions
+from tests.bench.tuning.support import session, write_sessions
 
+from foldline import Context
 from foldline.agent.settings_file import load_settings
 from foldline.bench.tuning.kept import FILE
 from foldline.interfaces.cli import cli
+from foldline.store.folders import FileStore
+from foldline.store.places import sessions_path
 
 MODEL = ("--model", "claude-sonnet-4-5")
 
@@ -89,11 +92,13 @@ def test_enough_far_recall_can_be_asked_for(sessions: Path, state: Path) -> None
     assert chosen["why"] == "the cheapest with a far recall of 0.01 or more"
 
 
-def test_without_a_price_the_bill_is_in_tokens(sessions: Path, tmp_path: Path) -> None:
-    given = ["tune", str(sessions), "--state", str(tmp_path), "--window", "3000", "--workers", "1"]
+def test_without_a_price_the_bill_is_in_tokens(tmp_path: Path) -> None:
+    folder = write_sessions(tmp_path / "sessions", 1, rounds=3)
+    given = ["tune", str(folder), "--state", str(tmp_path / "state"), "--window", "1500", "--workers", "1"]
     result = CliRunner().invoke(cli, given)
     assert result.exit_code == 0
     assert "prices of an unknown model" in result.stdout
+    assert "no session has far references enough: only the cost was compared" in result.stdout
     assert "no price is known; name a --model" in result.stdout.replace("\n", " ")
 
 
@@ -120,6 +125,21 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(arguments: list[str], s
     assert "Traceback" not in result.stderr
 
 
+def test_without_names_the_sessions_that_are_kept_are_replayed(tmp_path: Path) -> None:
+    environ = {"FOLDLINE_HOME": str(tmp_path), "FOLDLINE_STORE": ""}
+    given = ["tune", "--window", "1500", "--workers", "1"]
+    nothing = CliRunner().invoke(cli, given, env=environ)
+    assert (nothing.exit_code, nothing.stderr) == (2, "foldline: SESSIONS: none is named, and none is kept here yet\n")
+    ctx = Context(dialect="openai-chat", window=100_000)
+    ctx.extend(session(0, rounds=3)["messages"])
+    with FileStore(sessions_path(environ)).create(dialect="openai-chat", model="gpt-4.1-mini") as kept:
+        kept.append(ctx.events)
+    result = CliRunner().invoke(cli, given, env=environ)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("1 session, 4 requests; window 1,500 tokens; prices of gpt-4.1-mini\n")
+    assert (tmp_path / "cache" / "tune" / FILE).exists()
+
+
 def children(pid: int) -> set[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return set(map(int, text.split()))
@@ -138,6 +158,7 @@ def stopped(command: list[str], file: Path, lines: int, how: signal.Signals) -> 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as running:
         while running.poll() is None and (not file.exists() or file.read_bytes().count(b"\n") < lines):
             sleep(0.005)
+        assert running.poll() is None, running.communicate()
         workers = children(running.pid)
         assert len(workers) >= 2
         if how == signal.SIGINT:

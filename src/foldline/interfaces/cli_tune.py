@@ -78,7 +78,7 @@ def tune(
     conditions = Conditions(
         window=window or effective_limit(None, model), max_output_tokens=max_output_tokens, model=model, exact=exact
     )
-    sources = located(sessions or (str(place_of(None, os.environ)),))
+    sources = located(sessions or _kept())
     with _progress() as on_step:
         tuned = find_settings(
             sources,
@@ -104,6 +104,14 @@ def _can_be_new(path: str) -> None:
     can_hold(path)
     if os.path.lexists(path):
         raise InvalidInput("is there already; write to another file, and put the block into yours by hand", place=path)
+
+
+def _kept() -> tuple[str, ...]:
+    """Where Foldline keeps the sessions of this user. Raises InvalidInput where there are none yet."""
+    place = place_of(None, os.environ)
+    if isinstance(place, Path) and not place.exists():
+        raise InvalidInput("none is named, and none is kept here yet", place="SESSIONS")
+    return (str(place),)
 
 
 def _state_folder() -> Path:
