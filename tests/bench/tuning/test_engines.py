@@ -7,7 +7,7 @@ import pytest
 from tests.bench.tuning.support import tuned, write_sessions
 from tests.bench.tuning.workers import dies_always, dies_once, doubled, pid_of, refuses
 
-from foldline.bench.tuning.engines import InProcess, Local, WorkersDied, core_count
+from foldline.bench.tuning.engines import EngineFailed, InProcess, Local, core_count
 
 
 def test_processes_do_all_of_the_work_and_none_of_it_here() -> None:
@@ -32,7 +32,7 @@ def test_a_worker_that_dies_is_replaced_and_its_work_done_again(tmp_path: Path) 
 
 
 def test_workers_that_die_again_and_again_end_it() -> None:
-    with Local(1) as engine, pytest.raises(WorkersDied, match="died 3 times; is there memory enough"):
+    with Local(1) as engine, pytest.raises(EngineFailed, match="died 3 times; is there memory enough"):
         list(engine.each(dies_always, [1]))
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.bench.tuning.support import tuned, write_sessions
 
-from foldline.bench.tuning.engines import InProcess
-from foldline.bench.tuning.on_ray import ClusterFailed, Ray
+from foldline.bench.tuning.engines import EngineFailed, InProcess
+from foldline.bench.tuning.on_ray import Ray
 from foldline.errors import InvalidInput
 
 
@@ -57,7 +57,7 @@ def test_a_cluster_finds_the_same_and_tries_again_what_failed(tmp_path: Path) ->
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
 def test_a_cluster_that_is_not_there_is_said_in_one_line(address: str) -> None:
-    with pytest.raises(ClusterFailed, match=r"^[^\n]+$"), Ray(address):
+    with pytest.raises(EngineFailed, match=r"^[^\n]+$"), Ray(address):
         pass
 
 

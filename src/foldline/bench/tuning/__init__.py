@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from foldline.bench.tuning.block import agents_yaml
-from foldline.bench.tuning.engines import Engine, InProcess, Local
+from foldline.bench.tuning.engines import Engine, EngineFailed, InProcess, Local
 from foldline.bench.tuning.front import Figures, Span
 from foldline.bench.tuning.kept import kept_runs
 from foldline.bench.tuning.search import LeftOut, Step, Tuned, Tuning
@@ -16,6 +16,7 @@ from foldline.bench.tuning.values import Conditions, Outcome, Setting, Source
 __all__ = [
     "Conditions",
     "Engine",
+    "EngineFailed",
     "Figures",
     "InProcess",
     "LeftOut",

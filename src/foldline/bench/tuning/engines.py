@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self, TypeVar
 
 from foldline.errors import FoldlineError
 
-__all__ = ["Engine", "InProcess", "Local", "WorkersDied", "core_count"]
+__all__ = ["Engine", "EngineFailed", "InProcess", "Local", "core_count"]
 
 Given = TypeVar("Given")
 Got = TypeVar("Got")
@@ -41,8 +41,8 @@ class Engine(Protocol):
     ) -> None: ...
 
 
-class WorkersDied(FoldlineError):  # noqa: N818 - names what happened
-    """Worker processes ended by themselves, again and again: as a rule the system had no memory left."""
+class EngineFailed(FoldlineError):  # noqa: N818 - names what happened
+    """The work cannot be done where it should be: its processes died again and again, or there is no such cluster."""
 
 
 def core_count() -> int:
@@ -92,7 +92,7 @@ class Local:
         self._pool: ProcessPoolExecutor | None = None
 
     def each(self, work: Callable[[Given], Got], pieces: Sequence[Given]) -> Iterator[Got]:
-        """What came of each piece, in the order in which they end. Raises WorkersDied."""
+        """What came of each piece, in the order in which they end. Raises EngineFailed."""
         left = list(pieces)
         for start in range(_STARTS):
             under_way: dict[Future[Got], Given] = {}
@@ -109,7 +109,7 @@ class Local:
                 left = [*under_way.values(), *waiting]
                 self._stop()
                 if start == _STARTS - 1:
-                    raise WorkersDied(f"worker processes died {_STARTS} times; is there memory enough?") from None
+                    raise EngineFailed(f"worker processes died {_STARTS} times; is there memory enough?") from None
 
     def _fill(
         self, work: Callable[[Given], Got], waiting: Iterator[Given], under_way: dict[Future[Got], Given]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from foldline.bench.tuning.engines import EngineFailed
 from foldline.errors import FoldlineError, MissingExtra
 
 try:
@@ -18,7 +19,7 @@ try:
 except ImportError as error:
     raise MissingExtra("ray", "--engine ray") from error
 
-__all__ = ["ClusterFailed", "Ray"]
+__all__ = ["Ray"]
 
 Given = TypeVar("Given")
 Got = TypeVar("Got")
@@ -33,10 +34,6 @@ _TOKEN: Final = "; if the cluster asks for a token, Ray takes it from RAY_AUTH_T
 
 _AHEAD: Final = 4
 """Tasks that are handed over for each core, so that none waits for this process."""
-
-
-class ClusterFailed(FoldlineError):  # noqa: N818 - names what happened
-    """The cluster cannot be reached, or a task failed each time it was tried."""
 
 
 class Ray:
@@ -55,7 +52,7 @@ class Ray:
         self.about = f"Ray at {address}" if address else "a Ray cluster of this machine"
 
     def each(self, work: Callable[[Given], Got], pieces: Sequence[Given]) -> Iterator[Got]:
-        """What came of each piece, in the order in which they end. Raises ClusterFailed."""
+        """What came of each piece, in the order in which they end. Raises EngineFailed."""
         cluster: Any = ray  # its types know fewer forms than its functions do
         task = cluster.remote(max_retries=_RETRIES, retry_exceptions=[OSError])(work)
         most = _AHEAD * max(1, int(cluster.cluster_resources().get("CPU", 1)))
@@ -78,10 +75,10 @@ class Ray:
                 raise error.cause from None
             raise
         except ray.exceptions.RayError as error:
-            raise ClusterFailed(_line(error)) from error
+            raise EngineFailed(_line(error)) from error
 
     def __enter__(self) -> Self:
-        """Join the cluster, or start one. Raises ClusterFailed."""
+        """Join the cluster, or start one. Raises EngineFailed."""
         # Ray tells its makers of each cluster unless it is told not to: a user's sessions are nobody else's business.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if self._address:
@@ -92,7 +89,7 @@ class Ray:
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **given)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ClusterFailed(f"{_line(error)}{_TOKEN if self._address else ''}") from error
+            raise EngineFailed(f"{_line(error)}{_TOKEN if self._address else ''}") from error
         return self
 
     def __exit__(
@@ -114,4 +111,4 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise ClusterFailed(f"nothing answers at {address}: {error}") from error
+        raise EngineFailed(f"nothing answers at {address}: {error}") from error
