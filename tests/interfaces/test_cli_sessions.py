@@ -3,9 +3,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +220,24 @@ def test_json_has_texts_in_full_and_the_folds_over_each_message(home: Path) -> N
         ] == event["folds"]
 
 
-@pytest.mark.parametrize("command", [("show",), ("view", "--full"), ("why", "2"), ("search", "file 0")])
+def test_the_command_of_the_report_prints_all_of_a_message(home: Path) -> None:
+    name, _ = talk(home)
+    hidden = next(event for event in plain(home, "show", name)["events"] if event.get("folds"))
+    page = home / "report.html"
+    assert CliRunner().invoke(cli, ("report", name, "--home", str(home), "-o", str(page))).exit_code == 0
+    printed = unescape(page.read_text("utf-8")).split("<code>foldline ")[1:]
+    commands = [shlex.split(each.partition("</code>")[0]) for each in printed]
+    shows = [each for each in commands if each[:2] == ["sessions", "show"]]
+    assert shows
+    outs = [CliRunner(env={"COLUMNS": "60"}).invoke(cli, each) for each in shows]
+    assert {out.exit_code for out in outs} == {0}
+    lines = {line.strip() for out in outs for line in out.stdout.splitlines()}
+    assert {line.replace("\x1b", "\u241b").strip() for line in hidden["text"].split("\n")} <= lines
+
+
+@pytest.mark.parametrize(
+    "command", [("show",), ("show", "--whole"), ("view", "--full"), ("why", "2"), ("search", "file 0")]
+)
 def test_recorded_text_cannot_steer_the_terminal(command: tuple[str, ...], home: Path) -> None:
     name, _ = talk(home, 1)
     arguments = ("search", "file 0") if command[0] == "search" else (command[0], name, *command[1:])

@@ -48,9 +48,10 @@ _MARKS: Final = {"-": "folded", "~": "shortened", "x": "of a branch that was lef
     metavar="N",
     help="How many messages to show.",
 )
+@click.option("--whole", is_flag=True, help="Print all of each message, below its line.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the texts in full.")
 @where_option("--store")
-def show(*, session: str, first: int, limit: int, as_json: bool, where: Where) -> None:
+def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, where: Where) -> None:
     """Show everything that happened in a session, in order.
 
     Messages with their number, tokens and author, those that are folded marked; between them turns, folds, changes of
@@ -79,6 +80,9 @@ def show(*, session: str, first: int, limit: int, as_json: bool, where: Where) -
             used.add(mark)
             words = plain_line(said(event.message), sheet.width)
             sheet.line(f"{event.seq:>5} {event.tokens:>7,} {mark:1} {who(event.message):<9} {words}", _style(mark))
+            if whole:
+                sheet.whole(said(event.message))
+                sheet.line()
         elif (happened := _happened(record, event)) is not None:
             sheet.line(f"              ·  {happened}", style="dim")
     for note in _left(chosen):

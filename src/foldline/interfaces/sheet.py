@@ -48,6 +48,11 @@ class Sheet:
             for piece in chop_cells(line, max(8, self.width - len(indent))) or [""]:
                 self._print(f"{indent}{piece}".rstrip(), None)
 
+    def whole(self, text: str, indent: str = "  ") -> None:
+        """A text of many lines, each as long as it is: a terminal folds it, a file has it as it was."""
+        for line in plain(text).expandtabs(4).split("\n"):
+            self._print(f"{indent}{line}".rstrip(), None)
+
     def _print(self, text: str, style: str | None) -> None:
         self.console.print(self._fit(text), style=style, no_wrap=True, crop=False, overflow="ignore")
 

@@ -158,7 +158,7 @@ def kept_account(
         [entry.seq for entry in walk.active],
         {entry.seq: entry.message for entry in walk.active},
         {entry.seq: entry.tokens for entry in walk.active},
-        lambda start, stop: f"foldline sessions show {name} --from {start} --limit {stop - start}{options}",
+        lambda start, stop: f"foldline sessions show {name} --from {start} --limit {stop - start} --whole{options}",
         listing=listing,
     )
     sent = _sent(walk, dues, name, header)
