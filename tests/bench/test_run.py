@@ -237,6 +237,19 @@ def test_a_peer_that_cannot_be_loaded_is_left_out_with_its_reason(measured: tupl
     assert absent["broken"] == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
+def test_a_peer_that_is_asked_for_by_name_and_cannot_run_is_refused_at_once(folder: Path) -> None:
+    steps: list[Step] = []
+    with pytest.raises(InvalidInput, match="systems, broken: ModuleNotFoundError"):
+        bench(plan(folder, "broken", peers="peers"), steps.append)
+    with pytest.raises(InvalidInput, match=r"litellm is not installed: .*bench_peers\.py litellm"):
+        bench(plan(folder, "newest", "litellm", peers="peers"), steps.append)
+    assert steps == []
+
+
+def test_peers_that_nobody_asked_for_are_not_missed(measured: tuple[Result, list[Step]]) -> None:
+    assert {each["peer"] for each in measured[0]["absent"]} == {"broken"}  # it is there, and might have been meant
+
+
 def test_no_peer_is_started_where_ours_alone_are_asked_for(folder: Path) -> None:
     result = bench(plan(folder, "sliding", peers="peers", paths=(str(folder / "short.json"),)))
     assert (list(runs(result)), result["absent"]) == (["none", "sliding"], [])

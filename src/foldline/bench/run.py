@@ -192,13 +192,17 @@ def _session_rows(files: Sequence[SessionFile], exact: bool) -> list[SessionRow]
 def _systems(plan: Plan, place: Workplace) -> tuple[list[SystemRow], dict[str, Peer], list[Absent]]:
     """The systems to run, no management first; the peers that they run in; and the peers that cannot run."""
     peers, missing = ([], {}) if _ours_alone(plan.systems) else peers_in(plan.peers_folder)
-    absent = [Absent(peer=name, reason=reason) for name, reason in missing.items()]
+    for pattern in plan.systems:
+        _installed(pattern, peers, missing)
+    absent = [] if plan.systems else [Absent(peer=name, reason=reason) for name, reason in missing.items()]
     offered = [SystemRow(name=name, peer=None, packages={}) for name in OURS]
     hosts = {}
     for peer in peers:
         try:
             told = list(said(_job(peer), place, python=peer.python, limit_seconds=_PATIENCE_SECONDS))
         except DiedError as error:
+            if peer.name in plan.systems:
+                raise InvalidInput(str(error), place=f"systems, {peer.name}") from None
             absent.append(Absent(peer=peer.name, reason=str(error)))
             continue
         offer: dict[str, Any] = told[0]["offer"]
@@ -206,7 +210,17 @@ def _systems(plan: Plan, place: Workplace) -> tuple[list[SystemRow], dict[str, P
         names = offer[kinds[0]] or offer[kinds[1]]  # some can be handed no counter, some have none of their own
         offered += [SystemRow(name=name, peer=peer.name, packages=offer["packages"]) for name in names]
         hosts[peer.name] = peer
-    return _chosen(plan.systems, offered, missing=[each["peer"] for each in absent]), hosts, absent
+    return _chosen(plan.systems, offered), hosts, absent
+
+
+def _installed(pattern: str, peers: Sequence[Peer], missing: Mapping[str, str]) -> None:
+    """Raise InvalidInput for a peer that is asked for by name, or by a pattern of names, and has no environment."""
+    if any(fnmatchcase(peer.name, pattern) for peer in peers):
+        return
+    for name, reason in missing.items():
+        if fnmatchcase(name, pattern) and pattern.strip("*?"):
+            hint = f"install it with `python tools/bench_peers.py {name}` (all: `make bench-peers`), or name --peers"
+            raise InvalidInput(f"{name} is {reason}; {hint}", place="systems")
 
 
 def _ours_alone(patterns: Sequence[str]) -> bool:
@@ -217,15 +231,12 @@ def _ours_alone(patterns: Sequence[str]) -> bool:
         return False  # a name of a peer's, or of nobody's, which is told when theirs are known
 
 
-def _chosen(patterns: Sequence[str], offered: Sequence[SystemRow], missing: Sequence[str]) -> list[SystemRow]:
-    """Those that a pattern names, in the order of the patterns; without any, all. Raises InvalidInput for one unknown.
-
-    A peer that is missing is known, and said to be.
-    """
+def _chosen(patterns: Sequence[str], offered: Sequence[SystemRow]) -> list[SystemRow]:
+    """Those that a pattern names, in their order; without patterns all. Raises InvalidInput for one unknown."""
     wanted = dict.fromkeys((NONE,))
     for pattern in patterns:
         named = [row["name"] for row in offered if _matches(pattern, row)]
-        if not named and pattern not in missing:
+        if not named:
             our_system(pattern)  # a policy with other prices or with a summariser
             named = [pattern]
         wanted.update(dict.fromkeys(named))
