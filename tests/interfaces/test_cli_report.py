@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,6 +169,33 @@ def test_a_file_that_is_no_session_is_named_with_its_place(place: Path) -> None:
     result = run("bad.json")
     assert result.exit_code == 2
     assert result.stderr == 'foldline: bad.json: message 0: "content" is a number, not text or a list of blocks\n'
+
+
+def test_a_folder_stands_for_the_sessions_in_its_files(place: Path) -> None:
+    (place / "runs" / "deep").mkdir(parents=True)
+    shutil.copy(FILE, place / "runs" / "deep")
+    (place / "runs" / "bad.json").write_text("{}")
+    (place / "runs" / "notes.txt").write_text("no session")
+    result = run(str(place / "runs"), "--window", "8000")
+    assert "left out: " in result.stderr
+    assert "bad.json" in result.stderr.splitlines()[0]
+    assert result.stderr.endswith("wrote foldline-report.html, 1 session\n")
+    page = page_of(result)
+    assert "tau-airline-46-t3" in page
+    assert "bad.json" in page
+
+
+def test_a_folder_without_readable_files_is_refused_and_that_of_a_store_is_told_apart(place: Path) -> None:
+    (place / "empty").mkdir()
+    (place / "bad").mkdir()
+    (place / "bad" / "bad.json").write_text("{}")
+    assert "empty: holds no session" in run("empty").stderr
+    assert "bad: none of its 1 file can be read" in run("bad").stderr
+    name, _ = talk(place)
+    store = store_in(place).root
+    assert f"foldline report --store {store}" in run(str(store), home=place).stderr
+    os.chdir(store)
+    page_of(run(name, home=place))
 
 
 def test_standard_output_gets_the_page_and_nothing_else(place: Path) -> None:

@@ -18,14 +18,13 @@ from foldline.bench.run import bench as run_bench
 from foldline.bench.table import LEGEND, Table, by_group, main_table, notes, stress_table, widths
 from foldline.bench.values import Result
 from foldline.errors import InvalidInput, MissingExtra
-from foldline.interfaces.cli_files import can_hold, log, terminal, write_whole
+from foldline.interfaces.cli_files import can_hold, log, sessions_in, terminal, write_whole
 from foldline.interfaces.cli_requests import counter_for
 from foldline.report.words import plural
 
 __all__ = ["bench"]
 
 _EXAMPLES: Final = os.path.join("examples", "sessions")
-_ENDINGS: Final = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 _SIZE: Final = re.compile(r"(\d+)(k?)", re.IGNORECASE)
 
 
@@ -129,13 +128,7 @@ def _paths(given: Sequence[str]) -> tuple[str, ...]:
         raise InvalidInput("none given, and there are no examples here", place="SESSIONS")
     out: list[str] = []
     for path in given or (_EXAMPLES,):
-        if not os.path.isdir(path):
-            out.append(path)
-            continue
-        inside = sorted(name for name in os.listdir(path) if name.endswith(_ENDINGS))
-        if not inside:
-            raise InvalidInput("holds no session", place=path)
-        out += [os.path.join(path, name) for name in inside]
+        out += sessions_in(path) if os.path.isdir(path) else [path]
     return tuple(out)
 
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,9 +18,11 @@ from foldline.sessions import Session, parse_session, read_session
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["can_hold", "json_out", "log", "read_history", "terminal", "write_whole"]
+__all__ = ["can_hold", "json_out", "log", "read_history", "sessions_in", "terminal", "write_whole"]
 
 STDIN = "-"
+
+_ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
 def read_history(path: str, dialect: str | None) -> Session:
@@ -28,6 +30,22 @@ def read_history(path: str, dialect: str | None) -> Session:
     if path == STDIN:
         return parse_session(sys.stdin.buffer.read(), place="standard input", dialect=dialect)
     return read_session(path, dialect=dialect)
+
+
+def sessions_in(folder: str) -> list[str]:
+    """The files of recorded sessions in a folder and in those in it, in the order of their paths.
+
+    Raises InvalidInput where there is none.
+    """
+    files = [
+        os.path.join(where, file)
+        for where, _, files in os.walk(folder)
+        for file in files
+        if file.endswith(_ENDINGS) and not file.startswith(".")
+    ]
+    if not files:
+        raise InvalidInput(f"holds no session: no file that ends in {', '.join(_ENDINGS)}", place=folder)
+    return sorted(files)
 
 
 def json_out(value: Any) -> None:

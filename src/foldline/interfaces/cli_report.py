@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 import click
 
 from foldline.errors import InvalidInput
-from foldline.interfaces.cli_files import can_hold, log, read_history
+from foldline.interfaces.cli_files import can_hold, log, read_history, sessions_in
 from foldline.interfaces.cli_requests import placed
 from foldline.interfaces.report_reading import Reading, Replayed, Wanted, replayed_account
 from foldline.interfaces.session_choice import where_option
@@ -48,7 +49,7 @@ def _policy(context: click.Context, option: click.Parameter, value: str) -> str:
 
 
 @click.command()
-@click.argument("sessions", metavar="[SESSION|FILE]...", nargs=-1, type=click.Path())
+@click.argument("sessions", metavar="[SESSION|FILE|FOLDER]...", nargs=-1, type=click.Path())
 @click.option("--since", metavar="DATE", callback=_since, help="Only kept sessions that were written on it or later.")
 @click.option("--model", metavar="NAME", help="Price all as this model; each session's own by default.")
 @click.option(
@@ -87,18 +88,22 @@ def report(
     """Write a page on sessions: context over time, folds and why, what is hidden, and the bill with and without.
 
     SESSION is an id, the beginning of one, "latest", or ID/agents/ID; without any, all that are kept. A FILE is a
-    recorded session, as `foldline replay` reads it. The page is one file that only you can read; it needs no network.
+    recorded session, as `foldline replay` reads it; a FOLDER holds such files. The page is one file that only you can
+    read; it needs no network.
     """
     if output == _STDOUT and opened:
         raise click.UsageError("--open needs a file, not standard output")
     can_hold(output)
+    folders = [name for name in sessions if _is_folder(name)]
     files = [name for name in sessions if _is_file(name)]
-    named = [name for name in sessions if name not in files]
-    if since is not None and files and not named:
+    named = [name for name in sessions if name not in (*files, *folders)]
+    if since is not None and (files or folders) and not named:
         raise click.UsageError("--since is about kept sessions, and only files are named")
-    accounts = [_of_file(file, Replayed(policy, window, model)) for file in files]
     left_out: list[LeftOut] = []
-    if named or not files:
+    how = Replayed(policy, window, model)
+    accounts = [_of_file(file, how) for file in files]
+    accounts += [account for folder in folders for account in _of_folder(folder, how, left_out)]
+    if named or not (files or folders):
         wanted = Wanted(named=tuple(named), since=since, model=model, store_named=store is not None, home=home)
         read: Callable[..., None] = where_option("--store")(Reading(wanted, accounts, left_out).read)
         read(store=store, home=home)
@@ -121,6 +126,33 @@ def _print(text: str) -> None:
 
 def _is_file(name: str) -> bool:
     return os.path.isfile(name) or name.endswith(_ENDINGS)
+
+
+def _is_folder(name: str) -> bool:
+    """Whether it is a folder of files; that of a kept session is not, so that its id is one wherever one stands."""
+    from foldline.store.recording import LOG
+
+    return os.path.isdir(name) and not os.path.isfile(os.path.join(name, LOG))
+
+
+def _of_folder(folder: str, how: Replayed, left_out: list[LeftOut]) -> Iterator[Account]:
+    """The sessions in the files of a folder; those that cannot be read are left out. Raises InvalidInput for none."""
+    from foldline.store.folders import FileStore
+
+    if FileStore(folder).names():
+        raise InvalidInput(f"holds kept sessions: foldline report --store {shlex.quote(folder)}", place=folder)
+    before, found = len(left_out), 0
+    for file in sessions_in(folder):
+        try:
+            account = _of_file(file, how)
+        except InvalidInput as error:
+            left_out.append(LeftOut(file, error.reason))
+            log(f"left out: {error}")
+            continue
+        found += 1
+        yield account
+    if not found:
+        raise InvalidInput(f"none of its {plural(len(left_out) - before, 'file')} can be read", place=folder)
 
 
 def _of_file(file: str, how: Replayed) -> Account:
