@@ -129,7 +129,7 @@ def test_without_names_the_sessions_that_are_kept_are_replayed(tmp_path: Path) -
     environ = {"FOLDLINE_HOME": str(tmp_path), "FOLDLINE_STORE": ""}
     given = ["tune", "--window", "1500", "--workers", "1"]
     nothing = CliRunner().invoke(cli, given, env=environ)
-    assert (nothing.exit_code, nothing.stderr) == (2, "foldline: SESSIONS: none is named, and none is kept here yet\n")
+    assert (nothing.exit_code, nothing.stderr) == (2, "foldline: no session is named, and none is kept here yet\n")
     ctx = Context(dialect="openai-chat", window=100_000)
     ctx.extend(session(0, rounds=3)["messages"])
     with FileStore(sessions_path(environ)).create(dialect="openai-chat", model="gpt-4.1-mini") as kept:
@@ -167,6 +167,7 @@ def stopped(command: list[str], file: Path, lines: int, how: signal.Signals) -> 
             running.kill()
         _, said = running.communicate()
     assert b"Traceback" not in said
+    assert b"resource_tracker" not in said  # it outlives what was killed, and is read here to its end
     while not all(map(gone, workers)):
         sleep(0.005)
     return running.returncode

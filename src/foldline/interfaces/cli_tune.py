@@ -110,7 +110,7 @@ def _kept() -> tuple[str, ...]:
     """Where Foldline keeps the sessions of this user. Raises InvalidInput where there are none yet."""
     place = place_of(None, os.environ)
     if isinstance(place, Path) and not place.exists():
-        raise InvalidInput("none is named, and none is kept here yet", place="SESSIONS")
+        raise InvalidInput("no session is named, and none is kept here yet")
     return (str(place),)
 
 

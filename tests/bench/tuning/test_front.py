@@ -16,6 +16,7 @@ POINT = st.tuples(st.floats(0, 2), st.floats(0, 1))
 def outcome(session: str, usd: float | None, far: tuple[int, int] = (3, 4), **more: Any) -> Outcome:
     plain: dict[str, Any] = {
         "requests": 5, "recorded_tokens": 9_000, "invalid": 0, "over_budget": 0, "refused": 0, "tokens": 4_000,
+        "floor_tokens": 0, "limit_tokens": 0,
         "paid_tokens": (usd or 0.5) * 1e6, "input_usd": usd, "reply_usd": None if usd is None else 0.1, "folds": 1,
         "line": far, "far_tool": (0, 0),
     }  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from tests.bench.tuning.support import FEW, tuned, write_sessions
 
 from foldline.bench.tuning import Conditions, InProcess, located, tune
-from foldline.bench.tuning.kept import FILE, kept_runs
+from foldline.bench.tuning.kept import FILE, kept_count, kept_runs
 from foldline.errors import InvalidInput
 
 
@@ -71,9 +71,22 @@ def test_lines_that_say_nothing_are_passed_over(sessions: Path, tmp_path: Path) 
     file = tmp_path / "state" / FILE
     first, *rest = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(
-        b"".join([b"\xff\xfe no line\n", b'{"v": 1}\n', b"[]\n", first.replace(b'"v":1', b'"v":9'), *rest])
+        b"".join([b"\xff\xfe no line\n", b'{"v": 1}\n', b"[]\n", first.replace(b'"v":2', b'"v":9'), *rest])
     )
     assert tuned(sessions, tmp_path / "state").replayed == 1
+
+
+def test_a_file_in_place_of_the_folder_is_named(sessions: Path, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(InvalidInput, match=r"/README\.md: is no folder: results cannot be kept in it"):
+        tuned(sessions, tmp_path / "README.md")
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_kept_results_are_counted(sessions: Path, tmp_path: Path) -> None:
+    assert kept_count(tmp_path / "state") == 0
+    found = tuned(sessions, tmp_path / "state")
+    assert kept_count(tmp_path / "state") == found.replayed > 0
 
 
 def test_one_tuning_at_a_time_has_the_folder(sessions: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -9,7 +10,7 @@ from typing import TypeVar
 import pytest
 from tests.bench.tuning.support import FEW, Imagined, recorded, session, tuned, write_sessions
 
-from foldline.bench.tuning import Conditions, InProcess, Setting, Step, located, tune
+from foldline.bench.tuning import Conditions, InProcess, NothingToTune, Setting, Step, located, tune
 from foldline.bench.tuning.candidates import first_settings, own_figures
 from foldline.bench.tuning.search import round_sizes
 from foldline.errors import InvalidInput
@@ -85,7 +86,58 @@ def test_when_no_setting_keeps_to_the_window_that_is_said(tmp_path: Path) -> Non
             Conditions(window=4_000),
             engine=Imagined(lambda _session, _setting: (-1.0, 1.0)),
             state=tmp_path / "state",
+            settings=FEW,
         )
+
+
+def test_a_session_that_can_never_fit_is_left_out_before_the_first_round(tmp_path: Path) -> None:
+    folder = write_sessions(tmp_path / "sessions", 2)
+    large = session(7, rounds=3)
+    large["messages"].insert(0, {"role": "user", "content": "word " * 5_000})
+    large["messages"].insert(1, {"role": "assistant", "content": "I see."})
+    (folder / "large.json").write_text(json.dumps(large))
+    steps: list[Step] = []
+    found = tuned(folder, tmp_path / "state", on_step=steps.append)
+    assert len(found.looks) == 2
+    [out] = found.left_out
+    assert out.place == str(folder / "large.json")
+    assert re.match(
+        r"cannot fit into the window of 4,000, whatever the setting: what must stay needs 5,\d{3} tokens, "
+        r"and there is room for 3,\d{3} \(1 of 5 requests refused\)",
+        out.reason,
+    )
+    assert "round 1 of 3 settings on 2 sessions" in {step.doing for step in steps}
+
+
+def test_when_none_can_fit_all_are_named(tmp_path: Path) -> None:
+    folder = write_sessions(tmp_path / "sessions", 5, rounds=1, result_lines=1)
+    with pytest.raises(
+        NothingToTune, match=r"none of them can be tuned; .*/000\.json: cannot fit .*; and 2 more"
+    ) as gone:
+        tune(
+            located([str(folder)]),
+            Conditions(window=4_000),
+            engine=Imagined(lambda _session, _setting: (-9.0, 1.0)),
+            state=tmp_path / "state",
+        )
+    assert [Path(one.place).name for one in gone.value.left_out] == [f"00{number}.json" for number in range(5)]
+
+
+def test_replays_are_counted_of_the_sessions_compared_and_all_settings(tmp_path: Path) -> None:
+    folder = write_sessions(tmp_path / "sessions", 2)
+    recorded(folder / "small.json", 7, rounds=2)
+    found = tuned(folder, tmp_path / "state")
+    settings = 3 + 2  # none and the one that shows what can be fitted
+    assert (found.replayed, found.known, found.whole, found.aside) == (2 * settings, 0, 2 * settings, 1)
+    again = tuned(folder, tmp_path / "state")
+    assert (again.replayed, again.known, again.whole, again.aside) == (0, 2 * settings, 2 * settings, 1)
+
+
+def test_a_session_without_a_reply_is_left_out_and_named(tmp_path: Path) -> None:
+    folder = write_sessions(tmp_path / "sessions", 1)
+    (folder / "asked.json").write_text(json.dumps([{"role": "user", "content": "word " * 9_000}]))
+    [out] = tuned(folder, tmp_path / "state").left_out
+    assert (Path(out.place).name, out.reason) == ("asked.json", "no reply is recorded in it, and so no request")
 
 
 def test_real_replays_save_money_and_say_what_they_kept(tmp_path: Path) -> None:
@@ -114,7 +166,7 @@ def test_sessions_that_fit_are_the_same_or_cannot_be_read_are_left_out_and_named
     left_out = {Path(one.place).name: one.reason for one in found.left_out}
     assert left_out["copy.jsonl"].startswith("is the same session as ")
     assert left_out["small.json"].startswith("fits into the window of 4,000 as it is (")
-    assert "not JSON" in left_out["text.json"]
+    assert left_out["text.json"].startswith("line 1: not JSON")  # its name stands beside it
     assert "image.json" in left_out
 
 

@@ -109,7 +109,7 @@ def test_rows_of_parquet_are_sessions_as_json_text_over_row_groups(tmp_path: Pat
     file = as_text(tmp_path / "all.parquet", sessions, row_group_size=2)
     sources = located([str(tmp_path)])
     assert [(source.form, source.part) for source in sources] == [("row", str(number)) for number in range(5)]
-    assert sources[3].shown == f"{file}: row 3"
+    assert sources[3].shown == f"{file}: session-3 (row 3)"
     for source, one in zip(sources, sessions, strict=True):
         found = read_source(source)
         assert (found.name, found.system, list(found.messages)) == (one["id"], "Be brief.", one["messages"])
@@ -175,8 +175,8 @@ def test_objects_under_a_prefix_are_sessions(bucket: fs.FileSystem, tmp_path: Pa
     assert [source.shown for source in sources] == [
         "s3://logs/day/a.json.gz",
         "s3://logs/day/b.json",
-        "s3://logs/day/c.parquet: row 0",
-        "s3://logs/day/c.parquet: row 1",
+        "s3://logs/day/c.parquet: session-2 (row 0)",
+        "s3://logs/day/c.parquet: session-3 (row 1)",
     ]
     assert [read_source(source).name for source in sources] == ["session-0", "session-1", "session-2", "session-3"]
     assert located(["s3://logs/day/b.json"]) == (sources[1],)

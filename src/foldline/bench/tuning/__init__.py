@@ -8,8 +8,8 @@ from pathlib import Path
 from foldline.bench.tuning.block import agents_yaml
 from foldline.bench.tuning.engines import Engine, EngineFailed, InProcess, Local
 from foldline.bench.tuning.front import Figures, Span
-from foldline.bench.tuning.kept import kept_runs
-from foldline.bench.tuning.search import LeftOut, Step, Tuned, Tuning
+from foldline.bench.tuning.kept import kept_count, kept_runs
+from foldline.bench.tuning.search import LeftOut, NothingToTune, Step, Tuned, Tuning
 from foldline.bench.tuning.sources import located
 from foldline.bench.tuning.values import Conditions, Outcome, Setting, Source
 
@@ -21,6 +21,7 @@ __all__ = [
     "InProcess",
     "LeftOut",
     "Local",
+    "NothingToTune",
     "Outcome",
     "Setting",
     "Source",
@@ -28,6 +29,7 @@ __all__ = [
     "Step",
     "Tuned",
     "agents_yaml",
+    "kept_count",
     "located",
     "tune",
 ]
@@ -49,7 +51,7 @@ def tune(
     `settings` are what the search begins with; without any it has a net of its own over all policies. `state` is a
     folder for the results of each replay: what is there from before is not run again, unless `fresh`. With an engine
     of several processes call it under `if __name__ == "__main__":`, as multiprocessing wants it.
-    Raises InvalidInput when there is nothing to tune, OSError, and what the engine raises.
+    Raises NothingToTune (an InvalidInput), OSError, and what the engine raises.
     """
     with kept_runs(state, fresh=fresh) as kept, engine:
         return Tuning(engine, conditions, kept, on_step).search(sources, settings=settings, min_far=min_far)

@@ -116,6 +116,7 @@ class Local:
     ) -> bool:
         """Hand over as many pieces as the workers need now; whether any are under way."""
         if self._pool is None:
+            _start_tracker()
             self._pool = ProcessPoolExecutor(self._workers, mp_context=get_context("spawn"), initializer=_begin)
         with _deaf_to_interrupts():  # a piece may start a worker
             for piece in islice(waiting, _AHEAD * self._workers - len(under_way)):
@@ -143,13 +144,28 @@ class Local:
         self._stop()
 
 
+def _start_tracker() -> None:
+    """Start multiprocessing's process that outlives this one, before workers are: its start would end the block below.
+
+    It gives back what is left of a run that was killed, and is not to write into the terminal then.
+    """
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
+
+
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
     """Ctrl-C waits until the block ends; processes that are started in it never hear it, nor while they begin."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # it would end the block of the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -18,10 +18,10 @@ from foldline.errors import InvalidInput
 from foldline.store.files import make_private_folder
 from foldline.store.kept_json import locked
 
-__all__ = ["FILE", "KeptRuns", "kept_runs"]
+__all__ = ["FILE", "KeptRuns", "kept_count", "kept_runs"]
 
 FILE: Final = "runs.jsonl"
-_FORM: Final = 1
+_FORM: Final = 2
 _LOCK_SECONDS: Final = 0.2
 
 
@@ -48,8 +48,10 @@ class KeptRuns:
 def kept_runs(folder: Path, *, fresh: bool = False) -> Iterator[KeptRuns]:
     """The results in a folder, for one tuning at a time. A half line at the end (a crash) is cut off.
 
-    Raises InvalidInput while another process uses the folder, and OSError.
+    Raises InvalidInput for what is no folder, or while another process uses it, and OSError.
     """
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput("is no folder: results cannot be kept in it", place=str(folder))
     make_private_folder(folder)
     path = folder / FILE
     with ExitStack() as stack:
@@ -60,6 +62,15 @@ def kept_runs(folder: Path, *, fresh: bool = False) -> Iterator[KeptRuns]:
         file = stack.enter_context(os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b"))
         known = _read(file)
         yield KeptRuns(file, {} if fresh else known)
+
+
+def kept_count(folder: Path) -> int:
+    """How many results there are in a folder. O(size). Raises OSError."""
+    path = folder / FILE
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        return sum(line.endswith(b"\n") for line in file)
 
 
 def _read(file: IO[bytes]) -> dict[str, Outcome]:

@@ -24,20 +24,26 @@ try:
 except ImportError as error:
     raise MissingExtra("parquet", "sessions in Parquet files") from error
 
-__all__ = ["read_row", "row_count"]
+__all__ = ["read_row", "row_ids"]
 
 _COLUMNS: Final = ("id", "messages", "dialect", "model", "system", "tools")
 
 
-def row_count(place: str) -> int:
-    """How many rows a file has; only its metadata is read. Raises InvalidInput for another format, or no messages."""
+def row_ids(place: str) -> list[str]:
+    """The id of each row, "" for one without; no more than that column is read.
+
+    Raises InvalidInput for another format, or a file without messages.
+    """
     with _file(place) as file:
         if "messages" not in file.schema_arrow.names:
             columns = ", ".join(file.schema_arrow.names[:20])
             raise InvalidInput(f'has no column "messages"; its columns are {columns}', place=place)
         if not file.metadata.num_rows:
             raise InvalidInput("has no rows, and so no sessions", place=place)
-        return int(file.metadata.num_rows)
+        if "id" not in file.schema_arrow.names:
+            return [""] * int(file.metadata.num_rows)
+        found = file.read(columns=["id"]).column("id").to_pylist()
+    return ["" if value is None else str(value) for value in found]
 
 
 def read_row(source: Source) -> Session:

@@ -20,11 +20,17 @@ from foldline.bench.tuning.values import UNMANAGED, Conditions, Job, Look, Outco
 from foldline.bench.tuning.work import look_at, run
 from foldline.errors import InvalidInput
 
-__all__ = ["LeftOut", "Step", "Tuned", "Tuning", "round_sizes"]
+__all__ = ["LeftOut", "NothingToTune", "Step", "Tuned", "Tuning", "round_sizes"]
 
 _FIRST_SESSIONS: Final = 4
 _FIRST_SHARE: Final = 8
 """The first round has so many sessions, or an eighth of them if that is more."""
+
+_PROBE: Final = Setting("economical")
+"""What is to show that a session can be fitted at all: what must stay is the same under every policy."""
+
+_NAMED: Final = 3
+"""An error names so many of the sessions that were left out, and has them all as a value."""
 
 _MOST_NEIGHBOURS: Final = 24
 """Of the neighbours of the front so many are tried, those of the cheaper points first."""
@@ -36,6 +42,16 @@ class LeftOut:
 
     place: str
     reason: str
+
+
+class NothingToTune(InvalidInput):
+    """No session is left, or no setting. `left_out` are all sessions that were left out."""
+
+    def __init__(self, reason: str, left_out: Sequence[LeftOut] = ()) -> None:
+        named = "; ".join(f"{one.place}: {one.reason}" for one in left_out[:_NAMED])
+        more = f"; and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+        super().__init__(f"{reason}; {named}{more}" if left_out else reason)
+        self.left_out = tuple(left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +68,9 @@ class Step:
 class Tuned:
     """What came of it. `front` is cheapest first; `none` is no management, over the same sessions.
 
-    `requests` are counts by the hash of a session. `replayed` were run, `known` were there from before, `whole` would
-    have been all settings on all sessions.
+    `requests` are counts by the hash of a session. Of the replays of the sessions in `looks`, `replayed` were run and
+    `known` there from before; all settings, and none, on all of them would be `whole`. `aside` are those of sessions
+    that were left out.
     """
 
     looks: tuple[Look, ...]
@@ -69,6 +86,7 @@ class Tuned:
     replayed: int
     known: int
     whole: int
+    aside: int
 
 
 def round_sizes(sessions: int) -> list[int]:
@@ -89,11 +107,10 @@ class Tuning:
     conditions: Conditions
     kept: KeptRuns
     on_step: Callable[[Step], None] = lambda _step: None
-    replayed: int = 0
-    known: int = 0
     _outcomes: dict[tuple[str, Setting], Outcome] = field(default_factory=dict)
     _left_out: list[LeftOut] = field(default_factory=list)
     _faulty: set[str] = field(default_factory=set)
+    _known: set[tuple[str, Setting]] = field(default_factory=set)
     _unfit: set[Setting] = field(default_factory=set)
     _version: str = field(default_factory=lambda: version("foldline"))
 
@@ -105,18 +122,21 @@ class Tuning:
         Takes as long as the replays do, which `Tuned` counts. Raises InvalidInput when no session needs a window or no
         setting keeps to it, and what engines raise.
         """
-        looks = self._order(self._large(self._looks(sources)))
+        looks = self._order(self._fittable(self._large(self._looks(sources))))
         first = tuple(settings) or first_settings(self.conditions.window)
         alive = self._halve(looks, first, ())
         near = neighbours(alive[place] for place in self._front(looks, alive))[:_MOST_NEIGHBOURS]
         alive += [setting for setting in self._halve(looks, near, alive) if setting not in alive]
         looks = tuple(look for look in looks if look.sha256 not in self._faulty)
-        if not looks or not alive:
-            raise InvalidInput(self._nothing(looks), place="SESSIONS")
+        if not looks:
+            raise NothingToTune("none of them can be replayed", self._left_out)
+        if not alive:
+            raise NothingToTune(self._no_setting(looks))
         found = tuple(self._figures(looks, alive[place]) for place in self._front(looks, alive))
         best, why = chosen(found, min_far)
         none = self._figures(looks, UNMANAGED)
-        tried = len(first) + len(near)
+        tried = {*first, *near}
+        needed = {key for key in self._outcomes if key[0] in {look.sha256 for look in looks}}
         return Tuned(
             looks=looks,
             requests={look.sha256: self._outcomes[look.sha256, UNMANAGED].requests for look in looks},
@@ -125,12 +145,13 @@ class Tuning:
             chosen=best,
             why=why,
             none=none,
-            settings=tried,
+            settings=len(tried),
             unfit=len(self._unfit),
             telling=sum(tells(self._outcomes[look.sha256, UNMANAGED]) for look in looks),
-            replayed=self.replayed,
-            known=self.known,
-            whole=(tried + 1) * len(looks),
+            replayed=len(needed - self._known),
+            known=len(needed & self._known),
+            whole=len(tried | {UNMANAGED, _PROBE}) * len(looks),
+            aside=len(self._outcomes) - len(needed),
         )
 
     # --- sessions ----------------------------------------------------------------------------------------------------
@@ -139,6 +160,7 @@ class Tuning:
         """Every session that can be read, each content once, in the order in which they were named."""
         place = {source: number for number, source in enumerate(sources)}
         found = []
+        self.on_step(Step("reading", "session", 0, len(sources)))
         for done, look in enumerate(self.engine.each(look_at, sources)):
             found.append(look)
             self.on_step(Step("reading", "session", done + 1, len(sources)))
@@ -167,14 +189,36 @@ class Tuning:
                 self._leave(look, f"fits into the window of {window:,} as it is ({size})")
             elif outcome.requests:
                 out.append(look)
+            else:
+                self._leave(look, "no reply is recorded in it, and so no request")
         if not out and largest:
             raise InvalidInput(
                 f"all sessions fit into the window of {window:,} tokens as they are (the largest has {largest:,}): "
-                "there is nothing to tune; a smaller --window would show what managing it costs",
-                place="SESSIONS",
+                "there is nothing to tune; a smaller --window would show what managing it costs"
             )
         if not out:
-            raise InvalidInput(self._nothing(out), place="SESSIONS")
+            raise NothingToTune("none of them can be replayed", self._left_out)
+        return out
+
+    def _fittable(self, looks: Sequence[Look]) -> list[Look]:
+        """Those whose requests can be made at all; else the rounds would find no setting that keeps to the window."""
+        self._run("what can be fitted", looks, (_PROBE,))
+        out = []
+        for look in looks:
+            outcome = self._outcomes.get((look.sha256, _PROBE))
+            if outcome is None:
+                continue
+            if not outcome.refused:
+                out.append(look)
+                continue
+            self._leave(
+                look,
+                f"cannot fit into the window of {self.conditions.window:,}, whatever the setting: what must stay needs "
+                f"{outcome.floor_tokens:,} tokens, and there is room for {outcome.limit_tokens:,} "
+                f"({outcome.refused:,} of {_count(range(outcome.requests), 'request')} refused)",
+            )
+        if not out:
+            raise NothingToTune("none of them can be tuned", self._left_out)
         return out
 
     def _order(self, looks: Sequence[Look]) -> tuple[Look, ...]:
@@ -185,11 +229,15 @@ class Tuning:
     def _leave(self, look: Look, reason: str) -> None:
         self._left_out.append(LeftOut(look.source.shown, reason))
 
-    def _nothing(self, looks: Sequence[Look]) -> str:
-        if looks:
-            return "no setting kept every request valid and inside the window"
-        first = self._left_out[0] if self._left_out else None
-        return "none of them can be replayed" + (f"; {first.place}: {first.reason}" if first else "")
+    def _no_setting(self, looks: Sequence[Look]) -> str:
+        """With the session that the most settings failed on."""
+        tried = [(sha256, each.fits) for (sha256, setting), each in self._outcomes.items() if setting != UNMANAGED]
+        fit = {look: [fits for sha256, fits in tried if sha256 == look.sha256] for look in looks}
+        worst = max(looks, key=lambda look: fit[look].count(False))
+        return (
+            "no setting kept every request valid and inside the window; "
+            f"{fit[worst].count(False)} of {len(fit[worst])} did not for {worst.source.shown}"
+        )
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
@@ -265,11 +313,10 @@ class Tuning:
         found = self.kept.get(self.conditions.key(look, setting, self._version))
         if found is not None:
             self._outcomes[look.sha256, setting] = found
-            self.known += 1
+            self._known.add((look.sha256, setting))
         return found is not None
 
     def _take(self, look: Look, setting: Setting, outcome: Outcome | str) -> None:
-        self.replayed += 1
         if isinstance(outcome, str):
             if look.sha256 not in self._faulty:
                 self._faulty.add(look.sha256)

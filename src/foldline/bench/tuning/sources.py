@@ -28,7 +28,7 @@ _PARQUET: Final = ".parquet"
 def located(names: Iterable[str]) -> tuple[Source, ...]:
     """The sessions that names stand for, each once: a file, a folder of files, a store's folder or address, a URI.
 
-    Nothing but lists and the metadata of Parquet files is read. Raises InvalidInput for a name that stands for none,
+    Nothing but lists and the ids in Parquet files is read. Raises InvalidInput for a name that stands for none,
     MissingExtra for Parquet and objects without pyarrow, and OSError.
     """
     return tuple(dict.fromkeys(source for name in names for source in _located(name)))
@@ -53,8 +53,8 @@ def _in_file(place: str) -> Iterator[Source]:
     if not place.endswith(_PARQUET):
         yield Source("file", place)
         return
-    for row in range(_parquet().row_count(place)):
-        yield Source("row", place, str(row))
+    for row, label in enumerate(_parquet().row_ids(place)):
+        yield Source("row", place, str(row), label)
 
 
 def _in_folder(folder: str) -> Iterator[Source]:

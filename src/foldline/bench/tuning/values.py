@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any, Final, Literal
 
@@ -24,19 +24,23 @@ __all__ = ["UNMANAGED", "Conditions", "Job", "Look", "Outcome", "Setting", "Sour
 class Source:
     """Where one session is: `place` is a file, the URI of an object, or a store; `part` a session or row in it.
 
-    Small, and no content: whoever replays the session reads it.
+    Small, and no content: whoever replays the session reads it. `label` is the id of a row that has one, for people.
     """
 
     form: Literal["file", "stored", "row"]
     place: str
     part: str = ""
+    label: str = field(default="", compare=False)
 
     @property
     def shown(self) -> str:
         """The place for people; what an address says of a user and a password is left out."""
         scheme, mark, rest = self.place.partition("://")
         place = f"{scheme}{mark}{rest.rpartition('@')[2].partition('?')[0]}" if mark else self.place
-        return f"{place}: {'row ' if self.form == 'row' else ''}{self.part}" if self.part else place
+        if not self.part:
+            return place
+        row = f"row {self.part}" if self.form == "row" else self.part
+        return f"{place}: {self.label} ({row})" if self.label else f"{place}: {row}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +144,8 @@ class Outcome:
     """One session under one setting. `paid_tokens` is the price of all input, in tokens at the full input price.
 
     `input_usd` and `reply_usd` are None when the model has no price in the catalogue. `far`, `line` and `far_tool` are
-    references (kept, of so many). Sums over all requests.
+    references (kept, of so many). Sums over all requests. Where some were refused, `floor_tokens` is the most that had
+    to stay in one, and `limit_tokens` what there was room for; else both are 0.
     """
 
     session: str
@@ -149,6 +154,8 @@ class Outcome:
     invalid: int
     over_budget: int
     refused: int
+    floor_tokens: int
+    limit_tokens: int
     tokens: int
     paid_tokens: float
     input_usd: float | None

@@ -22,7 +22,7 @@ def look_at(source: Source) -> Look:
     try:
         session = read_source(source)
     except InvalidInput as error:
-        return Look(source=source, fault=str(error))
+        return Look(source=source, fault=_reason(error, source))
     return Look(
         source=source,
         sha256=content_sha256(session),
@@ -30,6 +30,12 @@ def look_at(source: Source) -> Look:
         model=session.model,
         dialect=session.dialect,
     )
+
+
+def _reason(error: InvalidInput, source: Source) -> str:
+    """What is wrong, and where in the session; which one it is stands beside it already, and without a password."""
+    text = str(error).removeprefix(f"{source.shown}: ").removeprefix(f"{source.place}: ")
+    return text.replace(source.place, source.shown) if "://" in source.place else text
 
 
 @lru_cache(maxsize=2)
@@ -58,7 +64,7 @@ def _run_one(job: Job, setting: Setting) -> Outcome | str:
             rule=conditions.rule_of(look),
         )
     except InvalidInput as error:
-        return str(error)
+        return _reason(error, look.source)
     return _outcome(recording, done, look, conditions)
 
 
@@ -67,6 +73,7 @@ def _outcome(recording: Recording, done: Replay, look: Look, conditions: Conditi
     spend = _spend(done, replies, conditions.model or look.model, look.dialect)
     input_usd = _input_usd(spend, conditions.model_of(look))
     recall = done.recall
+    floors = [sum(part.tokens for part in turn.refused) for turn in done.turns if turn.refused]
     return Outcome(
         session=look.sha256,
         requests=done.requests,
@@ -74,6 +81,8 @@ def _outcome(recording: Recording, done: Replay, look: Look, conditions: Conditi
         invalid=done.invalid,
         over_budget=done.over_budget,
         refused=done.refused,
+        floor_tokens=max(floors, default=0),
+        limit_tokens=(done.kept_tokens or done.limit_tokens) if floors else 0,
         tokens=done.tokens,
         paid_tokens=spend.paid_tokens,
         input_usd=input_usd,
