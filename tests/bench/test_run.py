@@ -167,6 +167,7 @@ def test_no_management_is_always_there_and_the_measure_of_cost(measured: tuple[R
 def test_sessions_too_small_for_the_budget_take_no_part(measured: tuple[Result, list[Step]], folder: Path) -> None:
     result = measured[0]
     assert result["budgets"][0]["sessions"] == ["long", "short"]
+    assert result["budgets"][0]["too_small"] == ["tiny"]
     assert [(row["name"], row["group"], row["requests"]) for row in result["sessions"]] == [
         ("long", "issue solving", 40),
         ("short", "chat", 14),

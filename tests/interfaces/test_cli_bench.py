@@ -77,6 +77,32 @@ def test_a_folder_without_sessions_is_refused(tmp_path: Path, monkeypatch: pytes
     assert "there are no examples here" in invoke().stderr
 
 
+def test_a_bad_file_is_left_out_of_a_folder_and_an_error_where_it_is_named(sessions: Path, tmp_path: Path) -> None:
+    (sessions / "deep").mkdir()
+    bad = sessions / "deep" / "bad.json"
+    bad.write_text("{", "utf-8")
+    (sessions / "small.json").write_text('{"messages": [{"role": "user", "content": "hi"}]}', "utf-8")
+    options = ("--budget", "2k", "--systems", "none", "--no-stress", "--repeat", "1", *NOBODY)
+    file = tmp_path / "bench.json"
+    done = invoke(str(sessions), *options, "--json", str(file), "--html", str(tmp_path / "bench.html"))
+    assert done.exit_code == 0, done.output
+    assert "left out as too small: small" in done.stdout
+    assert f"{bad} left out: " in "".join(done.stdout.splitlines())
+    result = json.loads(file.read_text("utf-8"))
+    assert [each["file"] for each in result["left_out"]] == [str(bad)]
+    assert "Sessions left out (2)" in (tmp_path / "bench.html").read_text("utf-8")
+    named = invoke(str(sessions), str(bad), *options)
+    assert (named.exit_code, named.stdout) == (2, "")
+    assert "bad.json" in named.stderr
+
+
+def test_a_folder_of_bad_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{", "utf-8")
+    done = invoke(str(tmp_path), *NOBODY)
+    assert done.exit_code == 2
+    assert "bad.json: no session can be read, of 1; " in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_it_ends_the_workers_and_leaves_no_file(number: int, sessions: Path, tmp_path: Path) -> None:
     file = tmp_path / "bench.json"

@@ -88,7 +88,7 @@ def budget(tokens: int = 16_000, *, others: int = 1) -> BudgetResult:
     base = dict(zip(names, made["none"], strict=True))
     runs = [ran(system, dict(zip(names, sessions, strict=True)), base) for system, sessions in made.items()]
     mark_front([run["figures"] for run in runs if run["figures"] is not None])
-    return {"budget_tokens": tokens, "sessions": names, "common": names, "runs": runs}
+    return {"budget_tokens": tokens, "sessions": names, "too_small": [], "common": names, "runs": runs}
 
 
 def result(*budgets: BudgetResult) -> Result:
@@ -117,6 +117,7 @@ def result(*budgets: BudgetResult) -> Result:
         "time_cap_seconds": 240.0,
         "intervals": {"resamples": 2_000, "share": 0.95, "seed": 1},
         "sessions": [],
+        "left_out": [],
         "systems": [
             {
                 "name": name,

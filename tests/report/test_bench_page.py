@@ -123,7 +123,7 @@ def test_without_far_references_or_runs_it_is_a_page_too() -> None:
                 kept.update({"per_session": None, "pooled": None})
         run["stress"] = None
     Outline(bench_page(result(empty)))
-    Outline(bench_page(result({"budget_tokens": 8_000, "sessions": [], "common": [], "runs": []})))
+    Outline(bench_page(result({"budget_tokens": 8_000, "sessions": [], "too_small": [], "common": [], "runs": []})))
 
 
 def test_names_and_last_words_of_others_cannot_become_markup() -> None:

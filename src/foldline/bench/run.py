@@ -9,17 +9,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from foldline.bench.comparing import common_sessions, figures_over, mark_front
-from foldline.bench.groups import group_of
+from foldline.bench.gathering import gather
 from foldline.bench.hiring import DiedError, Peer, Workplace, peers_in, said, workplace
 from foldline.bench.intervals import RESAMPLES, SEED, SHARE
-from foldline.bench.jobs import Job, SessionFile, neutral_counter, read_sessions
+from foldline.bench.jobs import Job, SessionFile, neutral_counter
 from foldline.bench.offers import OURS, our_system
 from foldline.bench.rows import ENOUGH
 from foldline.bench.values import (
@@ -41,10 +39,8 @@ from foldline.bench.values import (
     SystemRow,
 )
 from foldline.catalog.models import CACHE_RULES
-from foldline.codecs import codec
 from foldline.errors import InvalidInput
 from foldline.replay import DISTANCES, NONE
-from foldline.replay.facts import Lens
 
 __all__ = ["Plan", "Step", "bench"]
 
@@ -57,9 +53,13 @@ _STRESS_TOKENS = 16_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be measured. `systems` are names or patterns (`langchain*`), of a system or of a peer; empty: all."""
+    """What is to be measured. `systems` are names or patterns (`langchain*`), of a system or of a peer; empty: all.
+
+    `found` are those of `paths` that nobody named, since they were in a folder: what cannot be read there is left out.
+    """
 
     paths: tuple[str, ...]
+    found: frozenset[str] = frozenset()
     budgets_tokens: tuple[int, ...]
     systems: tuple[str, ...] = ()
     peers_folder: str = ".bench"
@@ -91,12 +91,11 @@ def bench(plan: Plan, on_step: Callable[[Step], None] = lambda _step: None) -> R
     A worker that dies costs its system what it had not told yet; the rest goes on.
     """
     began, date = monotonic(), datetime.now(UTC)
-    files = _files(plan.paths)
-    rows = _session_rows(files, plan.exact)
-    _with_sessions(plan, rows)
+    gathered = gather(plan.paths, found=plan.found, exact=plan.exact)
+    _with_sessions(plan, gathered.rows)
     with workplace() as place:
         systems, hosts, absent = _systems(plan, place)
-        cast = _Cast(files, rows, systems, hosts, place)
+        cast = _Cast(gathered.files, gathered.rows, systems, hosts, place)
         budgets = [_at_budget(plan, budget_tokens, cast, on_step) for budget_tokens in _budgets(plan)]
     taking_part = {name for each in budgets for name in each["sessions"]}
     return Result(
@@ -113,7 +112,8 @@ def bench(plan: Plan, on_step: Callable[[Step], None] = lambda _step: None) -> R
         repeat=plan.repeat,
         time_cap_seconds=plan.cap_seconds,
         intervals=Bootstrap(resamples=RESAMPLES, share=SHARE, seed=SEED),
-        sessions=[row for row in rows if row["name"] in taking_part],
+        sessions=[row for row in gathered.rows if row["name"] in taking_part],
+        left_out=gathered.left_out,
         systems=systems,
         absent=absent,
         budgets=budgets,
@@ -150,40 +150,6 @@ def _made(date: datetime, seconds: float) -> Made:
         cores=os.cpu_count() or 1,
         seconds=round(seconds, 1),
     )
-
-
-# --- sessions ---------------------------------------------------------------------------------------------------------
-
-
-def _files(paths: Sequence[str]) -> list[SessionFile]:
-    """The files in the order given, each under the name that its content has; one used again gets a number."""
-    used: dict[str, int] = {}
-    out = []
-    for path in paths:
-        name = os.path.basename(path).removesuffix(".gz").removesuffix(".json").removesuffix(".jsonl")
-        used[name] = times = used.get(name, 0) + 1
-        out.append(SessionFile(name if times == 1 else f"{name} ({times})", os.path.abspath(path)))
-    return out
-
-
-def _session_rows(files: Sequence[SessionFile], exact: bool) -> list[SessionRow]:
-    counter = neutral_counter(exact)
-    rows = []
-    for file, session in zip(files, read_sessions(files), strict=True):
-        lens = Lens(codec(session.dialect), counter)
-        seen = [lens.look(wire) for wire in session.messages]
-        rows.append(
-            SessionRow(
-                name=file.name,
-                source=session.source,
-                group=group_of(session.source),
-                sha256=sha256(Path(file.path).read_bytes()).hexdigest(),
-                tokens=sum(each.tokens for each in seen),
-                messages=len(seen),
-                requests=sum(each.role == "assistant" for each in seen[1:]),
-            )
-        )
-    return rows
 
 
 # --- systems ----------------------------------------------------------------------------------------------------------
@@ -275,6 +241,7 @@ class _Cast:
 
 def _at_budget(plan: Plan, budget_tokens: int, cast: _Cast, on_step: Callable[[Step], None]) -> BudgetResult:
     groups = {row["name"]: row["group"] for row in cast.rows if row["tokens"] >= LEAST_RATIO * budget_tokens}
+    small = [row["name"] for row in cast.rows if row["name"] not in groups]
     budgets = _budgets(plan)
     stress_at = _STRESS_TOKENS if _STRESS_TOKENS in budgets else budgets[0]
     runs = []
@@ -297,7 +264,7 @@ def _at_budget(plan: Plan, budget_tokens: int, cast: _Cast, on_step: Callable[[S
     names = list(groups)
     common = common_sessions(names, runs)
     _compare(runs, common, groups)
-    return BudgetResult(budget_tokens=budget_tokens, sessions=names, common=common, runs=runs)
+    return BudgetResult(budget_tokens=budget_tokens, sessions=names, too_small=small, common=common, runs=runs)
 
 
 def _one(job: Job, place: Workplace, python: str, on_step: Callable[[Step], None]) -> Run:

@@ -22,6 +22,7 @@ __all__ = [
     "Figures",
     "Interval",
     "Kept",
+    "LeftOut",
     "Made",
     "Price",
     "Priced",
@@ -231,10 +232,11 @@ class Run(TypedDict):
 
 
 class BudgetResult(TypedDict):
-    """All systems at one budget: the sessions that are large enough for it, and those that are compared."""
+    """All systems at one budget: the sessions that are large enough for it, the others, and those that are compared."""
 
     budget_tokens: int
     sessions: list[str]
+    too_small: list[str]
     common: list[str]
     runs: list[Run]
 
@@ -249,6 +251,13 @@ class SessionRow(TypedDict):
     tokens: int
     messages: int
     requests: int
+
+
+class LeftOut(TypedDict):
+    """A file of a folder that holds no session that can be read, and why."""
+
+    file: str
+    reason: str
 
 
 class SystemRow(TypedDict):
@@ -302,6 +311,7 @@ class Result(TypedDict):
     time_cap_seconds: float
     intervals: Bootstrap
     sessions: list[SessionRow]
+    left_out: list[LeftOut]
     systems: list[SystemRow]
     absent: list[Absent]
     budgets: list[BudgetResult]

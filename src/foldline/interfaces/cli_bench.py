@@ -87,8 +87,10 @@ def bench(
     """
     for file in filter(None, (json_file, html_file)):
         can_hold(file)
+    paths, found = _paths(sessions)
     plan = Plan(
-        paths=_paths(sessions),
+        paths=paths,
+        found=found,
         budgets_tokens=budgets,
         systems=systems,
         peers_folder=peers,
@@ -122,14 +124,14 @@ def _ended_like_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _paths(given: Sequence[str]) -> tuple[str, ...]:
-    """The files, those in folders in the order of their names. Raises InvalidInput."""
+def _paths(given: Sequence[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The files, those in folders in the order of their names, and which were in folders alone. Raises InvalidInput."""
     if not given and not os.path.isdir(_EXAMPLES):
         raise InvalidInput("none given, and there are no examples here", place="SESSIONS")
     out: list[str] = []
     for path in given or (_EXAMPLES,):
         out += sessions_in(path) if os.path.isdir(path) else [path]
-    return tuple(out)
+    return tuple(out), frozenset(out) - set(given)
 
 
 def _has_exact() -> bool:
@@ -195,9 +197,13 @@ def _print(result: Result) -> None:
         _draw(console, groups)
         if stress is not None:
             _draw(console, stress)
+        if budget["too_small"]:
+            console.print(f"left out as too small: {', '.join(budget['too_small'])}", style="dim")
         for note in notes(budget):
             console.print(note, style="dim")
         console.print()
+    for left in result["left_out"]:
+        console.print(f"{left['file']} left out: {left['reason']}")
     for absent in result["absent"]:
         console.print(f"{absent['peer']} left out: {absent['reason']}")
     console.print(LEGEND, style="dim")

@@ -31,6 +31,7 @@ def bench_page(result: Result) -> str:
     body = [
         "<h1>Foldline bench</h1>",
         f'<p class="faint">{_setting(result)}</p>',
+        _left_out(result),
         _absent(result),
         f'<ul class="links" aria-label="Budgets">{links}</ul>' if len(budgets) > 1 else "",
         *(_budget(budget, number, own, result) for number, budget in enumerate(budgets)),
@@ -49,6 +50,18 @@ def _setting(result: Result) -> str:
         f"Foldline {foreign(made['foldline'])}, Python {foreign(made['python'])}, {plural(made['cores'], 'core')}",
     ]
     return "; ".join(words) + "."
+
+
+def _left_out(result: Result) -> str:
+    """Files that could not be read, and sessions that are too small for any budget or for some."""
+    small = [
+        f"{foreign(name)}: too small for {budget['budget_tokens']:,} tokens"
+        for budget in result["budgets"]
+        for name in budget["too_small"]
+    ]
+    said = [f"{foreign(one['file'], 300)}: {foreign(one['reason'], 300)}" for one in result["left_out"]] + small
+    rows = "".join(f"<li>{one}</li>" for one in said)
+    return f"<details><summary>Sessions left out ({len(said):,})</summary><ul>{rows}</ul></details>" if said else ""
 
 
 def _absent(result: Result) -> str:
