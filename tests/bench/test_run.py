@@ -280,6 +280,24 @@ def test_what_is_not_done_in_time_is_said(folder: Path) -> None:
     assert result["budgets"][0]["common"] == ["short"]
 
 
+def test_stopped_it_gives_what_was_finished_and_nothing_before_that(folder: Path) -> None:
+    def stop_at(system: str) -> Result:
+        def on_step(step: Step) -> None:
+            if step.system == system:
+                raise KeyboardInterrupt
+
+        return bench(plan(folder, "balanced", peers="no such folder", budgets_tokens=(2_000, 2_500)), on_step)
+
+    result = stop_at("balanced")
+    assert result["partial"]
+    assert [each["budget_tokens"] for each in result["budgets"]] == [2_000]
+    figures = runs(result)["none"]["figures"]
+    assert figures is not None
+    assert figures["sessions"] == 2
+    with pytest.raises(KeyboardInterrupt):
+        stop_at("none")
+
+
 def test_systems_can_count_by_their_own_counter(folder: Path) -> None:
     result = bench(plan(folder, "newest*", own_counter=True))
     assert list(runs(result)) == ["none", "newest (own counter)"]

@@ -42,7 +42,7 @@ def test_a_bench_prints_tables_and_writes_all_figures(sessions: Path, tmp_path: 
     assert "left out" not in done.stdout
     assert "foldline: 2,000 tokens, none: 1 of 1 session" in done.stderr
     result = json.loads(file.read_text("utf-8"))
-    assert result["schema"] == 1
+    assert (result["schema"], result["partial"]) == (1, False)
     assert [run["system"] for run in result["budgets"][0]["runs"]] == ["none", "balanced", "balanced+summary"]
     assert result["made"]["cores"] >= 1
     assert "balanced" in page.read_text("utf-8")
@@ -104,7 +104,7 @@ def test_a_folder_of_bad_files_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_stopped_it_ends_the_workers_and_leaves_no_file(number: int, sessions: Path, tmp_path: Path) -> None:
+def test_stopped_it_ends_the_workers_and_keeps_what_was_finished(number: int, sessions: Path, tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     peer = tmp_path / "peers" / "waiting"
     (peer / "bin").mkdir(parents=True)
@@ -133,11 +133,18 @@ def test_stopped_it_ends_the_workers_and_leaves_no_file(number: int, sessions: P
         os.sched_yield()
     worker = int(pid_file.read_text("utf-8"))
     process.send_signal(number)
-    process.communicate(timeout=60)
+    out, said = (text.decode() for text in process.communicate(timeout=60))
     assert process.returncode == (-number if number == signal.SIGKILL else 130)
     deadline = time.monotonic() + 30
     while Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes():
         assert time.monotonic() < deadline
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["peers", "sessions", "temporary", "worker.pid"]
+    kept = [] if number == signal.SIGKILL else ["bench.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*kept, "peers", "sessions", "temporary", "worker.pid"]
+    if kept:
+        result = json.loads(file.read_text("utf-8"))
+        assert result["partial"]
+        assert [run["system"] for each in result["budgets"] for run in each["runs"]] == ["none"]
+        assert "none" in out
+        assert said.splitlines()[-1].startswith("foldline: stopped; the figures are those of the systems")
     left = list((tmp_path / "temporary").iterdir())
     assert len(left) == (1 if number == signal.SIGKILL else 0)

@@ -97,6 +97,7 @@ def result(*budgets: BudgetResult) -> Result:
     own = {"none", "balanced"}
     return {
         "schema": 1,
+        "partial": False,
         "made": {
             "date": "2026-11-28T17:26:59+00:00",
             "foldline": "0.1.0",

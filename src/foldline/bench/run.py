@@ -88,7 +88,8 @@ class Step:
 def bench(plan: Plan, on_step: Callable[[Step], None] = lambda _step: None) -> Result:
     """Measure. Takes as long as all systems take, one after the other. Raises InvalidInput for what cannot be run.
 
-    A worker that dies costs its system what it had not told yet; the rest goes on.
+    A worker that dies costs its system what it had not told yet; the rest goes on. Stopped by KeyboardInterrupt, it
+    gives what the systems say that were finished, as `partial`; before the first one is, the interrupt comes out.
     """
     began, date = monotonic(), datetime.now(UTC)
     gathered = gather(plan.paths, found=plan.found, exact=plan.exact)
@@ -96,10 +97,11 @@ def bench(plan: Plan, on_step: Callable[[Step], None] = lambda _step: None) -> R
     with workplace() as place:
         systems, hosts, absent = _systems(plan, place)
         cast = _Cast(gathered.files, gathered.rows, systems, hosts, place)
-        budgets = [_at_budget(plan, budget_tokens, cast, on_step) for budget_tokens in _budgets(plan)]
+        budgets, stopped = _measured(plan, cast, on_step)
     taking_part = {name for each in budgets for name in each["sessions"]}
     return Result(
         schema=SCHEMA,
+        partial=stopped,
         made=_made(date, monotonic() - began),
         counter=neutral_counter(plan.exact).name,
         own_counter=plan.own_counter,
@@ -239,12 +241,30 @@ class _Cast:
         return tuple(sorted((file for file in self.files if file.name in names), key=lambda file: tokens[file.name]))
 
 
-def _at_budget(plan: Plan, budget_tokens: int, cast: _Cast, on_step: Callable[[Step], None]) -> BudgetResult:
+def _measured(plan: Plan, cast: _Cast, on_step: Callable[[Step], None]) -> tuple[list[BudgetResult], bool]:
+    """All budgets, or those that were begun before an interrupt, and whether there was one."""
+    out: list[BudgetResult] = []
+    for budget_tokens in _budgets(plan):
+        found, interrupt = _at_budget(plan, budget_tokens, cast, on_step)
+        if found["runs"]:
+            out.append(found)
+        if interrupt is not None:
+            if not out:
+                raise interrupt
+            return out, True
+    return out, False
+
+
+def _at_budget(
+    plan: Plan, budget_tokens: int, cast: _Cast, on_step: Callable[[Step], None]
+) -> tuple[BudgetResult, KeyboardInterrupt | None]:
+    """The systems at one budget, one after the other, up to an interrupt; the one at work then is left out."""
     groups = {row["name"]: row["group"] for row in cast.rows if row["tokens"] >= LEAST_RATIO * budget_tokens}
     small = [row["name"] for row in cast.rows if row["name"] not in groups]
     budgets = _budgets(plan)
     stress_at = _STRESS_TOKENS if _STRESS_TOKENS in budgets else budgets[0]
-    runs = []
+    runs: list[Run] = []
+    interrupt = None
     for system in cast.systems:
         peer = cast.hosts.get(system["peer"] or "")
         job = Job(
@@ -260,11 +280,16 @@ def _at_budget(plan: Plan, budget_tokens: int, cast: _Cast, on_step: Callable[[S
             stress=plan.stress and budget_tokens == stress_at,
             sessions=cast.files_of(groups),
         )
-        runs.append(_one(job, cast.place, peer.python if peer else sys.executable, on_step))
+        try:
+            runs.append(_one(job, cast.place, peer.python if peer else sys.executable, on_step))
+        except KeyboardInterrupt as stop:
+            interrupt = stop
+            break
     names = list(groups)
     common = common_sessions(names, runs)
     _compare(runs, common, groups)
-    return BudgetResult(budget_tokens=budget_tokens, sessions=names, too_small=small, common=common, runs=runs)
+    result = BudgetResult(budget_tokens=budget_tokens, sessions=names, too_small=small, common=common, runs=runs)
+    return result, interrupt
 
 
 def _one(job: Job, place: Workplace, python: str, on_step: Callable[[Step], None]) -> Run:

@@ -295,9 +295,10 @@ class Bootstrap(TypedDict):
 
 
 class Result(TypedDict):
-    """A whole bench."""
+    """A whole bench. `partial`: it was stopped, and systems or budgets are missing that were asked for."""
 
     schema: int
+    partial: bool
     made: Made
     counter: str
     own_counter: bool

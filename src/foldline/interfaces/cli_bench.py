@@ -25,6 +25,7 @@ from foldline.report.words import plural
 __all__ = ["bench"]
 
 _EXAMPLES: Final = os.path.join("examples", "sessions")
+_STOPPED: Final = 130
 _SIZE: Final = re.compile(r"(\d+)(k?)", re.IGNORECASE)
 
 
@@ -83,7 +84,8 @@ def bench(
     """Measure systems side by side on recorded sessions: cost, recall, validity, budget, time.
 
     SESSIONS are files as for `foldline replay`, or folders of them. Each system runs in a process of its own, those of
-    other people in the environments that `make bench` installs. Nothing is sent anywhere.
+    other people in the environments that `make bench` installs. Nothing is sent anywhere. Stopped with
+    Ctrl-C, it tells and writes the figures of the systems that were finished.
     """
     for file in filter(None, (json_file, html_file)):
         can_hold(file)
@@ -100,8 +102,12 @@ def bench(
         cap_seconds=time_cap,
         stress=not no_stress,
     )
-    with _ended_like_ctrl_c(), _progress() as on_step:
-        result = run_bench(plan, on_step)
+    try:
+        with _ended_like_ctrl_c(), _progress() as on_step:
+            result = run_bench(plan, on_step)
+    except KeyboardInterrupt:
+        log("stopped; no system was finished, and nothing is kept")
+        raise
     written = _rounded(result)
     if json_file is not None:
         write_whole(json_file, json.dumps(written, ensure_ascii=False, separators=(",", ":")) + "\n")
@@ -112,6 +118,10 @@ def bench(
         write_whole(html_file, bench_page(written))
         log(f"wrote {html_file}")
     _print(result)
+    if result["partial"]:
+        kept = "" if json_file or html_file else ", which nothing keeps (--json would)"
+        log(f"stopped; the figures are those of the systems that were finished{kept}; the same command begins anew")
+        click.get_current_context().exit(_STOPPED)
 
 
 @contextmanager

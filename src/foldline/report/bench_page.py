@@ -31,6 +31,7 @@ def bench_page(result: Result) -> str:
     body = [
         "<h1>Foldline bench</h1>",
         f'<p class="faint">{_setting(result)}</p>',
+        '<p class="bad">Stopped before it was done: systems or budgets are missing.</p>' if result["partial"] else "",
         _left_out(result),
         _absent(result),
         f'<ul class="links" aria-label="Budgets">{links}</ul>' if len(budgets) > 1 else "",
