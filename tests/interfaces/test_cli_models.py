@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from click.testing import CliRunner, Result
 
 from foldline.catalog.models import lookup, models
 from foldline.interfaces.cli import cli
+from foldline.interfaces.cli_models import nearest
 
 
 def invoke(*arguments: str) -> Result:
@@ -17,10 +19,29 @@ def test_all_models_are_listed_with_the_day_they_were_read() -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     for model in models():
-        if len(model.name) <= 20:  # longer ones may take two lines
-            [line] = [line for line in lines if line.split()[:1] == [model.name]]
-            assert line.rstrip().endswith(model.read_on.isoformat())
+        [line] = [line for line in lines if line.split()[:1] == [model.name]]
+        assert line.rstrip().endswith(model.read_on.isoformat())
     assert all(len(line) <= 80 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("columns", "gone"), [(60, "least, as of, stays, reply"), (40, "least, as of, stays, reply, cache, window")]
+)
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_names(
+    monkeypatch: pytest.MonkeyPatch, columns: int, gone: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = invoke().stdout
+    lines = text.split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [model.name for model in models()]
+    assert all(len(line) <= columns for line in lines)
+    assert f"No room here for {gone}: a wider terminal or --json has them." in " ".join(text.split())
+
+
+def test_the_name_that_is_most_like_an_unknown_one_is_told() -> None:
+    assert "the nearest name is 'claude-sonnet-4-5'" in invoke("claude-sonet-4-5").stderr
+    assert nearest("openrouter/anthropic/claude-sonet-4-5") == "claude-sonnet-4-5"
+    assert nearest("zzzzzz") is None
 
 
 def test_a_name_filters_by_what_it_contains() -> None:

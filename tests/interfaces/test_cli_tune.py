@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def test_the_front_the_choice_and_its_block_are_printed(sessions: Path, state: P
     lines = result.stdout.splitlines()
     assert lines[0] == "1 session, 11 requests; window 3,000 tokens; prices of claude-sonnet-4-5"
     assert " settings tried; " in lines[1]
-    assert "0 replays run, " in result.stdout
+    assert re.fullmatch(r"(\d+) of all \1 replays needed: 0 run, \1 known from before", lines[2])
     assert sum(line.startswith(">") for line in lines) == 1
     assert "  none " in result.stdout
     assert "$" in next(line for line in lines if line.startswith(">"))
@@ -97,9 +98,62 @@ def test_without_a_price_the_bill_is_in_tokens(tmp_path: Path) -> None:
     given = ["tune", str(folder), "--state", str(tmp_path / "state"), "--window", "1500", "--workers", "1"]
     result = CliRunner().invoke(cli, given)
     assert result.exit_code == 0
-    assert "prices of an unknown model" in result.stdout
+    assert result.stdout.splitlines()[0].endswith("; no price is known, since no model is named")
     assert "no session has far references enough: only the cost was compared" in result.stdout
-    assert "no price is known; name a --model" in result.stdout.replace("\n", " ")
+    quarters = re.findall(r"foldline: round 1 of \d+ settings on 1 session: (\d+) of (\d+)\n", result.stderr)
+    assert [int(done) for done, _ in quarters] == [int(quarters[0][1]) * part // 4 for part in (1, 2, 3)]
+    assert "tokens: input at the full price, for no price is known; name a --model" in result.stdout
+    assert re.search(r"^ .* cost .* far .* tokens$", result.stdout, re.MULTILINE)
+    assert "$" not in result.stdout
+
+
+def test_a_model_that_is_not_in_the_catalogue_is_warned_of_with_the_nearest_name(tmp_path: Path) -> None:
+    folder = write_sessions(tmp_path / "sessions", 1, rounds=3)
+    given = ["tune", str(folder), "--state", str(tmp_path / "state"), "--workers", "1", "--model", "claude-sonet-4-5"]
+    said = CliRunner().invoke(cli, given).stderr
+    assert (
+        "model 'claude-sonet-4-5' is not in the catalogue, the nearest name is 'claude-sonnet-4-5': its window" in said
+    )
+    result = CliRunner().invoke(cli, [*given, "--window", "1500"])
+    assert "nearest name is 'claude-sonnet-4-5': without its price the bill is in tokens\n" in result.stderr
+    assert result.stdout.splitlines()[0].endswith("; no price is known of claude-sonet-4-5")
+    assert "$" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("columns", "gone"), [(60, "ranges"), (48, "ranges, on arrival"), (20, "ranges, on arrival, ")]
+)
+def test_a_narrow_terminal_gets_fewer_columns_and_no_figure_that_is_cut(
+    sessions: Path, state: Path, monkeypatch: pytest.MonkeyPatch, columns: int, gone: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    result = invoke(sessions, state)
+    table = result.stdout.split("\n\n")[1].splitlines()
+    assert "…" not in result.stdout
+    assert f"no room here for {gone}" in " ".join(result.stdout.split())
+    assert all(len(line) <= max(columns, 30) for line in table)
+    [chosen] = [line for line in table if line.startswith("> ")]
+    assert re.search(r" \d\.\d\d +\d\.\d\d +\$\d[.\d]+$", chosen)
+
+
+def test_a_window_may_be_named_as_models_name_theirs(sessions: Path, state: Path) -> None:
+    assert "; window 3,000 tokens; " in invoke(sessions, state, "--window", "3k").stdout
+    refused = invoke(sessions, state, "--window", "3x")
+    assert refused.exit_code == 2
+    assert "'3x' is not a size such as 16000 or 16k" in refused.stderr
+
+
+def test_all_that_is_left_out_is_named_one_a_line(sessions: Path, state: Path, tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.json").write_text("no JSON")
+    result = invoke(sessions, state, str(tmp_path))
+    named = [line for line in result.stdout.splitlines() if line.startswith("left out: ")]
+    assert [line.split(": ")[1] for line in named] == [str(tmp_path / f"{number}.json") for number in range(5)]
+    nothing = invoke(tmp_path, state)
+    assert nothing.exit_code == 2
+    *lines, last = nothing.stderr.splitlines()
+    assert [line for line in lines if "left out: " in line] == [f"foldline: {line}" for line in named]
+    assert last.startswith("foldline: none of them can be replayed; ")
 
 
 @pytest.mark.parametrize(
@@ -153,8 +207,8 @@ def gone(pid: int) -> bool:
         return True
 
 
-def stopped(command: list[str], file: Path, lines: int, how: signal.Signals) -> int:
-    """Run a command, stop it once its file has so many lines, and see that its workers end; its exit code."""
+def stopped(command: list[str], file: Path, lines: int, how: signal.Signals) -> tuple[int, str]:
+    """Run a command, stop it once its file has so many lines, see that its workers end; its exit code and words."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as running:
         while running.poll() is None and (not file.exists() or file.read_bytes().count(b"\n") < lines):
             sleep(0.005)
@@ -170,7 +224,7 @@ def stopped(command: list[str], file: Path, lines: int, how: signal.Signals) -> 
     assert b"resource_tracker" not in said  # it outlives what was killed, and is read here to its end
     while not all(map(gone, workers)):
         sleep(0.005)
-    return running.returncode
+    return running.returncode, said.decode()
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children of a process from /proc")
@@ -179,10 +233,15 @@ def test_what_was_stopped_or_killed_goes_on_and_leaves_no_process_behind(tmp_pat
     given = ["tune", str(folder), "--window", "3000", *MODEL, "--state", str(tmp_path / "state"), "--workers"]
     command = [sys.executable, "-m", "foldline.interfaces.cli", *given, "2"]
     file = tmp_path / "state" / FILE
-    assert stopped(command, file, 4, signal.SIGINT) == 130
+    code, said = stopped(command, file, 4, signal.SIGINT)
     first = file.read_bytes().count(b"\n")
     assert first >= 4
-    assert stopped(command, file, first + 4, signal.SIGKILL) == -signal.SIGKILL
+    assert (code, said.splitlines()[-1]) == (
+        130,
+        f"foldline: stopped; {first} results are kept, the same command goes on",
+    )
+    code, _ = stopped(command, file, first + 4, signal.SIGKILL)
+    assert code == -signal.SIGKILL
     kept = file.read_bytes().count(b"\n")
     assert kept >= first + 4
     report = json.loads(CliRunner().invoke(cli, [*given, "1", "--json"]).stdout)

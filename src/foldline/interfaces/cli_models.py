@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Any, Final
 
 import click
@@ -12,9 +13,10 @@ from foldline.catalog.models import Model, lookup
 from foldline.catalog.models import models as all_models
 from foldline.catalog.prices import PriceStep
 from foldline.interfaces.cli_files import json_out, log, terminal
+from foldline.interfaces.whole_columns import Column, print_table
 from foldline.report.words import DASH, compact, plural
 
-__all__ = ["models"]
+__all__ = ["models", "nearest"]
 
 
 def _usd(price: float | None) -> str:
@@ -54,10 +56,20 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Model], str]], ...]] = (
     ("as of", lambda model: model.read_on.isoformat()),
 )
 
-_LEGEND: Final = """\
-$ per million tokens; cache: read/write as shares of the input price; least: the
-shortest beginning that is cached; stays: how long, unused. Your own settings,
-and what a server or an error says, go before these figures."""
+_SPARE: Final = ("least", "as of", "stays", "reply", "cache", "window")
+"""Columns that a narrow terminal does without, the first one first."""
+
+_MEANING: Final = {
+    "cache": "cache: read/write as shares of the input price",
+    "least": "least: the shortest beginning that is cached",
+    "stays": "stays: how long, unused",
+}
+
+
+def nearest(name: str) -> str | None:
+    """The name in the catalogue that is most like a name that is not; None where none is like it."""
+    known = [model.name for model in all_models()]
+    return next(iter(get_close_matches(name.lower().rpartition("/")[2], known, 1)), None)
 
 
 @click.command()
@@ -72,7 +84,10 @@ def models(*, name: str | None, as_json: bool) -> None:
     found = [model for model in all_models() if wanted in model.name.lower()]
     if not found:
         guess = lookup(name)
-        log(guess.warning or f"{name!r} stands for {guess.name}")
+        near = None if guess.known else nearest(name or "")
+        log(
+            (guess.warning or f"{name!r} stands for {guess.name}") + (f"; the nearest name is {near!r}" if near else "")
+        )
         found = [guess]
     if as_json:
         json_out([_plain(model) for model in found])
@@ -85,20 +100,18 @@ def _plain(model: Model) -> dict[str, Any]:
 
 
 def _print_table(found: Sequence[Model]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for number, (name, _) in enumerate(_COLUMNS):
-        wide = number == 0
-        table.add_column(
-            name, justify="left" if wide else "right", vertical="bottom", no_wrap=not wide, overflow="fold"
-        )
-    for model in found:
-        table.add_row(*(cell(model) for _, cell in _COLUMNS))
+    columns = [
+        Column(name, [cell(model) for model in found], left=number == 0, group=name if name in _SPARE else "")
+        for number, (name, cell) in enumerate(_COLUMNS)
+    ]
     console = terminal()
-    console.print(table)
+    gone = print_table(console, columns, _SPARE)
     console.print()
-    console.print(_LEGEND, style="dim")
+    meanings = "; ".join(meaning for name, meaning in _MEANING.items() if name not in gone)
+    console.print(f"$ per million tokens{'; ' if meanings else ''}{meanings}.", style="dim")
+    console.print("Your own settings, and what a server or an error says, go before these figures.", style="dim")
+    if gone:
+        console.print(f"No room here for {', '.join(gone)}: a wider terminal or --json has them.", style="dim")
     for line in (*_long_requests(found), *_other_caches(found)):
         console.print(line, style="dim")
     log(plural(len(found), "model"))
