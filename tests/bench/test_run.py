@@ -14,7 +14,7 @@ from foldline.bench.table import by_group, main_table, notes, stress_table
 from foldline.bench.values import Result, Run
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
-from foldline.replay import bill_tokens, replay
+from foldline.replay import Managed, Pauses, Recording, bill_tokens, context_for, replay
 from foldline.sessions import read_session
 
 FILLER = "The build went on without a word about it. " * 20
@@ -146,12 +146,24 @@ def test_a_policy_has_the_figures_that_its_replay_has(measured: tuple[Result, li
     done = replay(read_session(folder / "long.json"), "balanced", window=2_000, rule=CACHE_RULES["anthropic"])
     assert (found["requests"], found["tokens"], found["cached_tokens"]) == (40, done.tokens, done.cached_tokens)
     assert found["cost"]["anthropic"]["warm"] == pytest.approx(done.cost_tokens)
-    openai = bill_tokens(done.turns, CACHE_RULES["openai"], cold_every=20)
-    assert found["cost"]["openai"]["cold"] == pytest.approx(openai)
     recall = done.recall
     assert found["recall"]["beyond"] == [[tally.kept, tally.total] for tally in recall.beyond]
     assert len(found["cpu_seconds"]) == 40
     assert all(seconds > 0 for seconds in found["cpu_seconds"])
+
+
+def test_a_policy_of_ours_is_told_of_the_pauses_and_the_others_are_priced_anew(
+    measured: tuple[Result, list[Step]], folder: Path
+) -> None:
+    found = runs(measured[0])["economical@openai"]["sessions"]["long"]
+    rule, anthropic = CACHE_RULES["openai"], CACHE_RULES["anthropic"]
+    recording = Recording(read_session(folder / "long.json"))
+    sender = Managed(context_for(recording, "economical", window=2_000, rule=rule), pauses=Pauses(20, 3_600))
+    told = replay(recording, "economical", window=2_000, rule=anthropic, sender=sender)
+    assert found["cost"]["openai"]["cold"] == pytest.approx(bill_tokens(told.turns, rule, cold_every=20))
+    unmanaged = replay(recording, "none", window=2_000, rule=anthropic)
+    found = runs(measured[0])["none"]["sessions"]["long"]
+    assert found["cost"]["anthropic"]["cold"] == pytest.approx(bill_tokens(unmanaged.turns, anthropic, cold_every=20))
 
 
 def test_no_management_is_always_there_and_the_measure_of_cost(measured: tuple[Result, list[Step]]) -> None:

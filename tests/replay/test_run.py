@@ -238,6 +238,17 @@ def test_a_sender_of_ones_own_is_measured_like_a_policy() -> None:
     assert done.cost_tokens == pytest.approx(bill_tokens(plain, ANTHROPIC) + 3 * (1_000 + 5 * 10))
 
 
+def test_a_policy_that_is_told_of_the_pauses_folds_in_them_and_pays_less() -> None:
+    [path] = [path for path in EXAMPLES if path.name.startswith("openhands")]
+    recording = Recording(read_session(path))
+    told = run(recording, "economical", window=16_000, cold_every=20)
+    untold = run(recording, "economical", window=16_000)
+    bills = [bill_tokens(done.turns, ANTHROPIC, cold_every=20) for done in (told, untold)]
+    assert bills[0] < 0.95 * bills[1]
+    assert [bool(turn.folds) for turn in told.turns if turn.index % 20 == 19].count(True) >= 1
+    assert [turn.tokens for turn in told.turns[:19]] == [turn.tokens for turn in untold.turns[:19]]
+
+
 def replace_all(done: Replay, **changes: Any) -> list[Turn]:
     return [changed(turn, **changes) for turn in done.turns]
 

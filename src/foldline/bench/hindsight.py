@@ -17,7 +17,7 @@ from foldline.catalog.prices import CacheRule
 from foldline.context import Context
 from foldline.messages import Wire
 from foldline.reducers.digest import Digest
-from foldline.replay import Managed, Replay, Sent, bill_tokens
+from foldline.replay import Managed, Pauses, Replay, Sent, bill_tokens
 from foldline.tiles import speaks
 from foldline.transcript import Entry, Fold, Seq
 
@@ -30,8 +30,8 @@ USUAL_SHARE = 0.5
 class Watching(Managed):
     """A `Context` that is replayed and watched; goes in the place of `Managed`."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
+    def __init__(self, context: Context, *, pauses: Pauses | None = None) -> None:
+        super().__init__(context, pauses=pauses)
         self.first_tokens: list[int] = []
         """Size of each entry as it was first sent."""
         self.come: list[int] = []

@@ -16,7 +16,7 @@ from foldline.catalog.models import CacheRule
 from foldline.messages import Wire
 from foldline.replay import Replay, Sender, Sent, Tally, Turn, bill_tokens
 
-__all__ = ["Allowance", "AllowanceSpentError", "Watched", "bound_figures", "figures_of_session"]
+__all__ = ["Allowance", "AllowanceSpentError", "Watched", "bound_figures", "cold_figures", "figures_of_session"]
 
 
 class AllowanceSpentError(BaseException):
@@ -98,6 +98,14 @@ def figures_of_session(done: Replay, watched: Watched, rules: Mapping[str, Cache
         cpu_seconds=[turn.cpu_seconds for turn in done.turns],
         bound=None,
     )
+
+
+def cold_figures(figures: SessionFigures, told: Replay, rules: Mapping[str, CacheRule]) -> None:
+    """Put in the prices with cold caches of a replay whose policy was told of the pauses. O(turns · rules)."""
+    whole, summaries = _prices(told.turns, rules), _summaries(told.turns, rules)["cost"]
+    for name in rules:
+        figures["cost"][name]["cold"] = whole[name]["cold"]
+        figures["summaries"]["cost"][name]["cold"] = summaries[name]["cold"]
 
 
 def bound_figures(bound: Bound) -> BoundFigures:

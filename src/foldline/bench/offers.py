@@ -26,7 +26,7 @@ from foldline.context import Context
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
 from foldline.policy import POLICIES
-from foldline.replay import NONE, Managed, Recording, Replay, Sender, Sent, Unmanaged, context_for, policy_named
+from foldline.replay import NONE, Managed, Pauses, Recording, Replay, Sender, Sent, Unmanaged, context_for, policy_named
 from foldline.tokens import ESTIMATE, Counter
 
 __all__ = ["OURS", "Made", "Maker", "Offer", "Ours", "offer_of", "our_system", "peer_module", "sender_maker"]
@@ -52,8 +52,8 @@ class Made:
 class Maker(Protocol):
     """Makes a job's system for one session."""
 
-    def __call__(self, recording: Recording, *, watched: bool = False) -> Made:
-        """A fresh one; a policy of ours is watched if that is wanted, for the best in hindsight."""
+    def __call__(self, recording: Recording, *, watched: bool = False, pauses: Pauses | None = None) -> Made:
+        """A fresh one; a policy of ours is watched if that is wanted, for the best in hindsight, and told of pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ def sender_maker(job: Job, counter: Counter) -> Maker:
     if not job.peer:
         ours = our_system(job.system, job.told_rule)
 
-        def made(recording: Recording, *, watched: bool = False) -> Made:
-            return _made_of(ours, job, recording, counter, watched=watched)
+        def made(recording: Recording, *, watched: bool = False, pauses: Pauses | None = None) -> Made:
+            return _made_of(ours, job, recording, counter, watched=watched, pauses=pauses)
 
         return made
     module = peer_module(job)
@@ -131,7 +131,8 @@ def sender_maker(job: Job, counter: Counter) -> Maker:
         raise InvalidInput(f"no system {job.system!r}; there are {', '.join(offered)}", place=job.peer)
     make = offered[job.system]
 
-    def hosted(recording: Recording, *, watched: bool = False) -> Made:
+    def hosted(recording: Recording, *, watched: bool = False, pauses: Pauses | None = None) -> Made:
+        del watched, pauses  # what is looked at is a context of ours, and other people's systems know no clock
         summariser = Summariser(counter)
         system = make(job.budget_tokens, lambda wire: recording.lens.look(wire).tokens, summariser)
         sender = Hosted(system, summariser)
@@ -140,27 +141,29 @@ def sender_maker(job: Job, counter: Counter) -> Maker:
     return hosted
 
 
-def _made_of(ours: Ours, job: Job, recording: Recording, counter: Counter, *, watched: bool) -> Made:
+def _made_of(
+    ours: Ours, job: Job, recording: Recording, counter: Counter, *, watched: bool, pauses: Pauses | None
+) -> Made:
     if ours.policy == NONE:
         return Made(Unmanaged(recording.session), [])
     own = ESTIMATE if job.own_counter else None
     model = MODEL if ours.summary else None
     context = context_for(recording, ours.policy, window=job.budget_tokens, rule=ours.rule, counter=own, model=model)
     if not ours.summary and watched:
-        watching = Watching(context)
+        watching = Watching(context, pauses=pauses)
         return Made(watching, [], lambda done: bound_of(done, watching, ours.rule))
     if not ours.summary:
-        return Made(Managed(context), [])
-    return Made(_Summarising(context, Summariser(counter), apart=ours.summary.endswith("apart")), [])
+        return Made(Managed(context, pauses=pauses), [])
+    return Made(_Summarising(context, Summariser(counter), apart=ours.summary.endswith("apart"), pauses=pauses), [])
 
 
 class _Summarising:
     """A context with the summariser; what that takes is no time of the context's."""
 
-    def __init__(self, context: Context, summariser: Summariser, *, apart: bool) -> None:
+    def __init__(self, context: Context, summariser: Summariser, *, apart: bool, pauses: Pauses | None) -> None:
         self._summariser = summariser
         summarize = summariser.summarize if apart else GoingOn(summariser)
-        self._managed = Managed(context, summarize=summarize, take_asked=summariser.take)
+        self._managed = Managed(context, summarize=summarize, take_asked=summariser.take, pauses=pauses)
 
     def send(self, new: Sequence[Wire]) -> Sent:
         """What the context sends. Raises DoesNotFit."""

@@ -15,7 +15,8 @@ __all__ = ["LEGEND", "Table", "by_group", "main_table", "notes", "stress_table",
 
 LEGEND: Final = """\
 cost    input price with prompt caching (Anthropic's ratios), against none: median session, and its 95 % interval
-cold    the same with cold caches at every 20th request; openai, no cache: under other prices
+cold    the same with cold caches at every 20th request: policies of ours are replayed once more and told of the
+        pauses, other systems know no clock and are priced anew; openai, no cache: under other prices
 by best cost by that of the cheapest folds in hindsight: the median session, policies of ours alone
 far     of what replies name and last stood 8,000 tokens and 4 messages back, the share still sent; line: the whole line
         is; tool: only results had it; 2k, 32k: other distances (means over sessions with 3 or more such references)

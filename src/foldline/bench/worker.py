@@ -18,15 +18,22 @@ from time import process_time
 from typing import Any
 
 from foldline.bench.jobs import Job, Remembering, neutral_counter, read_sessions
-from foldline.bench.measuring import Allowance, AllowanceSpentError, Watched, bound_figures, figures_of_session
-from foldline.bench.offers import Made, Maker, offer_of, peer_module, sender_maker
+from foldline.bench.measuring import (
+    Allowance,
+    AllowanceSpentError,
+    Watched,
+    bound_figures,
+    cold_figures,
+    figures_of_session,
+)
+from foldline.bench.offers import Maker, offer_of, our_system, peer_module, sender_maker
 from foldline.bench.speed import SAMPLE, SIZES
 from foldline.bench.speed import session as long_session
-from foldline.bench.values import FRONT_RULE, RULES, AtLength
+from foldline.bench.values import COLD_EVERY, FRONT_RULE, RULES, AtLength
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import DoesNotFit
 from foldline.messages import Wire
-from foldline.replay import Recording, Sender, replay
+from foldline.replay import NONE, Pauses, Recording, Sender, replay
 from foldline.replay.turns import percentile
 from foldline.sessions import Session
 
@@ -72,7 +79,7 @@ def _do(job: Job, tell: Callable[..., None]) -> None:
     for recording in recordings:
         name = recording.session.name
         try:
-            times[name] = [_measure(job, recording, make(recording, watched=True), allowance, tell)]
+            times[name] = [_measure(job, recording, make, allowance, tell)]
         except AllowanceSpentError:
             tell(unfinished=name)
     for recording in recordings:
@@ -107,15 +114,26 @@ def _warm_up(make: Maker, counter: Remembering) -> None:
 
 
 def _measure(
-    job: Job, recording: Recording, made: Made, allowance: Allowance, tell: Callable[..., None]
+    job: Job, recording: Recording, make: Maker, allowance: Allowance, tell: Callable[..., None]
 ) -> list[float]:
-    """Replay a session once and tell its figures; the times of its requests. Raises AllowanceSpentError."""
+    """Replay a session and tell its figures; the times of its requests. Raises AllowanceSpentError.
+
+    A policy of ours is replayed once more and told of the pauses, as the agent tells it: that is its price with cold
+    caches. That of other people's systems, which know no clock, is the same run priced with them.
+    """
+    made = make(recording, watched=True)
     before = json.dumps(recording.session.messages)
     watched = Watched(made.sender, allowance, made.errors)
     done = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=watched)
     if json.dumps(recording.session.messages) != before:
         made.errors.append("it changed messages of the history")
-    figures = figures_of_session(done, watched, {name: CACHE_RULES[name] for name in RULES})
+    rules = {name: CACHE_RULES[name] for name in RULES}
+    figures = figures_of_session(done, watched, rules)
+    if not job.peer and job.system != NONE:
+        cold = make(recording, pauses=Pauses(COLD_EVERY, our_system(job.system, job.told_rule).rule.lifetime_seconds))
+        sender = Watched(cold.sender, allowance)
+        told = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=sender)
+        cold_figures(figures, told, rules)
     if made.best is not None:
         figures["bound"] = bound_figures(made.best(done))
     tell(session=done.session, figures=figures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from foldline.replay.cache import bill_tokens
 from foldline.replay.recording import Recording
 from foldline.replay.run import policy_named, replay
-from foldline.replay.senders import Managed, Sender, Sent, Unmanaged, context_for
+from foldline.replay.senders import Managed, Pauses, Sender, Sent, Unmanaged, context_for
 from foldline.replay.turns import DISTANCES, NONE, Asked, Mark, Recall, Replay, Tally, Turn
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Asked",
     "Managed",
     "Mark",
+    "Pauses",
     "Recall",
     "Recording",
     "Replay",

@@ -18,7 +18,7 @@ from foldline.policy import POLICIES, Policy
 from foldline.replay.cache import bill_tokens, common_prefix_tokens
 from foldline.replay.facts import Reference, Seen
 from foldline.replay.recording import Recording
-from foldline.replay.senders import Managed, Sender, Unmanaged, context_for
+from foldline.replay.senders import Managed, Pauses, Sender, Unmanaged, context_for
 from foldline.replay.turns import DISTANCES, NONE, Recall, Replay, Tally, Turn
 from foldline.sessions import Session
 from foldline.tokens import ESTIMATE, Counter, system_tokens
@@ -42,15 +42,17 @@ def replay(
     rule: CacheRule,
     counter: Counter | None = None,
     sender: Sender | None = None,
+    cold_every: int | None = None,
     on_turn: Callable[[Turn], None] | None = None,
 ) -> Replay:
     """Replay a session under a policy (or "none") and measure each request.
 
     `rule` prices the requests, and a policy that weighs prices is told it; `counter` sizes them, for the policy too
     (default: the estimate; a `Recording` has its own). `sender` makes the requests in their place: `policy` is then but
-    its name. `on_turn` is called after each request. CPU time is that of `append` and `prepare` (or of `send`) alone. A
-    request that does not fit is counted as refused and the session goes on. Raises InvalidInput for an unknown policy,
-    a window without room, and messages that cannot be read.
+    its name. With `cold_every` a policy is told before each request of such a number (20: the 20th, the 40th …) that
+    the cache has gone cold; `bill_tokens` prices that. `on_turn` is called after each request. CPU time is that of
+    `append` and `prepare` (or of `send`) alone. A request that does not fit is counted as refused and the session goes
+    on. Raises InvalidInput for an unknown policy, a window without room, and messages that cannot be read.
     """
     recording = session if isinstance(session, Recording) else Recording(session, counter or ESTIMATE)
     if max_output_tokens < 0 or window - max_output_tokens <= 0:
@@ -60,7 +62,8 @@ def replay(
         sender = Unmanaged(recording.session)
     elif sender is None:
         known = policy_named(policy) if isinstance(policy, str) else policy
-        sender = Managed(context_for(recording, known, window=window, max_output_tokens=max_output_tokens, rule=rule))
+        context = context_for(recording, known, window=window, max_output_tokens=max_output_tokens, rule=rule)
+        sender = Managed(context, pauses=Pauses(cold_every, rule.lifetime_seconds) if cold_every else None)
     kept_tokens = sender.context.limits.input_tokens if isinstance(sender, Managed) else None
     meter = _Meter(recording, window - max_output_tokens, rule)
     turns = []

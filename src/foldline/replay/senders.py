@@ -17,7 +17,7 @@ from foldline.sessions import Session
 from foldline.tokens import Counter
 from foldline.transcript import Fold
 
-__all__ = ["Managed", "Sender", "Sent", "Unmanaged", "context_for"]
+__all__ = ["Managed", "Pauses", "Sender", "Sent", "Unmanaged", "context_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,23 @@ class Unmanaged:
         return Sent(tuple(self._messages), self._system)
 
 
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Each request of such a number (20: the 20th, the 40th …) comes after so many seconds without one."""
+
+    every: int
+    seconds: float
+
+    def before(self, request: int) -> float:
+        """Seconds of the pause before a request, the first of which is 1."""
+        return self.seconds if request % self.every == 0 else 0.0
+
+
 class Managed:
-    """A `Context` with a policy. `summarize` writes summaries, `take_asked` gives its calls since it was last asked."""
+    """A `Context` with a policy. `summarize` writes summaries, `take_asked` gives its calls since it was last asked.
+
+    With `pauses` the context is told of them, as an agent tells it by the clock.
+    """
 
     def __init__(
         self,
@@ -65,17 +80,22 @@ class Managed:
         *,
         summarize: SummarizeWith | None = None,
         take_asked: Callable[[], tuple[Asked, ...]] = tuple,
+        pauses: Pauses | None = None,
     ) -> None:
         self.context = context
         self._summarize = summarize
         self._take_asked = take_asked
+        self._pauses = pauses
+        self._requests = 0
 
     def send(self, new: Sequence[Wire]) -> Sent:
         """What `append` and `prepare` make of it; CPU time is that of the two alone. Raises DoesNotFit."""
+        self._requests += 1
+        idle_seconds = 0.0 if self._pauses is None else self._pauses.before(self._requests)
         began = process_time()
         for wire in new:
             self.context.append(wire)
-        request = self.context.prepare(self._summarize)
+        request = self.context.prepare(self._summarize, idle_seconds=idle_seconds)
         spent = process_time() - began
         marks = tuple(
             Mark(fold.start, fold.stop, fold.reducer, fold.reason, fold.before_tokens, fold.tokens)
