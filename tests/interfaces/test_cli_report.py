@@ -153,6 +153,7 @@ def test_a_record_of_calls_that_cannot_be_read_is_said_and_the_log_is_taken(plac
         (["--since", "yesterday"], "'yesterday' is no day such as 2026-11-28"),
         ([str(FILE), "--policy", "best"], "unknown policy 'best'"),
         ([str(FILE), "--window", "0"], "--window"),
+        ([str(FILE), "--window", "8x"], "'8x' is not a size such as 16000 or 16k"),
         (["--store", "sqlite:///none.db"], "there is no such database"),
     ],
 )
@@ -176,12 +177,13 @@ def test_a_folder_stands_for_the_sessions_in_its_files(place: Path) -> None:
     shutil.copy(FILE, place / "runs" / "deep")
     (place / "runs" / "bad.json").write_text("{}")
     (place / "runs" / "notes.txt").write_text("no session")
-    result = run(str(place / "runs"), "--window", "8000")
+    result = run(str(place / "runs"), "--window", "8k")
     assert "left out: " in result.stderr
     assert "bad.json" in result.stderr.splitlines()[0]
     assert result.stderr.endswith("wrote foldline-report.html, 1 session\n")
     page = page_of(result)
     assert "tau-airline-46-t3" in page
+    assert "window 8,000 tokens" in page
     assert "bad.json" in page
 
 

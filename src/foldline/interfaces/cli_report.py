@@ -17,6 +17,7 @@ from foldline.interfaces.cli_files import can_hold, log, read_history, sessions_
 from foldline.interfaces.cli_requests import placed
 from foldline.interfaces.report_reading import Reading, Replayed, Wanted, replayed_account
 from foldline.interfaces.session_choice import where_option
+from foldline.interfaces.token_sizes import size_tokens
 from foldline.policy import POLICIES
 from foldline.replay import policy_named
 from foldline.report.account import Account
@@ -60,7 +61,9 @@ def _policy(context: click.Context, option: click.Parameter, value: str) -> str:
     callback=_policy,
     help=f"FILEs are replayed under it: none, {', '.join(POLICIES)}.",
 )
-@click.option("--window", type=click.IntRange(min=1), metavar="N", help="The window of FILEs; the model's by default.")
+@click.option(
+    "--window", metavar="N", callback=size_tokens, help="The window of FILEs, such as 16k; the model's by default."
+)
 @click.option(
     "-o",
     "--output",
