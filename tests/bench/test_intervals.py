@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.bench.intervals import RESAMPLES, interval, mean_of, median_of, resamples
+from foldline.bench.intervals import RESAMPLES, interval, mean_of, median_of, resamples, tells
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
 
@@ -30,6 +30,11 @@ def test_an_interval_holds_its_figure_and_stays_within_what_was_measured(values:
 def test_one_value_or_none() -> None:
     assert interval([0.5], mean_of) == {"value": 0.5, "low": 0.5, "high": 0.5, "sessions": 1}
     assert interval([], mean_of) is None
+
+
+def test_an_interval_tells_nothing_below_five_sessions() -> None:
+    found = [tells(interval([0.1 * n for n in range(count)], mean_of)) for count in (0, 1, 4, 5, 9)]
+    assert found == [False, False, False, True, True]
 
 
 def test_two_values_have_the_interval_that_all_their_resamples_have() -> None:

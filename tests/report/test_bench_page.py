@@ -52,9 +52,16 @@ def test_the_others_are_named_with_what_is_wrong() -> None:
     assert "none 1.00 1.00 50.0% over the budget" in words
 
 
-def test_figures_stand_there_with_their_intervals() -> None:
-    page = bench_page(result())
-    assert re.search(r"balanced: cost 0\.40 \(0\.3\d to 0\.[45]\d\), far recall 0\.60 \(0\.60 to 0\.60\)", page)
+def test_figures_stand_there_with_their_intervals_where_there_are_sessions_enough() -> None:
+    few = budget()
+    assert "balanced: cost 0.40, far recall 0.60" in bench_page(result(few))
+    [figures] = [run["figures"] for run in few["runs"] if run["system"] == "balanced"]
+    assert figures is not None
+    ratio = figures["cost"]["anthropic"]["warm"]["ratio"]
+    assert ratio is not None
+    ratio["sessions"] = 5
+    page = bench_page(result(few))
+    assert re.search(r"balanced: cost 0\.40 \(0\.3\d to 0\.[45]\d\), far recall 0\.60", page)
     assert page.count('class="whisker') >= 5
 
 

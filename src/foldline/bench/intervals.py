@@ -10,7 +10,10 @@ from typing import Final
 
 from foldline.bench.values import Interval
 
-__all__ = ["RESAMPLES", "SEED", "SHARE", "interval", "mean_of", "median_of", "resamples"]
+__all__ = ["FEWEST", "RESAMPLES", "SEED", "SHARE", "interval", "mean_of", "median_of", "resamples", "tells"]
+
+FEWEST: Final = 5
+"""Sessions from which on an interval is shown: of fewer it is too narrow, and of one it is a point, as if certain."""
 
 RESAMPLES: Final = 2_000
 SHARE: Final = 0.95
@@ -35,6 +38,11 @@ def resamples(size: int) -> tuple[tuple[int, ...], ...]:
     """Draws of `size` out of `size` things, with replacement: the same ones each time. O(size), once."""
     chance = Random(SEED)  # no secret hangs on it
     return tuple(tuple(chance.choices(range(size), k=size)) for _ in range(RESAMPLES))
+
+
+def tells(found: Interval | None) -> bool:
+    """Whether there are sessions enough for the ends of an interval to be shown."""
+    return found is not None and found["sessions"] >= FEWEST
 
 
 def interval(values: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> Interval | None:

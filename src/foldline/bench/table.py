@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from foldline.bench.comparing import recall_of
+from foldline.bench.intervals import tells
 from foldline.bench.speed import SIZES
 from foldline.bench.values import FRONT_RULE, BudgetResult, Figures, Interval, Kept, Run
 from foldline.report.words import DASH, compact, milliseconds, plural, share
@@ -22,6 +23,7 @@ far     of what replies name and last stood 8,000 tokens and 4 messages back, th
         is; tool: only results had it; 2k, 32k: other distances (means over sessions with 3 or more such references)
 hard    requests that every provider refuses (what a system left unsent too); any: also by the rules of foldline.check
 over    requests over the budget, and the largest by the budget; ms: CPU of one request; errors: inside the system
+95 %    the interval, of 5 sessions or more
 *       on the Pareto front: no other one is as cheap and keeps as much, among those with no hard and no over"""
 
 
@@ -38,7 +40,7 @@ def _percent(value: float) -> str:
 
 
 def _between(found: Interval | None) -> str:
-    return DASH if found is None else f"{found['low']:.2f}–{found['high']:.2f}"
+    return DASH if found is None or not tells(found) else f"{found['low']:.2f}–{found['high']:.2f}"
 
 
 def _ratio(figures: Figures, rule: str = FRONT_RULE, kind: str = "warm") -> str:

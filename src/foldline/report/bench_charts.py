@@ -120,6 +120,8 @@ def _spot(x: float, y: float, spot: Spot) -> str:
 
 
 def _words(found: Interval) -> str:
+    if found["low"] == found["high"]:
+        return share(found["value"])
     return f"{share(found['value'])} ({share(found['low'])} to {share(found['high'])})"
 
 

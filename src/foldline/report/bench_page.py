@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from foldline.bench.intervals import FEWEST, tells
 from foldline.bench.values import FRONT_RULE, BudgetResult, Interval, Kept, Result
 from foldline.replay import NONE
 from foldline.report.bench_charts import Dot, Line, Spot, cost_dots, lines_chart, pareto
@@ -46,7 +47,7 @@ def _setting(result: Result) -> str:
     words = [
         f"{plural(len(result['sessions']), 'recorded session')}, {plural(len(result['systems']), 'system')}",
         f"sizes by {foreign(result['counter'])}{_OWN_COUNTER if result['own_counter'] else ''}",
-        f"intervals hold {drawn['share']:.0%} of {drawn['resamples']:,} resamplings of the sessions",
+        f"intervals (of {FEWEST} sessions or more) hold {drawn['share']:.0%} of {drawn['resamples']:,} resamplings",
         f"measured {foreign(made['date'][:16].replace('T', ' '))} UTC",
         f"Foldline {foreign(made['foldline'])}, Python {foreign(made['python'])}, {plural(made['cores'], 'core')}",
     ]
@@ -144,7 +145,7 @@ def _spots(budget: BudgetResult, own: frozenset[str]) -> Iterator[Spot]:
     """The systems that have both figures; numbers are those of the list beside the chart."""
     for number, run in enumerate(listed(budget), 1):
         figures = run["figures"]
-        cost = None if figures is None else figures["cost"][FRONT_RULE]["warm"]["ratio"]
+        cost = None if figures is None else _shown(figures["cost"][FRONT_RULE]["warm"]["ratio"])
         far = None if figures is None else _interval(figures["recall"]["beyond"][1])
         if figures is not None and cost is not None and far is not None and not run["apart"]:
             name = run["system"]
@@ -153,10 +154,17 @@ def _spots(budget: BudgetResult, own: frozenset[str]) -> Iterator[Spot]:
             )
 
 
+def _shown(found: Interval | None) -> Interval | None:
+    """The figure without its interval where there are too few sessions for one."""
+    if found is None or tells(found):
+        return found
+    return {**found, "low": found["value"], "high": found["value"]}
+
+
 def _interval(kept: Kept) -> Interval | None:
     """A recall with its interval; the pooled one, without, where no session makes enough references."""
     if kept["per_session"] is not None or kept["pooled"] is None:
-        return kept["per_session"]
+        return _shown(kept["per_session"])
     return {"value": kept["pooled"], "low": kept["pooled"], "high": kept["pooled"], "sessions": 0}
 
 
@@ -200,5 +208,5 @@ def _dots(budget: BudgetResult, own: frozenset[str]) -> Iterator[Dot]:
         if run["figures"] is None or run["apart"] or run["system"] == NONE:
             continue
         prices = run["figures"]["cost"][FRONT_RULE]
-        if (warm := prices["warm"]["ratio"]) is not None:
+        if (warm := _shown(prices["warm"]["ratio"])) is not None:
             yield Dot(name=run["system"], ours=run["system"] in own, warm=warm, cold=prices["cold"]["ratio"])
