@@ -114,6 +114,12 @@ def test_a_constraint_counts_only_where_it_was_in_every_request() -> None:
     assert "lost by balanced at 8,000: constraint 2, top, user, in 1 of 10 requests of one" in text
 
 
+def test_a_constraint_that_no_later_request_could_hold_counts_nowhere() -> None:
+    results = [Held("balanced", 8_000, "one", number, "top", "user", 0 if number == 2 else 10, 0) for number in (1, 2)]
+    assert "0/1 (0%)" in table(results)
+    assert "/" not in table(results[1:]).splitlines()[1]
+
+
 def test_without_the_package_what_to_do_is_said() -> None:
     with pytest.raises(InvalidInput, match=r"tools/bench_peers\.py conformance"):
         constraints_of(Path("nowhere/conformance/bin/python"))

@@ -203,8 +203,9 @@ def table(results: Sequence[Held]) -> str:
 
 def _cell(results: Sequence[Held], numbers: set[int]) -> str:
     lost = {one.number for one in results if one.kept < one.requests}
+    tried = {one.number for one in results if one.requests} & numbers  # one that was planted last was never tried
     requests, kept = sum(one.requests for one in results), sum(one.kept for one in results)
-    return f"{len(numbers - lost)}/{len(numbers)} ({kept / requests:.0%})" if requests else "-"
+    return f"{len(tried - lost)}/{len(tried)} ({kept / requests:.0%})" if requests else "-"
 
 
 def run(
