@@ -73,6 +73,11 @@ def test_tool_output_without_its_call_is_told_as_text() -> None:
     assert "[assistant] 42 tests passed" in Foldline().compact([Said("tool", "42 tests passed")], 1, 1_000).text
 
 
+@pytest.mark.parametrize("text", ["x", ""])
+def test_a_text_of_next_to_nothing_is_left_as_it_is(text: str) -> None:
+    assert Foldline().compact([Said("user", text)], 1, 1).text == f"[user] {text}"
+
+
 def test_a_budget_that_nothing_can_keep_gives_the_least_there_is() -> None:
     text = Foldline().compact(talk(), 1, 10).text
     assert 10 < len(text) < 400

@@ -101,7 +101,10 @@ class Foldline:
 
 
 def _within(messages: Sequence[Wire], budget_chars: int) -> str:
-    """The text of the largest window that holds the budget; of the smallest that can be made if none does."""
+    """The text of the largest window that holds the budget; of the smallest that can be made if none does.
+
+    What fits no window at all as it is sized is left as it is.
+    """
     made: dict[int, str] = {}
 
     def fits(window_tokens: int) -> bool:
@@ -114,6 +117,8 @@ def _within(messages: Sequence[Wire], budget_chars: int) -> str:
         return len(made[window_tokens]) <= budget_chars
 
     best = largest(1, count(messages, counter=CHARS), fits)
+    if not made:
+        return _text(messages)
     return made[best] if best in made else made[min(made)]
 
 
