@@ -90,7 +90,7 @@ class Context:
             view=view,
             beside=beside,
             tell=self._tell,
-            rent=Rent(rule) if chosen.economical else None,
+            rent=Rent(rule, keep=chosen.kept_share) if chosen.economical else None,
             auto=auto,
             max_request_bytes=max_request_bytes,
             continuing=Continuing(rule),

@@ -124,6 +124,11 @@ class Policy:
         share = 0.5 * landing / (self.trigger.fraction or 1.0)
         return max(landing * limit_tokens, fixed_tokens + share * room) if landing else 0.0
 
+    @property
+    def kept_share(self) -> float:
+        """Share of the landing that its digest leaves whole at the end; 0.3 for a policy without one."""
+        return next((reducer.keep for reducer in self.reducers if isinstance(reducer, Digest)), 0.3)
+
     def ask_at_tokens(self, limits: Limits) -> int:
         """Size at which the user is to be asked; 0 for a policy that never asks."""
         return 0 if self.consent_at is None else consent_tokens(self.consent_at, limits)

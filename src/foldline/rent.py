@@ -4,7 +4,8 @@ Keeping what could be folded costs its reading price at every request; folding i
 it. Who cannot know how long a session lasts does well to fold when the first has reached the second: in hindsight the
 bill is at most twice that of the best moment, and in a steady session the interval is the best one (the economic order
 quantity). Both sides are differences between prices of whole requests, so that the provider's minimum prefix, its
-blocks and its dearer prices of long requests are in them.
+blocks and its dearer prices of long requests are in them. The bound of twice the best is for requests of one price and
+above the minimum: where a dearer step is passed, one request may be paid at its price before the fold.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.reducers.statements import STANDING, gist, sentences, standing
+import foldline
+from foldline.reducers.statements import STANDING, gist, replaces, sentences, standing
 
 
 @pytest.mark.parametrize(
@@ -79,3 +80,20 @@ def test_two_sentences_that_differ_by_a_value_have_one_gist() -> None:
     assert gist("The cap is $400 until 2027-01-02.") == gist("The cap is  $950 until 2028-11-30.")
     assert gist("Never touch the file notes_5.toml.") != gist("Never touch the file notes_6.toml.")
     assert gist("The project budget is $5.") != gist("The travel budget is $5.")
+
+
+def test_a_value_is_replaced_by_a_later_one_and_an_order_by_none() -> None:
+    assert replaces("The cap is $950.") and replaces("Update: never deploy before 11:00.")
+    assert not replaces("Never delete account 1003.")
+    assert not replaces("You must keep port 8443 open.")
+
+
+def test_orders_that_differ_by_a_number_all_stay() -> None:
+    rules = [f"Never delete account {number}." for number in (1001, 1002, 1003)]
+    said = " ".join(["The import takes long today."] * 60 + rules + ["The report was fine."] * 60)
+    history = [{"role": "user", "content": said}]
+    for turn in range(60):
+        history.append({"role": "assistant", "content": f"Step {turn}: " + "looked at it " * 30})
+        history.append({"role": "user", "content": f"Go on with {turn}."})
+    text = str(foldline.fit(history, max_tokens=3_000).messages)
+    assert [rule in text for rule in rules] == [True] * 3

@@ -159,9 +159,10 @@ class AgentSession:
     async def prepare(self, summarize: AsyncSummarize | None = None) -> Request:
         """The next request, with its folds written down. Raises DoesNotFit."""
         try:
-            return await self._context.prepare_async(summarize, idle_seconds=monotonic() - self._used_at)
+            request = await self._context.prepare_async(summarize, idle_seconds=monotonic() - self._used_at)
+            self._used_at = monotonic()  # only now: what was not sent keeps no cache warm
+            return request
         finally:
-            self._used_at = monotonic()
             await self._settle()
 
     async def recover(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:

@@ -196,8 +196,9 @@ class Conversation:
         """
         self._most_output_tokens, self._lowered = most_output_tokens, False
         self.context.send_to(body.model or None, limits)
-        idle_seconds, self._used_at = monotonic() - self._used_at, monotonic()
+        idle_seconds = monotonic() - self._used_at
         request = self.context.prepare(as_client(summarize, body, self.places), idle_seconds=idle_seconds)
+        self._used_at = monotonic()
         return self._planned(body, request)
 
     def recover(self, plan: Plan, failure: Failure, summarize: SummarizeWith | None = None) -> Plan | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from foldline.names import names
-from foldline.reducers.statements import CLEAR, STANDING, gist, sentences, standing
+from foldline.reducers.statements import CLEAR, STANDING, gist, replaces, sentences, standing
 from foldline.view import View
 
 __all__ = [
@@ -102,13 +102,14 @@ def keep_standing(items: list[Item], room: int, least: float, view: View) -> int
             score = standing(sentence)
             if score < STANDING:
                 continue
-            same = gist(sentence)
-            score = min(score, CLEAR) - (AGAIN if same in gists else 0.0)
+            same, score = gist(sentence), min(score, CLEAR)
+            said_again = same in gists
             gists.add(same)
-            if score < least or sentence in item.kept:
+            if sentence in item.kept or score - (AGAIN if said_again and replaces(sentence) else 0.0) < least:
                 continue
             tokens = view.counter.text(sentence) + 2
-            found.append((-(score**2) / tokens**0.5, age, sentence, tokens))
+            rank = max(0.0, score - (AGAIN if said_again else 0.0))
+            found.append((-(rank**2) / tokens**0.5, age, sentence, tokens))
     spent = 0
     for _, age, sentence, tokens in sorted(found):
         item = items[-1 - age]

@@ -12,7 +12,7 @@ from typing import Final
 
 from foldline.names import names
 
-__all__ = ["CLEAR", "STANDING", "gist", "sentences", "standing"]
+__all__ = ["CLEAR", "STANDING", "gist", "replaces", "sentences", "standing"]
 
 STANDING: Final = 2.0
 """From this score on a sentence is kept word for word: one clear sign, or two weak ones."""
@@ -78,14 +78,16 @@ _WORDS: Final = {
     "a label before it": (3.0, r"^\W*(?-i:[A-Z])[a-z]*(?: [a-z]+){0,2}: \S"),
 }
 """Signs of what is to hold on, each with what it counts. Weak ones are common in other sentences too."""
-_SIGNS: Final = tuple((worth, re.compile(words, re.IGNORECASE)) for worth, words in _WORDS.values())
+_NAMED_SIGNS: Final = {name: (worth, re.compile(words, re.IGNORECASE)) for name, (worth, words) in _WORDS.items()}
+_SIGNS: Final = tuple(_NAMED_SIGNS.values())
+_CHANGED, _ORDERED = (_NAMED_SIGNS[name][1] for name in ("what has changed", "what must be, and must not"))
 _NUMBER: Final = re.compile(r"[$€£]?\d[\d.,:%]*")
 _VALUE: Final = re.compile(r"(?<![\w.-])[$€£]?\d[\d.,:%-]*+(?![\w-])")
 _MOST_CHARS: Final = 400
 """A longer stretch without an end is data or prose, not something laid down."""
 
 
-@lru_cache(maxsize=2_048)  # the texts of a digest are looked at again at every fold
+@lru_cache(maxsize=256)  # the texts of a digest are looked at again at every fold
 def sentences(text: str) -> tuple[str, ...]:
     """A text in sentences and lines, without the blanks between them. O(size)."""
     out: list[str] = []
@@ -97,14 +99,25 @@ def sentences(text: str) -> tuple[str, ...]:
     return tuple(piece for piece in out if piece)
 
 
-@lru_cache(maxsize=8_192)  # as above
 def standing(sentence: str) -> float:
     """How much a sentence sounds like something that is to hold on; from `STANDING` on it does. O(size)."""
-    if len(sentence) > _MOST_CHARS:
-        return 0.0
+    return 0.0 if len(sentence) > _MOST_CHARS else _standing(sentence)
+
+
+@lru_cache(maxsize=8_192)  # as above, and short ones alone: what a proxy has read would else stay in memory
+def _standing(sentence: str) -> float:
     score = sum(worth for worth, sign in _SIGNS if sign.search(sentence))
     named = bool(names(sentence)) or bool(_NUMBER.search(sentence))
     return score + (1.0 if named else 0.0)
+
+
+def replaces(sentence: str) -> bool:
+    """Whether it ends what was said before in the same words with another value. An order does so only if it says that
+    something changed: "never touch 1003" leaves "never touch 1002" as it was. O(size).
+    """
+    if len(sentence) > _MOST_CHARS:
+        return False
+    return bool(_CHANGED.search(sentence)) or not _ORDERED.search(sentence)
 
 
 def gist(sentence: str) -> str:
