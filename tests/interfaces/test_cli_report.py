@@ -274,9 +274,22 @@ def test_it_fits_any_screen_and_runs_nothing(browser: Browser, hostile: Path, wi
         assert (colours[0] == "rgb(255, 255, 255)") == (scheme == "light")
 
 
+def test_on_a_phone_a_box_that_scrolls_shows_that_there_is_more(browser: Browser, hostile: Path) -> None:
+    with browser.new_context(viewport={"width": 390, "height": 844}) as context:
+        page = context.new_page()
+        page.goto(hostile.as_uri())
+        table = page.locator(".scroll").first
+        assert table.evaluate("box => box.scrollWidth > box.clientWidth")
+        left = table.screenshot()
+        assert table.evaluate("box => getComputedStyle(box).backgroundAttachment") == "local, local, scroll, scroll"
+        table.evaluate("box => { box.style.backgroundImage = 'none' }")
+        assert table.screenshot() != left
+        assert "open “Folds and why”" in page.locator(".key").inner_text()
+
+
 def test_it_says_everything_without_javascript(browser: Browser, hostile: Path) -> None:
     with browser.new_context(java_script_enabled=False) as context:
         page = context.new_page()
         page.goto(hostile.as_uri())
-        page.get_by_text("Folds and why").first.click()
+        page.locator("summary", has_text="Folds and why").first.click()
         assert page.get_by_text("what and why").first.is_visible()

@@ -125,7 +125,7 @@ def _legend() -> str:
         ('<line class="limit" x1="0" y1="6" x2="28" y2="6"/>', "limit"),
         (
             '<g class="fold"><path d="M14 11l-4 -8h8z"/></g>',
-            "folds, or a tick at the foot where they crowd (point at one to read why)",
+            "folds, or a tick at the foot where they crowd (point at one to read why, or open “Folds of …”)",
         ),
         ('<g class="refused"><path d="M11 3l6 6m0 -6l-6 6"/></g>', "does not fit, not sent"),
     )

@@ -149,12 +149,13 @@ def _meaning(accounts: Sequence[Account]) -> str:
 
 
 _SAMPLE: Final = '<li><svg viewBox="0 0 28 12" aria-hidden="true">{}</svg>{}</li>'
+_FOLDS: Final = "all folds made before this request (which: point at it, or open “Folds and why”)"
 _KEY: Final = (
     '<ul class="key" aria-label="Key to the charts">'
     + _SAMPLE.format('<polyline class="sent" points="0,6 28,6"/>', "sent")
     + _SAMPLE.format('<polyline class="recorded" points="0,6 28,6"/>', "without Foldline")
     + _SAMPLE.format('<line class="limit" x1="0" y1="6" x2="28" y2="6"/>', "limit")
-    + _SAMPLE.format('<g class="fold"><path d="M14 11l-4 -8h8z"/></g>', "folds before this request (point at one)")
+    + _SAMPLE.format('<g class="fold"><path d="M14 11l-4 -8h8z"/></g>', _FOLDS)
     + "</ul>"
 )
 

@@ -1,4 +1,7 @@
-"""The style sheet of a page. Colours: Okabe and Ito's palette (Color Universal Design, 2008), one set per scheme."""
+"""The style sheet of a page. Colours: Okabe and Ito's palette (Color Universal Design, 2008), one set per scheme.
+
+A box that scrolls has a shadow at each edge behind which there is more: phones show no bar.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ __all__ = ["STYLE"]
 
 STYLE: Final = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --faint: #5f6368; --rule: #d7d9dc;
-  --sent: #0072b2; --fold: #b34b00; --recorded: #8a8d91; --bar: #0072b222; }
+  --sent: #0072b2; --fold: #b34b00; --recorded: #8a8d91; --bar: #0072b222;
+  --shade: #0000004d; }
 @media (prefers-color-scheme: dark) { :root { --paper: #15181c; --ink: #e8eaed; --faint: #a5abb3; --rule: #3a3f46;
-  --sent: #56b4e9; --fold: #e69f00; --recorded: #7d848c; --bar: #56b4e938; } }
+  --sent: #56b4e9; --fold: #e69f00; --recorded: #7d848c; --bar: #56b4e938;
+  --shade: #ffffff59; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.25rem; max-width: 80rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.5 system-ui, sans-serif; }
@@ -19,7 +24,12 @@ h2 { font-size: 1.15rem; line-height: 1.3; margin: 2.5rem 0 .25rem; overflow-wra
 h3 { font-size: 1rem; margin: 0; }
 p { margin: .25rem 0 .75rem; max-width: 45rem; }
 .faint, caption, dd { color: var(--faint); }
-.scroll { overflow-x: auto; margin: .5rem 0 1rem; }
+.scroll { overflow-x: auto; margin: .5rem 0 1rem; background: no-repeat local var(--paper);
+  background-image: linear-gradient(90deg, var(--paper) 40%, transparent),
+    linear-gradient(270deg, var(--paper) 40%, transparent),
+    linear-gradient(90deg, var(--shade), transparent), linear-gradient(270deg, var(--shade), transparent);
+  background-position: 0 0, 100% 0, 0 0, 100% 0; background-attachment: local, local, scroll, scroll;
+  background-size: 2.5rem 100%, 2.5rem 100%, .9rem 100%, .9rem 100%; }
 .scroll:focus-visible, summary:focus-visible, a:focus-visible { outline: 2px solid var(--sent); outline-offset: 2px; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 caption { text-align: start; padding-bottom: .25rem; }
