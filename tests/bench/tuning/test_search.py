@@ -166,7 +166,7 @@ def test_sessions_that_fit_are_the_same_or_cannot_be_read_are_left_out_and_named
     left_out = {Path(one.place).name: one.reason for one in found.left_out}
     assert left_out["copy.jsonl"].startswith("is the same session as ")
     assert left_out["small.json"].startswith("fits into the window of 4,000 as it is (")
-    assert left_out["text.json"].startswith("line 1: not JSON")  # its name stands beside it
+    assert left_out["text.json"].startswith("line 1 column 1: not JSON")  # its name stands beside it
     assert "image.json" in left_out
 
 
