@@ -356,3 +356,23 @@ def test_every_call_of_a_model_is_told_also_those_before_any_folding() -> None:
             told += context.prepare(summarize).asked
     assert calls > 1
     assert [usage.input_tokens for usage in told] == [100 + call for call in range(1, calls + 1)]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "tool", "continues"),
+    [
+        ("anthropic", {"name": "look", "input_schema": {"type": "object"}}, True),
+        ("anthropic", {"type": "bash_20250124", "name": "bash"}, True),
+        ("anthropic", {"type": "web_search_20250305", "name": "web_search"}, False),
+        ("openai-responses", {"type": "function", "name": "look", "parameters": {"type": "object"}}, True),
+        ("openai-responses", {"type": "mcp", "server_label": "files", "require_approval": "never"}, False),
+    ],
+)
+def test_no_question_is_put_where_the_provider_runs_tools_itself(
+    dialect: str, tool: dict[str, Any], continues: bool
+) -> None:
+    """Nobody sees that call, and the text of tools stands before it: it must not be able to act."""
+    model = Model(dialect)
+    go_on(context(dialect, tools=[tool]), model)
+    assert bool(model.requests) is continues
+    assert bool(model.prompts) is not continues

@@ -7,14 +7,14 @@ was sent is the prefix even when a milder reducer has changed the view since: wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from foldline.beside import Beside
 from foldline.budget import Limits
 from foldline.catalog.prices import CacheRule, request_price
 from foldline.errors import ProviderError
-from foldline.messages import Reasoning
+from foldline.messages import Json, Reasoning
 from foldline.reducers.base import Ask
 from foldline.request import Request
 from foldline.tiles import speaks
@@ -98,6 +98,8 @@ class Continuing:
             return None
         if request.tools != beside.tools or request.system != beside.system:
             return None
+        if any(map(_runs_at_the_provider, request.tools or ())):
+            return None
         messages, tokens, stop = request.messages, request.tokens, self._stop
         if ask.stop > stop:
             messages, tokens, stop = view.shown(), max(tokens, view.tokens), view.units[-1].stop
@@ -141,6 +143,19 @@ def _beside_it(kept: int) -> Iterator[str]:
     if kept:
         newest = "newest message stays" if kept == 1 else f"newest {kept} messages stay"
         yield f"The {newest} in view beside it: do not repeat what is said there. Cover all that comes before."
+
+
+_RUN_BY_THE_CLIENT = ("function", "custom", "bash_", "text_editor_", "computer_", "memory_")
+"""How the types of tools begin whose calls come back to the client; `bash_20250124` and the like are Anthropic's."""
+
+
+def _runs_at_the_provider(tool: Mapping[str, Json]) -> bool:
+    """Whether a provider runs calls of a tool itself (a web search, code, an MCP server).
+
+    In a question that nobody sees such a call would act before its reply could be rejected.
+    """
+    kind = tool.get("type")
+    return isinstance(kind, str) and not kind.startswith(_RUN_BY_THE_CLIENT)
 
 
 def _still_read(request: Request, view: View) -> int:
