@@ -66,7 +66,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("store", "sessions", "providers"),
     ("agent", "conversations", "replay"),
     ("bench", "report"),
-    ("interfaces", "testing", ""),  # "": the package itself, which only gathers the public names
+    ("interfaces", "testing", "", "__main__"),  # "": the package itself, which only gathers the public names
 )
 CORE = 4  # layers 0 to 4 have no input, output, clock or chance, and need the standard library only
 

@@ -34,6 +34,18 @@ def test_the_version_is_that_of_the_package() -> None:
     assert result.stdout.startswith("foldline, version ")
 
 
+def test_the_package_runs_as_the_command() -> None:
+    command = [sys.executable, "-m", "foldline", "--version"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout.startswith(b"foldline, version ")
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_the_help_of_each_command_fits_a_terminal_of_80_columns(command: str) -> None:
+    lines = invoke(command, "--help").stdout.splitlines()
+    assert lines[0].startswith(f"Usage: foldline {command}")
+    assert max(map(len, lines)) <= 80
+
+
 def test_help_lists_the_commands() -> None:
     for flag in ("--help", "-h"):
         result = invoke(flag)

@@ -44,7 +44,15 @@ def _names(_context: click.Context, _option: click.Parameter, value: str) -> tup
 
 @click.command()
 @click.argument("sessions", metavar="[SESSIONS...]", nargs=-1, type=click.Path())
-@click.option("--budget", "budgets", default="16k", show_default=True, metavar="A,B,...", callback=_budgets)
+@click.option(
+    "--budget",
+    "budgets",
+    default="16k",
+    show_default=True,
+    metavar="A,B,...",
+    callback=_budgets,
+    help="What a request may hold, in tokens; 16k is 16,000. Each budget is a bench of its own.",
+)
 @click.option(
     "--systems",
     default="",

@@ -58,7 +58,14 @@ def placed(error: InvalidInput, file: str) -> InvalidInput:
     metavar="N",
     help="Kept free for the answer. [default: 0]",
 )
-@click.option("--policy", type=click.Choice((*POLICIES, *VARIANTS)), default="balanced", show_default=True)
+@click.option(
+    "--policy",
+    type=click.Choice((*POLICIES, *VARIANTS)),
+    default="balanced",
+    show_default=True,
+    metavar="NAME",
+    help=f"How it is made to fit: {', '.join((*POLICIES, *VARIANTS))}.",
+)
 @_DIALECT
 @_MODEL
 @_EXACT
