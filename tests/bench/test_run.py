@@ -273,6 +273,7 @@ def test_the_tables_have_a_row_for_each_system(measured: tuple[Result, list[Step
     table = main_table(budget)
     assert {row[0].removeprefix("* ").partition(" [")[0] for row in table.rows} == set(runs(measured[0]))
     assert table.rows[-1][0] == "dying [over 0 sessions alone]"
+    assert {"openai", "errors"} <= set(table.heads)
     assert by_group(budget).heads == ("cost / far", "issue solving\n1 session", "chat\n1 session")
     assert stress_table(budget) is None
     said = "\n".join(notes(budget))

@@ -56,7 +56,7 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("cost", _ratio),
     ("95 %", lambda one: _between(one["cost"][FRONT_RULE]["warm"]["ratio"])),
     ("cold", lambda one: _ratio(one, kind="cold")),
-    ("open-\nai", lambda one: _ratio(one, "openai")),
+    ("openai", lambda one: _ratio(one, "openai")),
     ("no\ncache", lambda one: _ratio(one, "nocache")),
     ("by\nbest", lambda one: DASH if one["bound"] is None else share(one["bound"]["value"])),
     ("far", lambda one: _kept(one["recall"]["beyond"][1])),
@@ -73,7 +73,7 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("tokens", lambda one: compact(one["tokens"])),
     ("ms\np50", lambda one: milliseconds(one["cpu"]["p50_seconds"])),
     ("ms\np95", lambda one: milliseconds(one["cpu"]["p95_seconds"])),
-    ("er-\nrors", lambda one: f"{one['errors']:,}"),
+    ("errors", lambda one: f"{one['errors']:,}"),
 )
 
 
