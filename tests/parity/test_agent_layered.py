@@ -18,7 +18,7 @@ from foldline.agent.loop import Agent
 from foldline.policy import POLICIES
 from foldline.settings import memory_limit
 from foldline.store.folders import FileStore
-from foldline.testing import FakeProvider, FakeReply
+from foldline.testing import FakeProvider, FakeReply, asks_for_summary
 from foldline.tokens import ESTIMATE
 from foldline.transcript import Entry, Fold
 
@@ -46,7 +46,7 @@ class Held(list[AgentEvent]):
 
 def chatty(body: Mapping[str, Any]) -> FakeReply | str:
     """A tool call for each question, then an answer of a word or two: many messages, few tokens."""
-    if not body.get("tools"):
+    if asks_for_summary(body):
         return "A summary of what was said: nothing of note, the user asks on and the agent answers."
     last = (body.get("messages") or body["input"])[-1]
     return calls("a", "b") if last.get("role") == "user" and "question" in str(last) else "Yes."
@@ -329,7 +329,7 @@ async def endure(chosen: str, dialect: str, turns: int, folder: Path) -> FakePro
 
     def script(body: Mapping[str, Any]) -> FakeReply | str:
         nonlocal replies
-        if not body.get("tools"):
+        if asks_for_summary(body):
             return "Goal: understand the modules. Files were read; the next ones are still to be read."
         replies += 1
         if replies % 3 == 0:

@@ -13,7 +13,7 @@ from tests.interfaces.chat.support import console, hold, shown
 from foldline.agent.events import ReplyFinished, TurnEnded
 from foldline.figures import Figures
 from foldline.interfaces.chat.screen import Screen
-from foldline.testing import FakeProvider, FakeReply
+from foldline.testing import FakeProvider, FakeReply, asks_for_summary
 
 LINE = re.compile(r"^\[tokens: ([\d,]+) / ([\d,]+) \((\d+\.\d)%\) \| response: ([\d,]+) tokens\]$", re.MULTILINE)
 
@@ -66,13 +66,8 @@ def test_s4_02_the_line_after_a_reply_and_its_colour(used: int, percent: str, co
     assert f"\x1b[{code}m{line}\x1b[0m" in shown(on)
 
 
-def asks_for_a_summary(body: Mapping[str, Any]) -> bool:
-    """By a prompt of its own, or by a last message after the session itself."""
-    return "tools" not in body or "[A checkpoint is due]" in str(body["messages"][-1])
-
-
 def summary_or_words(body: Mapping[str, Any]) -> FakeReply | str:
-    if asks_for_a_summary(body):
+    if asks_for_summary(body):
         return "Goal: count. Decided: blue."
     return "one two three four five. " * 60
 
@@ -92,7 +87,7 @@ def test_s4_03_at_the_threshold_it_asks_and_asks_again_after_the_next_reply(tmp_
         assert asked is not None
         assert int(asked[1]) >= 40
     assert "folded" not in held.text
-    assert not any(asks_for_a_summary(request.body) for request in fake.requests)
+    assert not any(asks_for_summary(request.body) for request in fake.requests)
 
 
 def test_s4_03_with_a_yes_it_is_compacted(tmp_path: Path) -> None:
@@ -110,7 +105,7 @@ def test_s4_05_compact_shows_figures_asks_and_then_the_summary_and_new_figures(t
     assert "Goal: count. Decided: blue." in held.text
     (after,) = re.findall(r"^Context: ([\d,]+)/9,000 \(\d+\.\d%\)$", held.text, re.MULTILINE)
     assert int(after.replace(",", "")) < before[0]
-    (asked,) = [request for request in fake.requests if asks_for_a_summary(request.body)]
+    (asked,) = [request for request in fake.requests if asks_for_summary(request.body)]
     assert "keep the colour" in str(asked.body["messages"])
     assert len(held.questions) == 2
 
@@ -121,7 +116,7 @@ def test_s4_05_without_a_model_for_it_a_digest_stands_for_what_was_said(tmp_path
     held = hold(fake, tmp_path, ["go", "on", "/compact"], answers=["y"], settings=settings, window=9_000)
     assert "tokens (digest)" in held.text
     assert re.search(r"^Context: [\d,]+/9,000 ", held.text, re.MULTILINE)
-    assert not any(asks_for_a_summary(request.body) for request in fake.requests)
+    assert not any(asks_for_summary(request.body) for request in fake.requests)
 
 
 def test_s0_04_each_model_call_and_each_compaction_is_in_the_log(tmp_path: Path) -> None:

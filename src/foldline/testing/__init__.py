@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foldline.testing.counting import count_body
 from foldline.testing.provider import FakeProvider
-from foldline.testing.scripts import Call, ScriptedModel, session
+from foldline.testing.scripts import Call, ScriptedModel, asks_for_summary, session
 from foldline.testing.values import Fails, FakeReply, FakeRequest, Gate, Refused, Script
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Refused",
     "Script",
     "ScriptedModel",
+    "asks_for_summary",
     "count_body",
     "session",
 ]

@@ -8,10 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from foldline.context import Completion
+from foldline.reducers.summarize import CONTINUED_MARK
 
-__all__ = ["Call", "ScriptedModel", "session"]
+__all__ = ["Call", "ScriptedModel", "asks_for_summary", "session"]
 
 Reply: TypeAlias = str | Completion | Exception | Callable[[list[dict[str, str]], int], str]
+
+
+def asks_for_summary(body: Mapping[str, Any]) -> bool:
+    """Whether a request of any dialect asks for a summary: by a prompt of its own, which has no tools, or by a question
+    behind the session itself. For fakes of a model that has tools in all other requests. O(newest message).
+    """
+    said = body.get("messages") or body.get("input") or ()
+    return not body.get("tools") or CONTINUED_MARK in json.dumps(said[-1] if said else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tests.interfaces.serving.support import Api, serving
 
 from foldline.interfaces.actor import ActorLimits
 from foldline.store.folders import FileStore
-from foldline.testing import FakeReply
+from foldline.testing import FakeReply, asks_for_summary
 
 
 def looks(api: Api, session: str) -> list[int]:
@@ -59,7 +59,7 @@ def test_a_session_is_looked_at_while_it_is_compacted(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
     def script(body: Mapping[str, Any]) -> FakeReply:
-        return FakeReply("Noted.") if body.get("tools") else FakeReply("## Goal\nNothing.", gate=gate)
+        return FakeReply("## Goal\nNothing.", gate=gate) if asks_for_summary(body) else FakeReply("Noted.")
 
     with serving(tmp_path, script) as api:
         session = api.created()
@@ -69,7 +69,7 @@ def test_a_session_is_looked_at_while_it_is_compacted(tmp_path: Path) -> None:
         thread = threading.Thread(target=lambda: done.append(api.post(f"/{session}/compact")))
         thread.start()
         end = time.monotonic() + 20
-        while not any(not one.body.get("tools") for one in api.fake.requests) and time.monotonic() < end:
+        while not any(asks_for_summary(one.body) for one in api.fake.requests) and time.monotonic() < end:
             time.sleep(0.01)
         assert looks(api, session) == [200] * 6
         assert done == []

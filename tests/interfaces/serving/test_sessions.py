@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.interfaces.serving.support import Api, serving
 
-from foldline.testing import FakeReply
+from foldline.testing import FakeReply, asks_for_summary
 
 WINDOW_TOKENS = 8_000
 OF_FILE: dict[str, Any] = {"base_url": None, "model": None, "environ": {"KEY": "k"}}
@@ -17,9 +17,9 @@ OF_FILE: dict[str, Any] = {"base_url": None, "model": None, "environ": {"KEY": "
 
 
 def answers(body: Mapping[str, Any]) -> FakeReply:
-    """A summary where no tools are offered, a look at the folder before some answers, else words."""
+    """A summary where one is asked for, a look at the folder before some answers, else words."""
     last = body["messages"][-1]
-    if not body.get("tools"):
+    if asks_for_summary(body):
         return FakeReply("## Goal\nThe user wants to know of towns.")
     text = last["content"] if isinstance(last["content"], str) else str(last["content"])
     if last["role"] == "user" and "folder" in text:

@@ -14,7 +14,7 @@ import httpx
 from tests.interfaces.doors import Door
 from tests.serving import Served, serve
 
-from foldline.testing import FakeProvider, FakeReply
+from foldline.testing import FakeProvider, FakeReply, asks_for_summary
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -48,10 +48,10 @@ class Model:
     gates: dict[str, asyncio.Event] = field(default_factory=dict)
 
     def __call__(self, body: Mapping[str, Any]) -> FakeReply:
-        """A summary where no tools are offered, a call where a file is asked for, else words."""
+        """A summary where one is asked for, a call where a file is asked for, else words."""
         last = body["messages"][-1]
         text = last["content"] if isinstance(last["content"], str) else json.dumps(last["content"])
-        if not body.get("tools"):
+        if asks_for_summary(body):
             return FakeReply(SUMMARY)
         if last["role"] == "tool":
             return FakeReply("The ledger has many lines.")
