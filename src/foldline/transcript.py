@@ -6,12 +6,13 @@ live state again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from foldline.messages import Message, Wire
 
-__all__ = ["Branch", "Entry", "Event", "Fold", "Limited", "Pin", "Repair", "Seq", "Unfold", "Usage"]
+__all__ = ["Branch", "Entry", "Event", "Fold", "Limited", "Pin", "Repair", "Seq", "Unfold", "Usage", "active"]
 
 Seq: TypeAlias = int
 """Place of an entry in the log: 0-based, dense, never used twice."""
@@ -116,3 +117,15 @@ class Repair:
 
 
 Event: TypeAlias = Entry | Fold | Unfold | Usage | Pin | Branch | Limited
+
+
+def active(events: Iterable[Event]) -> list[Entry]:
+    """The messages of the branch that the session is on, in order; those of branches that were left are not. O(log)."""
+    out: list[Entry] = []
+    for event in events:
+        if isinstance(event, Entry):
+            out.append(event)
+        elif isinstance(event, Branch):
+            while out and out[-1].seq >= event.start:
+                out.pop()
+    return out

@@ -15,8 +15,9 @@ from foldline.failures.redaction import redact as redact_text
 from foldline.interfaces.chat.plain import plain, plain_line
 from foldline.interfaces.cli_files import can_hold, log
 from foldline.interfaces.session_choice import Where, choose, where_option
-from foldline.interfaces.session_words import active, who
+from foldline.interfaces.session_words import who
 from foldline.messages import Document, Image, Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from foldline.transcript import active
 
 if TYPE_CHECKING:
     from foldline.store.recording import Recording

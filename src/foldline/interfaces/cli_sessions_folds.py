@@ -12,10 +12,10 @@ from foldline.errors import InvalidInput
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.cli_files import json_out, log
 from foldline.interfaces.session_choice import Chosen, Where, choose, where_option
-from foldline.interfaces.session_words import active, entries_of, folds_of, said, seqs, who
+from foldline.interfaces.session_words import entries_of, folds_of, said, seqs, who
 from foldline.interfaces.sheet import Sheet
 from foldline.report.words import plural
-from foldline.transcript import Fold
+from foldline.transcript import Fold, active
 
 __all__ = ["undo", "why"]
 

@@ -12,11 +12,11 @@ import click
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.cli_files import json_out, log
 from foldline.interfaces.session_choice import Chosen, Where, agent_count, choose, where_option
-from foldline.interfaces.session_words import active, local_time, said, seqs, who
+from foldline.interfaces.session_words import local_time, said, seqs, who
 from foldline.interfaces.sheet import Sheet
 from foldline.messages import Json
 from foldline.report.words import DASH, plural
-from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage
+from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage, active
 
 if TYPE_CHECKING:
     from foldline.context import Context

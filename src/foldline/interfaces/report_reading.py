@@ -16,13 +16,13 @@ from foldline.errors import FoldlineError, InvalidInput
 from foldline.interfaces.chat.plain import plain_line
 from foldline.interfaces.cli_files import log, terminal
 from foldline.interfaces.session_choice import Chosen, Where, choose, with_agents
-from foldline.interfaces.session_words import active
 from foldline.policy import POLICIES
 from foldline.replay import Recording
 from foldline.report.account import Account
 from foldline.report.recorded import recorded_account
 from foldline.report.sessions_page import DETAILED, LeftOut
 from foldline.sessions import Session
+from foldline.transcript import active
 
 if TYPE_CHECKING:
     from foldline.store.calls_read import RecordedCall

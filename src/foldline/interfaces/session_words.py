@@ -7,9 +7,9 @@ from datetime import datetime
 
 from foldline.interfaces.chat.plain import plain_line
 from foldline.messages import Document, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
-from foldline.transcript import Branch, Entry, Event, Fold, Seq
+from foldline.transcript import Entry, Event, Fold, Seq
 
-__all__ = ["active", "entries_of", "folds_of", "local_time", "said", "seqs", "who"]
+__all__ = ["entries_of", "folds_of", "local_time", "said", "seqs", "who"]
 
 
 def entries_of(events: Iterable[Event]) -> dict[Seq, Entry]:
@@ -20,18 +20,6 @@ def entries_of(events: Iterable[Event]) -> dict[Seq, Entry]:
 def folds_of(events: Iterable[Event]) -> dict[int, Fold]:
     """Every fold that was ever made, by its id."""
     return {event.id: event for event in events if isinstance(event, Fold)}
-
-
-def active(events: Iterable[Event]) -> list[Entry]:
-    """The messages of the branch that the session is on, in order; those of branches that were left are not. O(log)."""
-    out: list[Entry] = []
-    for event in events:
-        if isinstance(event, Entry):
-            out.append(event)
-        elif isinstance(event, Branch):
-            while out and out[-1].seq >= event.start:
-                out.pop()
-    return out
 
 
 def local_time(text: str, form: str = "%Y-%m-%d %H:%M") -> str:

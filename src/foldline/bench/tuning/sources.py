@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from importlib import import_module
 from typing import Any, Final
@@ -14,7 +14,7 @@ from foldline.sessions import Session, parse_session, read_session
 from foldline.store.addresses import is_address
 from foldline.store.folders import FileStore
 from foldline.store.opening import open_store
-from foldline.transcript import Branch, Entry, Event
+from foldline.transcript import active
 
 __all__ = ["ENDINGS", "OBJECTS", "located", "read_source"]
 
@@ -101,24 +101,12 @@ def read_source(source: Source) -> Session:
 def _stored(source: Source) -> Session:
     with closing(open_store(source.place)) as store:
         recording = store.read(source.part)
-    entries = [entry for entry in _active(recording.events) if not entry.hidden]
+    entries = [entry for entry in active(recording.events) if not entry.hidden]
     if not entries:
         raise InvalidInput("nothing has been said in it yet", place=source.shown)
     header = recording.header
     messages = tuple(entry.recorded for entry in entries)
     return Session(name=header.id, dialect=header.dialect, messages=messages, model=header.model)
-
-
-def _active(events: Sequence[Event]) -> list[Entry]:
-    """The messages of the branch that a session is on. O(log)."""
-    out: list[Entry] = []
-    for event in events:
-        if isinstance(event, Entry):
-            out.append(event)
-        elif isinstance(event, Branch):
-            while out and out[-1].seq >= event.start:
-                out.pop()
-    return out
 
 
 def _parquet() -> Any:
