@@ -32,10 +32,7 @@ class Auto:
         self._agent = Agent(model=model, context_manager="auto", callback_handler=None)
 
     def _answer(self, messages: list[Any], system_prompt: str | None) -> str:
-        prompt: list[Wire] = [{"role": "system", "content": system_prompt or ""}]
-        for message in messages:
-            prompt += self._conversation.wires(message)
-        return self._summariser.summarize(prompt)
+        return self._summariser.summarize(self._conversation.prompt(messages, system_prompt))
 
     def prepare(self, history: Sequence[Wire]) -> None:
         """Untimed: what is new, as the package's messages."""

@@ -76,10 +76,7 @@ class _Managed:
         )
 
     def _answer(self, messages: list[Any], system_prompt: str | None) -> str:
-        prompt: list[Wire] = [{"role": "system", "content": system_prompt or ""}]
-        for message in messages:
-            prompt += self._conversation.wires(message)
-        return self._summariser.summarize(prompt)
+        return self._summariser.summarize(self._conversation.prompt(messages, system_prompt))
 
     def prepare(self, history: Sequence[Wire]) -> None:
         self._new += self._conversation.take(history)

@@ -87,6 +87,11 @@ class Conversation:
         self._results: dict[int, tuple[Any, Wire]] = {}
         self._known: dict[tuple[int, ...], tuple[Any, list[Wire]]] = {}
 
+    def prompt(self, messages: Sequence[Mapping[str, Any]], system_prompt: str | None) -> list[Wire]:
+        """What a model is asked, as Chat Completions has it."""
+        asked: list[Wire] = [{"role": "system", "content": system_prompt or ""}]
+        return asked + [wire for message in messages for wire in self.wires(message)]
+
     def take(self, history: Sequence[Wire]) -> list[dict[str, Any]]:
         """What is new: results that follow each other are one message of the user."""
         made: list[dict[str, Any]] = []
