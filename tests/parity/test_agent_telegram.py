@@ -58,6 +58,7 @@ def test_s4_04_s4_05_compact_tells_figures_before_and_after_and_a_preview(
     with serve(fake) as served, attended(telegram_api, served.url, tmp_path, yaml=CONFIRM) as desk:
         desk.said("1?")
         desk.said("2?")
+        assert desk.texts(3)[2].startswith("⚠ Context usage at 86%.")  # shortly before folding would be forced
         before, after, blank, *preview = desk.said("/compact keep the paths").split("\n")
         asked = str(fake.requests[-1].body)
         assert desk.said("3?").endswith("📊 Context: 2,000/128,000 (1.6%)")
