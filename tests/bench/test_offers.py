@@ -31,6 +31,22 @@ def test_a_job_goes_over_the_wire_as_it_is() -> None:
     assert Job.from_json(job.as_json()) == job
 
 
+@pytest.mark.parametrize(
+    ("name", "own_counter", "has"), [("cost", False, True), ("cost", True, False), ("none", False, False)]
+)
+def test_the_best_in_hindsight_is_known_where_all_sizes_are_by_one_counter(
+    name: str, own_counter: bool, has: bool
+) -> None:
+    counter = neutral_counter(exact=False)
+    recording = Recording(Session(name="s", dialect="openai-chat", messages=MESSAGES), counter)
+    job = Job(system=name, budget_tokens=4_000, told_rule="anthropic", own_counter=own_counter)
+    made = sender_maker(job, counter)(recording, watched=True)
+    assert (made.best is not None) == has
+    if made.best is not None:
+        done = replay(recording, name, window=4_000, rule=CACHE_RULES["anthropic"], sender=made.sender)
+        assert 1 <= made.best(done)["ratio"] <= made.best(done)["needs_ratio"]
+
+
 @pytest.mark.parametrize("name", ["balanced+summary", "balanced+summary-apart"])
 def test_a_policy_with_a_summariser_has_its_calls_on_the_bill(name: str) -> None:
     counter = neutral_counter(exact=False)

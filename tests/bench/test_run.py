@@ -15,6 +15,7 @@ from foldline.bench.values import Result, Run
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
 from foldline.replay import Managed, Pauses, Recording, bill_tokens, context_for, replay
+from foldline.report.words import DASH
 from foldline.sessions import read_session
 
 FILLER = "The build went on without a word about it. " * 20
@@ -209,18 +210,29 @@ def test_what_a_system_asks_a_model_for_is_on_its_bill(measured: tuple[Result, l
 
 def test_policies_of_ours_are_held_against_the_best_in_hindsight(measured: tuple[Result, list[Step]]) -> None:
     balanced, peer = runs(measured[0])["balanced"], runs(measured[0])["newest"]
-    ratios = []
+    bounds = []
     for session in balanced["sessions"].values():
-        bound = session["bound"]
+        bound, bill = session["bound"], session["cost"]["anthropic"]["warm"]
         assert bound is not None
-        assert bound["ratio"] == pytest.approx(session["cost"]["anthropic"]["warm"] / bound["schedule_tokens"])
+        assert bound["ratio"] == pytest.approx(bill / bound["schedule_tokens"])
+        assert bound["anew_ratio"] == pytest.approx(bill / bound["anew_tokens"])
+        assert bound["needs_ratio"] == pytest.approx(bill / bound["far_tokens"])
         assert bound["schedule_tokens"] <= bound["anew_tokens"]
-        ratios.append(bound["ratio"])
-    assert min(ratios) >= 1
-    assert balanced["figures"] is not None
-    assert balanced["figures"]["worst_bound"] == max(ratios)
+        assert 0 < bound["far_tokens"] <= bound["facts_tokens"] <= min(bill, bound["messages_tokens"])
+        bounds.append(bound)
+    figures = balanced["figures"]
+    assert figures is not None
+    for name, bound_name, worst_name in (
+        ("ratio", "bound", "worst_bound"),
+        ("anew_ratio", "anew_bound", "worst_anew_bound"),
+        ("needs_ratio", "needs_bound", "worst_needs_bound"),
+    ):
+        ratios = [bound[name] for bound in bounds]  # type: ignore[literal-required]
+        assert min(ratios) >= 1
+        assert figures[worst_name] == max(ratios)  # type: ignore[literal-required]
+        assert figures[bound_name]["value"] == pytest.approx(sum(ratios) / 2)  # type: ignore[literal-required]
     assert peer["figures"] is not None
-    assert (peer["sessions"]["long"]["bound"], peer["figures"]["bound"]) == (None, None)
+    assert (peer["sessions"]["long"]["bound"], peer["figures"]["bound"], peer["figures"]["needs_bound"]) == (None,) * 3
 
 
 def test_errors_inside_a_system_are_counted_and_the_first_is_told(measured: tuple[Result, list[Step]]) -> None:
@@ -274,6 +286,9 @@ def test_the_tables_have_a_row_for_each_system(measured: tuple[Result, list[Step
     assert {row[0].removeprefix("* ").partition(" [")[0] for row in table.rows} == set(runs(measured[0]))
     assert table.rows[-1][0] == "dying [over 0 sessions alone]"
     assert {"openai", "errors"} <= set(table.heads)
+    needs = [row[table.heads.index("by\nneeds")] for row in table.rows if row[0].endswith(("balanced", "newest"))]
+    assert max(needs) == DASH
+    assert float(min(needs)) >= 1
     assert by_group(budget).heads == ("cost / far", "issue solving\n1 session", "chat\n1 session")
     assert stress_table(budget) is None
     said = "\n".join(notes(budget))

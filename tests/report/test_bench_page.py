@@ -111,15 +111,17 @@ def test_what_was_not_compared_is_listed_and_not_drawn() -> None:
     assert "slow [over 1 session alone]" in words
 
 
-def test_the_ratio_to_the_bound_is_shown_where_it_was_computed() -> None:
+def test_the_ratio_to_each_bound_is_shown_where_it_was_computed() -> None:
     assert "By best" not in text_of(bench_page(result()))
     one = budget()
     figures = one["runs"][1]["figures"]
     assert figures is not None
     figures["bound"], figures["worst_bound"] = {"value": 1.19, "low": 1.1, "high": 1.3, "sessions": 3}, 1.42
+    figures["needs_bound"], figures["worst_needs_bound"] = {"value": 2.1, "low": 1.9, "high": 2.3, "sessions": 3}, 5.6
     words = text_of(bench_page(result(one)))
     assert "By best: the bill by that of the cheapest folds in hindsight" in words
-    assert "balanced 0.40 0.60 1.19 (1.42)" in words
+    assert "By needs: by the least at the same far recall" in words
+    assert "balanced 0.40 0.60 1.19 (1.42) 2.10 (5.60)" in words
 
 
 def test_without_far_references_or_runs_it_is_a_page_too() -> None:

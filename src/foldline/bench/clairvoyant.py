@@ -7,7 +7,7 @@ sent once. This says how much knowing what will be needed is worth at most, besi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
@@ -17,7 +17,7 @@ from foldline.bench.hindsight import Course, Watching
 from foldline.catalog.prices import CacheRule
 from foldline.replay import Recording
 
-__all__ = ["Clairvoyant", "Need", "clairvoyant_of", "least_hiding_tokens", "needs_of"]
+__all__ = ["Clairvoyant", "Met", "Need", "clairvoyant_of", "least_hiding_tokens", "met_of", "needs_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,16 @@ class Need:
     message: int
     last_request: int
     tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A reference that a request met: the fact stood in it, and in one message alone of all before."""
+
+    message: int
+    fact: str
+    request: int
+    far: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,10 @@ def least_hiding_tokens(
     A fold may reach to `latest_cuts` at each request, and writes only what stands after its cut: what is needed before
     it, and what leaves there once it is needed no more, costs no writing. So no choice of what to hide and when, at
     places however many, pays less.
+
+    The further a fold reaches, the less it writes and the less each later request shows. So each fold reaches as far as
+    it may, and goes on from the least bill so far; and a cut is worth going on with only while no newer one has as low
+    a bill. There is one fold to try for each request, and few cuts to go on with.
     """
     at = list(accumulate((float(tokens) for new in arrivals for tokens in new), initial=0.0))
     dying: dict[int, list[Need]] = defaultdict(list)
@@ -63,36 +77,45 @@ def least_hiding_tokens(
     for need in needs:
         alive[need.message] += need.tokens
         dying[need.last_request + 1].append(need)
-    bills, come = [0.0] + [inf] * (len(at) - 1), 0
+    sizes = [float(tokens) for new in arrivals for tokens in new]
+    bills, come = {0: 0.0}, 0
     for request, new in enumerate(arrivals):
         for need in dying[request]:
             alive[need.message] -= need.tokens
         come += len(new)
-        fresh, first = float(sum(new)), request == 0 or request in cold
-        shown, best, after = 0.0, inf, list(bills)
-        for cut in range(come + 1):
-            size = fixed_tokens + shown + at[come] - at[cut]
-            going_on = bills[cut] + least_price(rule, size, size if first else fresh)
-            folded = inf
-            if best < inf and cut <= latest_cuts[request]:
-                folded = best + least_price(rule, size, size if first else at[come] - at[cut])
-            best = min(best, bills[cut])
-            after[cut] = min(going_on, folded)
-            if cut < come:
-                shown += min(alive[cut], at[cut + 1] - at[cut])
-        bills = after
-    return min(bills)
+        shown = list(accumulate(map(min, alive[:come], sizes), initial=fixed_tokens))
+        whole, latest, oldest = request == 0 or request in cold, min(latest_cuts[request], come), min(bills)
+        tokens = {cut: shown[cut] + at[come] - at[cut] for cut in (*bills, latest)}
+        fresh = float(sum(new))
+        after = {
+            cut: bill + least_price(rule, tokens[cut], tokens[cut] if whole else fresh) for cut, bill in bills.items()
+        }
+        if oldest < latest:
+            written = tokens[latest] if whole else at[come] - at[latest]
+            folded = bills[oldest] + least_price(rule, tokens[latest], written)
+            after[latest] = min(folded, after.get(latest, folded))
+        bills = _worth_going_on(after)
+    return min(bills.values())
 
 
-def needs_of(recording: Recording, watching: Watching, *, far_only: bool, whole: bool) -> tuple[Need, ...]:
-    """What has to stay for the references that the requests met. O(size of the session).
+def _worth_going_on(bills: Mapping[int, float]) -> dict[int, float]:
+    """The cuts of which no newer one has as low a bill: the oldest of them has the lowest."""
+    kept: dict[int, float] = {}
+    least = inf
+    for cut, bill in sorted(bills.items(), reverse=True):
+        if bill < least:
+            kept[cut] = least = bill
+    return kept
 
-    A fact that several earlier messages hold could be shown by any of them: such a reference asks for nothing here.
-    With `whole` the message that holds the fact stays whole. One token of each fact is left out for rounding.
+
+def met_of(recording: Recording, watching: Watching) -> tuple[Met, ...]:
+    """The references that the requests met, as far as one message alone held the fact. O(size of the session).
+
+    A fact that several earlier messages hold could be shown by any of them: such a reference asks for nothing.
     """
     lens = recording.lens.branch()
     holders: Mapping[str, list[int]] = defaultdict(list)
-    last: dict[tuple[int, str], int] = {}
+    out: list[Met] = []
     seen, place = 0, 0
     for index, reply in enumerate(recording.replies):
         for message in range(seen, reply.start):
@@ -101,21 +124,27 @@ def needs_of(recording: Recording, watching: Watching, *, far_only: bool, whole:
         seen = reply.start
         if not watching.sent[index]:
             continue
-        single = [
-            (holders[ref.fact][0], ref.fact)
-            for ref in recording.references[index]
-            if len(holders[ref.fact]) == 1 and (ref.far or not far_only)
-        ]
+        single = [ref for ref in recording.references[index] if len(holders[ref.fact]) == 1]
         if single:
             shown = frozenset[str]().union(*(lens.look(wire).facts for wire in watching.messages[index]))
-            last.update(((message, fact), place) for message, fact in single if fact in shown)
+            out += (Met(holders[ref.fact][0], ref.fact, place, ref.far) for ref in single if ref.fact in shown)
         place += 1
+    return tuple(out)
+
+
+def needs_of(
+    met: Iterable[Met], recording: Recording, watching: Watching, *, far_only: bool, whole: bool
+) -> tuple[Need, ...]:
+    """What has to stay for these references. With `whole` the message that holds the fact stays whole.
+
+    One token of each fact is left out for rounding. O(references).
+    """
+    wanted = [one for one in met if one.far or not far_only]
     if not whole:
+        last = {(one.message, one.fact): one.request for one in wanted}
         counted = {fact: max(0, recording.counter.text(fact) - 1) for _, fact in last}
         return tuple(Need(message, request, counted[fact]) for (message, fact), request in last.items())
-    ends: dict[int, int] = {}
-    for (message, _), request in last.items():
-        ends[message] = max(request, ends.get(message, 0))
+    ends = {one.message: one.request for one in wanted}
     return tuple(Need(message, request, watching.first_tokens[message]) for message, request in ends.items())
 
 
@@ -126,11 +155,12 @@ def clairvoyant_of(watching: Watching, recording: Recording, course: Course) -> 
     before = [0, *(watching.come[index] for index in made)]
     latest = [max(sent, watching.cuts[index]) for sent, index in zip(before, made, strict=False)]
 
+    met = [one for one in met_of(recording, watching) if one.message not in fixed]
+
     def least(*, far_only: bool, whole: bool) -> float:
-        needs = needs_of(recording, watching, far_only=far_only, whole=whole)
         return least_hiding_tokens(
             course.arrivals,
-            [need for need in needs if need.message not in fixed],
+            needs_of(met, recording, watching, far_only=far_only, whole=whole),
             fixed_tokens=course.terms.fixed_tokens,
             latest_cuts=latest,
             rule=course.terms.rule,

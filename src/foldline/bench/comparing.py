@@ -42,7 +42,10 @@ def figures_over(own: Sequence[SessionFigures], base: Sequence[SessionFigures] |
     over = _sum(own, lambda one: one["over_budget"])
     errors = _sum(own, lambda one: one["errors"])
     refused = _sum(own, lambda one: one["refused"])
-    bounds = [one["bound"]["ratio"] for one in own if one["bound"] is not None]
+    bounds = [one["bound"] for one in own if one["bound"] is not None]
+    schedules = [bound["ratio"] for bound in bounds]
+    anew = [bound["anew_ratio"] for bound in bounds]
+    needs = [bound["needs_ratio"] for bound in bounds]
     return Figures(
         sessions=len(own),
         requests=requests,
@@ -65,8 +68,12 @@ def figures_over(own: Sequence[SessionFigures], base: Sequence[SessionFigures] |
         recall=_recall(own),
         cpu=_cpu([seconds for one in own for seconds in one["cpu_seconds"]]),
         summaries=_summaries(own),
-        bound=interval(bounds, median_of),
-        worst_bound=max(bounds, default=None),
+        bound=interval(schedules, median_of),
+        worst_bound=max(schedules, default=None),
+        anew_bound=interval(anew, median_of),
+        worst_anew_bound=max(anew, default=None),
+        needs_bound=interval(needs, median_of),
+        worst_needs_bound=max(needs, default=None),
     )
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic, process_time
 
+from foldline.bench.clairvoyant import Clairvoyant
 from foldline.bench.hindsight import Bound
 from foldline.bench.refusals import HARD, SOFT, refusals
 from foldline.bench.values import COLD_EVERY, BoundFigures, Price, SessionFigures, SessionRecall, Summaries
@@ -108,13 +109,22 @@ def cold_figures(figures: SessionFigures, told: Replay, rules: Mapping[str, Cach
         figures["summaries"]["cost"][name]["cold"] = summaries[name]["cold"]
 
 
-def bound_figures(bound: Bound) -> BoundFigures:
+def bound_figures(bound: Bound, knowing: Clairvoyant) -> BoundFigures:
     """The best in hindsight as it is written."""
+
+    def ratio(least_tokens: float) -> float:
+        return bound.cost_tokens / least_tokens if least_tokens else 1.0
+
     return BoundFigures(
         schedule_tokens=bound.schedule_cost_tokens,
         anew_tokens=bound.anew.cost_tokens,
         folds=len(bound.schedule.folds),
         ratio=bound.schedule_ratio,
+        anew_ratio=ratio(bound.anew.cost_tokens),
+        far_tokens=knowing.far_tokens,
+        facts_tokens=knowing.facts_tokens,
+        messages_tokens=knowing.messages_tokens,
+        needs_ratio=ratio(knowing.far_tokens),
     )
 
 

@@ -16,11 +16,13 @@ from importlib.util import module_from_spec, spec_from_file_location
 from time import process_time
 from typing import Any, Final, Protocol
 
-from foldline.bench.hindsight import Bound, Watching, bound_of
+from foldline.bench.clairvoyant import clairvoyant_of
+from foldline.bench.hindsight import Watching, bound_of, course_of
 from foldline.bench.jobs import Job
+from foldline.bench.measuring import bound_figures
 from foldline.bench.summariser import MODEL, GoingOn, Summariser
 from foldline.bench.systems import Hosted
-from foldline.bench.values import FRONT_RULE
+from foldline.bench.values import FRONT_RULE, BoundFigures
 from foldline.catalog.models import CACHE_RULES, CacheRule
 from foldline.context import Context
 from foldline.errors import InvalidInput
@@ -46,14 +48,17 @@ class Made:
 
     sender: Sender
     errors: list[str]
-    best: Callable[[Replay], Bound] | None = None
+    best: Callable[[Replay], BoundFigures] | None = None
 
 
 class Maker(Protocol):
     """Makes a job's system for one session."""
 
     def __call__(self, recording: Recording, *, watched: bool = False, pauses: Pauses | None = None) -> Made:
-        """A fresh one; a policy of ours is watched if that is wanted, for the best in hindsight, and told of pauses."""
+        """A fresh one; a policy of ours is watched if that is wanted, for the best in hindsight, and told of pauses.
+
+        It is not watched where it counts by a counter of its own: the bounds need all sizes by one.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +154,18 @@ def _made_of(
     own = ESTIMATE if job.own_counter else None
     model = MODEL if ours.summary else None
     context = context_for(recording, ours.policy, window=job.budget_tokens, rule=ours.rule, counter=own, model=model)
-    if not ours.summary and watched:
+    if watched and not ours.summary and own is None:
         watching = Watching(context, pauses=pauses)
-        return Made(watching, [], lambda done: bound_of(done, watching, ours.rule))
+        return Made(watching, [], lambda done: _best(done, watching, recording, ours.rule))
     if not ours.summary:
         return Made(Managed(context, pauses=pauses), [])
     return Made(_Summarising(context, Summariser(counter), apart=ours.summary.endswith("apart"), pauses=pauses), [])
+
+
+def _best(done: Replay, watching: Watching, recording: Recording, rule: CacheRule) -> BoundFigures:
+    """The best in hindsight. O(requests · messages)."""
+    knowing = clairvoyant_of(watching, recording, course_of(done, watching, rule))
+    return bound_figures(bound_of(done, watching, rule), knowing)
 
 
 class _Summarising:

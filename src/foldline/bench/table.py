@@ -18,7 +18,8 @@ LEGEND: Final = """\
 cost    input price with prompt caching (Anthropic's ratios), against none: median session, and its 95 % interval
 cold    the same with cold caches at every 20th request: policies of ours are replayed once more and told of the
         pauses, other systems know no clock and are priced anew; openai, no cache: under other prices
-by best cost by that of the cheapest folds in hindsight: the median session, policies of ours alone
+by best cost by that of the cheapest folds in hindsight: the median session, policies of ours alone; by needs: by the
+        least at the same far recall for one who knows what all replies will refer to, which nobody can
 far     of what replies name and last stood 8,000 tokens and 4 messages back, the share still sent; line: the whole line
         is; tool: only results had it; 2k, 32k: other distances (means over sessions with 3 or more such references)
 hard    requests that every provider refuses (what a system left unsent too); any: also by the rules of foldline.check
@@ -43,9 +44,12 @@ def _between(found: Interval | None) -> str:
     return DASH if found is None or not tells(found) else f"{found['low']:.2f}–{found['high']:.2f}"
 
 
+def _median(found: Interval | None) -> str:
+    return DASH if found is None else share(found["value"])
+
+
 def _ratio(figures: Figures, rule: str = FRONT_RULE, kind: str = "warm") -> str:
-    found = figures["cost"][rule][kind]["ratio"]
-    return share(found["value"]) if found is not None else DASH
+    return _median(figures["cost"][rule][kind]["ratio"])
 
 
 def _kept(kept: Kept) -> str:
@@ -58,7 +62,8 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("cold", lambda one: _ratio(one, kind="cold")),
     ("openai", lambda one: _ratio(one, "openai")),
     ("no\ncache", lambda one: _ratio(one, "nocache")),
-    ("by\nbest", lambda one: DASH if one["bound"] is None else share(one["bound"]["value"])),
+    ("by\nbest", lambda one: _median(one["bound"])),
+    ("by\nneeds", lambda one: _median(one["needs_bound"])),
     ("far", lambda one: _kept(one["recall"]["beyond"][1])),
     ("95 %", lambda one: _between(one["recall"]["beyond"][1]["per_session"])),
     ("line", lambda one: _kept(one["recall"]["line"])),

@@ -80,15 +80,24 @@ class SessionRecall(TypedDict):
 
 
 class BoundFigures(TypedDict):
-    """The best in hindsight with folds like the policy's own, in tokens at the full input price, and its folds.
+    """The best in hindsight for the run with warm caches, in tokens at the full input price, and the bill by it.
 
-    `anew_tokens`: where each fold writes the whole digest anew. `ratio` is the policy's bill by `schedule_tokens`.
+    `schedule_tokens`: the cheapest with folds like the policy's own, of which there are `folds`; `anew_tokens`: where
+    each fold writes the whole digest anew. `ratio` and `anew_ratio` are the policy's bill by these.
+    `far_tokens`, `facts_tokens`, `messages_tokens`: the cheapest for one who knows what every reply will refer to, as
+    `foldline.bench.clairvoyant` says; `needs_ratio` is the policy's bill by `far_tokens`, at the same far recall. A
+    policy that shortens messages may pay less than `messages_tokens`, and none less than the others.
     """
 
     schedule_tokens: float
     anew_tokens: float
     folds: int
     ratio: float
+    anew_ratio: float
+    far_tokens: float
+    facts_tokens: float
+    messages_tokens: float
+    needs_ratio: float
 
 
 class SessionFigures(TypedDict):
@@ -169,8 +178,10 @@ class Figures(TypedDict):
     """One system over some sessions. Shares are of requests; `worst_ratio` is the largest request by the budget.
 
     `sound`: nothing that every provider refuses, nothing over budget, no error, nothing left unsent. `front`: on the
-    Pareto front of cost against far recall, among the sound. `bound` is the median session's ratio to the best in
-    hindsight, `worst_bound` that of the session furthest from it; None for systems that have none.
+    Pareto front of cost against far recall, among the sound. `bound` is the median session's ratio to the cheapest
+    folds in hindsight, `anew_bound` to those that write their digests anew, `needs_bound` to the least at the same far
+    recall for one who knows what will be needed; the worst are those of the session furthest from it. None for systems
+    that have none.
     """
 
     sessions: int
@@ -196,6 +207,10 @@ class Figures(TypedDict):
     summaries: Summaries
     bound: Interval | None
     worst_bound: float | None
+    anew_bound: Interval | None
+    worst_anew_bound: float | None
+    needs_bound: Interval | None
+    worst_needs_bound: float | None
 
 
 class AtLength(TypedDict):

@@ -22,7 +22,6 @@ from foldline.bench.measuring import (
     Allowance,
     AllowanceSpentError,
     Watched,
-    bound_figures,
     cold_figures,
     figures_of_session,
 )
@@ -135,7 +134,7 @@ def _measure(
         told = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=sender)
         cold_figures(figures, told, rules)
     if made.best is not None:
-        figures["bound"] = bound_figures(made.best(done))
+        figures["bound"] = made.best(done)
     tell(session=done.session, figures=figures)
     return [turn.cpu_seconds for turn in done.turns]
 

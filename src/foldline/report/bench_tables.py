@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from foldline.bench.table import LEGEND, Table, by_group, main_table, notes, stress_table
-from foldline.bench.values import FRONT_RULE, BudgetResult, Figures, Result, Run
+from foldline.bench.values import FRONT_RULE, BudgetResult, Figures, Interval, Result, Run
 from foldline.report.bench_charts import Spot
 from foldline.report.words import DASH, escaped, foreign, plural, share
 
 __all__ = ["key", "listed", "state", "systems", "tables"]
+
+_BOUNDS: Final = (
+    " By best: the bill by that of the cheapest folds in hindsight, median session (worst). By needs: by the least at "
+    "the same far recall for one who knows what all replies will refer to, which nobody can."
+)
 
 
 def listed(budget: BudgetResult) -> list[Run]:
@@ -34,23 +39,23 @@ def state(figures: Figures) -> Literal["front", "sound", "wrong"]:
 def key(spots: Sequence[Spot], budget: BudgetResult) -> str:
     """Every system by its number in the chart, with both figures and what is wrong with it."""
     kinds = {spot.number: spot for spot in spots}
-    bounded = any(_bound(run["figures"]) for run in budget["runs"])
+    bounded = any(any(_bounds(run["figures"])) for run in budget["runs"])
     rows = []
     for number, run in enumerate(listed(budget), 1):
         spot = kinds.get(number)
         kind = "out" if spot is None else f"{spot.state}{' own' if spot.ours else ''}"
         cost, far = (DASH, DASH) if spot is None else (share(spot.cost["value"]), share(spot.far["value"]))
-        bound = f"<td>{_bound(run['figures']) or DASH}</td>" if bounded else ""
+        bound = "".join(f"<td>{one or DASH}</td>" for one in _bounds(run["figures"])) if bounded else ""
         rows.append(
             f'<tr class="{kind}"><td>{number}</td><th scope="row">{foreign(run["system"], 60)}</th><td>{cost}</td>'
             f'<td>{far}</td>{bound}<td class="text">{_wrong(run)}</td></tr>'
         )
-    heads = ("", "system", "cost", "far", *(("by best",) if bounded else ()))
+    heads = ("", "system", "cost", "far", *(("by best", "by needs") if bounded else ()))
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     legend = (
         '<p class="faint">On the front (joined by the stair): no other one is as cheap and keeps as much. ◆ ours, '
         "● others, ○ sound but beaten, ✕ not sound: it breaks requests, goes over the budget or fails."
-        + (" By best: the bill by that of the cheapest folds in hindsight, median session (worst)." if bounded else "")
+        + (_BOUNDS if bounded else "")
         + "</p>"
     )
     return (
@@ -60,12 +65,20 @@ def key(spots: Sequence[Spot], budget: BudgetResult) -> str:
     )
 
 
-def _bound(figures: Figures | None) -> str:
-    """The bill by that of the cheapest folds in hindsight, and the worst session's; "" where it was not computed."""
-    if figures is None or (bound := figures["bound"]) is None:
+def _bounds(figures: Figures | None) -> tuple[str, str]:
+    """The bill by both bounds: the median session and the worst; "" where they were not computed."""
+    if figures is None:
+        return "", ""
+    return (
+        _bound(figures["bound"], figures["worst_bound"]),
+        _bound(figures["needs_bound"], figures["worst_needs_bound"]),
+    )
+
+
+def _bound(median: Interval | None, worst: float | None) -> str:
+    if median is None:
         return ""
-    worst = figures["worst_bound"]
-    return share(bound["value"]) + (f" ({share(worst)})" if worst is not None else "")
+    return share(median["value"]) + (f" ({share(worst)})" if worst is not None else "")
 
 
 def _wrong(run: Run) -> str:
