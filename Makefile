@@ -18,6 +18,10 @@ BENCH ?=
 # How long the agent is at work in the demo
 DEMO_SECONDS ?= 60
 
+# The tests start hundreds of processes. Without kept bytecode each of them, and each worker of pytest, would compile
+# every module anew: minutes of `make unit`.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test lint types unit contract fuzz soak speed bench bench-peers bench-proxy format clean test-clients
