@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, sessions
 
 from foldline.codecs import codec
@@ -47,6 +48,7 @@ def act(context: Context, action: str, wires: list[Wire], data: st.DataObject) -
         context.observe({"input_tokens": context.view.tokens + 40, "output_tokens": 11})
 
 
+@costly
 @given(sessions(), st.sampled_from(POLICIES), st.integers(60, 4_000), st.data())
 def test_a_stored_session_replays_as_a_live_log_does(
     session: tuple[str, list[Wire], bool], policy: str, window: int, data: st.DataObject
