@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from foldline.messages import Json
-from foldline.testing import FakeReply
+from foldline.testing import FakeReply, asks_for_summary
 
 __all__ = ["DONE", "Reader"]
 
@@ -32,7 +32,7 @@ PART: Final = "read_part"
 class Reader:
     """Asks for `parts` parts, `in_a_turn` of them (None: all) before it answers in words; `lines` of a shell's part.
 
-    A request without a tool that it knows (a title, a summary) is answered with a few words. `last` is the command that
+    A request without a tool that it knows (a title), or for a summary, is answered with a few words. `last` is the command that
     ends a run where a client waits for one, in place of words.
     """
 
@@ -48,7 +48,7 @@ class Reader:
         """The reply to a request."""
         offered = set(tool_names(body))
         name = next((name for name in (PART, *SHELLS) if name in offered), None)
-        if name is None:
+        if name is None or asks_for_summary(body):
             self.beside += 1
             return FakeReply("The log was read, part after part. Nothing unusual so far.")
         pauses = self.in_a_turn is not None and self.read % self.in_a_turn == 0 and self._answered_at < self.read
