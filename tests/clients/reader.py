@@ -32,8 +32,8 @@ PART: Final = "read_part"
 class Reader:
     """Asks for `parts` parts, `in_a_turn` of them (None: all) before it answers in words; `lines` of a shell's part.
 
-    A request without a tool that it knows (a title), or for a summary, is answered with a few words. `last` is the command that
-    ends a run where a client waits for one, in place of words.
+    A request without a tool that it knows (a title), or for a summary, is answered with a few words. `last` is the
+    command that ends a run where a client waits for one, in place of words.
     """
 
     parts: int
