@@ -119,7 +119,7 @@ def test_bad_files_are_refused_in_one_line_with_file_and_place(
         (["replay", "x.json", "--policy", ","], "foldline: policy: none given; known are none, autopilot, "),
         (
             ["replay", "x.json", "--window", "-1"],
-            "foldline replay: invalid value for '--window': -1 is not in the range",
+            "foldline replay: invalid value for '--window': '-1' is not a size such as 16000 or 16k",
         ),
         (
             ["replay", "x.json", "--prices", "acme"],

@@ -51,9 +51,10 @@ def test_a_bench_prints_tables_and_writes_all_figures(sessions: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--budget", "16q"), "'16q' is not a list of sizes such as 8k,16000"),
-        (("--budget", "8k,"), "is not a list of sizes"),
-        (("--budget", "0"), "is not a list of sizes"),
+        (("--budget", "16q"), "'16q' is not a size such as 16000 or 16k"),
+        (("--budget", "8k,"), "'--budget': '' is not a size"),
+        (("--budget", "0"), "'0' is too small: 1 or more"),
+        (("--budget", "1m"), "no session is 1.2 times 1,000,000 tokens"),
         (("--budget", "9000k"), "no session is 1.2 times 9,000,000 tokens"),
         (("--systems", "best", "--budget", "2k"), "unknown policy 'best'"),
         (("--systems", "balanced,langchain", "--budget", "2k"), "`python tools/bench_peers.py langchain`"),

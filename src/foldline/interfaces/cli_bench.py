@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,22 +19,13 @@ from foldline.bench.values import Result
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.interfaces.cli_files import can_hold, log, sessions_in, terminal, write_whole
 from foldline.interfaces.cli_requests import counter_for
+from foldline.interfaces.token_sizes import size_list_tokens
 from foldline.report.words import plural
 
 __all__ = ["bench"]
 
 _EXAMPLES: Final = os.path.join("examples", "sessions")
 _STOPPED: Final = 130
-_SIZE: Final = re.compile(r"(\d+)(k?)", re.IGNORECASE)
-
-
-def _budgets(_context: click.Context, _option: click.Parameter, value: str) -> tuple[int, ...]:
-    """Sizes in tokens; 16k is 16,000."""
-    found = [_SIZE.fullmatch(part.strip()) for part in value.split(",")]
-    sizes = [int(each[1]) * (1_000 if each[2] else 1) if each else 0 for each in found]
-    if not all(sizes):
-        raise click.BadParameter(f"{value!r} is not a list of sizes such as 8k,16000")
-    return tuple(sizes)
 
 
 def _names(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
@@ -50,8 +40,8 @@ def _names(_context: click.Context, _option: click.Parameter, value: str) -> tup
     default="16k",
     show_default=True,
     metavar="A,B,...",
-    callback=_budgets,
-    help="What a request may hold, in tokens; 16k is 16,000. Each budget is a bench of its own.",
+    callback=size_list_tokens,
+    help="What a request may hold, in tokens, such as 16k or 1m. Each budget is a bench of its own.",
 )
 @click.option(
     "--systems",

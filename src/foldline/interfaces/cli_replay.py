@@ -16,6 +16,7 @@ from foldline.codecs import DIALECTS
 from foldline.errors import InvalidInput
 from foldline.interfaces.cli_files import can_hold, json_out, log, read_history, terminal, write_whole
 from foldline.interfaces.cli_requests import counter_for, placed
+from foldline.interfaces.token_sizes import size_or_none_tokens, size_tokens
 from foldline.policy import POLICIES
 from foldline.replay import NONE, Recording, Replay, Turn, policy_named
 from foldline.replay import replay as replay_session
@@ -73,13 +74,15 @@ def _policies(_context: click.Context, _option: click.Parameter, value: str) -> 
     callback=_policies,
     help=f"One or more of {', '.join(POLICIES)}; or {_ALL}. No management is replayed beside them.",
 )
-@click.option("--window", type=click.IntRange(min=1), default=128_000, show_default=True, metavar="N")
+@click.option(
+    "--window", default="128k", show_default=True, metavar="N", callback=size_tokens, help="Tokens, such as 16k or 1m."
+)
 @click.option(
     "--max-output-tokens",
-    type=click.IntRange(min=0),
-    default=0,
+    default="0",
     show_default=True,
     metavar="N",
+    callback=size_or_none_tokens,
     help="Kept free for the answer.",
 )
 @click.option(

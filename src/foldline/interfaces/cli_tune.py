@@ -30,7 +30,7 @@ from foldline.interfaces.cli_files import can_hold, json_out, log, terminal, wri
 from foldline.interfaces.cli_models import nearest
 from foldline.interfaces.cli_requests import counter_for
 from foldline.interfaces.session_choice import in_one_line, place_of
-from foldline.interfaces.token_sizes import size_tokens
+from foldline.interfaces.token_sizes import size_or_none_tokens, size_tokens
 from foldline.interfaces.tune_words import block_comments, left_out_lines, plain_report, print_found
 from foldline.report.words import plural
 from foldline.settings import effective_limit
@@ -47,7 +47,7 @@ _QUARTERED: Final = 40
 @click.command()
 @click.argument("sessions", metavar="[SESSIONS]...", nargs=-1, type=click.Path())
 @click.option("--window", metavar="N", callback=size_tokens, help="Tokens, such as 16k; the model's by default.")
-@click.option("--max-output-tokens", type=click.IntRange(min=0), metavar="N", help="Kept free for the answer.")
+@click.option("--max-output-tokens", metavar="N", callback=size_or_none_tokens, help="Kept free for the answer.")
 @click.option("--model", metavar="NAME", help="Price all as this model; each session's own by default.")
 @click.option("--exact", is_flag=True, help="Count with a real vocabulary (needs the extra `exact`).")
 @click.option(
