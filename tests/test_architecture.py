@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("architecture")  # so that one worker alone parses the modules
+
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
 
@@ -120,12 +122,21 @@ VAGUE = frozenset({"manager", "helper", "helpers", "util", "utils", "processor"}
 LAZY_IMPORTS = frozenset({"interfaces", "providers"})
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 class Module(NamedTuple):
     """One file of the package."""
 
     name: str
     path: Path
-    tree: ast.Module
+
+    @property
+    def tree(self) -> ast.Module:
+        """What is in it; read when a test asks for it, as every worker of pytest makes the list of tests."""
+        return parsed(self.path)
 
     @property
     def unit(self) -> str:
@@ -138,7 +149,7 @@ def modules() -> dict[str, Module]:
     found = {}
     for path in sorted((SRC / "foldline").rglob("*.py")):
         name = ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
-        found[name] = Module(name, path, ast.parse(path.read_text("utf-8")))
+        found[name] = Module(name, path)
     return found
 
 
