@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldline import names as module
 from foldline.names import ALARM, names
+from foldline.replay import Recording
+from foldline.sessions import read_session
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples" / "sessions").glob("*.json.gz"))
+
+
+def in_one_pass(text: str) -> set[str]:
+    """The names as one pass of the pattern over the whole text finds them."""
+    found = (name.strip(".-/") for name in module._NAME.findall(text))
+    return {name for name in found if len(name) >= 5 or (name and name[0] > "\u3000")}
 
 
 @pytest.mark.parametrize(
@@ -50,3 +66,24 @@ def test_says_which_lines_are_about_something_gone_wrong(line: str) -> None:
 @pytest.mark.parametrize("line", ["all is well", "terrors of the night", "no problem"])
 def test_does_not_take_other_lines_for_alarms(line: str) -> None:
     assert not ALARM.search(line)
+
+
+@given(st.text("aZ09 ./-_~@\n・的䷀é:(", max_size=80))
+def test_the_names_of_a_text_are_those_of_its_words(text: str) -> None:
+    assert names(text) == in_one_pass(text)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_names_in_recorded_sessions_are_those_of_one_pass(path: Path) -> None:
+    recording = Recording(read_session(path))
+    read = map(recording.codec.read, recording.session.messages)
+    texts = [text for message in read for result in message.results for text in (result.text[:20_000],)]
+    assert [names(text) for text in texts] == [in_one_pass(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "word", ["error", "exception", "traceback", "failure", "fatal", "panic", "denied", "not found"]
+)
+@pytest.mark.parametrize("written", [str.lower, str.upper, str.title])
+def test_words_of_alarm_are_known_in_any_case(word: str, written: Callable[[str], str]) -> None:
+    assert ALARM.search(f"it: {written(word)}!")

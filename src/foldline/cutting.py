@@ -9,6 +9,7 @@ import re
 from collections import Counter as Spread
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -143,10 +144,10 @@ def extract(
     same size than with all names alike. Names in `seen` are shown elsewhere already. Lines in `kept` go before all
     others, as far as they fit whole. O(size).
     """
-    if counter.text(text) <= limit:
+    total = counter.text(text)
+    if total <= limit:
         return text
     lines = [_Line(i, line, len(line) // 4 + 2, frozenset()) for i, line in enumerate(_lines(text))]
-    total = counter.text(text)
     scale = total / max(1, sum(line.tokens for line in lines))
     room = limit / max(scale, 0.1)
     picked = {line.number: line for line in lines if line.text in kept}
@@ -162,11 +163,18 @@ def extract(
         spread.update(line.names)
     for line in middle:
         worth = sum((1 + min(WANTED * wanted.get(name, 0), MOST)) / spread[name] for name in line.names)
-        worth += DEFINING if _DEFINES.match(line.text) else 0
-        worth += ALARMING if ALARM.search(line.text) else 0
+        defining, alarming = _signs(line.text)
+        worth += defining
+        worth += alarming
         line.score = worth / (line.tokens + 2) ** 0.8
     _pick(middle, picked, shown, room - sum(line.tokens for line in picked.values()))
     return _within(picked, len(lines), limit, counter) or "".join(clip_tokens(text, limit, counter))
+
+
+@lru_cache(maxsize=8_192)  # as names: results repeat lines of earlier ones
+def _signs(line: str) -> tuple[int, int]:
+    """What a line is worth for what it defines, and for what it says went wrong."""
+    return DEFINING if _DEFINES.match(line) else 0, ALARMING if ALARM.search(line) else 0
 
 
 def _pick(middle: list[_Line], picked: dict[int, _Line], shown: set[str], room: float) -> None:
