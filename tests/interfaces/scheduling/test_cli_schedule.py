@@ -10,15 +10,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from tests.interfaces.doors import door
 from tests.serving import Served, serve
 
+from foldline.interfaces.cli import cli
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 
@@ -72,8 +74,16 @@ class Place:
         assert found.returncode == code, found.stderr
         return found
 
+    def told(self, *arguments: str, code: int = 0) -> Result:
+        """What only reads, in this process: a start of Python takes most of a second."""
+        command = self.command(*arguments)[self.command().index("schedule") :]
+        with chdir(self.folder):
+            found = CliRunner().invoke(cli, command, env={"FOLDLINE_HOME": str(self.folder / "home")})
+        assert found.exit_code == code, found.stderr
+        return found
+
     def listed(self) -> dict[str, Any]:
-        rows = json.loads(self.done("list", "--json").stdout)["schedule"]
+        rows = json.loads(self.told("list", "--json").stdout)["schedule"]
         return {row["name"]: row for row in rows}
 
     @contextmanager
@@ -147,10 +157,10 @@ def test_a_list_says_what_comes_and_how_it_went(place: Place) -> None:
 def test_what_cannot_be_is_refused_before_a_model_is_asked(place: Place) -> None:
     assert "there is no entry 'nope'; known are never, yearly" in place.done("now", "nope", code=2).stderr
     (place.folder / "agents.yaml").write_text('schedule: {a: {cron: "0 7 * *", prompt: x}}')
-    assert "agents.yaml: line 1: schedule.a.cron: must have five fields" in place.done("list", code=2).stderr
+    assert "agents.yaml: line 1: schedule.a.cron: must have five fields" in place.told("list", code=2).stderr
     (place.folder / "agents.yaml").write_text("model: fake-model")
     assert "there is no entry that is enabled" in place.done("run", code=2).stderr
-    assert "there is no schedule in agents.yaml" in place.done("list").stderr
+    assert "there is no schedule in agents.yaml" in place.told("list").stderr
     assert place.model.asked == 0
 
 
