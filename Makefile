@@ -4,7 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 CONTRACT ?= ../shared/contract
 WORKERS ?= 2
-# Examples of each property test: dev 200, ci 400, fuzz 100,000; any other number: FOLDLINE_EXAMPLES=5000 make unit
+# Examples of each property test: dev 200, ci 400 (a quarter where each is a whole session), fuzz 100,000; any other
+# number: FOLDLINE_EXAMPLES=5000 make unit
 PROFILE ?= ci
 POLICIES ?= all
 WINDOW ?= 8000

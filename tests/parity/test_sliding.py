@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline import POLICIES, Completion, Context, Fold, InvalidInput, check, fit
 from foldline.budget import Limits, Need, Pressure, Trigger
@@ -308,6 +309,7 @@ histories = st.builds(
 )
 
 
+@costly
 @given(histories, st.booleans(), st.integers(2, 30), st.integers(2, 12))
 def test_s1_05_no_session_and_no_threshold_makes_it_loop_or_break(
     history: list[Wire], system: bool, messages: int, most: int

@@ -12,7 +12,7 @@ DAILY = 400
 _most = settings().max_examples
 
 costly = settings(max_examples=_most if _most > DAILY else _most // 4)
-"""For a test whose every example is a session under a policy: a quarter of the profile's examples each day.
+"""For a test whose every example is a whole session: a quarter of the profile's examples each day.
 
 Whoever asks for more than DAILY gets them all: `make fuzz`, and FOLDLINE_EXAMPLES.
 """

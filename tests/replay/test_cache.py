@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import CacheRule, PriceStep
@@ -92,6 +93,7 @@ SIZES = st.integers(1_024, 300_000).flatmap(lambda total: st.tuples(st.just(tota
 
 
 @pytest.mark.parametrize("provider", JUDGE)
+@costly
 @given(sizes=st.lists(SIZES, max_size=50))
 def test_a_bill_is_what_an_outside_judge_makes_of_it(provider: str, sizes: list[tuple[int, int]]) -> None:
     turns = [Turn(index=n, messages=n, recorded_tokens=0, tokens=t, cached_tokens=c) for n, (t, c) in enumerate(sizes)]
