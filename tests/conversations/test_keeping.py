@@ -7,6 +7,7 @@ import gc
 import json
 import re
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from foldline.errors import InvalidInput
 from foldline.failures import Failure
 from foldline.store.base import Store
 from foldline.store.folders import FileStore
+from foldline.store.recording import now_utc
 from foldline.transcript import Entry
 
 KINDS = ("files", "sqlite")
@@ -521,5 +523,25 @@ def test_what_could_not_be_bound_is_bound_with_the_next_request(tmp_path: Path) 
         assert not hold.plan.new_folds
         assert set(FileStore(tmp_path).bindings().values()) == {one.kept_as(hold)}
         await one.aclose()
+
+    run(work)
+
+
+@pytest.mark.parametrize(("minutes", "cold"), [(60, True), (1, False)])
+def test_a_conversation_that_comes_back_after_an_hour_finds_the_cache_cold(
+    tmp_path: Path, minutes: int, cold: bool
+) -> None:
+    wires = turns("anthropic", 14)
+    at = steps(wires)
+
+    async def work() -> None:
+        then = FileStore(tmp_path, clock=lambda: now_utc() - timedelta(minutes=minutes))
+        one = conversations(10**9, keeping=Keeping(then), shared=False, notice=_no_notice)
+        await Client("anthropic", one, 2_500).grow(wires, at[:-1])
+        await one.aclose()
+        two = opened(str(tmp_path))
+        hold = await Client("anthropic", two, 2_500).send(wires[: at[-1]])
+        assert hold.held.conversation.context._engine.continuing.cold is cold
+        await two.aclose()
 
     run(work)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from time import monotonic
 from typing import Any, Literal
 
 from foldline.agent.events import Listener
@@ -22,6 +21,7 @@ from foldline.messages import Json, Message, Text, ToolCall, Wire
 from foldline.policy import Policy
 from foldline.recovery import Recovery
 from foldline.store.base import StoredSession
+from foldline.store.idle import Idle
 from foldline.store.recording import seconds_since
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
@@ -84,7 +84,7 @@ class AgentSession:
         self._turns: list[tuple[int, Literal["begun", "ended"], dict[str, Json]]] = []
         self._listen = listen
         self._archive = _Recallable(stored.archive if stored is not None else MemoryArchive())
-        self._used_at = monotonic() - (seconds_since(stored.tally.updated) if stored is not None else 0.0)
+        self._idle = Idle(seconds_since(stored.tally.updated) if stored is not None else 0.0)
         self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count
         if stored is not None:
@@ -150,7 +150,7 @@ class AgentSession:
     def observe(self, usage: object) -> Usage:
         """Record the usage that was reported for the last request."""
         found = self._context.observe(usage)
-        self._used_at = monotonic()
+        self._idle.ends()
         self._write()
         return found
 
@@ -159,8 +159,8 @@ class AgentSession:
     async def prepare(self, summarize: AsyncSummarize | None = None) -> Request:
         """The next request, with its folds written down. Raises DoesNotFit."""
         try:
-            request = await self._context.prepare_async(summarize, idle_seconds=monotonic() - self._used_at)
-            self._used_at = monotonic()  # only now: what was not sent keeps no cache warm
+            request = await self._context.prepare_async(summarize, idle_seconds=self._idle.seconds)
+            self._idle.ends()  # only now: what was not sent keeps no cache warm
             return request
         finally:
             await self._settle()
@@ -175,8 +175,7 @@ class AgentSession:
     async def compact(self, instructions: str | None, summarize: AsyncSummarize | None) -> tuple[Fold, ...]:
         """Fold everything that may be folded; without a model a digest stands for it. Raises SummaryError."""
         try:
-            idle_seconds = monotonic() - self._used_at
-            return await self._context.compact_async(instructions, summarize=summarize, idle_seconds=idle_seconds)
+            return await self._context.compact_async(instructions, summarize=summarize, idle_seconds=self._idle.seconds)
         finally:
             await self._settle()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import Final
 
 from foldline.archive import Archive
@@ -21,6 +20,7 @@ from foldline.failures import Failure, silent_truncation
 from foldline.messages import Json, Wire
 from foldline.policy import Policy
 from foldline.recovery import Recovery
+from foldline.store.idle import Idle
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Unfold, Usage
 
@@ -101,8 +101,9 @@ class Conversation:
         *,
         archive: Archive,
         events: Iterable[Event] = (),
+        idle_seconds: float = 0.0,
     ) -> None:
-        """One that begins with `events`, in the dialect of a request. O(events)."""
+        """One that begins with `events`, last used so long ago, in the dialect of a request. O(events)."""
         self.name, self.dialect = name, body.dialect
         self.learned: dict[tuple[str, str], int] = {}
         """The windows that refusals named, to be taken from here by whoever knows what they hold for."""
@@ -126,7 +127,8 @@ class Conversation:
         """How many messages there are."""
         self.version = 0
         self.folded = False
-        self._used_at = monotonic()
+        self.idle = Idle(idle_seconds)
+        """Since its upstream was last heard of it."""
         self._moved: System = None
         """The system text of the newest request, where messages of the client were moved into it."""
         self._most_output_tokens: int | None = None
@@ -196,9 +198,9 @@ class Conversation:
         """
         self._most_output_tokens, self._lowered = most_output_tokens, False
         self.context.send_to(body.model or None, limits)
-        idle_seconds = monotonic() - self._used_at
-        request = self.context.prepare(as_client(summarize, body, self.places), idle_seconds=idle_seconds)
-        self._used_at = monotonic()
+        asks = as_client(summarize, body, self.places)
+        request = self.context.prepare(asks, idle_seconds=self.idle.seconds)
+        self.idle.ends()
         return self._planned(body, request)
 
     def recover(self, plan: Plan, failure: Failure, summarize: SummarizeWith | None = None) -> Plan | None:
@@ -218,7 +220,7 @@ class Conversation:
     def observe(self, plan: Plan, usage: Usage) -> None:
         """Take what the upstream reported for a plan; of one that is not the newest it says nothing."""
         if plan.version == self.version:
-            self._used_at = monotonic()
+            self.idle.ends()
             self.context.observe(usage)
 
     def is_calm(self, limits: Limits) -> bool:

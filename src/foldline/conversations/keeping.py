@@ -17,7 +17,7 @@ from foldline.conversations.conversation import Conversation
 from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.messages import Wire
 from foldline.store.base import Store, StoredSession
-from foldline.store.recording import in_force
+from foldline.store.recording import in_force, seconds_since
 from foldline.transcript import Entry, Event
 
 __all__ = ["Found", "Keeping", "LateArchive"]
@@ -65,12 +65,16 @@ class LateArchive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A conversation in a store: its log of `count` events, those of them that hold now, and its originals."""
+    """A conversation in a store: its log of `count` events, those of them that hold now, and its originals.
+
+    `idle_seconds` is how long ago it was written in, by the clocks of those who wrote and of this machine.
+    """
 
     session: str
     count: int
     events: tuple[Event, ...]
     archive: Archive
+    idle_seconds: float = 0.0
 
     @property
     def messages(self) -> Iterator[Wire]:
@@ -134,7 +138,13 @@ class Keeping:
         recording = self.store.read(session)
         events = tuple(in_force(recording.events, recording.tally))
         archive = self.store.archive(session)
-        return Found(session=session, count=recording.tally.events, events=events, archive=archive)
+        return Found(
+            session=session,
+            count=recording.tally.events,
+            events=events,
+            archive=archive,
+            idle_seconds=seconds_since(recording.tally.updated),
+        )
 
     def adopt(self, conversation: Conversation, found: Found) -> None:
         """Write this conversation on in the session from which it was read, from its next fold on."""

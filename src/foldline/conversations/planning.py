@@ -304,7 +304,8 @@ class Conversations:
         async with source.lock:
             context = source.conversation.context
             events = context.events if self._store is None else await self._store.events(source)
-        return await self._run(self._made, body, limits, before(events, count))
+            idle_seconds = source.conversation.idle.seconds
+        return await self._run(self._made, body, limits, before(events, count), idle_seconds)
 
     async def _from_store(self, asked: Asked, found: Found) -> Held:
         """The conversation of a store, or a branch of it where the request goes another way."""
@@ -312,7 +313,7 @@ class Conversations:
         def read() -> Held:
             its = tolerant_links(asked.body.dialect, said(asked.body.dialect, list(found.messages)))
             depth = common(its, asked.tolerant())
-            held = self._made(asked.body, asked.limits, before(found.events, depth))
+            held = self._made(asked.body, asked.limits, before(found.events, depth), found.idle_seconds)
             if depth == len(its) and self._store is not None:
                 held.archive.behind(found.archive)
                 self._store.keeping.adopt(held.conversation, found)
@@ -320,9 +321,11 @@ class Conversations:
 
         return await self._run(read)
 
-    def _made(self, body: RequestBody, limits: Limits, events: Sequence[Event]) -> Held:
-        archive = LateArchive()
-        conversation = Conversation(uuid4().hex[:16], body, self._under, limits, archive=archive, events=events)
+    def _made(self, body: RequestBody, limits: Limits, events: Sequence[Event], idle_seconds: float = 0.0) -> Held:
+        archive, name = LateArchive(), uuid4().hex[:16]
+        conversation = Conversation(
+            name, body, self._under, limits, archive=archive, events=events, idle_seconds=idle_seconds
+        )
         return Held(conversation, archive, beside_of(body))
 
     # --- working -----------------------------------------------------------------------------------------------------
