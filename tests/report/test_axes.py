@@ -1,12 +1,16 @@
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.report.axes import Frame, Scale, apart, beside, ticks_to
+
+
+def share_room(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def test_values_stand_evenly_or_by_their_logarithm() -> None:
@@ -36,16 +40,25 @@ def test_labels_keep_their_order_and_their_distance_and_stay_inside(places: list
 def test_labels_of_neighbours_do_not_cover_each_other() -> None:
     frame = Frame(Scale(0, 1, 40, 540), Scale(0, 1, 330, 20))
     points = [(200.0, 150.0), (206.0, 152.0), (212.0, 150.0)]
-    sides = beside(points, ["balanced", "economical", "structured"], frame, taken=points)
-    boxes = [
-        (x if anchor == "start" else x - 60, y - 9, x + 60 if anchor == "start" else x, y + 2) for x, y, anchor in sides
-    ]
-    for at, one in enumerate(boxes):
-        for other in boxes[at + 1 :]:
-            assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+    boxes = [place.box for place in beside(points, ["balanced", "economical", "structured"], frame, taken=points)]
+    assert not any(share_room(*pair) for pair in combinations(boxes, 2))
+
+
+def test_in_a_crowd_labels_stand_aside_and_lines_lead_to_them() -> None:
+    frame = Frame(Scale(0, 1, 40, 540), Scale(0, 1, 330, 20))
+    points = [(100.0 + 5 * number, 150.0 + 7 * (number % 3)) for number in range(14)]
+    labels = [f"balanced {number}" for number in range(14)]
+    places = beside(points, labels, frame, taken=points, bold=[True] * 14)
+    assert not any(share_room(*pair) for pair in combinations([place.box for place in places], 2))
+    for place in places:
+        assert not any(share_room(place.box, (x - 5, y - 5, x + 5, y + 5)) for x, y in points)
+        assert place.box[0] >= 40
+        assert place.box[2] <= 540
+    assert not places[0].led
+    assert places[-1].led
 
 
 def test_a_label_at_the_edge_is_turned_inside() -> None:
     frame = Frame(Scale(0, 1, 40, 540), Scale(0, 1, 330, 20))
-    ((_, _, anchor),) = beside([(530.0, 100.0)], ["a long name of a system"], frame, taken=[(530.0, 100.0)])
-    assert anchor == "end"
+    (place,) = beside([(530.0, 100.0)], ["a long name of a system"], frame, taken=[(530.0, 100.0)])
+    assert (place.anchor, place.led) == ("end", False)

@@ -169,3 +169,14 @@ def test_it_fits_any_screen(browser: Browser, tmp_path: Path, width: int, scheme
             }).map(each => each.textContent)"""
         )
         assert outside == []
+        covered = page.evaluate(
+            """Array.from(document.querySelectorAll('.pair svg')).flatMap(chart => {
+                const labels = Array.from(chart.querySelectorAll('text:is(.own, .front, .sound, .wrong)'));
+                return labels.flatMap((each, at) => labels.slice(at + 1).filter(other => {
+                    const a = each.getBBox(), b = other.getBBox(), wide = Math.min(a.x + a.width, b.x + b.width);
+                    const high = Math.min(a.y + a.height, b.y + b.height);
+                    return wide - Math.max(a.x, b.x) > 1 && high - Math.max(a.y, b.y) > 4;
+                }).map(other => `${each.textContent} ${other.textContent}`));
+            })"""
+        )
+        assert covered == []

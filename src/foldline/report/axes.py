@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["Frame", "Scale", "apart", "beside", "text", "ticks_to"]
+__all__ = ["Frame", "Place", "Scale", "apart", "beside", "text", "ticks_to"]
 
 _CHAR_WIDTH: Final = 6.2
 """Of a letter at 11 units, on average; enough to keep labels off each other."""
 
+_BOLD_WIDTH: Final = 7.2
+"""The same in bold."""
+
 _LINE_HEIGHT: Final = 12.0
 
+_ASIDE: Final = (9.0, 22.0, 40.0, 65.0, 95.0, 130.0)
+"""How far to the left or right of its point a label may begin."""
+
+_UP: Final = tuple(6.5 * half_line for half_line in range(-18, 19))
+"""How far above or below."""
+
+_FAR: Final = 0.15
+"""What each unit of distance counts against a place, in square units of what it covers: a sliver is better than a long
+line."""
+
 _Box: TypeAlias = tuple[float, float, float, float]
-_Side: TypeAlias = tuple[float, float, str, _Box]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,30 +113,83 @@ def apart(places: Sequence[float], *, gap: float, low: float, high: float) -> li
     return out
 
 
-def beside(
-    points: Sequence[tuple[float, float]], labels: Sequence[str], frame: Frame, *, taken: Sequence[tuple[float, float]]
-) -> list[tuple[float, float, str]]:
-    """(x, y, anchor) of each label beside its point, on the side that covers least: of other labels, points, the frame.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a label stands, and whether so far from its point that a line has to lead there."""
 
-    `taken` are all points of the chart. O(labels x (labels + points)).
+    x: float
+    y: float
+    anchor: str
+    led: bool
+    box: _Box
+
+    @property
+    def lead_end(self) -> tuple[float, float]:
+        """Where such a line ends."""
+        return self.x + (-2 if self.anchor == "start" else 2), self.y - 4
+
+
+def beside(
+    points: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    frame: Frame,
+    *,
+    taken: Sequence[tuple[float, float]],
+    bold: Sequence[bool] = (),
+) -> list[Place]:
+    """The place of each label: near its point, where it covers little or nothing of labels before it, points and lines.
+
+    `taken` are all points of the chart, `bold` says which labels are
+    wider. O(labels x (labels + points)).
     """
-    boxes: list[_Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in taken]
+    marks: list[_Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in taken]
+    filled, written = list(marks), list[_Box]()
     out = []
-    for (x, y), label in zip(points, labels, strict=True):
-        found = min(_sides(x, y, len(label) * _CHAR_WIDTH), key=lambda side: _covered(side[3], boxes, frame))
-        boxes.append(found[3])
-        out.append(found[:3])
+    for number, ((x, y), label) in enumerate(zip(points, labels, strict=True)):
+        width = len(label) * (_BOLD_WIDTH if bold and bold[number] else _CHAR_WIDTH)
+        best, least = None, math.inf
+        for place in _places(x, y, width):
+            against = _FAR * math.dist((x, y), place.lead_end)
+            if against >= least:
+                break  # all others are further
+            against += _covered(place.box, filled, frame)
+            if place.led:
+                line = _along((x, y), place.lead_end)
+                against += _LINE_HEIGHT * sum(any(map(_inside(at), written)) for at in line)
+                against += sum(any(map(_inside(at), marks)) for at in line)
+            if against < least:
+                best, least = place, against
+        if best is not None:
+            out.append(best)
+            written.append(best.box)
+            filled.append(best.box)
+            if best.led:
+                filled += [(px - 1, py - 1, px + 1, py + 1) for px, py in _along((x, y), best.lead_end)]
     return out
 
 
-def _sides(x: float, y: float, width: float) -> list[_Side]:
-    sides: list[_Side] = []
-    for up in (4.0, -9.0, 17.0, -21.0, 29.0):
-        right, left = x + 9, x - 9
-        base = y + up
-        sides.append((right, base, "start", (right, base - 9, right + width, base + 2)))
-        sides.append((left, base, "end", (left - width, base - 9, left, base + 2)))
-    return sides
+def _places(x: float, y: float, width: float) -> list[Place]:
+    """All that are tried, the nearest first."""
+    found = []
+    for aside in _ASIDE:
+        for up in _UP:
+            led = aside > _ASIDE[0] or abs(up) > _LINE_HEIGHT + 1
+            base, right, left = y + 4 + up, x + aside, x - aside
+            found.append(Place(right, base, "start", led, (right, base - 9, right + width, base + 2)))
+            found.append(Place(left, base, "end", led, (left - width, base - 9, left, base + 2)))
+    return sorted(found, key=lambda place: math.dist((x, y), place.lead_end))
+
+
+def _along(start: tuple[float, float], end: tuple[float, float]) -> list[tuple[float, float]]:
+    """Points on a line, without the part that its own point covers."""
+    count = max(2, int(math.dist(start, end) / 4))
+    parts = [at / count for at in range(count + 1)]
+    line = [(start[0] + part * (end[0] - start[0]), start[1] + part * (end[1] - start[1])) for part in parts]
+    return [at for at in line if math.dist(at, start) > 7]
+
+
+def _inside(at: tuple[float, float]) -> Callable[[_Box], bool]:
+    return lambda box: box[0] <= at[0] <= box[2] and box[1] <= at[1] <= box[3]
 
 
 def _covered(box: _Box, boxes: Iterable[_Box], frame: Frame) -> float:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from foldline.bench.values import Interval
 from foldline.replay import NONE
-from foldline.report.axes import Frame, Scale, apart, beside, text, ticks_to
+from foldline.report.axes import Frame, Place, Scale, apart, beside, text, ticks_to
 from foldline.report.words import DASH, escaped, milliseconds, share
 
 __all__ = ["Dot", "Line", "Spot", "cost_dots", "lines_chart", "pareto"]
@@ -68,7 +68,13 @@ def pareto(spots: Sequence[Spot], *, identifier: str) -> str:
     order = sorted(
         range(len(spots)), key=lambda at: (spots[at].state != "front", not named[at], spots[at].state == "wrong")
     )
-    sides = beside([points[at] for at in order], [labels[at] for at in order], frame, taken=points)
+    places = beside(
+        [points[at] for at in order],
+        [labels[at] for at in order],
+        frame,
+        taken=points,
+        bold=[spots[at].ours for at in order],
+    )
     drawn = [
         *frame.lines(
             [(value, f"{value:.2g}") for value in ticks_to(dearest)],
@@ -78,13 +84,19 @@ def pareto(spots: Sequence[Spot], *, identifier: str) -> str:
         ),
         *_stair(frame, [spot for spot in spots if spot.state == "front"]),
         *(_whiskers(frame, spot) for spot in spots),
+        *(_lead(*points[at], place) for at, place in zip(order, places, strict=True) if place.led),
         *(_spot(*points[at], spots[at]) for at in reversed(order)),  # the front last: it is covered by none
         *(
-            text(x, y, escaped(labels[at]), anchor, kind=_label(spots[at]))
-            for at, (x, y, anchor) in zip(order, sides, strict=True)
+            text(place.x, place.y, escaped(labels[at]), place.anchor, kind=_label(spots[at]))
+            for at, place in zip(order, places, strict=True)
         ),
     ]
     return _svg(identifier, "Cost against far recall, each system one point", 366, drawn)
+
+
+def _lead(x: float, y: float, place: Place) -> str:
+    end_x, end_y = place.lead_end
+    return f'<path class="lead" d="M{x:.1f} {y:.1f}L{end_x:.1f} {end_y:.1f}"/>'
 
 
 def _label(spot: Spot) -> str:

@@ -31,7 +31,7 @@ svg text.own { font-weight: 700; fill: var(--sent); }
 .spot.wrong circle { fill: none; stroke: var(--recorded); }
 .line polyline { stroke: var(--recorded); stroke-width: 1; opacity: .55; }
 .line.grey .whisker { display: none; } .line.grey:hover polyline { stroke: var(--ink); opacity: 1; stroke-width: 2; }
-.lead { stroke: var(--rule); fill: none; }
+.lead { stroke: var(--rule); fill: none; } .pair .lead { stroke: var(--faint); stroke-width: .75; }
 .dot circle { fill: var(--ink); stroke: var(--ink); } .dot.own circle { fill: var(--sent); stroke: var(--sent); }
 .dot .whisker { stroke: var(--ink); stroke-width: 1.5; opacity: .5; }
 .dot circle.cold { fill: var(--paper); }
