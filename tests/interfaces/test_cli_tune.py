@@ -120,9 +120,31 @@ def test_a_model_that_is_not_in_the_catalogue_is_warned_of_with_the_nearest_name
     assert "$" not in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("columns", "gone"), [(60, "ranges"), (48, "ranges, on arrival"), (20, "ranges, on arrival, ")]
-)
+NO_RANGES = "no ranges: they are told of 5 sessions or more"
+RANGE = re.compile(r" \d\.\d\d-\d\.\d\d ")
+
+
+def test_ranges_are_told_of_five_sessions_or_more_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_sessions(tmp_path / "sessions", 5, rounds=3)
+    given = ["tune", str(folder), "--state", str(tmp_path / "state"), "--window", "1500", "--workers", "1"]
+    for columns, shown in ((80, True), (60, False)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        said = CliRunner().invoke(cli, given).stdout
+        assert bool(RANGE.search(said)) is ("ranges are 95 % intervals" in said) is shown
+        assert ("no room here for ranges" in said) is not shown
+        assert NO_RANGES not in said
+
+
+def test_of_fewer_than_five_sessions_no_ranges_are_told(sessions: Path, state: Path) -> None:
+    said = invoke(sessions, state).stdout
+    assert NO_RANGES in said
+    assert not RANGE.search(said)
+    assert "ranges are" not in said and "no room here for ranges" not in said
+
+
+@pytest.mark.parametrize(("columns", "gone"), [(48, "on arrival"), (20, "on arrival, ")])
 def test_a_narrow_terminal_gets_fewer_columns_and_no_figure_that_is_cut(
     sessions: Path, state: Path, monkeypatch: pytest.MonkeyPatch, columns: int, gone: str
 ) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 from statistics import fmean
-from typing import Final
+from typing import Final, TypeVar
 
 from foldline.bench.values import Interval
 
-__all__ = ["FEWEST", "RESAMPLES", "SEED", "SHARE", "interval", "mean_of", "median_of", "resamples", "tells"]
+__all__ = ["FEWEST", "RESAMPLES", "SEED", "SHARE", "enough", "interval", "mean_of", "median_of", "resamples", "tells"]
 
 FEWEST: Final = 5
 """Sessions from which on an interval is shown: of fewer it is too narrow, and of one it is a point, as if certain."""
@@ -19,6 +19,8 @@ RESAMPLES: Final = 2_000
 SHARE: Final = 0.95
 SEED: Final = 20_261_128
 """Fixed, so that the same sessions give the same interval. Any number would do."""
+
+T = TypeVar("T")
 
 
 def median_of(values: Sequence[float]) -> float:
@@ -40,12 +42,17 @@ def resamples(size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(chance.choices(range(size), k=size)) for _ in range(RESAMPLES))
 
 
+def enough(sessions: int) -> bool:
+    """Whether these are sessions enough for the ends of an interval to be shown."""
+    return sessions >= FEWEST
+
+
 def tells(found: Interval | None) -> bool:
     """Whether there are sessions enough for the ends of an interval to be shown."""
-    return found is not None and found["sessions"] >= FEWEST
+    return found is not None and enough(found["sessions"])
 
 
-def interval(values: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> Interval | None:
+def interval(values: Sequence[T], statistic: Callable[[Sequence[T]], float]) -> Interval | None:
     """The statistic of some values and the middle 95 % of what it is over resamples (percentile bootstrap).
 
     None when there are no values. O(resamples · n log n).

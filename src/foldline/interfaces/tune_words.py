@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from foldline.bench.intervals import FEWEST, enough
 from foldline.bench.tuning import Conditions, Figures, LeftOut, Span, Tuned
 from foldline.bench.tuning.candidates import OURS, own_figures
 from foldline.interfaces.chat.plain import plain_line
@@ -26,7 +27,9 @@ def print_found(tuned: Tuned, conditions: Conditions) -> None:
     for line in _about(tuned, conditions):
         console.print(line, soft_wrap=True)
     console.print()
-    gone = print_table(console, _columns(tuned), (_RANGES, _ARRIVAL, _OWN))
+    columns = _columns(tuned)
+    there = {column.group for column in columns}
+    gone = print_table(console, columns, tuple(group for group in (_RANGES, _ARRIVAL, _OWN) if group in there))
     console.print()
     for line in _legend(tuned, gone):
         console.print(line, style="dim")
@@ -71,6 +74,7 @@ def _columns(tuned: Tuned) -> list[Column]:
     return [
         Column(head, column, left=number < 2, group=groups.get(number, ""))
         for number, (head, column) in enumerate(zip(heads, cells, strict=True))
+        if groups.get(number) != _RANGES or set(column) != {DASH}
     ]
 
 
@@ -99,7 +103,7 @@ def _row(figures: Figures, *, chosen: bool) -> tuple[str, ...]:
 
 
 def _interval(span: Span | None) -> str:
-    return DASH if span is None or span.low == span.high else f"{span.low:.2f}-{span.high:.2f}"
+    return DASH if span is None or not span.tells else f"{span.low:.2f}-{span.high:.2f}"
 
 
 def _bill(figures: Figures) -> str:
@@ -114,7 +118,10 @@ def _legend(tuned: Tuned, gone: Sequence[str]) -> Iterator[str]:
     yield "cost  input price with prompt caching, all sessions together, against none"
     yield "far   of names in replies that last stood far back, the share still sent:"
     mean = f"      mean over the {plural(tuned.telling, 'session')} with 3 or more"
-    yield mean if _RANGES in gone else f"{mean}; ranges are 95 % intervals"
+    ranges = not enough(none.sessions) or _RANGES in gone
+    yield mean if ranges else f"{mean}; ranges are 95 % intervals"
+    if not enough(none.sessions):
+        yield f"no ranges: they are told of {FEWEST} sessions or more"
     if none.reply_usd is not None:
         yield "bill  expected for these sessions together, at the catalogue's prices;"
         yield f"      {_replies(tuned)}"

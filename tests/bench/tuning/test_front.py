@@ -97,3 +97,13 @@ def test_without_a_knee_recall_decides() -> None:
     found = [figures(0.3, 0.4), figures(0.5, 0.9)]
     assert chosen(found, None)[0] is found[1]
     assert chosen([figures(0.3, None)], 0.9)[0].far is None
+
+
+@pytest.mark.parametrize(("count", "tells"), [(1, False), (4, False), (5, True)])
+def test_the_ends_of_a_figure_tell_something_from_five_sessions_on(count: int, tells: bool) -> None:
+    names = [str(number) for number in range(count)]
+    none = {name: outcome(name, 1.0, (4, 4)) for name in names}
+    found = figures_of(Setting("cost"), [outcome(name, 0.5, (3, 4)) for name in names], none)
+    assert found.cost.tells is tells
+    assert found.far is not None and found.far.tells is tells
+    assert found.as_json()["cost"]["sessions"] == count

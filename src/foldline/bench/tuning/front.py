@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any, Final, TypeVar
 
-from foldline.bench.intervals import SHARE, resamples
+from foldline.bench.intervals import enough, interval
 from foldline.bench.rows import ENOUGH
 from foldline.bench.tuning.values import Outcome, Setting
 
@@ -26,6 +26,12 @@ class Span:
     value: float
     low: float
     high: float
+    sessions: int
+
+    @property
+    def tells(self) -> bool:
+        """Whether there are sessions enough for its ends to be shown."""
+        return enough(self.sessions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +68,8 @@ class Figures:
     def as_json(self) -> dict[str, Any]:
         """The same as plain JSON values."""
 
-        def plain(span: Span | None) -> dict[str, float] | None:
-            return None if span is None else {"value": span.value, "low": span.low, "high": span.high}
+        def plain(span: Span | None) -> dict[str, Any] | None:
+            return None if span is None else asdict(span)
 
         same = (
             "sessions",
@@ -151,9 +157,9 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _span(values: Sequence[T], statistic: Callable[[Sequence[T]], float]) -> Span:
-    drawn = sorted(statistic([values[index] for index in draw]) for draw in resamples(len(values)))
-    last = len(drawn) - 1
-    return Span(statistic(values), drawn[int((1 - SHARE) / 2 * last)], drawn[int((1 + SHARE) / 2 * last + 0.5)])
+    found = interval(values, statistic)
+    assert found is not None, "there are sessions"
+    return Span(**found)
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
