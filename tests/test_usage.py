@@ -23,6 +23,29 @@ REPORTS: list[tuple[str, dict[str, Any], Usage]] = [
         Usage(input_tokens=75, output_tokens=1_186, cached_tokens=64),
     ),
     (
+        "OpenAI Chat Completions from GPT-5.6 on, and OpenRouter: written tokens inside too",
+        {
+            "prompt_tokens": 10_339,
+            "completion_tokens": 60,
+            "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 10_318},
+        },
+        Usage(input_tokens=10_339, output_tokens=60, written_tokens=10_318),
+    ),
+    (
+        "OpenAI Responses from GPT-5.6 on",
+        {
+            "input_tokens": 2_300,
+            "output_tokens": 120,
+            "input_tokens_details": {"cached_tokens": 1_920, "cache_write_tokens": 256},
+        },
+        Usage(input_tokens=2_300, output_tokens=120, cached_tokens=1_920, written_tokens=256),
+    ),
+    (
+        "OpenAI's SDK where the server tells of none written",
+        {"prompt_tokens": 90, "prompt_tokens_details": {"cached_tokens": None, "cache_write_tokens": None}},
+        Usage(input_tokens=90),
+    ),
+    (
         "Anthropic: cached tokens beside",
         {
             "input_tokens": 50,

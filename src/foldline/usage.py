@@ -2,7 +2,8 @@
 
 OpenAI and its compatibles report cached tokens inside the input count; Anthropic beside it ("Prompt caching": total
 input = input_tokens + cache_read_input_tokens + cache_creation_input_tokens); Gemini inside. A gateway may put
-Anthropic's cache fields into OpenAI's form (LiteLLM): `prompt_tokens` holds them already.
+Anthropic's cache fields into OpenAI's form (LiteLLM): `prompt_tokens` holds them already. Tokens written to the cache
+stand in the details too, inside the input as well (OpenAI, "Prompt caching", from GPT-5.6 on; OpenRouter).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = ["usage_of"]
 _INPUT = ("prompt_tokens", "input_tokens", "promptTokenCount", "prompt_token_count", "prompt_eval_count")
 _OUTPUT = ("completion_tokens", "output_tokens", "candidatesTokenCount", "candidates_token_count", "eval_count")
 _CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount", "cached_content_token_count")
+_WRITTEN = ("cache_write_tokens",)
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 
@@ -42,15 +44,14 @@ def usage_of(reported: object, request: int = 0) -> Usage:
             written_tokens=wrote,
             request=request,
         )
-    cached_inside = _first(fields, _CACHED)
-    for name in _DETAILS:
-        details = fields.get(name)
-        if cached_inside is None and details is not None:
-            cached_inside = _first(_mapping(details), _CACHED)
+    details = [_mapping(fields[name]) for name in _DETAILS if fields.get(name) is not None]
+    read_inside = [number for one in (fields, *details) if (number := _first(one, _CACHED)) is not None]
+    written_inside = [number for one in details if (number := _first(one, _WRITTEN)) is not None]
     return Usage(
         input_tokens=found,
         output_tokens=_first(fields, _OUTPUT) or 0,
-        cached_tokens=cached_inside or 0,
+        cached_tokens=read_inside[0] if read_inside else 0,
+        written_tokens=written_inside[0] if written_inside else 0,
         request=request,
     )
 
