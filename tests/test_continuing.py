@@ -272,7 +272,6 @@ def test_a_checkpoint_that_stays_is_not_asked_for_again() -> None:
         "",
         "I cannot do that.",
         Completion("", "tool_calls"),
-        Completion("Goal: fix", "length"),
         ProviderError(Failure("malformed", status=400)),
     ],
 )
@@ -283,6 +282,27 @@ def test_where_it_brings_no_summary_a_prompt_does_and_the_view_is_as_if_nothing_
     assert len(one[0].requests) == 1
     assert one[0].prompts == other[0].prompts
     assert one[1].prepare().messages == other[1].prepare().messages
+
+
+TOO_LONG = [Completion("Goal: fix", "length"), "word " * 9_000]
+too_long = pytest.mark.parametrize("answer", TOO_LONG, ids=["cut off", "larger than asked for"])
+
+
+@too_long
+def test_a_summary_that_is_too_long_once_does_not_end_it(answer: Any) -> None:
+    answers = iter([answer, CHECKPOINT, answer])
+    model, ctx = Model(answer=lambda: next(answers, CHECKPOINT)), context()
+    go_on(ctx, model, 80)
+    assert len(model.requests) > 3
+    assert len(model.prompts) == 2
+
+
+@too_long
+def test_two_summaries_in_a_row_that_are_too_long_do(answer: Any) -> None:
+    model, ctx = Model(answer=answer), context()
+    go_on(ctx, model, 80)
+    assert len(model.requests) == 2
+    assert len(model.prompts) > 2
 
 
 @pytest.mark.parametrize("answer", [ConnectionError("gone"), ProviderError(Failure("auth", status=401))])

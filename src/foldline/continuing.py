@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from foldline.beside import Beside
 from foldline.budget import Limits
 from foldline.catalog.prices import CacheRule, request_price
-from foldline.errors import ProviderError
+from foldline.errors import ProviderError, SummaryError
 from foldline.messages import Json, Reasoning
 from foldline.reducers.base import Ask
 from foldline.request import Request
@@ -33,6 +33,9 @@ LEAST_TOKENS = 800
 WORDS = 0.6
 """Words that a token of room is good for: 0.75 are usual in English, less in code and in other languages."""
 
+MOST_TOO_LONG = 2
+"""Replies in a row that are too long after which the session is asked no more: each is paid for beside the prompt."""
+
 _AROUND_TOKENS = 64
 """What a message takes beside its text, and the two sentences that are added here."""
 
@@ -45,13 +48,17 @@ class Continuing:
     """What a question may be put to: the request that was sent last, as long as the session is still what it was.
 
     `on` says whether the summariser that is at hand now can go on from a request of the session, `cold` whether the
-    provider's cache has been left for too long. After a reply that was no summary the session is asked no more.
+    provider's cache has been left for too long. After a reply that was no summary the session is asked no more: the
+    model has gone on with its work, and would again. One that was merely too long is another matter, for a model writes
+    no less to a prompt of its own, which costs some ten times as much: only two of them in a row end it.
     """
 
     rule: CacheRule
     on: bool = False
     cold: bool = False
     _gave_up: bool = False
+    _too_long: int = 0
+    """Replies that were too long, since the last that was not."""
     _caches: bool = True
     _request: Request | None = None
     _view: View | None = None
@@ -77,11 +84,16 @@ class Continuing:
         """What was sent is in no cache: the provider refused it, or the next request goes to another model."""
         self._request = self._view = None
 
-    def failed(self, error: Exception) -> bool:
-        """A question that was put so has failed; whether to ask by a prompt of its own. The next ones are asked so."""
+    def succeeded(self) -> None:
+        """A question that was put so has brought a summary."""
+        self._too_long = 0
+
+    def failed(self, error: SummaryError) -> bool:
+        """A question that was put so has failed; whether to ask by a prompt of its own. So are later ones, mostly."""
         cause = error.__cause__
         if cause is None:  # there was an answer, and it was no summary: it called a tool, say
-            self._gave_up = True
+            self._too_long += error.too_long
+            self._gave_up = not error.too_long or self._too_long >= MOST_TOO_LONG
             return True
         if isinstance(cause, ProviderError) and cause.failure.status is not None:
             self._gave_up = cause.failure.kind not in _NOT_THE_FORM

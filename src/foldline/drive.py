@@ -68,7 +68,7 @@ def _text_of(answer: object, asked: list[Usage] | None) -> str:
     if not isinstance(text, str):
         raise SummaryError(f"the summariser returned {type(answer).__name__}, not text")
     if reason in ("length", "max_tokens"):
-        raise SummaryError("the summary was cut off")
+        raise SummaryError("the summary was cut off", too_long=True)
     if reason in ("refusal", "content_filter"):
         raise SummaryError("the model refused to summarise")
     if reason in ("tool_calls", "tool_use"):

@@ -212,12 +212,16 @@ class Engine(Recorder):
         instead = self.continuing.instead(ask, view, self.beside, self.limits)
         move: Fold | Ask = ask if instead is None else instead
         while isinstance(move, Ask):
+            put = move
             try:
-                move = yield from self._written(move, view)
+                move = yield from self._written(put, view)
             except SummaryError as error:
-                if move is not instead or self.view is not view or not self.continuing.failed(error):
+                if put is not instead or self.view is not view or not self.continuing.failed(error):
                     raise
                 move = ask
+            else:
+                if put is instead:
+                    self.continuing.succeeded()
         return move
 
     def _written(self, ask: Ask, view: View) -> Steps[Fold | Ask]:

@@ -127,12 +127,16 @@ class DoesNotFit(FoldlineError):  # noqa: N818 - a fixed public name
 
 
 class SummaryError(FoldlineError):
-    """A summary was not made; the view is as it was. `tokens` is the size of the rejected text, if there was one."""
+    """A summary was not made; the view is as it was. `tokens` is the size of the rejected text, if there was one.
 
-    def __init__(self, reason: str, *, tokens: int | None = None) -> None:
+    `too_long` says that there was nothing wrong with it but its length.
+    """
+
+    def __init__(self, reason: str, *, tokens: int | None = None, too_long: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.tokens = tokens
+        self.too_long = too_long
 
 
 class FoldRefused(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit

@@ -222,7 +222,8 @@ class Summarize:
         if refusal(text):
             raise SummaryError("the model refused to summarise", tokens=tokens)
         if tokens > job.limit:
-            raise SummaryError(f"the summary has {tokens:,} tokens, {job.limit:,} were asked for", tokens=tokens)
+            reason = f"the summary has {tokens:,} tokens, {job.limit:,} were asked for"
+            raise SummaryError(reason, tokens=tokens, too_long=True)
         if len(job.pieces) > 1:
             return self._next(job._replace(pieces=job.pieces[1:], sofar=text))
         missing = [fact for fact in self.facts if fact not in text and _stood(fact, view, span)]
@@ -237,7 +238,9 @@ class Summarize:
         fold = span_fold(view, span.start, span.stop, shown, reducer=self.name, reason=reason)
         if fold is None:
             raise SummaryError(
-                f"the summary is not smaller than the {span.tokens:,} tokens it would replace", tokens=tokens
+                f"the summary is not smaller than the {span.tokens:,} tokens it would replace",
+                tokens=tokens,
+                too_long=True,
             )
         return fold
 
