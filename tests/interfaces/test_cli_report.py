@@ -13,6 +13,7 @@ from tests.report.keeping import EXAMPLES, Clock, example, keep
 
 from foldline.context import Context
 from foldline.interfaces.cli import cli
+from foldline.report.document import document
 from foldline.store.folders import FileStore
 from foldline.store.places import sessions_path
 from foldline.testing import session
@@ -274,17 +275,35 @@ def test_it_fits_any_screen_and_runs_nothing(browser: Browser, hostile: Path, wi
         assert (colours[0] == "rgb(255, 255, 255)") == (scheme == "light")
 
 
-def test_on_a_phone_a_box_that_scrolls_shows_that_there_is_more(browser: Browser, hostile: Path) -> None:
+def test_on_a_phone_each_figure_of_the_table_stands_under_its_name(browser: Browser, hostile: Path) -> None:
     with browser.new_context(viewport={"width": 390, "height": 844}) as context:
         page = context.new_page()
         page.goto(hostile.as_uri())
+        table = page.locator(".scroll").first
+        assert table.evaluate("box => box.scrollWidth <= box.clientWidth")
+        for cell in table.locator("td").all():
+            assert cell.is_visible()
+            assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth + 1")
+            box = cell.bounding_box()
+            assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
+        ratio = table.locator("[data-is=ratio]").first
+        assert "ratio" in ratio.evaluate("cell => getComputedStyle(cell, '::before').content")
+        assert "open “Folds and why”" in page.locator(".key").inner_text()
+
+
+def test_on_a_phone_a_box_that_scrolls_shows_that_there_is_more(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "wide.html"
+    cells = "".join(f"<td>figure {number}</td>" for number in range(20))
+    file.write_text(document("Wide", [f'<div class="scroll"><table><tr>{cells}</tr></table></div>']), "utf-8")
+    with browser.new_context(viewport={"width": 390, "height": 844}) as context:
+        page = context.new_page()
+        page.goto(file.as_uri())
         table = page.locator(".scroll").first
         assert table.evaluate("box => box.scrollWidth > box.clientWidth")
         left = table.screenshot()
         assert table.evaluate("box => getComputedStyle(box).backgroundAttachment") == "local, local, scroll, scroll"
         table.evaluate("box => { box.style.backgroundImage = 'none' }")
         assert table.screenshot() != left
-        assert "open “Folds and why”" in page.locator(".key").inner_text()
 
 
 def test_it_says_everything_without_javascript(browser: Browser, hostile: Path) -> None:

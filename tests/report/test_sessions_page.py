@@ -146,7 +146,7 @@ def test_sessions_without_a_price_are_not_in_the_sum_of_money() -> None:
 
 def test_a_dearer_bill_than_without_is_marked() -> None:
     dear = replace(account(), managed=replace(account().managed, usd=9.0), unmanaged=account().unmanaged)
-    assert re.search(r'<td class="bad">\d\d\.\d\d</td>', sessions_page([dear, account()]))
+    assert re.search(r'<td data-is="ratio" class="bad">\d\d\.\d\d</td>', sessions_page([dear, account()]))
 
 
 def test_nothing_to_tell_is_a_page_too() -> None:

@@ -178,8 +178,7 @@ def _table(accounts: Sequence[Account], detailed: int) -> str:
         _row(account, f"s{number}" if number < detailed else "", dated)
         for number, account in enumerate(accounts[:_ROWS])
     )
-    columns = ("session", *(("last written",) if dated else ()), *_COLUMNS)
-    head = "".join(f'<th scope="col">{name}</th>' for name in columns)
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("session", *_columns(dated)))
     notes = []
     if detailed < len(accounts):
         notes.append(
@@ -191,9 +190,18 @@ def _table(accounts: Sequence[Account], detailed: int) -> str:
     below = f'<p class="faint">{" ".join(notes)}</p>' if notes else ""
     caption = f"All sessions ({len(accounts):,}){', newest first' if dated else ''}"
     return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}">\n<table><caption>{caption}</caption>\n'
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}">\n'
+        f'<table class="stack tiled"><caption>{caption}</caption>\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{listed}\n</tbody></table></div>\n{below}"
     )
+
+
+_BAD: Final = ' class="bad"'
+
+
+def _columns(dated: bool) -> tuple[str, ...]:
+    """The heads of the figures; on a phone each stands over its own."""
+    return (*(("last written",) if dated else ()), *_COLUMNS)
 
 
 def _row(account: Account, identifier: str, dated: bool) -> str:
@@ -201,7 +209,6 @@ def _row(account: Account, identifier: str, dated: bool) -> str:
     name = foreign(account.name, 60)
     link = f'<a href="#{identifier}">{name}</a>' if identifier else name
     by = ratio(account.managed, account.unmanaged)
-    kind = ' class="bad"' if by is not None and by >= 1.005 else ""
     fits = "yes" if account.refused_from is None else f"to {account.refused_from - 1:,}"
     cells = (
         *((escaped(account.updated[:10]) or DASH,) if dated else ()),
@@ -212,10 +219,15 @@ def _row(account: Account, identifier: str, dated: bool) -> str:
         f"{account.hidden_messages + account.shortened_messages:,}",
         price(account.managed),
         price(account.unmanaged),
+        share(by),
+        fits,
     )
-    plain = "".join(f"<td>{cell}</td>" for cell in cells)
-    bad = ' class="bad"' if account.refused_from is not None else ""
-    return f'<tr><th scope="row">{link}</th>{plain}<td{kind}>{share(by)}</td><td{bad}>{fits}</td></tr>'
+    bad = {"ratio": by is not None and by >= 1.005, "fits without": account.refused_from is not None}
+    shown = "".join(
+        f'<td data-is="{name}"{_BAD if bad.get(name) else ""}>{cell}</td>'
+        for name, cell in zip(_columns(dated), cells, strict=True)
+    )
+    return f'<tr><th scope="row">{link}</th>{shown}</tr>'
 
 
 _STYLE: Final = """
@@ -263,7 +275,12 @@ td.who { text-align: start; color: var(--faint); }
   .stack thead { display: none; } .stack tr { display: block; padding: .3rem 0; border-bottom: 1px solid var(--rule); }
   .stack :is(td, th) { display: inline-block; border: 0; padding: 0 .75rem 0 0; position: static; }
   .stack td.text { display: block; padding: 0; }
-  .stack [data-is]::before { content: attr(data-is) " "; color: var(--faint); } }
+  .stack [data-is]::before { content: attr(data-is) " "; color: var(--faint); }
+  .tiled, .tiled :is(caption, tbody) { display: block; }
+  .tiled tr { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .2rem .75rem; }
+  .tiled th { grid-column: 1 / -1; max-width: none; white-space: normal; overflow-wrap: anywhere; }
+  .tiled [data-is] { text-align: start; padding: 0; white-space: normal; }
+  .tiled [data-is]::before { display: block; font-weight: 400; } }
 @media (max-width: 55.99rem) { .head { grid-template-columns: minmax(0, 1fr); } }
 @media print { body { max-width: none; font-size: 10pt; } table { font-size: 7pt; } th, td { padding: .1rem .25rem; }
   section { break-inside: auto; } .scroll { overflow: visible; }
