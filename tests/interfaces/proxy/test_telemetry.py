@@ -33,6 +33,7 @@ from tests.serving import serve
 from foldline.errors import InvalidInput
 from foldline.interfaces.proxy.telemetry import Telemetry
 from foldline.interfaces.proxy.values import Served
+from foldline.transcript import Usage
 
 UPSTREAM = "https://api.openai.com/v1"
 
@@ -227,6 +228,29 @@ def test_metrics_are_those_of_the_conventions() -> None:
     assert duration["sum"] == 2.5
     assert (duration["explicit_bounds"][0], duration["explicit_bounds"][-1]) == (0.01, 81.92)
     assert [point["value"] for point in found.points("foldline.tokens.saved")] == [600]
+
+
+def test_calls_for_summaries_are_measured_as_calls_of_their_model_and_told_apart() -> None:
+    calls = (Usage(input_tokens=5_000, output_tokens=300), Usage(input_tokens=7_000, output_tokens=200))
+    one = told(1, input_tokens=700, output_tokens=44, status=500, summaries=calls, summary_model="gpt-5-mini")
+    found = heard(one, told(2, input_tokens=10, output_tokens=1, summaries=calls[:1]))
+    points = found.points(gen_ai_metrics.GEN_AI_CLIENT_TOKEN_USAGE)
+    summed = {
+        (a["gen_ai.request.model"], a["gen_ai.token.type"], a.get("foldline.purpose")): (point["count"], point["sum"])
+        for point in points
+        for a in (point["attributes"],)
+    }
+    assert summed == {
+        ("gpt-5", "input", None): (2, 710),
+        ("gpt-5", "output", None): (2, 45),
+        ("gpt-5-mini", "input", "summary"): (2, 12_000),
+        ("gpt-5-mini", "output", "summary"): (2, 500),
+        ("gpt-5", "input", "summary"): (1, 5_000),
+        ("gpt-5", "output", "summary"): (1, 300),
+    }
+    assert not any("error.type" in point["attributes"] for point in points)
+    first = dict(found.spans()[0].attributes or {})
+    assert (first["foldline.summaries"], first["foldline.summaries.tokens"]) == (2, 12_500)
 
 
 def test_no_client_makes_endless_series() -> None:

@@ -58,6 +58,9 @@ _MOST_MODELS: Final = 200
 
 _NAME_CHARS: Final = 200
 
+_PURPOSE: Final = "foldline.purpose"
+"""What a call of a model was for, where no client asked for it: the conventions have no name for that."""
+
 
 class Telemetry:
     """A listener that makes a span, and metrics, of each request that speaks a dialect.
@@ -165,6 +168,7 @@ class Telemetry:
         if served.model:
             labels["gen_ai.request.model"] = self._model(served.model[:_NAME_CHARS])
         self._duration.record(served.seconds, labels)
+        self._measure_summaries(served, common)
         if operation != "chat":
             return
         plain = {name: value for name, value in labels.items() if name != "error.type"}
@@ -173,6 +177,16 @@ class Telemetry:
                 self._usage.record(tokens, {**plain, "gen_ai.token.type": kind})
         if served.outcome == "folded" and served.saved_tokens and "error.type" not in labels:
             self._saved.add(served.saved_tokens, plain)
+
+    def _measure_summaries(self, served: Served, common: Mapping[str, Any]) -> None:
+        """The tokens of each call for a summary: it is paid for whatever became of the request that it was made for."""
+        labels = {name: value for name, value in common.items() if name != "error.type"}
+        labels |= {"gen_ai.operation.name": "chat", _PURPOSE: "summary"}
+        if model := (served.summary_model or served.model)[:_NAME_CHARS]:
+            labels["gen_ai.request.model"] = self._model(model)
+        for usage in served.summaries:
+            for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+                self._usage.record(tokens, {**labels, "gen_ai.token.type": kind})
 
     def _model(self, model: str) -> str:
         if model not in self._models:
@@ -249,6 +263,8 @@ def _foldline_attributes(served: Served) -> dict[str, Any]:
         "foldline.window.tokens": served.window_tokens,
         "foldline.folds": served.folds,
         "foldline.folds.made": len(served.new_folds),
+        "foldline.summaries": len(served.summaries),
+        "foldline.summaries.tokens": served.summary_tokens,
         "foldline.recoveries": served.recoveries,
         "foldline.truncated": bool(served.truncated),
         "foldline.own.seconds": served.own_seconds,
