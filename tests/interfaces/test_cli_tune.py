@@ -103,7 +103,7 @@ def test_without_a_price_the_bill_is_in_tokens(tmp_path: Path) -> None:
     quarters = re.findall(r"foldline: round 1 of \d+ settings on 1 session: (\d+) of (\d+)\n", result.stderr)
     assert [int(done) for done, _ in quarters] == [int(quarters[0][1]) * part // 4 for part in (1, 2, 3)]
     assert "tokens: input at the full price, for no price is known; name a --model" in result.stdout
-    assert re.search(r"^ .* cost .* far .*tokens$", result.stdout, re.MULTILINE)
+    assert re.search(r"^ .* cost .*far .*tokens$", result.stdout, re.MULTILINE)
     assert "$" not in result.stdout
 
 
