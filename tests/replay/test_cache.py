@@ -106,13 +106,13 @@ def test_a_bill_is_what_an_outside_judge_makes_of_it(provider: str, sizes: list[
 def test_summaries_are_on_the_bill_with_what_they_wrote() -> None:
     asked = (Asked(10_000, 8_000, 500), Asked(4_000, 0, 100))
     turn = Turn(index=0, messages=2, recorded_tokens=0, tokens=2_000, asked=asked)
-    summaries = 8_000 * 0.1 + 2_000 * 1.25 + 5 * 500 + 4_000 * 1.25 + 5 * 100
+    summaries = 8_000 * 0.1 + 2_000 * 1.25 + 5 * 500 + 4_000 + 5 * 100  # the second marks nothing for the cache
     assert bill_tokens([turn], CACHE_RULES["anthropic"]) == pytest.approx(2_000 * 1.25 + summaries)
-    cold = 10_000 * 1.25 + 5 * 500 + 4_000 * 1.25 + 5 * 100
+    cold = 10_000 * 1.25 + 5 * 500 + 4_000 + 5 * 100
     assert bill_tokens([turn], CACHE_RULES["anthropic"], cold_every=1) == pytest.approx(2_000 * 1.25 + cold)
 
 
 def test_long_requests_are_billed_by_the_step_that_they_pass() -> None:
     rule = CacheRule(0.1, 1.25, 1_024, 1, 300, steps=(PriceStep(200_000, 2.0, 1.5),))
     turn = Turn(index=0, messages=1, recorded_tokens=0, tokens=250_000, asked=(Asked(300_000, 0, 100),))
-    assert bill_tokens([turn], rule) == pytest.approx(2 * 1.25 * 250_000 + 2 * 1.25 * 300_000 + 1.5 * 5 * 100)
+    assert bill_tokens([turn], rule) == pytest.approx(2 * 1.25 * 250_000 + 2 * 300_000 + 1.5 * 5 * 100)

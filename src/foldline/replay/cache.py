@@ -11,7 +11,7 @@ from typing import Final
 
 from foldline.catalog.prices import CacheRule, request_price
 from foldline.replay.facts import Seen
-from foldline.replay.turns import Turn
+from foldline.replay.turns import Asked, Turn
 from foldline.tokens import Counter
 
 __all__ = ["OUTPUT_RATIO", "bill_tokens", "common_prefix", "common_prefix_tokens", "cost_tokens"]
@@ -67,7 +67,17 @@ def bill_tokens(turns: Iterable[Turn], rule: CacheRule, *, cold_every: int | Non
     for turn in turns:
         warm = not cold_every or (turn.index + 1) % cold_every != 0
         total += cost_tokens(turn.tokens, turn.cached_tokens * warm, rule)
-        for call in turn.asked:
-            written = call.output_tokens * OUTPUT_RATIO * rule.step(call.prompt_tokens).output_ratio
-            total += cost_tokens(call.prompt_tokens, call.cached_tokens * warm, rule) + written
+        total += sum(_asked_tokens(call, rule, warm) for call in turn.asked)
     return total
+
+
+def _asked_tokens(call: Asked, rule: CacheRule, warm: bool) -> float:
+    """A call for a summary. A prompt of its own is sent once and marks nothing for the cache, which it would not read.
+
+    One that goes on from the session has the session's marks: what it does not read there, it writes.
+    """
+    step = rule.step(call.prompt_tokens)
+    written = call.output_tokens * OUTPUT_RATIO * step.output_ratio
+    if not call.cached_tokens:
+        return call.prompt_tokens * step.input_ratio + written
+    return cost_tokens(call.prompt_tokens, call.cached_tokens * warm, rule) + written
