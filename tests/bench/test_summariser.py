@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from foldline.bench.summariser import SUMMARY_TOKENS, GoingOn, Summariser
+from foldline.reducers.summarize import CHECKPOINT
 from foldline.replay import Asked
 from foldline.request import Request
 
@@ -45,6 +46,66 @@ def test_a_prompt_that_is_one_text_is_summarised_by_its_speakers() -> None:
     assert Summariser(Words()).answer(prompt).splitlines() == ["Human: fix it", "AI: I look", "Tool: found 3"]
     assert Summariser(Words()).answer("one\n\ntwo").splitlines() == ["one", "two"]
     assert Summariser(Words()).answer("") == "Nothing was said."
+
+
+def test_of_a_prompt_the_messages_are_summarised_and_the_whole_is_billed() -> None:
+    prompt = [{"role": "system", "content": "Summarise: be brief"}, {"role": "user", "content": "<m>x</m>"}]
+    summariser = Summariser(Words())
+    assert summariser.summarize(prompt, said=MESSAGES[2:]).splitlines() == ["tool: app.py", "user: Go on."]
+    assert [asked.prompt_tokens for asked in summariser.take()] == [6]
+
+
+def test_a_line_that_looks_like_a_speaker_is_no_message() -> None:
+    listed = {"role": "tool", "tool_call_id": "c", "content": "found 2\nuser: root\nsystem: linux"}
+    assert Summariser(Words()).summarize([listed]) == "tool: found 2"
+
+
+def test_of_a_summary_that_was_written_before_every_line_is_kept() -> None:
+    summariser = Summariser(Words())
+    first = summariser.summarize(MESSAGES[:3])
+    around = {"role": "user", "content": f"So far:\n{first}"}
+    second = summariser.summarize([around, MESSAGES[3]])
+    assert second.splitlines() == ["user: So far:", *first.splitlines(), "user: Go on."]
+    third = summariser.summarize([{"role": "user", "content": f"So far:\n{second}"}])
+    assert third == second, "the words around it are said once"
+    assert summariser.summarize([{"role": "assistant", "content": first}]) == first
+
+
+def test_the_record_in_our_own_prompt_is_what_is_summarised() -> None:
+    body = "user: Mend it\nat once\ncall ls: {}\nresult: app.py\nview.py\nresult (failed): no\nassistant: done"
+    asked = (
+        {"role": "system", "content": CHECKPOINT},
+        {"role": "user", "content": f"Update.\n<<<checkpoint\nGoal: x\ncheckpoint>>>\n<<<record\n{body}\nrecord>>>"},
+    )
+    assert Summariser(Words()).summarize(asked).splitlines() == [
+        "user: Goal: x",
+        "user: Mend it",
+        "call ls: {}",
+        "result: app.py",
+        "result (failed): no",
+        "assistant: done",
+    ]
+
+
+def test_what_stays_in_view_beside_a_summary_is_not_in_it() -> None:
+    question = {"role": "user", "content": "Please summarise."}
+    later = {"role": "tool", "tool_call_id": "c", "content": "came after the request before"}
+    request = Request(
+        messages=[*MESSAGES, later, question],
+        system=None,
+        tools=None,
+        tokens=1_000,
+        max_output_tokens=500,
+        stable_until=4,
+        folds=(),
+        repairs=(),
+        once=2,
+        kept=2,
+    )
+    summariser = Summariser(Words())
+    assert GoingOn(summariser).continued(request) == Summariser(Words()).summarize(MESSAGES[:3])
+    [asked] = summariser.take()
+    assert asked.cached_tokens == 1_000 - 9, "what is new is not in the cache"
 
 
 def test_each_call_is_noted_once_with_its_tokens() -> None:

@@ -19,14 +19,36 @@ from foldline.replay import Recording
 from foldline.sessions import read_session
 
 
-def run(make: MakeSystem, recording: Recording, budget_tokens: int, requests: int) -> dict[str, Any]:
-    def count(wire: Wire) -> int:
-        return recording.lens.look(wire).tokens
+class Noting(Summariser):
+    """Keeps what was written."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[str] = []
+
+    def summarize(self, *args: Any, **kwargs: Any) -> str:
+        self.written.append(super().summarize(*args, **kwargs))
+        return self.written[-1]
+
+    def answer(self, *args: Any, **kwargs: Any) -> str:
+        self.written.append(super().answer(*args, **kwargs))
+        return self.written[-1]
+
+
+def run(make: MakeSystem, recording: Recording, budget_tokens: int, requests: int) -> dict[str, Any]:
     history = list(recording.session.messages)
     recorded = {id(wire) for wire in history}
+    counted: dict[str, Wire] = {}
+    again = 0
+
+    def count(wire: Wire) -> int:
+        nonlocal again
+        if id(wire) not in recorded and wire["role"] == "user":  # a new message is read anew, in the peer's own time
+            again += counted.setdefault(str(wire["content"]), wire) is not wire
+        return recording.lens.look(wire).tokens
+
     contents = {json.dumps(wire, sort_keys=True) for wire in history}
-    summariser = Summariser()
+    summariser = Noting()
     system = make(budget_tokens, count, summariser)
     sent: list[list[Wire]] = []
     errors: list[str] = []
@@ -52,6 +74,8 @@ def run(make: MakeSystem, recording: Recording, budget_tokens: int, requests: in
         "recorded": sum(id(message) in recorded for message in sent[-1]) if sent else 0,
         "tokens": [sum(map(count, messages)) for messages in sent],
         "whole": [sum(map(count, history[: reply.start])) for reply in replies],
+        "again": again,
+        "written": summariser.written,
         "asked": [[ask.prompt_tokens, ask.output_tokens] for ask in asked],
     }
 

@@ -90,6 +90,11 @@ def test_a_summary_is_asked_of_the_recorded_summariser_alone(peer: str) -> None:
     assert bool(asking) == (peer in SUMMARISING)
 
 
+def test_no_text_is_counted_twice() -> None:
+    for record in run_through("pydantic_ai", *LONG):
+        assert record["again"] == 0, record["system"]
+
+
 @pytest.mark.parametrize("session", [LONG[0], SHORT[0]])
 def test_the_sessions_are_among_the_examples(session: str) -> None:
     assert (ROOT / "examples" / "sessions" / f"{session}.json.gz").exists()

@@ -13,16 +13,19 @@ and `SlidingWindowStrategy(20)`, within the budget. "Truncation": `TruncationStr
 it has no default target. "Summarization": `SummarizationStrategy` alone with its defaults, which goes by the number of
 messages (more than 6) and knows no tokens.
 
-The summariser is a chat client that returns recorded texts. An error inside a summary is caught by the strategy, which
-then leaves all as it is. Counters: a tokenizer is given the serialised message. The neutral one finds the recorded
-message by the id in it, and counts others by their text; "own counter" is the characters over four of the package.
+The summariser is a chat client that returns recorded texts. It is shown one text, in which each message begins with
+"1. [user]", its number and its role; it is summarised message by message. An error inside a summary is caught by the
+strategy, which then leaves all as it is. Counters: a tokenizer is given the serialised message. The neutral one finds
+the recorded message by the id in it, and counts others by their text; "own counter" is the characters over four of the
+package.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -40,6 +43,7 @@ from agent_framework import (
     apply_compaction,
 )
 
+from foldline.bench.peers.counting import text_counter
 from foldline.bench.peers.waiting import Loop
 from foldline.bench.summariser import Summariser
 from foldline.bench.systems import Count, MakeSystem
@@ -51,6 +55,7 @@ PACKAGES: Final = ("agent-framework-core",)
 
 _SERIALISED: Final = '{"contents": '
 _ID: Final = '"message_id": "'
+_NUMBERED: Final = re.compile(r"(?P<number>\d+)\. \[(?P<role>system|user|assistant|tool)\] ")
 
 logging.getLogger("agent_framework").setLevel(logging.CRITICAL)  # it tells of each request that it cannot fit
 
@@ -79,16 +84,21 @@ class _Neutral:
 
     def __init__(self, count: Count) -> None:
         self._count = count
+        self._text_tokens = text_counter(count)
         self.recorded: dict[str, Wire] = {}
+        self._made: dict[str, Wire] = {}
 
     def count_tokens(self, text: str) -> int:
         if not text.startswith(_SERIALISED):  # a text of the package's own, such as the prompt for a summary
-            return self._count({"role": "user", "content": text})
+            return self._text_tokens(text)
         name = text.rpartition(_ID)[2].partition('"')[0]
         if name in self.recorded:
             return self._count(self.recorded[name])
-        payload = json.loads(text)
-        return self._count({"role": payload["role"], "content": _text(payload["contents"])})
+        made = self._made.get(text)
+        if made is None:
+            payload = json.loads(text)
+            made = self._made[text] = {"role": payload["role"], "content": _text(payload["contents"])}
+        return self._count(made)
 
 
 def _text(contents: Sequence[Mapping[str, Any]]) -> str:
@@ -104,8 +114,24 @@ class _Recorded:
         self._summariser = summariser
 
     async def get_response(self, messages: Sequence[Message], **kwargs: Any) -> ChatResponse:
-        text = self._summariser.summarize([{"role": message.role, "content": message.text} for message in messages])
+        prompt = [{"role": message.role, "content": message.text} for message in messages]
+        text = self._summariser.summarize(prompt, said=list(_said(messages[-1].text)))
         return ChatResponse(messages=Message("assistant", [text]))
+
+
+def _said(text: str) -> Iterator[Wire]:
+    """The messages in the text that a model is shown. Their numbers go up by one; what else looks like one is not."""
+    role, number, body = "", 1, ""
+    for line in text.splitlines():
+        head = _NUMBERED.match(line)
+        if head is None or int(head["number"]) != number:
+            body += f"\n{line}"
+            continue
+        if role:
+            yield {"role": role, "content": body}
+        role, number, body = head["role"], number + 1, line[head.end() :]
+    if role:
+        yield {"role": role, "content": body}
 
 
 class _Compacted:

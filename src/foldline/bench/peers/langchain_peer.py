@@ -9,8 +9,9 @@ called as an agent calls it. It copies all messages and forgets what it cleared:
 
 `SummarizationMiddleware`: "defaults" keeps the last 20 messages and is triggered at the budget (it has no default
 trigger); "fractions" is triggered at 0.8 and keeps 0.3 of the window, the shares that its reference text shows.
-`before_model` rewrites the state of the agent, so the next request starts from what it left. The summariser is a chat
-model that returns recorded texts; by default it is shown the last 4,000 tokens of what it is to summarise.
+`before_model` rewrites the state of the agent, so the next request starts from what it left. The summariser is handed
+in as `summarizer`, which is given the messages, and its prompt is written as the middleware writes it for a model: its
+`summary_prompt` with the messages in XML. By default they are the last 4,000 tokens of what is to be summarised.
 
 `create_agent` holds the system message apart from the messages, and so it is here for both middlewares; the trigger is
 the budget less its size. Counters: the neutral one, or for "own counter" the approximate one that is the default.
@@ -31,10 +32,11 @@ from langchain_core.messages import (
     RemoveMessage,
     convert_to_messages,
     convert_to_openai_messages,
+    get_buffer_string,
     trim_messages,
 )
 from langchain_core.messages.utils import count_tokens_approximately
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.outputs import ChatResult
 from langgraph.runtime import Runtime
 
 from foldline.bench.summariser import Summariser
@@ -48,18 +50,15 @@ PACKAGES: Final = ("langchain", "langchain-core")
 TOOL_SAFE: Final = {"start_on": "human", "end_on": ("human", "tool")}
 
 
-class _Recorded(BaseChatModel):
-    """A chat model that answers with the recorded summaries."""
-
-    summariser: Any
+class _Unasked(BaseChatModel):
+    """A chat model that has a window and is never called."""
 
     @property
     def _llm_type(self) -> str:
         return "recorded"
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        text = self.summariser.summarize([convert_to_openai_messages(message) for message in messages])
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(content=text))])
+        raise TypeError("summaries are written by the summariser")
 
 
 class _History:
@@ -146,7 +145,7 @@ class _Clear(_Base):
     def prepare(self, history: Sequence[Wire]) -> None:
         super().prepare(history)
         self._system, self._rest = self._apart()
-        self._model = _Recorded(summariser=self._summariser)
+        self._model = _Unasked()
         trigger = max(1, self._budget_tokens - self._counter(self._system))
         self._middleware = ContextEditingMiddleware(
             edits=[ClearToolUsesEdit(trigger=trigger)], token_counter=self._counter
@@ -185,12 +184,17 @@ class _Summarize(_Base):
             self._middleware = self._made(max(1, self._budget_tokens - self._counter(self._system)))
 
     def _made(self, window_tokens: int) -> SummarizationMiddleware:
-        model = _Recorded(summariser=self._summariser, profile={"max_input_tokens": window_tokens})
+        model = _Unasked(profile={"max_input_tokens": window_tokens})
+        options: dict[str, Any] = {"trigger": ("tokens", window_tokens)}
         if self._fractions:
-            return SummarizationMiddleware(
-                model, trigger=("fraction", 0.8), keep=("fraction", 0.3), token_counter=self._counter
-            )
-        return SummarizationMiddleware(model, trigger=("tokens", window_tokens), token_counter=self._counter)
+            options = {"trigger": ("fraction", 0.8), "keep": ("fraction", 0.3)}
+        return SummarizationMiddleware(model, token_counter=self._counter, summarizer=self._summary, **options)
+
+    def _summary(self, messages: Sequence[BaseMessage]) -> str:
+        assert self._middleware is not None
+        prompt = self._middleware.summary_prompt.format(messages=get_buffer_string(messages, format="xml")).rstrip()
+        said = [self._history.wire(message) for message in messages]
+        return self._summariser.summarize([{"role": "user", "content": prompt}], said=said)
 
     def view(self, history: Sequence[Wire]) -> Any:
         assert self._middleware is not None

@@ -13,7 +13,8 @@ tool returns before the history sees it: over 10,000 characters it leaves a prev
 store (in memory here), by default; "truncate" has it keep 4,000 characters of both ends instead.
 
 The harness has no answer to a provider's refusal, so a request over the budget is sent as it is. The summariser is a
-`FunctionModel` that returns recorded texts.
+`FunctionModel` that returns recorded texts; of the prompt it summarises what stands in `<message>` elements, which no
+content can forge, and in `<previous-summary>`.
 
 Its counter starts from the usage that the provider reported with the last reply, and estimates what came since. So the
 neutral counter reports that usage, as a provider would, and is the `tokenizer` for the rest; for "own counter" nothing
@@ -22,6 +23,7 @@ is reported, and its estimate of four characters a token counts all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -50,6 +52,7 @@ from pydantic_ai_harness.compaction import (
 )
 from pydantic_ai_harness.tool_output_limits import Band, ToolOutputLimits, Truncate
 
+from foldline.bench.peers.counting import text_counter
 from foldline.bench.peers.waiting import Loop
 from foldline.bench.summariser import Summariser
 from foldline.bench.systems import Count, MakeSystem
@@ -59,6 +62,11 @@ __all__ = ["OWN_COUNTER", "PACKAGES", "SYSTEMS"]
 
 PACKAGES: Final = ("pydantic-ai-harness", "pydantic-ai-slim")
 
+_ELEMENT: Final = re.compile(
+    r'<(?P<tag>message|previous-summary)(?=[ >])(?: role="(?P<role>\w+)")?(?: name="(?P<name>[^"]*)")?[^>]*>\n'
+    r"(?P<body>.*?)\n</(?P=tag)>",
+    re.DOTALL,
+)
 _LIMIT_CHARS: Final = 10_000  # the threshold of ToolOutputLimits' default band
 
 Tokenizer = Callable[[str], int] | None
@@ -76,6 +84,13 @@ def _user_content(content: Any) -> Any:
     return [
         ImageUrl(url=block["image_url"]["url"]) if "image_url" in block else block.get("text", "") for block in content
     ]
+
+
+def _texts(wire: Wire) -> Iterator[str]:
+    """What the package counts of a message, text by text."""
+    yield _text(_user_content(wire.get("content")))
+    for call in wire.get("tool_calls") or ():
+        yield from (call["function"]["name"], call["function"]["arguments"])
 
 
 class _Run:
@@ -153,6 +168,14 @@ def _reply(message: ModelResponse) -> Wire:
     return {"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}
 
 
+def _said(prompt: str) -> Iterator[Wire]:
+    """The messages in the prompt for a summary; the summary that it updates comes first."""
+    found = sorted(_ELEMENT.finditer(prompt), key=lambda element: element["tag"] == "message")
+    for element in found:
+        name = f"{element['name']} " if element["role"] == "tool_call" else ""
+        yield {"role": element["role"] or "summary", "content": name + element["body"]}
+
+
 class _Store:
     """Where outputs are spilled to, in memory."""
 
@@ -183,6 +206,7 @@ class _Compacted:
         self._count = count
         self._summariser = summariser
         self._own_counter = own_counter
+        self._text_tokens = text_counter(count)
         self._capability = capability(budget_tokens, None if own_counter else self._text_tokens)
         self._limits = limits() if limits else None
         self._model = FunctionModel(self._answer)
@@ -200,19 +224,20 @@ class _Compacted:
             messages=self._run.messages,
         )
 
-    def _text_tokens(self, text: str) -> int:
-        return self._count({"role": "user", "content": text})
-
     def _answer(self, messages: list[Any], info: AgentInfo) -> ModelResponse:
         prompt: list[Wire] = [{"role": "system", "content": info.instructions or ""}]
         for message in messages:
             prompt += [_request_part(part) for part in message.parts]
-        return ModelResponse(parts=[TextPart(self._summariser.summarize(prompt))])
+        said = [wire for asked in prompt[1:] for wire in _said(asked["content"])]
+        return ModelResponse(parts=[TextPart(self._summariser.summarize(prompt, said=said))])
 
     def prepare(self, history: Sequence[Wire]) -> None:
         run = self._run
         for wire in history[self._taken :]:
             self._taken += 1
+            if not self._own_counter:
+                for text in _texts(wire):  # counted here, as the neutral counter knows the messages for all
+                    self._text_tokens(text)
             if wire["role"] == "system" and not run.messages and not self._pending:
                 run.system.append(wire)
             elif wire["role"] == "assistant":

@@ -32,7 +32,8 @@ class Auto:
         self._agent = Agent(model=model, context_manager="auto", callback_handler=None)
 
     def _answer(self, messages: list[Any], system_prompt: str | None) -> str:
-        return self._summariser.summarize(self._conversation.prompt(messages, system_prompt))
+        prompt = self._conversation.prompt(messages, system_prompt)
+        return self._summariser.summarize(prompt, said=self._conversation.said(messages))
 
     def prepare(self, history: Sequence[Wire]) -> None:
         """Untimed: what is new, as the package's messages."""

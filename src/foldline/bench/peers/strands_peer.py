@@ -76,7 +76,8 @@ class _Managed:
         )
 
     def _answer(self, messages: list[Any], system_prompt: str | None) -> str:
-        return self._summariser.summarize(self._conversation.prompt(messages, system_prompt))
+        prompt = self._conversation.prompt(messages, system_prompt)
+        return self._summariser.summarize(prompt, said=self._conversation.said(messages))
 
     def prepare(self, history: Sequence[Wire]) -> None:
         self._new += self._conversation.take(history)

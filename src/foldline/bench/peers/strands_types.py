@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from strands.models import Model
 
 from foldline.messages import Wire
 
 __all__ = ["Conversation", "Recorded", "text_of"]
+
+_ROLE: Final = re.compile(r"\n---\n\[(user|assistant)\]")
+_RESULT: Final = re.compile(r"\[(tool) result(?:: [^\n\]]*)?(?: \(error\))?\]")
+_CALL: Final = re.compile(r"\[tool call: [^\n\]]+\] ")
 
 
 def _blocks(wire: Wire) -> list[dict[str, Any]]:
@@ -78,6 +83,21 @@ def text_of(blocks: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(block["text"] for block in blocks if "text" in block)
 
 
+def _unflattened(blocks: Sequence[Mapping[str, Any]]) -> Iterator[Wire]:
+    """The messages in blocks of text: a block names a role, or the tool that what follows is from."""
+    role, texts = "user", list[str]()
+    for text in (block.get("text", "") for block in blocks):
+        marker = _ROLE.fullmatch(text) or _RESULT.fullmatch(text)
+        if marker is None:
+            texts.append(text.removeprefix("[tool call: ").replace("] ", " ", 1) if _CALL.match(text) else text)
+            continue
+        if texts:
+            yield {"role": role, "content": "\n".join(texts)}
+        role, texts = marker[1], []
+    if texts:
+        yield {"role": role, "content": "\n".join(texts)}
+
+
 class Conversation:
     """The session in the package's messages and the way back, by the identity of blocks."""
 
@@ -91,6 +111,15 @@ class Conversation:
         """What a model is asked, as Chat Completions has it."""
         asked: list[Wire] = [{"role": "system", "content": system_prompt or ""}]
         return asked + [wire for message in messages for wire in self.wires(message)]
+
+    def said(self, messages: Sequence[Mapping[str, Any]]) -> list[Wire]:
+        """The messages that a summary is asked of: all but the question at the end.
+
+        Or, where the package has flattened them into one message, those that its blocks are of.
+        """
+        if messages[0]["content"][0].get("text") == "<content>":
+            return list(_unflattened(messages[0]["content"][1:-1]))
+        return [wire for message in messages[:-1] for wire in self.wires(message)]
 
     def take(self, history: Sequence[Wire]) -> list[dict[str, Any]]:
         """What is new: results that follow each other are one message of the user."""
