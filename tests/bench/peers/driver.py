@@ -72,6 +72,7 @@ def run(make: MakeSystem, recording: Recording, budget_tokens: int, requests: in
         "malformed": sum(not is_message(message) for messages in sent for message in messages),
         "copies": copies,
         "recorded": sum(id(message) in recorded for message in sent[-1]) if sent else 0,
+        "messages": [len(messages) for messages in sent],
         "tokens": [sum(map(count, messages)) for messages in sent],
         "whole": [sum(map(count, history[: reply.start])) for reply in replies],
         "again": again,

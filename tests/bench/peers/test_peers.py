@@ -95,6 +95,12 @@ def test_no_text_is_counted_twice() -> None:
         assert record["again"] == 0, record["system"]
 
 
+def test_strands_keeps_to_its_window_within_a_loop_of_tools_where_it_is_told_to() -> None:
+    most = {record["system"]: max(record["messages"]) for record in run_through("strands", LONG[0], 1_000_000, 40)}
+    assert most["strands SlidingWindow (per turn)"] <= 41, "40 and the system message"
+    assert most["strands SlidingWindow (defaults)"] > 41
+
+
 @pytest.mark.parametrize("session", [LONG[0], SHORT[0]])
 def test_the_sessions_are_among_the_examples(session: str) -> None:
     assert (ROOT / "examples" / "sessions" / f"{session}.json.gz").exists()

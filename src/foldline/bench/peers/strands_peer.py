@@ -5,7 +5,9 @@ The two managers are reactive, as they are by default: the request that is too l
 the budget as its limit; a refused request costs nothing, as it does in life, save time that is not measured.
 `apply_management` is called where an agent calls it, when an invocation has ended: after a reply that calls no tool.
 "proactive": with `proactive_compression=True`, which reduces once already at 0.7 of the window before the model is
-called; its hook is told the neutral count, or for "own counter" that of the package's `Model.count_tokens`.
+called; its hook is told the neutral count, or for "own counter" that of the package's `Model.count_tokens`. "per turn":
+with `per_turn=True`, which its reference text advises for agents that call many tools in a loop: the 40 messages are
+kept to before each call of the model, and not at the end of an invocation alone.
 
 `SlidingWindowConversationManager()` keeps 40 messages and, when refused, first cuts the oldest tool results to 400
 characters, one message at a time. `SummarizingConversationManager()` folds the oldest 0.3 of the messages and keeps the
@@ -59,13 +61,13 @@ class _Managed:
         summariser: Summariser,
         *,
         manage: Callable[[], ConversationManager],
-        proactive: bool = False,
+        told: bool = False,
         own_counter: bool = False,
     ) -> None:
         self._budget_tokens = budget_tokens
         self._count = count
         self._summariser = summariser
-        self._proactive = proactive
+        self._told = told  # of each call of the model before it is made
         self._own_counter = own_counter
         self._conversation = Conversation()
         self._new: list[dict[str, Any]] = []
@@ -92,7 +94,7 @@ class _Managed:
                 keeper.apply_management(agent)
             agent.messages.append(message)
         self._new = []
-        if self._proactive:
+        if self._told:
             tokens = self._own_tokens() if self._own_counter else self._tokens()
             agent.hooks.invoke_callbacks(BeforeModelCallEvent(agent=agent, projected_input_tokens=tokens))
         tokens = self._tokens()
@@ -118,31 +120,25 @@ class _Managed:
         return self._conversation.system + [wire for message in out for wire in self._conversation.wires(message)]
 
 
-def _makes(
-    kind: Callable[..., ConversationManager], *, proactive: bool = False, own_counter: bool = False
-) -> MakeSystem:
-    return partial(
-        _Managed,
-        manage=partial(kind, proactive_compression=True) if proactive else kind,
-        proactive=proactive,
-        own_counter=own_counter,
-    )
+def _makes(kind: Callable[..., ConversationManager], *, own_counter: bool = False, **options: Any) -> MakeSystem:
+    return partial(_Managed, manage=partial(kind, **options), told=bool(options), own_counter=own_counter)
 
 
 SYSTEMS: Final[Mapping[str, MakeSystem]] = {
     "strands SlidingWindow (defaults)": _makes(SlidingWindowConversationManager),
-    "strands SlidingWindow (proactive)": _makes(SlidingWindowConversationManager, proactive=True),
+    "strands SlidingWindow (proactive)": _makes(SlidingWindowConversationManager, proactive_compression=True),
+    "strands SlidingWindow (per turn)": _makes(SlidingWindowConversationManager, per_turn=True),
     "strands Summarizing (defaults)": _makes(SummarizingConversationManager),
-    "strands Summarizing (proactive)": _makes(SummarizingConversationManager, proactive=True),
+    "strands Summarizing (proactive)": _makes(SummarizingConversationManager, proactive_compression=True),
     "strands auto with summaries": Auto,
 }
 
 OWN_COUNTER: Final[Mapping[str, MakeSystem]] = {
     "strands SlidingWindow (proactive, own counter)": _makes(
-        SlidingWindowConversationManager, proactive=True, own_counter=True
+        SlidingWindowConversationManager, proactive_compression=True, own_counter=True
     ),
     "strands Summarizing (proactive, own counter)": _makes(
-        SummarizingConversationManager, proactive=True, own_counter=True
+        SummarizingConversationManager, proactive_compression=True, own_counter=True
     ),
     "strands auto with summaries (own counter)": partial(Auto, own_counter=True),
 }
