@@ -85,6 +85,8 @@ def test_the_record_in_our_own_prompt_is_what_is_summarised() -> None:
         "result (failed): no",
         "assistant: done",
     ]
+    asked = (asked[0], {"role": "user", "content": "<<<record\nuser: Mend it\nrecord>>>\nPlease look at: x"})
+    assert Summariser(Words()).summarize(asked) == "user: Mend it"
 
 
 def test_what_stays_in_view_beside_a_summary_is_not_in_it() -> None:

@@ -61,7 +61,7 @@ class Summariser:
         began = process_time()
         prompt = "\n\n".join(map(_told, messages))
         if said is None:
-            said = list(_record(prompt)) or messages
+            said = [told for message in messages for told in _record(_text(message))] or messages
         return self._write(said, max_output_tokens, Asked(self._counter.text(prompt), 0, 0), began)
 
     def answer(self, prompt: str, max_output_tokens: int = SUMMARY_TOKENS, *, cached_tokens: int = 0) -> str:
