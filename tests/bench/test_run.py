@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from foldline.bench.jobs import COUNTER
 from foldline.bench.run import Plan, Step, bench
 from foldline.bench.table import by_group, main_table, notes, stress_table
 from foldline.bench.values import Result, Run
@@ -273,6 +275,26 @@ def test_a_peer_that_is_asked_for_by_name_and_cannot_run_is_refused_at_once(fold
 
 def test_peers_that_nobody_asked_for_are_not_missed(measured: tuple[Result, list[Step]]) -> None:
     assert {each["peer"] for each in measured[0]["absent"]} == {"broken"}  # it is there, and might have been meant
+
+
+def test_a_peer_without_the_exact_counter_is_told_at_once_where_to_install_it(folder: Path) -> None:
+    bare = folder / "bare" / "mine"
+    (bare / "bin").mkdir(parents=True)
+    (bare / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n', "utf-8")
+    (bare / "bin" / "python").chmod(0o700)
+    (bare / "peer.py").write_text(PEER, "utf-8")
+    said = rf"no exact counter; install it with `{sys.executable} -m pip install '{COUNTER}'`, or .*--estimate"
+    steps: list[Step] = []
+    for name in ("mine", "newest"):
+        with pytest.raises(InvalidInput, match=said):
+            bench(plan(folder, name, peers="bare", exact=True), steps.append)
+    assert steps == []
+    assert list(runs(bench(plan(folder, "newest", peers="bare")))) == ["none", "newest"]
+
+
+def test_what_is_installed_for_the_exact_counter_is_what_the_extra_installs() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["optional-dependencies"]["exact"] == [COUNTER]
 
 
 def test_no_peer_is_started_where_ours_alone_are_asked_for(folder: Path) -> None:

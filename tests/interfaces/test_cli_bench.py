@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from foldline.bench.hiring import workplace
 from foldline.bench.speed import session as long_session
 from foldline.interfaces.cli import cli
 
@@ -82,7 +84,8 @@ def test_a_bad_file_is_left_out_of_a_folder_and_an_error_where_it_is_named(sessi
     (sessions / "deep").mkdir()
     bad = sessions / "deep" / "bad.json"
     bad.write_text("{", "utf-8")
-    (sessions / "small.json").write_text('{"messages": [{"role": "user", "content": "hi"}]}', "utf-8")
+    short = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
+    (sessions / "small.json").write_text(json.dumps({"messages": short}), "utf-8")
     options = ("--budget", "2k", "--systems", "none", "--no-stress", "--repeat", "1", *NOBODY)
     file = tmp_path / "bench.json"
     done = invoke(str(sessions), *options, "--json", str(file), "--html", str(tmp_path / "bench.html"))
@@ -97,15 +100,67 @@ def test_a_bad_file_is_left_out_of_a_folder_and_an_error_where_it_is_named(sessi
     assert "bad.json" in named.stderr
 
 
+def test_a_session_without_a_reply_is_left_out_of_a_folder_and_an_error_where_it_is_named(sessions: Path) -> None:
+    notes = sessions / "notes.json"
+    words = {"role": "user", "content": "Nobody answered this. " * 2_000}
+    notes.write_text(json.dumps({"messages": [words], "source": "my notes"}), "utf-8")
+    options = ("--budget", "2k", "--systems", "none,sliding", "--no-stress", "--repeat", "1", *NOBODY)
+    done = invoke(str(sessions), *options)
+    assert done.exit_code == 0, done.output
+    assert f"{notes} left out: no reply is recorded in it, and so no request" in "".join(done.stdout.splitlines())
+    assert "1 session of 1 that all finished" in done.stdout
+    named = invoke(str(notes), *options)
+    assert (named.exit_code, named.stdout) == (2, "")
+    assert "notes.json: no reply is recorded in it" in named.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "run"),
+    [
+        (
+            'mine (strict, own counter),mine ("" for null, fast), "mine, at once" ,mine [old]',
+            ["mine (strict, own counter)", 'mine ("" for null, fast)', "mine, at once", "mine [old]"],
+        ),
+        (
+            '"mine ("" for null, fast)",mine (s*',
+            ['mine ("" for null, fast)', "mine (strict, own counter)"],
+        ),
+    ],
+)
+def test_systems_are_named_as_a_table_shows_them(given: str, run: list[str], sessions: Path, tmp_path: Path) -> None:
+    peer = tmp_path / "peers" / "mine"
+    (peer / "bin").mkdir(parents=True)
+    (peer / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "utf-8")
+    (peer / "bin" / "python").chmod(0o700)
+    (peer / "peer.py").write_text(
+        "class Mine:\n"
+        "    def __init__(self, budget_tokens, count, summarise): pass\n"
+        "    def prepare(self, history): pass\n"
+        "    def view(self, history): return list(history)\n"
+        "    def finish(self, out): return out\n"
+        "NAMES = ('mine (strict, own counter)', 'mine (\"\" for null, fast)', 'mine, at once', 'mine [old]')\n"
+        "SYSTEMS, PACKAGES = dict.fromkeys(NAMES, Mine), ()\n",
+        "utf-8",
+    )
+    file = tmp_path / "bench.json"
+    options = ("--budget", "2k", "--no-stress", "--repeat", "1", "--peers", str(tmp_path / "peers"))
+    done = invoke(str(sessions), *options, "--systems", given, "--json", str(file))
+    assert done.exit_code == 0, done.output
+    result = json.loads(file.read_text("utf-8"))
+    assert [each["system"] for each in result["budgets"][0]["runs"]] == ["none", *run]
+
+
 def test_a_folder_of_bad_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{", "utf-8")
     done = invoke(str(tmp_path), *NOBODY)
     assert done.exit_code == 2
-    assert "bad.json: no session can be read, of 1; " in done.stderr
+    assert "bad.json: no session can be used, of 1; " in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_stopped_it_ends_the_workers_and_keeps_what_was_finished(number: int, sessions: Path, tmp_path: Path) -> None:
+def test_stopped_it_ends_the_workers_and_keeps_what_was_finished(
+    number: int, sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "bench.json"
     peer = tmp_path / "peers" / "waiting"
     (peer / "bin").mkdir(parents=True)
@@ -149,3 +204,6 @@ def test_stopped_it_ends_the_workers_and_keeps_what_was_finished(number: int, se
         assert said.splitlines()[-1].startswith("foldline: stopped; the figures are those of the systems")
     left = list((tmp_path / "temporary").iterdir())
     assert len(left) == (1 if number == signal.SIGKILL else 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    with workplace() as place:
+        assert [str(path) for path in (tmp_path / "temporary").iterdir()] == [place.path]

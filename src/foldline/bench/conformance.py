@@ -12,7 +12,6 @@ looks for their words in the text. Its class is `Foldline`:
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from foldline.bench.surroundings import surroundings
 from foldline.budget import Trigger
 from foldline.cutting import largest
 from foldline.errors import DoesNotFit
@@ -149,7 +149,7 @@ def main(given: Sequence[str] | None = None) -> None:
     spec, form = "foldline.bench.conformance:Foldline", "json" if asked.json else "md"
     for arguments in (["benchmark", "--spec", spec], ["check", spec, "--budgets", "10%,20%,30%"]):
         command = [str(asked.python), "-m", "compaction_kit.cli", *arguments, "--format", form]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = {**surroundings(), "PYTHONPATH": str(Path(__file__).parents[2])}
         done = subprocess.run(command, env=environment, check=False)
         if done.returncode > 1:  # 1: it flags something, which its table tells
             sys.exit(done.returncode)

@@ -31,7 +31,8 @@ class Gathered:
 def gather(paths: Sequence[str], *, found: Collection[str] = (), exact: bool = False) -> Gathered:
     """Read all files, sized by the neutral counter. O(their size).
 
-    One of `found` that cannot be read is left out. Raises InvalidInput for any other, and when none is left.
+    One of `found` that cannot be read, or in which no reply is recorded, is left out. Raises InvalidInput for any
+    other, and when none is left.
     """
     counter = neutral_counter(exact)
     files, rows, left_out = [], [], []
@@ -46,7 +47,7 @@ def gather(paths: Sequence[str], *, found: Collection[str] = (), exact: bool = F
             files.append(file)
     if not files:
         first = left_out[0]
-        raise InvalidInput(f"no session can be read, of {len(left_out)}; {first['reason']}", place=first["file"])
+        raise InvalidInput(f"no session can be used, of {len(left_out)}; {first['reason']}", place=first["file"])
     return Gathered(files, rows, left_out)
 
 
@@ -65,6 +66,9 @@ def _row(file: SessionFile, counter: Counter) -> SessionRow:
     [session] = read_sessions([file])
     lens = Lens(codec(session.dialect), counter)
     seen = [lens.look(wire) for wire in session.messages]
+    requests = sum(each.role == "assistant" for each in seen[1:])
+    if not requests:
+        raise InvalidInput("no reply is recorded in it, and so no request", place=file.path)
     return SessionRow(
         name=file.name,
         source=session.source,
@@ -72,5 +76,5 @@ def _row(file: SessionFile, counter: Counter) -> SessionRow:
         sha256=sha256(Path(file.path).read_bytes()).hexdigest(),
         tokens=sum(each.tokens for each in seen),
         messages=len(seen),
-        requests=sum(each.role == "assistant" for each in seen[1:]),
+        requests=requests,
     )

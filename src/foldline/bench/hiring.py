@@ -12,18 +12,26 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
 from typing import IO, Any
 
 from foldline.bench.jobs import Job
 from foldline.bench.peers import PEERS
+from foldline.bench.surroundings import surroundings
 from foldline.errors import FoldlineError
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["DiedError", "Peer", "Workplace", "peers_in", "said", "workplace"]
 
 _PACKAGE = Path(__file__).parents[1]
+
+_PREFIX = "foldline-bench-"
+
+_LOCK = "lock"
+"""A file in the folder that the bench keeps locked while it runs: the lock ends with its process, however that does."""
 
 _LAST_WORDS = 300
 """Characters of a worker's last line that are told: a traceback ends with its error, which may hold a whole message."""
@@ -54,9 +62,11 @@ class Workplace:
     path: str
 
     def environment(self) -> Mapping[str, str]:
-        """The environment of a worker: that of this process, with this package to be found and text hashed alike."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        return {**kept, "PYTHONPATH": self.path, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
+        """The environment of a worker: what it needs of this one, with this package to be found and text hashed alike.
+
+        Nothing of it is a key, and what would send sessions away is turned off.
+        """
+        return {**surroundings(), "PYTHONPATH": self.path, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
 
 
 @contextmanager
@@ -64,9 +74,35 @@ def workplace() -> Iterator[Workplace]:
     """A folder with a copy of this package alone: other packages beside it are not a peer's business, and all systems
     meet the same code, whatever is changed while they run.
     """
-    with tempfile.TemporaryDirectory(prefix="foldline-bench-") as folder:
+    _clear()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, _locked(Path(folder)):
         shutil.copytree(_PACKAGE, Path(folder) / _PACKAGE.name)
         yield Workplace(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a workplace. It gets its name when it is held: whoever finds it free may remove the folder."""
+    with (folder / f"{_LOCK}.new").open("wb") as file:
+        if sys.platform != "win32":
+            fcntl.flock(file, fcntl.LOCK_EX)
+            (folder / f"{_LOCK}.new").rename(folder / _LOCK)
+        yield
+
+
+def _clear() -> None:
+    """Remove the workplaces of benches of this user that were killed. Those of running ones and of others stay."""
+    if sys.platform == "win32":
+        return
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            if lock.parent.lstat().st_uid != os.getuid():
+                continue
+            with lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent)
+        except OSError:
+            continue  # it is in use, or another bench was faster
 
 
 def peers_in(folder: str) -> tuple[list[Peer], dict[str, str]]:
@@ -76,8 +112,7 @@ def peers_in(folder: str) -> tuple[list[Peer], dict[str, str]]:
     found, absent = [], {}
     for name in (*PEERS, *sorted(there - set(PEERS))):
         python, file = root / name / "bin" / "python", root / name / "peer.py"
-        has_module = find_spec(f"foldline.bench.peers.{name}_peer") is not None
-        if not (file.is_file() or (name in PEERS and has_module)):
+        if not (file.is_file() or name in PEERS):
             continue
         if python.exists():
             found.append(Peer(name, str(python), str(file) if file.is_file() else ""))
@@ -101,20 +136,19 @@ def said(job: Job, place: Workplace, *, python: str = sys.executable, limit_seco
             env=dict(place.environment()),
             start_new_session=True,  # Ctrl-C comes to this process alone, which then ends the worker and its children
         )
-        watch = _watch(process, limit_seconds)
+        watch = _Watch(process, limit_seconds)
         ended = False
         try:
             assert process.stdin is not None
             assert process.stdout is not None
             _hand(process.stdin, job)
             for line in process.stdout:
-                watch.cancel()
-                watch = _watch(process, limit_seconds)
+                watch.again()
                 told = json.loads(line)
                 ended = ended or "done" in told or "offer" in told
                 yield told
             if not ended:
-                raise DiedError(_last_words(process, complaints, limit_seconds))
+                raise DiedError(_last_words(process, complaints, watch))
         finally:
             watch.cancel()
             _end(process)
@@ -124,11 +158,33 @@ def said(job: Job, place: Workplace, *, python: str = sys.executable, limit_seco
                     pipe.close()
 
 
-def _watch(process: subprocess.Popen[bytes], limit_seconds: float) -> Timer:
-    watch = Timer(limit_seconds, _end, [process])
-    watch.daemon = True
-    watch.start()
-    return watch
+class _Watch:
+    """Ends a worker that says nothing for so many seconds, and remembers that it did."""
+
+    def __init__(self, process: subprocess.Popen[bytes], limit_seconds: float) -> None:
+        self.limit_seconds = limit_seconds
+        self.ended = False
+        self._process = process
+        self._timer = self._started()
+
+    def again(self) -> None:
+        """Begin to wait anew: the worker said something."""
+        self.cancel()
+        self._timer = self._started()
+
+    def cancel(self) -> None:
+        """Watch no more."""
+        self._timer.cancel()
+
+    def _started(self) -> Timer:
+        timer = Timer(self.limit_seconds, self._end)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _end(self) -> None:
+        self.ended = self._process.poll() is None
+        _end(self._process)
 
 
 def _hand(pipe: IO[bytes], job: Job) -> None:
@@ -145,10 +201,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _last_words(process: subprocess.Popen[bytes], complaints: IO[bytes], limit_seconds: float) -> str:
+def _last_words(process: subprocess.Popen[bytes], complaints: IO[bytes], watch: _Watch) -> str:
     code = process.wait()
     complaints.seek(0)
     lines = [line.strip() for line in complaints.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    if watch.ended:
+        return f"killed; it said nothing for {watch.limit_seconds:,.0f} seconds"
     if code == -signal.SIGKILL:
-        return f"killed; it said nothing for {limit_seconds:,.0f} seconds"
+        return "killed from outside, perhaps since memory ran out"
     return lines[-1][:_LAST_WORDS] if lines else f"ended with code {code} and said nothing"

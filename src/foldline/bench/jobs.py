@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from foldline.codecs import codec
 from foldline.codecs.convert import convert_all
@@ -14,9 +14,12 @@ from foldline.providers.exact import exact_counter
 from foldline.sessions import Session, read_session
 from foldline.tokens import ESTIMATE, Counter
 
-__all__ = ["Job", "Remembering", "SessionFile", "as_chat", "neutral_counter", "read_sessions"]
+__all__ = ["COUNTER", "Job", "Remembering", "SessionFile", "as_chat", "neutral_counter", "read_sessions"]
 
 _CHAT = "openai-chat"
+
+COUNTER: Final = "toktok-rs>=0.3,<0.4"
+"""What pip installs for the exact counter: the extra `exact`, by itself, for environments that are not this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class SessionFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One system at one budget over some sessions, in this order; with no `system`, what the peer has to offer.
+    """One system at one budget over some sessions, in this order; with no `system`, what the peer has to offer, once it
+    is sure that its environment has the counter.
 
     `peer` is the module of foldline.bench.peers, "" for ours, `peer_file` a file instead of that. Each session is run
     `repeat` times for the time it takes. What is not done after `cap_seconds` stays undone; the long session, if there

@@ -163,22 +163,27 @@ def _systems(plan: Plan, place: Workplace) -> tuple[list[SystemRow], dict[str, P
     for pattern in plan.systems:
         _installed(pattern, peers, missing)
     absent = [] if plan.systems else [Absent(peer=name, reason=reason) for name, reason in missing.items()]
+    broken: list[str] = []
     offered = [SystemRow(name=name, peer=None, packages={}) for name in OURS]
     hosts = {}
     for peer in peers:
         try:
-            told = list(said(_job(peer), place, python=peer.python, limit_seconds=_PATIENCE_SECONDS))
+            told = list(said(_job(peer, plan.exact), place, python=peer.python, limit_seconds=_PATIENCE_SECONDS))
         except DiedError as error:
             if peer.name in plan.systems:
                 raise InvalidInput(str(error), place=f"systems, {peer.name}") from None
             absent.append(Absent(peer=peer.name, reason=str(error)))
+            broken.append(f"{peer.name} cannot be run: {error}")
             continue
         offer: dict[str, Any] = told[0]["offer"]
         kinds = ("own_counter", "systems") if plan.own_counter else ("systems", "own_counter")
         names = offer[kinds[0]] or offer[kinds[1]]  # some can be handed no counter, some have none of their own
         offered += [SystemRow(name=name, peer=peer.name, packages=offer["packages"]) for name in names]
         hosts[peer.name] = peer
-    return _chosen(plan.systems, offered), hosts, absent
+    try:
+        return _chosen(plan.systems, offered), hosts, absent
+    except InvalidInput as error:  # perhaps a name of theirs, which they could not say
+        raise InvalidInput("; ".join((error.reason, *broken)), place=error.place) from None
 
 
 def _installed(pattern: str, peers: Sequence[Peer], missing: Mapping[str, str]) -> None:
@@ -215,11 +220,11 @@ def _chosen(patterns: Sequence[str], offered: Sequence[SystemRow]) -> list[Syste
 
 
 def _matches(pattern: str, row: SystemRow) -> bool:
-    return fnmatchcase(row["name"], pattern) or row["peer"] == pattern
+    return pattern in (row["name"], row["peer"]) or fnmatchcase(row["name"], pattern)
 
 
-def _job(peer: Peer) -> Job:
-    return Job(peer=peer.module, peer_file=peer.file)
+def _job(peer: Peer, exact: bool) -> Job:
+    return Job(peer=peer.module, peer_file=peer.file, exact=exact)
 
 
 # --- one budget -------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -17,7 +18,7 @@ from threading import Thread
 from time import process_time
 from typing import Any
 
-from foldline.bench.jobs import Job, Remembering, neutral_counter, read_sessions
+from foldline.bench.jobs import COUNTER, Job, Remembering, neutral_counter, read_sessions
 from foldline.bench.measuring import (
     Allowance,
     AllowanceSpentError,
@@ -30,7 +31,7 @@ from foldline.bench.speed import SAMPLE, SIZES
 from foldline.bench.speed import session as long_session
 from foldline.bench.values import COLD_EVERY, FRONT_RULE, RULES, AtLength
 from foldline.catalog.models import CACHE_RULES
-from foldline.errors import DoesNotFit
+from foldline.errors import DoesNotFit, MissingExtra
 from foldline.messages import Wire
 from foldline.replay import NONE, Pauses, Recording, Sender, replay
 from foldline.replay.turns import percentile
@@ -63,10 +64,10 @@ def _leave_with_parent() -> None:
 
 
 def _do(job: Job, tell: Callable[..., None]) -> None:
+    counter = _counter(job.exact)
     if not job.system:
         tell(offer=asdict(offer_of(peer_module(job))))
         return
-    counter = neutral_counter(job.exact)
     make = sender_maker(job, counter)
     recordings = [_warmed(session, counter) for session in read_sessions(job.sessions)]
     _warm_up(make, counter)
@@ -95,6 +96,15 @@ def _do(job: Job, tell: Callable[..., None]) -> None:
         for found in _stress(make, counter, Allowance(job.cap_seconds)):
             tell(stress=found)
     tell(done=True)
+
+
+def _counter(exact: bool) -> Remembering:
+    """The neutral counter. Ends the process where this environment has none, with the line that installs it here."""
+    try:
+        return neutral_counter(exact)
+    except MissingExtra:
+        install = shlex.join((sys.executable, "-m", "pip", "install", COUNTER))
+        sys.exit(f"its environment has no exact counter; install it with `{install}`, or size all with --estimate")
 
 
 def _warmed(session: Session, counter: Remembering) -> Recording:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -27,9 +28,19 @@ __all__ = ["bench"]
 _EXAMPLES: Final = os.path.join("examples", "sessions")
 _STOPPED: Final = 130
 
+_LISTED: Final = re.compile(r'(?:"[^"]*"|\([^()]*\)|[^,])+')
+"""What stands between two commas: one inside round brackets or double quotes is no end of it."""
+
 
 def _names(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in value.split(",") if name.strip())
+    """The names between commas, each as a table shows it or inside double quotes."""
+    names = (name.strip() for name in _LISTED.findall(value))
+    return tuple(_unquoted(name) for name in names if name)
+
+
+def _unquoted(name: str) -> str:
+    """Without the quotes around all of it: those inside are its own."""
+    return name[1:-1] if len(name) > 1 and name[0] == name[-1] == '"' else name
 
 
 @click.command()
@@ -48,7 +59,8 @@ def _names(_context: click.Context, _option: click.Parameter, value: str) -> tup
     default="",
     metavar="A,B,...",
     callback=_names,
-    help="Names or patterns of systems, or a peer's name; no management always runs. [default: all]",
+    help="Names or patterns of systems, or a peer's name; no management always runs. A comma in "
+    "brackets or double quotes belongs to its name. [default: all]",
 )
 @click.option("--peers", default=".bench", show_default=True, metavar="FOLDER", help="Where `make bench` put them.")
 @click.option("--own-counter", is_flag=True, help="Each system counts by its own counter instead of the same one.")
