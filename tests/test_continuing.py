@@ -13,7 +13,7 @@ from foldline import Completion, Context, ProviderError, Request, SummaryError, 
 from foldline.budget import Limits
 from foldline.catalog.models import CACHE_RULES
 from foldline.events import ContextEvent, FoldFinished
-from foldline.failures import Failure
+from foldline.failures import Failure, classify
 from foldline.policy import checkpoint
 from foldline.settings import CheckpointSettings
 from foldline.testing.scripts import session
@@ -218,11 +218,16 @@ def other_model(ctx: Context) -> None:
     ctx.send_to("m", ctx.limits)
 
 
+def other_leading(ctx: Context) -> None:
+    for text in ("It is 9 o'clock.", "It is 8 o'clock."):  # as it stood in the request that was sent, then another
+        ctx.send_beside(system=SYSTEM, tools=None, leading=[{"role": "system", "content": text}])
+
+
 def refused(ctx: Context) -> None:
     ctx.recover(Failure("prompt_overflow", limit=14_000, limit_of="window"))
 
 
-@pytest.mark.parametrize("change", [fork, other_tools, other_system, other_model, refused])
+@pytest.mark.parametrize("change", [fork, other_tools, other_system, other_leading, other_model, refused])
 def test_what_was_sent_is_forgotten_once_the_cache_does_not_have_it(change: Callable[[Context], None]) -> None:
     model, ctx = Model(), context(window=64_000)
     go_on(ctx, model, 12)
@@ -314,6 +319,67 @@ def test_a_summariser_that_cannot_be_reached_is_not_asked_again_at_once(answer: 
         ctx.compact(summarize=model)
     assert (len(model.requests), model.prompts) == (1, [])
     assert ctx.view.wires()[0] == before
+
+
+def fails(*answers: Any) -> Callable[[], Any]:
+    """Answers with these one after the other, then with a checkpoint."""
+    waiting = iter(answers)
+
+    def answer() -> Any:
+        now = next(waiting, CHECKPOINT)
+        if isinstance(now, Exception):
+            raise now
+        return now
+
+    return answer
+
+
+def fault(status: int, body: bytes = b"") -> ProviderError:
+    return ProviderError(classify(status, body))
+
+
+INTERNAL = b'{"error":{"message":"internal"}}'
+
+
+@pytest.mark.parametrize("error", [fault(500, INTERNAL), fault(504), fault(408), fault(529), fault(502, b"<html>")])
+def test_a_fault_of_the_server_ends_neither_this_nor_asks_it_at_once_again(error: ProviderError) -> None:
+    model, ctx = Model(answer=fails(error)), context()
+    go_on(ctx, model, 90)
+    assert len(model.requests) > 3
+    assert not model.prompts
+
+
+def test_faults_in_a_row_are_met_by_a_prompt_of_its_own_until_they_end() -> None:
+    """There are servers that say 500 of a form that they do not take: then a summary comes by the other way."""
+    model, ctx = Model(answer=fails(*[fault(500, INTERNAL)] * 3)), context()
+    go_on(ctx, model, 90)
+    assert len(model.prompts) == 2, "the second and the third"
+    assert len(model.requests) > 4
+
+
+def test_a_question_that_was_too_large_is_put_plainly_this_once() -> None:
+    model, ctx = Model(answer=fails(ProviderError(Failure("prompt_overflow", status=400)))), context()
+    go_on(ctx, model, 90)
+    assert len(model.prompts) == 1
+    assert len(model.requests) > 3
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_a_form_that_is_refused_is_not_tried_again(status: int) -> None:
+    model, ctx = Model(answer=fault(status, b'{"error":{"message":"no such thing"}}')), context()
+    go_on(ctx, model, 90)
+    assert len(model.requests) == 1
+    assert len(model.prompts) > 3
+
+
+def test_another_model_is_asked_so_whatever_the_one_before_answered() -> None:
+    model, ctx = Model(answer=fails(Completion("", "tool_calls"))), context()
+    go_on(ctx, model, 20, sent=lambda ctx: ctx.observe(Usage(input_tokens=ctx.view.tokens, cached_tokens=2_000)))
+    assert (len(model.requests), bool(model.prompts)) == (1, True)
+    ctx.send_to("n", ctx.limits)
+    model.model = "n"
+    go_on(ctx, model, 20)
+    assert len(model.requests) > 1
 
 
 def test_a_session_that_changes_meanwhile_is_not_asked_about_any_more() -> None:

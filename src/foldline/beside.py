@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from foldline.messages import Message, Text
+from foldline.messages import Message, Text, Wire
 from foldline.tokens import Counter, system_tokens, tools_tokens, wire_bytes
 from foldline.transcript import Seq
 
@@ -21,7 +21,8 @@ class Beside:
     """System text and tools of a request; each piece is weighed once.
 
     `tokens` is their size: the sum over the text that the caller gave and each text that was moved here, with the blank
-    line before it (as one text they are a few tokens smaller).
+    line before it (as one text they are a few tokens smaller). System messages that stand in place of those which the
+    log begins with count for what they are larger (or smaller) by.
     """
 
     def __init__(self, system: System, tools: Tools, counter: Counter) -> None:
@@ -34,6 +35,8 @@ class Beside:
         self._sent: System = system
         self._given_tokens = system_tokens(system, counter) + tools_tokens(tools, counter)
         self.tokens = self._given_tokens
+        self.leading: Sequence[Wire] = ()
+        self._led, self._more_tokens, self._more_bytes = False, 0, 0
 
     @property
     def system(self) -> System:
@@ -50,7 +53,7 @@ class Beside:
         """Bytes of a request body without messages. O(size of all of it) once for each change."""
         if self._size_bytes is None:
             self._size_bytes = wire_bytes({"system": self.system, "tools": self.tools, "messages": []})
-        return self._size_bytes
+        return self._size_bytes + self._more_bytes
 
     def give(self, system: System, tools: Tools) -> bool:
         """Send another system text and other tools of the caller; whether they differ from those of now. O(size)."""
@@ -58,9 +61,20 @@ class Beside:
             return False
         self.tools, self._given = tools, system
         self._changed()
-        self.tokens = self._given_tokens = system_tokens(system, self._counter) + tools_tokens(tools, self._counter)
+        self._given_tokens = system_tokens(system, self._counter) + tools_tokens(tools, self._counter)
         self._weigh()
         return True
+
+    def lead(self, leading: Sequence[Wire], more_tokens: int, more_bytes: int) -> bool:
+        """Count these system messages in place of those that the log begins with, which are smaller by so much.
+
+        Whether the size differs from that of before. O(1).
+        """
+        self._led = self._led or bool(self.leading)
+        same = (more_tokens, more_bytes) == (self._more_tokens, self._more_bytes)
+        self.tokens += more_tokens - self._more_tokens
+        self.leading, self._more_tokens, self._more_bytes = leading, more_tokens, more_bytes
+        return not same
 
     def move(self, seq: Seq, message: Message) -> None:
         """Send the text of entry `seq` as system text. O(size of the message)."""
@@ -75,13 +89,14 @@ class Beside:
         if len(kept) == len(self._moved):
             return
         self._changed()
-        self._moved, self.tokens = kept, self._given_tokens
+        self._moved = kept
         self._weigh()
 
     def send(self) -> tuple[System, bool]:
-        """The system text of the next request, and whether it is that of the request before (or of the first)."""
+        """The system text of the next request, and whether all is as in the request before (or the first)."""
         before, self._sent = self._sent, self.system
-        return self._sent, before is self._sent or before == self._sent
+        led, self._led = self._led, False
+        return self._sent, not led and (before is self._sent or before == self._sent)
 
     def _weight(self, texts: Sequence[str], *, first: bool) -> int:
         """Tokens that some texts add to the system text; `first` when there is none before them."""
@@ -92,8 +107,8 @@ class Beside:
         return tokens + (system_tokens(texts[0], self._counter) if first else 0)
 
     def _weigh(self) -> None:
-        """Add what the moved texts weigh to the weight of what was given."""
-        first = not self._given
+        """Weigh anew all that is sent: what was given, what leads, and the texts that were moved."""
+        self.tokens, first = self._given_tokens + self._more_tokens, not self._given
         for texts in self._moved.values():
             self.tokens += self._weight(texts, first=first)
             first = first and not texts

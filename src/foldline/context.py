@@ -217,13 +217,13 @@ class Context:
         """`recover` with an async summariser."""
         return await drive_async(self._recover(failure, self._asking(summarize)), summarize, self._engine.asked)
 
-    def send_beside(self, *, system: System, tools: Tools) -> None:
-        """Send this system text and these tools from now on, as a client resends them. O(their size) if they differ."""
+    def send_beside(self, *, system: System, tools: Tools, leading: Sequence[Wire] = ()) -> None:
+        """Send this system text and these tools from now on, as a client resends them. O(their size) if they differ.
+
+        `leading` are the system messages that its list begins with now: the log keeps those that it began with.
+        """
         checked(system=system, tools=tools)
-        engine = self._engine
-        if engine.beside.give(system, tools):
-            engine.view.base_tokens = engine.beside.tokens
-            engine.meter.folded()
+        self._engine.send_beside(system, tools, leading)
 
     def send_to(self, model: str | None, limits: Limits) -> None:
         """Prepare for this model and these limits from now on. O(1); the log does not name them."""
@@ -231,8 +231,8 @@ class Context:
         if model != self.model:
             self.model = model
             engine.meter.folded()
-            rule = engine.continuing.rule = cache_rule_of(model, self.dialect)
-            engine.continuing.forget()
+            rule = cache_rule_of(model, self.dialect)
+            engine.continuing.begin_anew(rule)
             if engine.rent is not None:
                 engine.rent.rule = rule
         engine.limits = limits

@@ -39,8 +39,17 @@ MOST_TOO_LONG = 2
 _AROUND_TOKENS = 64
 """What a message takes beside its text, and the two sentences that are added here."""
 
+MOST_FAULTS = 2
+"""Faults of the server in a row after which a prompt of its own is tried: some servers tell so of a form (a 500)."""
+
 _NOT_THE_FORM = frozenset({"auth", "quota", "rate"})
 """Refusals that a request of another form would meet too."""
+
+_SIZES = frozenset({"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"})
+"""Refusals of this one question, which was a little too large: a prompt of its own is smaller."""
+
+_OF_THE_FORM = frozenset({400, 404, 405, 415, 422})
+"""Statuses that the same question would bring again."""
 
 
 @dataclass(slots=True)
@@ -50,7 +59,8 @@ class Continuing:
     `on` says whether the summariser that is at hand now can go on from a request of the session, `cold` whether the
     provider's cache has been left for too long. After a reply that was no summary the session is asked no more: the
     model has gone on with its work, and would again. One that was merely too long is another matter, for a model writes
-    no less to a prompt of its own, which costs some ten times as much: only two of them in a row end it.
+    no less to a prompt of its own, which costs some ten times as much: only two of them in a row end it. What a server
+    refuses ends it only where it would refuse it again.
     """
 
     rule: CacheRule
@@ -59,6 +69,8 @@ class Continuing:
     _gave_up: bool = False
     _too_long: int = 0
     """Replies that were too long, since the last that was not."""
+    _faults: int = 0
+    """Faults of the server, since the last question that it answered."""
     _caches: bool = True
     _request: Request | None = None
     _view: View | None = None
@@ -84,20 +96,35 @@ class Continuing:
         """What was sent is in no cache: the provider refused it, or the next request goes to another model."""
         self._request = self._view = None
 
+    def begin_anew(self, rule: CacheRule) -> None:
+        """Another model is asked: how the one before answered says nothing of it, nor does what that one cached."""
+        self.forget()
+        self.rule, self._gave_up, self._too_long, self._faults, self._caches = rule, False, 0, 0, True
+
     def succeeded(self) -> None:
         """A question that was put so has brought a summary."""
-        self._too_long = 0
+        self._too_long = self._faults = 0
 
     def failed(self, error: SummaryError) -> bool:
         """A question that was put so has failed; whether to ask by a prompt of its own. So are later ones, mostly."""
         cause = error.__cause__
         if cause is None:  # there was an answer, and it was no summary: it called a tool, say
+            self._faults = 0
             self._too_long += error.too_long
             self._gave_up = not error.too_long or self._too_long >= MOST_TOO_LONG
             return True
-        if isinstance(cause, ProviderError) and cause.failure.status is not None:
-            self._gave_up = cause.failure.kind not in _NOT_THE_FORM
-        return self._gave_up
+        if not isinstance(cause, ProviderError) or (status := cause.failure.status) is None:
+            return False  # nobody is there
+        kind = cause.failure.kind
+        if kind in _NOT_THE_FORM:
+            return False
+        if kind in _SIZES:
+            return True
+        self._gave_up = kind == "malformed" or status in _OF_THE_FORM
+        if status >= 500 or status == 408:
+            self._faults += 1
+            return self._gave_up or self._faults >= MOST_FAULTS
+        return True
 
     def instead(self, ask: Ask, view: View, beside: Beside, limits: Limits) -> Ask | None:
         """The same question put to the session, with its whole request; None where its own prompt is the better one.

@@ -6,20 +6,23 @@ SummaryError that is thrown in; `Context` has the two drivers (sync, async) that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
+from foldline.beside import System, Tools
 from foldline.budget import Limits, Need, Pressure
 from foldline.catalog.models import CACHE_RULES
 from foldline.continuing import Continuing
 from foldline.errors import DoesNotFit, SummaryError
 from foldline.events import FoldFailed, folding
+from foldline.messages import Wire
 from foldline.policy import FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.recorder import Recorder
 from foldline.reducers.base import Ask, Reducer
 from foldline.reducers.floor import floor_of, too_large, too_many_bytes
 from foldline.rent import Rent, foldable
+from foldline.tokens import message_tokens, wire_bytes
 from foldline.transcript import Fold, Seq, Usage
 from foldline.view import View
 
@@ -54,6 +57,25 @@ class Engine(Recorder):
     """Size of everything ever taken up at which a reducer may ask again after a rejected text, by its name."""
 
     # --- folding -----------------------------------------------------------------------------------------------------
+
+    def send_beside(self, system: System, tools: Tools, leading: Sequence[Wire]) -> None:
+        """Send these from now on; `leading` in place of the system messages that the log begins with. O(their size)."""
+        larger = leading != self.beside.leading and self._lead(leading)
+        if self.beside.give(system, tools) or larger:
+            self.view.base_tokens = self.beside.tokens
+            self.meter.folded()
+
+    def _lead(self, leading: Sequence[Wire]) -> bool:
+        more_tokens = more_bytes = 0
+        entries = self.view.entries
+        for seq, wire in enumerate(leading):
+            message = self.codec.read(wire)
+            if (entry := entries.get(seq)) is not None and entry.recorded != wire:
+                more_tokens += message_tokens(message, self.counter) - entry.tokens
+                more_bytes += wire_bytes(wire) - wire_bytes(entry.recorded) if self.view.weighed else 0
+        if self.beside.leading:
+            self.continuing.forget()  # the cache has another beginning
+        return self.beside.lead(leading, more_tokens, more_bytes)
 
     @property
     def used_tokens(self) -> int:

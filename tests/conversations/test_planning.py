@@ -39,7 +39,7 @@ from foldline.conversations.keeping import Keeping
 from foldline.conversations.planning import Conversations, Hold
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure
-from foldline.fitting import check
+from foldline.fitting import check, count
 from foldline.policy import policy
 from foldline.store.opening import open_store
 from foldline.transcript import Usage
@@ -744,6 +744,63 @@ def test_system_text_that_changes_with_each_request_is_no_other_conversation(dia
             before = sent
         assert len(held) == 1
         assert moved < 12
+
+    run(work)
+
+
+@pytest.mark.parametrize(("dialect", "role"), [("openai-chat", "system"), ("openai-responses", "developer")])
+@pytest.mark.parametrize("reports", [True, False], ids=["reported", "not reported"])
+def test_system_text_counts_as_it_is_sent_when_it_grows_and_shrinks(dialect: str, role: str, reports: bool) -> None:
+    wires = turns(dialect, 24)
+    skills = "Skill text about the repository layout and rules. " * 600
+
+    async def work(known: Conversations) -> None:
+        held, folds = set(), []
+        for number, at in enumerate(steps(wires)):
+            text = f"You are terse.{skills if 20 <= number < 30 else ''}"
+            hold = await known.take(body_of(dialect, [{"role": role, "content": text}, *wires[:at]]), 10_000)
+            sent = count(sent_messages(hold.plan.data, dialect), dialect=dialect)
+            assert hold.plan.tokens == pytest.approx(sent, rel=0.02)
+            assert sent <= hold.plan.limits.input_tokens
+            if reports:
+                hold.observe(Usage(input_tokens=sent, output_tokens=20))
+            held.add(hold.session)
+            folds.append(hold.plan.folds)
+        assert len(held) == 1
+        assert not folds[19] and folds[20], "folded for the text that came"
+        assert sent > 500, "and for nothing once it had gone"
+
+    run(work)
+
+
+def test_system_text_that_has_grown_is_refused_when_nothing_may_be_folded() -> None:
+    wires = turns("openai-chat", 3)
+
+    async def work(known: Conversations) -> None:
+        first = [{"role": "system", "content": "You are terse."}, *wires[:1]]
+        await known.take(body_of("openai-chat", first), 4_000, how="refuse")
+        grown = [{"role": "system", "content": "You are terse. " * 2_000}, *wires[:5]]
+        with pytest.raises(DoesNotFit) as caught:
+            await known.take(body_of("openai-chat", grown), 4_000, how="refuse")
+        assert caught.value.used_tokens >= count(grown, dialect="openai-chat")
+        assert caught.value.parts[1].name == "system and tools" and caught.value.parts[1].tokens > 6_000
+
+    run(work)
+
+
+def test_system_text_that_does_not_fit_by_itself_is_named_and_passes_when_it_shrinks() -> None:
+    wires = turns("openai-chat", 3)
+
+    async def work(known: Conversations) -> None:
+        for repeated in (2_000, 1, 2_000):
+            body = body_of("openai-chat", [{"role": "system", "content": "You are terse. " * repeated}, *wires[:5]])
+            if repeated == 1:
+                assert (await known.take(body, 4_000)).plan.data == body.raw
+                continue
+            with pytest.raises(DoesNotFit) as caught:
+                await known.take(body, 4_000)
+            assert all(part.tokens > 0 for part in caught.value.parts)
+            assert caught.value.floor_tokens > caught.value.limit
 
     run(work)
 

@@ -14,7 +14,7 @@ from foldline.codecs import codec
 from foldline.context import Context, Request, SummarizeWith
 from foldline.conversations.as_client import as_client
 from foldline.conversations.body import RequestBody, written
-from foldline.conversations.chain import without_markers
+from foldline.conversations.chain import leading, without_markers
 from foldline.errors import DoesNotFit, Part
 from foldline.failures import Failure, silent_truncation
 from foldline.messages import Json, Wire
@@ -168,7 +168,8 @@ class Conversation:
 
         Raises InvalidInput for one that cannot be read; then nothing is recorded.
         """
-        self.context.send_beside(system=body.system, tools=body.tools)
+        leads = body.messages[: leading(body.dialect, body.messages)]
+        self.context.send_beside(system=body.system, tools=body.tools, leading=leads)
         new = [_plain(wire, body) for wire in body.messages[self.count :]]
         if not new:
             return
@@ -205,7 +206,7 @@ class Conversation:
 
     def recover(self, plan: Plan, failure: Failure, summarize: SummarizeWith | None = None) -> Plan | None:
         """What to send after the upstream refused a plan; None where sending again is no help. Raises DoesNotFit."""
-        found: Recovery = self.context.recover(failure, as_client(summarize, plan.body, self.places))
+        found: Recovery = self.context.recover(failure, summarize)
         if found.action == "lower_output":
             self._most_output_tokens, self._lowered = self.context.limits.max_output_tokens, True
         return self._planned(plan.body, self.context.prepare(summarize)) if found.retry else None
@@ -233,7 +234,7 @@ class Conversation:
         """Raise DoesNotFit when the messages, as they came, are larger than the window less the reply."""
         tokens, room = self._given_tokens if self.folded else self.context.view.tokens, limits.room_tokens
         if tokens > room:
-            beside = self.context.view.base_tokens
+            beside = self.context.view.fixed_tokens
             parts = (Part("messages", tokens - beside), Part("system and tools", beside))
             raise DoesNotFit(tokens, room, parts, reason="requests are not changed here (--strict)", used_tokens=tokens)
 

@@ -36,7 +36,7 @@ def floor_of(view: View) -> Floor:
     """The floor of a view. O(shown)."""
     folds: list[Fold] = []
     parts: list[Part] = []
-    if view.base_tokens:
+    if view.base_tokens > 0:
         parts.append(Part("system and tools", view.base_tokens))
     spans = {span.first: span for span in view.spans()}
     index, total, leads = 0, view.base_tokens, None
