@@ -72,7 +72,10 @@ def test_of_a_summary_that_was_written_before_every_line_is_kept() -> None:
 
 
 def test_the_record_in_our_own_prompt_is_what_is_summarised() -> None:
-    body = "user: Mend it\nat once\ncall ls: {}\nresult: app.py\nview.py\nresult (failed): no\nassistant: done"
+    body = (
+        "user: Mend it\nat once\ncall ls: {}\nresult: app.py\nview.py\nresult (failed): no\n"
+        "assistant: done\ncall a: {}\ncall b: {}\nuser: ok"
+    )
     asked = (
         {"role": "system", "content": CHECKPOINT},
         {"role": "user", "content": f"Update.\n<<<checkpoint\nGoal: x\ncheckpoint>>>\n<<<record\n{body}\nrecord>>>"},
@@ -84,6 +87,7 @@ def test_the_record_in_our_own_prompt_is_what_is_summarised() -> None:
         "result: app.py",
         "result (failed): no",
         "assistant: done",
+        "user: ok",
     ]
     asked = (asked[0], {"role": "user", "content": "<<<record\nuser: Mend it\nrecord>>>\nPlease look at: x"})
     assert Summariser(Words()).summarize(asked) == "user: Mend it"

@@ -156,14 +156,21 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 def _record(prompt: str) -> Iterator[dict[str, str]]:
-    """The messages between the marks of a prompt of `Summarize`, the checkpoint so far before them."""
+    """The messages between the marks of a prompt of `Summarize`, the checkpoint so far before them.
+
+    What an assistant says and the calls that it makes with it are one message, as they are for every other system.
+    """
     for match in _MARKED.finditer(prompt):
         if match["mark"] == "checkpoint":
             yield {"role": "user", "content": match["body"]}
             continue
         heads = [*_TOLD.finditer(match["body"])]
         stops = [*(head.start() for head in heads[1:]), len(match["body"])]
+        before = ""
         for head, stop in zip(heads, stops, strict=False):
+            goes_on, before = head["who"].startswith("call ") and before.startswith(("assistant", "call ")), head["who"]
+            if goes_on:
+                continue
             yield {"role": head["who"], "content": match["body"][head.end() : stop]}
 
 

@@ -62,3 +62,12 @@ def test_no_line_of_the_instructions_is_in_a_summary(peer: str) -> None:
     for record in run_through(peer, *LONG):
         for summary in record["written"]:
             assert not [line for line in summary.splitlines() if INSTRUCTIONS.search(line)], record["system"]
+
+
+def test_what_an_assistant_says_and_calls_with_it_is_one_line_for_pydantic_ai_as_for_others() -> None:
+    lines = [
+        line for record in run_through("pydantic_ai", *LONG) for one in record["written"] for line in one.split("\n")
+    ]
+    says = [line.startswith("assistant: ") for line in lines]
+    assert any(says)
+    assert not any(said and line.startswith("tool_call: ") for said, line in zip(says, lines[1:], strict=False))

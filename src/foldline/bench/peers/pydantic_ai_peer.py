@@ -169,9 +169,16 @@ def _reply(message: ModelResponse) -> Wire:
 
 
 def _said(prompt: str) -> Iterator[Wire]:
-    """The messages in the prompt for a summary; the summary that it updates comes first."""
+    """The messages in the prompt for a summary; the summary that it updates comes first.
+
+    What an assistant says and the calls that it makes with it are one message, as they are for every other system.
+    """
+    before = ""
     found = sorted(_ELEMENT.finditer(prompt), key=lambda element: element["tag"] == "message")
     for element in found:
+        goes_on, before = element["role"] == "tool_call" and before in {"assistant", "tool_call"}, element["role"] or ""
+        if goes_on:
+            continue
         name = f"{element['name']} " if element["role"] == "tool_call" else ""
         yield {"role": element["role"] or "summary", "content": name + element["body"]}
 
