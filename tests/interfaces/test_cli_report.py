@@ -291,6 +291,22 @@ def test_on_a_phone_each_figure_of_the_table_stands_under_its_name(browser: Brow
         assert "open “Folds and why”" in page.locator(".key").inner_text()
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_long_name_of_a_file_that_was_left_out_is_broken(browser: Browser, tmp_path: Path, width: int) -> None:
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    (folder / FILE.name).write_bytes(FILE.read_bytes())
+    (folder / f"{'w' * 180}.json").write_text("{", "utf-8")
+    output = tmp_path / "page.html"
+    assert run(str(folder), "-o", str(output)).exit_code == 0
+    with browser.new_context(viewport={"width": width, "height": 844}) as context:
+        page = context.new_page()
+        page.goto(output.as_uri())
+        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        assert page.get_by_text("w" * 60).is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
 def test_on_a_phone_a_box_that_scrolls_shows_that_there_is_more(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "wide.html"
     cells = "".join(f"<td>figure {number}</td>" for number in range(20))

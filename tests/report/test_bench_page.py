@@ -152,7 +152,14 @@ def test_names_and_last_words_of_others_cannot_become_markup() -> None:
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_fits_any_screen(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
     path = tmp_path / "bench.html"
-    path.write_text(bench_page(result(budget(others=20), budget(48_000, others=20))), "utf-8")
+    given = result(budget(others=20), budget(48_000, others=20))
+    given["left_out"] = [{"file": f"{'w' * 180}.json", "reason": "r" * 280}]
+    given["absent"] = [{"peer": "p" * 90, "reason": "r" * 280}]
+    given["budgets"][0]["too_small"] = ["s" * 180]
+    run = given["budgets"][0]["runs"][1]
+    assert run["figures"] is not None
+    run["figures"].update({"errors": 3, "first_error": f"ValueError: {'e' * 300}"})
+    path.write_text(bench_page(given), "utf-8")
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
     with context:
         page = context.new_page()

@@ -62,6 +62,7 @@ circle.sent { fill: var(--sent); }
 details .scroll { max-height: 20rem; overflow-y: auto; }
 details td { vertical-align: top; }
 details { font-size: .875rem; margin: .25rem 0; }
+li, summary { overflow-wrap: anywhere; }
 summary { cursor: pointer; color: var(--faint); }
 dt { font-weight: 600; } dd { margin: 0 0 .4rem; max-width: 45rem; }
 @media print { .charts { grid-template-columns: 1fr 1fr; } figure { break-inside: avoid; } }
