@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.bench.tuning import Figures, Outcome, Setting
-from foldline.bench.tuning.front import chosen, figures_of, front, layers, point_of
+from foldline.bench.tuning.front import chosen, figures_of, front, layers, point_of, worth_a_row
 
 POINT = st.tuples(st.floats(0, 2), st.floats(0, 1))
 
@@ -24,9 +24,9 @@ def outcome(session: str, usd: float | None, far: tuple[int, int] = (3, 4), **mo
 
 
 def figures(cost: float, far: float | None, name: str = "cost") -> Figures:
-    tally = (0, 0) if far is None else (round(far * 100), 100)
+    tally = (0, 0) if far is None else (round(far * 1000), 1000)
     one = [outcome("a", cost, tally)]
-    return figures_of(Setting(name), one, {"a": outcome("a", 1.0, (100, 100))})
+    return figures_of(Setting(name), one, {"a": outcome("a", 1.0, (1000, 1000))})
 
 
 @given(st.lists(POINT, min_size=1, max_size=30))
@@ -92,11 +92,23 @@ def test_the_cheapest_with_enough_recall_is_chosen_else_the_knee() -> None:
     assert why.startswith("none has a far recall of 0.99; the knee")
 
 
+def test_recall_that_is_asked_for_counts_by_however_little_it_is_more() -> None:
+    found = [figures(0.30, 0.848), figures(0.31, 0.852), figures(0.60, 0.90)]
+    assert chosen(found, 0.85) == (found[1], "the cheapest with a far recall of 0.85 or more")
+    assert chosen(found[:2], 0.85)[0] is found[1]
+    assert worth_a_row(found) == [found[0], found[2]]
+
+
+def test_recall_that_cannot_be_measured_is_not_said_to_be_enough() -> None:
+    only = figures(0.3, None)
+    why = "far recall cannot be measured in these sessions, so that only the cost decides"
+    assert chosen([only], 0.9) == (only, why)
+
+
 def test_without_a_knee_recall_decides() -> None:
     assert chosen([figures(0.3, 0.4)], None)[1] == "the only one"
     found = [figures(0.3, 0.4), figures(0.5, 0.9)]
     assert chosen(found, None)[0] is found[1]
-    assert chosen([figures(0.3, None)], 0.9)[0].far is None
 
 
 @pytest.mark.parametrize(("count", "tells"), [(1, False), (4, False), (5, True)])

@@ -57,6 +57,25 @@ def test_many_sessions_are_searched_with_a_fraction_of_all_replays(tmp_path: Pat
     assert all(figures.sessions == 40 for figures in found.front)
 
 
+def test_what_is_chosen_for_its_recall_has_a_row_though_it_keeps_hardly_more(tmp_path: Path) -> None:
+    folder = write_sessions(tmp_path / "sessions", 1, rounds=1, result_lines=1)
+    points = {"sliding": (0.30, 0.848), "autopilot": (0.31, 0.852), "layered": (0.60, 0.90)}
+
+    def costs(min_far: float | None) -> tuple[float, list[float]]:
+        found = tune(
+            located([str(folder)]),
+            Conditions(window=4_000),
+            engine=Imagined(lambda _session, setting: points.get(setting.policy, (0.9, 0.5))),
+            state=tmp_path / "state",
+            settings=FEW,
+            min_far=min_far,
+        )
+        return found.chosen.cost.value, [figures.cost.value for figures in found.front]
+
+    assert costs(0.85) == (0.31, [0.30, 0.31, 0.60])
+    assert costs(None)[1] == [0.30, 0.60]
+
+
 def test_a_setting_that_breaks_the_window_once_is_out(tmp_path: Path) -> None:
     folder = write_sessions(tmp_path / "sessions", 3, rounds=1, result_lines=1)
     hashes: list[str] = []

@@ -11,7 +11,7 @@ from foldline.bench.intervals import enough, interval
 from foldline.bench.rows import ENOUGH
 from foldline.bench.tuning.values import Outcome, Setting
 
-__all__ = ["Figures", "Span", "chosen", "figures_of", "front", "layers", "point_of", "tells"]
+__all__ = ["Figures", "Span", "chosen", "figures_of", "front", "layers", "point_of", "tells", "worth_a_row"]
 
 _SAME: Final = 0.005
 """A gain in recall below this is not worth a row: the figures are shown with two decimals."""
@@ -162,16 +162,16 @@ def _span(values: Sequence[T], statistic: Callable[[Sequence[T]], float]) -> Spa
     return Span(**found)
 
 
-def front(points: Sequence[tuple[float, float]]) -> list[int]:
+def front(points: Sequence[tuple[float, float]], same: float = _SAME) -> list[int]:
     """The places of the points that no other beats (both figures: the smaller the better), best first figure first.
 
-    Of several that are nearly equal in the second figure the first stands. O(n log n).
+    Of several whose second figures are no more than `same` apart the first stands. O(n log n).
     """
     order = sorted(range(len(points)), key=lambda place: (*points[place], place))
     out: list[int] = []
     least = float("inf")
     for place in order:
-        if points[place][1] < least - _SAME:
+        if points[place][1] < least - same:
             out.append(place)
             least = points[place][1]
     return out
@@ -188,20 +188,30 @@ def layers(points: Sequence[tuple[float, float]]) -> list[list[int]]:
     return out
 
 
-def chosen(found: Sequence[Figures], min_far: float | None) -> tuple[Figures, str]:
-    """The setting to take of a front (cheapest first), and why: the cheapest with enough recall, else the knee.
+def worth_a_row(found: Sequence[Figures]) -> list[Figures]:
+    """Those of a front that keep visibly more than what is cheaper, cheapest first."""
+    points = [(figures.cost.value, 1.0 - figures.far.value if figures.far else 0.0) for figures in found]
+    return [found[place] for place in front(points)]
 
-    The knee is the point that is farthest from the line between the ends, both figures measured from end to end.
+
+def chosen(found: Sequence[Figures], min_far: float | None) -> tuple[Figures, str]:
+    """The setting to take of all that no other beats (cheapest first), and why.
+
+    It is the cheapest with enough recall, by however little; else the knee of those that are worth a row: the point
+    that is farthest from the line between the ends, both figures measured from end to end.
     """
     if min_far is not None:
+        if found[0].far is None:
+            return found[0], "far recall cannot be measured in these sessions, so that only the cost decides"
         for figures in found:
-            if figures.far is None or figures.far.value >= min_far:
+            if figures.far is not None and figures.far.value >= min_far:
                 return figures, f"the cheapest with a far recall of {min_far:g} or more"
     lacking = "" if min_far is None else f"none has a far recall of {min_far:g}; "
-    points = [(figures.cost.value, -figures.far.value if figures.far else 0.0) for figures in found]
+    rows = worth_a_row(found)
+    if len(rows) < 3:
+        return rows[-1], f"{lacking}the one with the best far recall" if len(rows) > 1 else f"{lacking}the only one"
+    points = [(figures.cost.value, -figures.far.value if figures.far else 0.0) for figures in rows]
     (left, top), (right, bottom) = points[0], points[-1]
-    if len(found) < 3:
-        return found[-1], f"{lacking}the one with the best far recall" if len(found) > 1 else f"{lacking}the only one"
     gains = [(right - x) / (right - left) + (top - y) / (top - bottom) for x, y in points]
-    best = max(range(len(found)), key=lambda place: gains[place])
-    return found[best], f"{lacking}the knee: more recall costs more from here on, and less saves less"
+    best = max(range(len(rows)), key=lambda place: gains[place])
+    return rows[best], f"{lacking}the knee: more recall costs more from here on, and less saves less"

@@ -14,7 +14,7 @@ from typing import Final
 
 from foldline.bench.tuning.candidates import first_settings, neighbours
 from foldline.bench.tuning.engines import Engine
-from foldline.bench.tuning.front import Figures, chosen, figures_of, front, layers, point_of, tells
+from foldline.bench.tuning.front import Figures, chosen, figures_of, front, layers, point_of, tells, worth_a_row
 from foldline.bench.tuning.kept import KeptRuns
 from foldline.bench.tuning.values import UNMANAGED, Conditions, Job, Look, Outcome, Setting, Source
 from foldline.bench.tuning.work import look_at, run
@@ -132,8 +132,9 @@ class Tuning:
             raise NothingToTune("none of them can be replayed", self._left_out)
         if not alive:
             raise NothingToTune(self._no_setting(looks))
-        found = tuple(self._figures(looks, alive[place]) for place in self._front(looks, alive))
+        found = [self._figures(looks, alive[place]) for place in self._front(looks, alive, same=0.0)]
         best, why = chosen(found, min_far)
+        rows = worth_a_row(found)
         none = self._figures(looks, UNMANAGED)
         tried = {*first, *near}
         needed = {key for key in self._outcomes if key[0] in {look.sha256 for look in looks}}
@@ -141,7 +142,7 @@ class Tuning:
             looks=looks,
             requests={look.sha256: self._outcomes[look.sha256, UNMANAGED].requests for look in looks},
             left_out=tuple(self._left_out),
-            front=found,
+            front=tuple(figures for figures in found if figures in rows or figures is best),
             chosen=best,
             why=why,
             none=none,
@@ -264,8 +265,8 @@ class Tuning:
                 break
         return [setting for setting in alive if setting in stay]
 
-    def _front(self, looks: Sequence[Look], settings: Sequence[Setting]) -> list[int]:
-        return front([self._point(looks, setting) for setting in settings])
+    def _front(self, looks: Sequence[Look], settings: Sequence[Setting], **same: float) -> list[int]:
+        return front([self._point(looks, setting) for setting in settings], **same)
 
     def _fits(self, looks: Sequence[Look], setting: Setting) -> bool:
         outcomes = self._of(looks, setting)
