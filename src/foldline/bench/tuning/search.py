@@ -13,6 +13,7 @@ from math import ceil
 from typing import Final
 
 from foldline.bench.tuning.candidates import first_settings, neighbours
+from foldline.bench.tuning.code import code_sha256
 from foldline.bench.tuning.engines import Engine
 from foldline.bench.tuning.front import Figures, chosen, figures_of, front, layers, point_of, tells, worth_a_row
 from foldline.bench.tuning.kept import KeptRuns
@@ -112,7 +113,7 @@ class Tuning:
     _faulty: set[str] = field(default_factory=set)
     _known: set[tuple[str, Setting]] = field(default_factory=set)
     _unfit: set[Setting] = field(default_factory=set)
-    _version: str = field(default_factory=lambda: version("foldline"))
+    _code: str = field(default_factory=lambda: f"{version('foldline')} {code_sha256()}")
 
     def search(
         self, sources: Sequence[Source], *, settings: Sequence[Setting] = (), min_far: float | None = None
@@ -311,7 +312,7 @@ class Tuning:
         """Whether an outcome is known, or cannot be had."""
         if look.sha256 in self._faulty or (look.sha256, setting) in self._outcomes:
             return True
-        found = self.kept.get(self.conditions.key(look, setting, self._version))
+        found = self.kept.get(self.conditions.key(look, setting, self._code))
         if found is not None:
             self._outcomes[look.sha256, setting] = found
             self._known.add((look.sha256, setting))
@@ -324,7 +325,7 @@ class Tuning:
                 self._leave(look, outcome)
             return
         self._outcomes[look.sha256, setting] = outcome
-        self.kept.add(self.conditions.key(look, setting, self._version), setting, outcome)
+        self.kept.add(self.conditions.key(look, setting, self._code), setting, outcome)
 
 
 def _count(things: Sequence[object], noun: str) -> str:

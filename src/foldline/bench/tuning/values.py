@@ -121,12 +121,12 @@ class Conditions:
         limits = limits_of(self.window, self.model or look.model, self.max_output_tokens)
         return self.window - limits.room_tokens
 
-    def key(self, look: Look, setting: Setting, version: str) -> str:
-        """What the result of a replay is kept by: all that it hangs on."""
+    def key(self, look: Look, setting: Setting, code: str) -> str:
+        """What the result of a replay is kept by: all that it hangs on; `code` tells the code that runs it."""
         model = self.model_of(look)
         prices = [model.input_usd_per_million, model.output_usd_per_million, asdict(self.rule_of(look))]
         sizes = [self.window, self.output_tokens_of(look), self.exact]
-        whole = [version, look.sha256, setting.as_json(), sizes, prices]
+        whole = [code, look.sha256, setting.as_json(), sizes, prices]
         return sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
