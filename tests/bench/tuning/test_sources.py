@@ -5,9 +5,10 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow
@@ -18,7 +19,7 @@ from tests.bench.tuning.support import recorded, session, tuned, write_sessions
 from tests.real.postgresql import fresh_database
 
 from foldline import Context
-from foldline.bench.tuning.sources import located, read_source
+from foldline.bench.tuning.sources import _tried, located, read_source
 from foldline.bench.tuning.values import Source, content_sha256
 from foldline.errors import InvalidInput
 from foldline.sessions import read_session
@@ -126,13 +127,71 @@ def test_a_parquet_file_without_messages_or_of_another_kind_is_refused(tmp_path:
     file = tmp_path / "other.parquet"
     parquet.write_table(pyarrow.table({"prompt": ["x"], "reply": ["y"]}), file)
     with pytest.raises(InvalidInput, match='has no column "messages"; its columns are prompt, reply'):
-        located([str(file)])
+        read_source(located([str(file)])[0])
     file.write_text("PAR1 not at all")
-    with pytest.raises(InvalidInput, match="is no Parquet file that can be read"):
-        located([str(file)])
+    with pytest.raises(InvalidInput, match=r"other\.parquet: is no Parquet file that can be read"):
+        read_source(located([str(file)])[0])
     parquet.write_table(pyarrow.table({"messages": ["[{]"]}), file)
     with pytest.raises(InvalidInput, match=r'row 0: column "messages" is no JSON'):
         read_source(located([str(file)])[0])
+
+
+def test_parquet_that_is_damaged_or_half_there_is_left_out_and_named(tmp_path: Path) -> None:
+    folder = write_sessions(tmp_path / "sessions", 1)
+    whole = as_text(
+        tmp_path / "whole.parquet", [session(seed, rounds=2) for seed in (5, 6)], use_dictionary=False
+    ).read_bytes()
+    (folder / "half.parquet").write_bytes(whole[: len(whole) // 2])
+    pages = bytearray(whole)
+    start = parquet.ParquetFile(tmp_path / "whole.parquet").metadata.row_group(0).column(1).data_page_offset
+    pages[start + 60 : start + 400] = bytes(340)
+    (folder / "pages.parquet").write_bytes(bytes(pages))
+    found = tuned(folder, tmp_path / "state")
+    assert [look.name for look in found.looks] == ["session-0"]
+    assert [one.place.removeprefix(f"{folder}/") for one in found.left_out] == [
+        "half.parquet",
+        "pages.parquet: session-5 (row 0)",
+        "pages.parquet: session-6 (row 1)",
+    ]
+    assert all(one.reason.startswith("is no Parquet file that can be read: ") for one in found.left_out)
+
+
+def test_a_row_of_a_large_group_needs_no_memory_for_all_of_it(tmp_path: Path) -> None:
+    words = "".join(map(chr, Random(0).choices(range(97, 123), k=1_000_000)))
+    rows = [
+        {"messages": json.dumps([{"role": "user", "content": words[place:] + words[:place]}])} for place in range(64)
+    ]
+    parquet.write_table(
+        pyarrow.Table.from_pylist(rows), tmp_path / "large.parquet", use_dictionary=False, write_batch_size=1
+    )
+    reads = (
+        "import sys, pyarrow\n"
+        "from foldline.bench.tuning.sources import located, read_source\n"
+        "source = located(sys.argv[1:])[60]\n"
+        "read_source(source)\n"
+        "print(pyarrow.default_memory_pool().max_memory())"
+    )
+    command = [sys.executable, "-c", reads, str(tmp_path / "large.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 40_000_000
+
+
+def test_what_a_network_failed_to_bring_is_asked_for_again() -> None:
+    def failing(times: int) -> Callable[[], str]:
+        left = iter(range(times))
+
+        def read() -> str:
+            if next(left, None) is not None:
+                raise ConnectionResetError("the network is gone")
+            return "there"
+
+        return read
+
+    assert _tried(failing(3), "s3://logs/a.json", (0, 0, 0)) == "there"
+    with pytest.raises(OSError, match=r"^s3://logs/a\.json: the network is gone$"):
+        _tried(failing(4), "s3://key:secret@logs/a.json", (0, 0, 0))
+    with pytest.raises(ConnectionResetError):
+        _tried(failing(1), "/a.json", (0, 0, 0))
 
 
 # --- object stores ----------------------------------------------------------------------------------------------------
@@ -189,6 +248,42 @@ def test_an_object_store_gives_what_the_same_files_give(bucket: fs.FileSystem, t
     there = tuned("s3://logs/same", tmp_path / "there")  # type: ignore[arg-type]
     here = tuned(folder, tmp_path / "here")
     assert there.front == here.front
+
+
+def test_objects_of_any_name_are_read(bucket: fs.FileSystem, tmp_path: Path) -> None:
+    names = ["my run.json", "100%41.json", "a#1.json", "b?c.json", "d@e.json", "day=1/é+f.json", "~g:h.json"]
+    for seed, name in enumerate(names):
+        put(bucket, f"logs/odd one/{name}", json.dumps(session(seed, rounds=1)).encode())
+    put(bucket, "logs/odd one/rows 1.parquet", as_text(tmp_path / "c.parquet", [session(9)]).read_bytes())
+    sources = located(["s3://logs/odd one"])
+    shown = {read_source(source).name: source.shown for source in sources}
+    assert len(shown) == len(names) + 1
+    assert shown["session-0"] == "s3://logs/odd%20one/my%20run.json"
+    assert shown["session-4"] == "s3://logs/odd%20one/d%40e.json"
+    assert shown["session-5"].startswith("s3://logs/odd%20one/day=1/")
+    assert located(list(shown.values())[:1]) == sources[:1]
+
+
+def test_what_an_address_says_of_keys_and_endpoint_holds_for_all_that_is_under_it(
+    bucket: fs.FileSystem, server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put(bucket, "logs/named/a.json", json.dumps(ONE).encode())
+    put(bucket, "logs/named/c.parquet", as_text(tmp_path / "c.parquet", [session(2)]).read_bytes())
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.delenv(name)
+    end = f"endpoint_override={server.removeprefix('http://')}&scheme=http&region=us-east-1"
+    sources = located([f"s3://key:secret@logs/named?{end}"])
+    assert [read_source(source).name for source in sources] == ["session-0", "session-2"]
+    assert [source.shown for source in sources] == [
+        "s3://logs/named/a.json",
+        "s3://logs/named/c.parquet: session-2 (row 0)",
+    ]
+    assert located([f"s3://key:secret@logs/named/c.parquet?{end}"]) == sources[1:]
+    with pytest.raises(InvalidInput, match="s3://logs/none: there is no object under it") as gone:
+        located([f"s3://key:secret@logs/none?{end}"])
+    with pytest.raises(InvalidInput, match=r"^s3://logs/x: ") as wrong:
+        located([f"s3://key:secret@logs/x?{end}&nothing=such"])
+    assert "secret" not in str(gone.value) + str(wrong.value)
 
 
 def test_a_bucket_or_object_that_is_not_there_is_named(bucket: fs.FileSystem) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from foldline.bench.tuning.objects import opened
+from foldline.bench.tuning.objects import opened, reason_of
 from foldline.bench.tuning.values import Source
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.messages import Json
@@ -28,6 +28,10 @@ __all__ = ["read_row", "row_ids"]
 
 _COLUMNS: Final = ("id", "messages", "dialect", "model", "system", "tools")
 
+_BATCH_ROWS: Final = 8
+_BUFFER_BYTES: Final = 1 << 20
+"""Rows and bytes that are read at a time: many writers make one group of all rows, which may not fit into memory."""
+
 
 def row_ids(place: str) -> list[str]:
     """The id of each row, "" for one without; no more than that column is read.
@@ -37,9 +41,11 @@ def row_ids(place: str) -> list[str]:
     with _file(place) as file:
         if "messages" not in file.schema_arrow.names:
             columns = ", ".join(file.schema_arrow.names[:20])
-            raise InvalidInput(f'has no column "messages"; its columns are {columns}', place=place)
+            raise InvalidInput(
+                f'has no column "messages"; its columns are {columns}', place=Source("file", place).shown
+            )
         if not file.metadata.num_rows:
-            raise InvalidInput("has no rows, and so no sessions", place=place)
+            raise InvalidInput("has no rows, and so no sessions", place=Source("file", place).shown)
         if "id" not in file.schema_arrow.names:
             return [""] * int(file.metadata.num_rows)
         found = file.read(columns=["id"]).column("id").to_pylist()
@@ -47,7 +53,10 @@ def row_ids(place: str) -> list[str]:
 
 
 def read_row(source: Source) -> Session:
-    """The session in a row. O(the row's group). Raises InvalidInput for what is no session, OSError."""
+    """The session in a row. O(the rows before it in its group), in memory a few rows.
+
+    Raises InvalidInput for what is no session, or damaged, and OSError for a network that fails.
+    """
     row, group = int(source.part), 0
     with _file(source.place) as file:
         while group < file.num_row_groups and row >= file.metadata.row_group(group).num_rows:
@@ -56,7 +65,11 @@ def read_row(source: Source) -> Session:
         if group == file.num_row_groups:
             raise InvalidInput("there is no such row any more", place=source.shown)
         names = [name for name in _COLUMNS if name in file.schema_arrow.names]
-        [values] = file.read_row_group(group, columns=names).slice(row, 1).to_pylist()
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names):
+            if row < batch.num_rows:
+                [values] = batch.slice(row, 1).to_pylist()
+                break
+            row -= batch.num_rows
     body = {name: _value(name, values[name], source) for name in names if values[name] is not None}
     body.setdefault("id", f"row {source.part}")
     return parse_session(json.dumps(body).encode(), place=source.shown, dialect=None)
@@ -93,11 +106,13 @@ def _without_null(value: Any) -> Json:
 @contextmanager
 def _file(place: str) -> Iterator[Any]:
     """A Parquet file, open; of an object store only the parts that are asked for are fetched."""
+    far = is_address(place)
     try:
         with ExitStack() as stack:
-            source = stack.enter_context(opened(place)) if is_address(place) else place
-            yield stack.enter_context(parquet.ParquetFile(source))
-    except pyarrow.ArrowInvalid as error:
-        raise InvalidInput(
-            f"is no Parquet file that can be read: {' '.join(str(error).split())[:200]}", place=place
-        ) from None
+            source = stack.enter_context(opened(place)) if far else place
+            yield stack.enter_context(parquet.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False))
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        if far and not isinstance(error, pyarrow.ArrowInvalid):
+            raise  # it may be the network
+        shown = Source("file", place).shown
+        raise InvalidInput(f"is no Parquet file that can be read: {reason_of(error, place)}", place=shown) from None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from importlib import import_module
-from typing import Any, Final
+from time import sleep
+from typing import Any, Final, TypeVar
 
 from foldline.bench.tuning.values import Source
 from foldline.errors import InvalidInput
@@ -23,6 +24,11 @@ ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjso
 
 OBJECTS: Final = ("s3", "gs")
 _PARQUET: Final = ".parquet"
+
+_PAUSES_SECONDS: Final = (0.5, 2.0, 5.0)
+"""Before each further try to read from an object store."""
+
+T = TypeVar("T")
 
 
 def located(names: Iterable[str]) -> tuple[Source, ...]:
@@ -50,11 +56,24 @@ def _located(name: str) -> Iterator[Source]:
 
 
 def _in_file(place: str) -> Iterator[Source]:
-    if not place.endswith(_PARQUET):
+    """A file's only session, or those in its rows. A Parquet file that is damaged is one, and is told when it is read.
+
+    So it is left out, as every other file that cannot be read, and does not end all.
+    """
+    if not _is_parquet(place):
         yield Source("file", place)
         return
-    for row, label in enumerate(_parquet().row_ids(place)):
+    try:
+        labels = _tried(lambda: _parquet().row_ids(place), place)
+    except InvalidInput:
+        yield Source("file", place)
+        return
+    for row, label in enumerate(labels):
         yield Source("row", place, str(row), label)
+
+
+def _is_parquet(place: str) -> bool:
+    return (place.partition("?")[0] if is_address(place) else place).endswith(_PARQUET)
 
 
 def _in_folder(folder: str) -> Iterator[Source]:
@@ -90,12 +109,37 @@ def read_source(source: Source) -> Session:
     """The session. O(size). Raises InvalidInput with the place named, MissingExtra, OSError."""
     if source.form == "stored":
         return _stored(source)
+    return _tried(lambda: _in_a_file(source), source.place)
+
+
+def _in_a_file(source: Source) -> Session:
     if source.form == "row":
         session: Session = _parquet().read_row(source)
         return session
-    if source.place.partition("://")[0] in OBJECTS and is_address(source.place):
-        return parse_session(_objects().read(source.place), place=source.place, dialect=None)
+    if _is_parquet(source.place):
+        _parquet().row_ids(source.place)
+        raise InvalidInput("could not be read when its rows were looked for", place=source.shown)
+    if is_address(source.place):
+        return parse_session(_objects().read(source.place), place=source.shown, dialect=None)
     return read_session(source.place)
+
+
+def _tried(read: Callable[[], T], place: str, pauses_seconds: Sequence[float] = _PAUSES_SECONDS) -> T:
+    """What comes of reading; what a network failed to bring is asked for again after each pause. Raises OSError then.
+
+    Files of this machine are read once: an error of theirs does not go away.
+    """
+    if not is_address(place):
+        return read()
+    for pause_seconds in pauses_seconds:
+        try:
+            return read()
+        except OSError:
+            sleep(pause_seconds)
+    try:
+        return read()
+    except OSError as error:
+        raise OSError(f"{Source('file', place).shown}: {error}") from error
 
 
 def _stored(source: Source) -> Session:
