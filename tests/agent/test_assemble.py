@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Notice, ToolFinished
@@ -17,6 +18,7 @@ from foldline.agent.loop import Agent
 from foldline.agent.settings import AgentSettings, ModelSettings, PolicySettings, SubagentSettings, ToolSettings
 from foldline.agent.tools.base import Ask
 from foldline.agent.tools.workspace import Workspace
+from foldline.drive import Continues
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
 from foldline.store.calls import CallLog
@@ -192,6 +194,23 @@ def test_s0_07_every_call_of_a_turn_is_in_the_log(tmp_path: Path) -> None:
     assert rows[0][1] > 0
     assert rows[0][2] > 0
     assert len(rows[1][0]) > len(rows[0][0])
+
+
+@pytest.mark.parametrize(
+    ("extra", "goes_on"),
+    [({"temperature": 0.2}, True), ({"mcp_servers": [{"type": "url", "url": "https://x.example/mcp"}]}, False)],
+)
+def test_a_session_whose_requests_may_act_by_themselves_is_not_gone_on_from(
+    extra: dict[str, Any], goes_on: bool, tmp_path: Path
+) -> None:
+    async def summarises() -> object:
+        settings = AgentSettings(model=ModelSettings(extra=extra))
+        async with assembled(FakeProvider("ok"), tmp_path, settings) as agent:
+            return agent.summarize
+
+    found = asyncio.run(summarises())
+    assert found is not None
+    assert isinstance(found, Continues) is goes_on
 
 
 def test_a_model_too_small_to_be_trusted_is_not_asked_for_summaries(tmp_path: Path) -> None:

@@ -216,3 +216,18 @@ def test_a_question_that_is_asked_once_has_room_to_think_before_it_answers() -> 
     body = AnthropicDialect().body(thinks, request(question, once=1))
     assert (body["max_tokens"], body["thinking"]["budget_tokens"]) == (4_100, 4_000)
     assert AnthropicDialect().body(thinks, request(question))["max_tokens"] == 100
+
+
+@pytest.mark.parametrize(
+    ("budget_tokens", "tokens", "expected_tokens"),
+    [
+        (63_000, 60_000, 64_000),  # the most that the model writes
+        (50_000, 148_000, 52_000),  # the room in its window
+        (64_000, 60_000, 66_048),  # refused either way, and the refusal says of what
+    ],
+)
+def test_room_to_think_is_no_more_than_the_model_has(budget_tokens: int, tokens: int, expected_tokens: int) -> None:
+    extra = {"thinking": {"type": "enabled", "budget_tokens": budget_tokens}}
+    thinks = endpoint(dialect="anthropic", model="claude-sonnet-4-5", extra=extra)
+    question = request({"role": "user", "content": "Sum up."}, once=1, tokens=tokens, max_output_tokens=2_048)
+    assert AnthropicDialect().body(thinks, question)["max_tokens"] == expected_tokens

@@ -32,6 +32,7 @@ from foldline.policy import Policy
 from foldline.providers.base import Provider, Reply
 from foldline.providers.exact import exact_counter
 from foldline.providers.summarise import summariser
+from foldline.providers.text_only import is_text_only
 from foldline.reducers.base import Reducer
 from foldline.reducers.sum_up import SumUp
 from foldline.reducers.summarize import Summarize
@@ -254,9 +255,11 @@ def _summarize(parts: Parts, log: _Logged) -> AsyncSummarize | None:
     if not parts.settings.summaries or lookup(chosen.model, local=True).summaries == "off":
         return None
     asks = summariser(chosen, on_reply=log.summary)
-    if chosen.endpoint == parts.provider.endpoint:
+    model = parts.settings.model if parts.summaries is None else parts.settings.summariser or parts.settings.model
+    if chosen.endpoint == parts.provider.endpoint and is_text_only(model.extra):
         return asks
-    return asks.__call__  # elsewhere no cache has the session: by prompts of their own alone
+    # By prompts of their own alone: elsewhere no cache has the session, and fields that nobody knows might act on it.
+    return asks.__call__
 
 
 class _Logged:

@@ -10,6 +10,7 @@ from foldline.context import Completion, Request, SummarizeWith
 from foldline.conversations.body import RequestBody
 from foldline.messages import Json, Wire
 from foldline.providers.cache_points import has_point
+from foldline.providers.text_only import is_text_only
 
 __all__ = ["ForClient", "as_client"]
 
@@ -18,8 +19,6 @@ _NOT_ASKED: Final = frozenset(
     "truncation".split()
 )
 """Fields that say how a client wants its own replies. No prompt is made of them, so that a cache does not see them."""
-
-_FREE_CHOICES: Final = (None, "auto", "none")
 
 
 @runtime_checkable
@@ -71,9 +70,11 @@ def as_client(
 ) -> SummarizeWith | None:
     """The summariser, able to go on from what a client sends where its requests are such that an answer is a text.
 
+    That is: no call is forced, no form is set, and there is no field that is not known to do no harm.
+
     `places` says which message of the body a recorded one is, by its identity.
     """
-    if isinstance(summarize, ForClient) and _free(body) and _cached(body):
+    if isinstance(summarize, ForClient) and is_text_only(_fields(body)) and _cached(body):
         return _AsClient(summarize, places, body)
     return summarize
 
@@ -83,22 +84,6 @@ def _fields(body: RequestBody) -> dict[str, Json]:
     form = body.form
     apart = {"model", "tools", "stream", form.messages, form.system or "", *form.caps} | _NOT_ASKED
     return {name: value for name, value in body.fields.items() if name not in apart and value is not None}
-
-
-def _free(body: RequestBody) -> bool:
-    """Whether a reply may be a plain text: no call is forced, and no form is set for it."""
-    fields = body.fields
-    choice = fields.get("tool_choice")
-    named = choice.get("type") if isinstance(choice, Mapping) else choice
-    text = fields.get("text")
-    formed = fields.get("response_format") or (text.get("format") if isinstance(text, Mapping) else None)
-    formed = formed or _inside(fields.get("output_config"), "format") or fields.get("output_format")
-    plain = not formed or _inside(formed, "type") == "text"
-    return named in _FREE_CHOICES and plain and not fields.get("functions")
-
-
-def _inside(value: Json, name: str) -> Json:
-    return value.get(name) if isinstance(value, Mapping) else None
 
 
 def _cached(body: RequestBody) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from foldline.catalog.models import lookup
 from foldline.codecs.anthropic import is_blank
 from foldline.codecs.encoding import object_of
 from foldline.context import Request
@@ -48,7 +49,7 @@ class AnthropicDialect:
             "messages": messages,
             "stream": True,
             **endpoint.extra,
-            "max_tokens": (min(cap, wanted) if isinstance(wanted, int) else cap) + _to_think(endpoint, request),
+            "max_tokens": _cap(endpoint, request, min(cap, wanted) if isinstance(wanted, int) else cap),
         }
         return {name: value for name, value in body.items() if value is not None}
 
@@ -61,11 +62,21 @@ class AnthropicDialect:
         return _MessagesAssembler()
 
 
-def _to_think(endpoint: Endpoint, request: Request) -> int:
-    """What a question that is asked once needs beside its answer: the cap must be above the budget for thinking."""
+def _cap(endpoint: Endpoint, request: Request, cap_tokens: int) -> int:
+    """The cap of a reply; with what a question that is asked once needs beside its answer.
+
+    It must be above the budget for thinking, and no more than the model writes or its window has room for.
+    """
     thinking = endpoint.extra.get("thinking") if request.once else None
-    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
-    return budget if isinstance(budget, int) else 0
+    budget_tokens = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    if not isinstance(budget_tokens, int):
+        return cap_tokens
+    cap_tokens += budget_tokens
+    model = lookup(endpoint.model)
+    for most_tokens in (model.max_output_tokens, model.window_tokens - request.tokens):
+        if model.known and most_tokens is not None and most_tokens > budget_tokens:
+            cap_tokens = min(cap_tokens, most_tokens)
+    return cap_tokens
 
 
 class _MessagesAssembler:

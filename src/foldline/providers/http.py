@@ -32,6 +32,7 @@ from foldline.providers.openai_chat import ChatDialect
 from foldline.providers.openai_responses import ResponsesDialect
 from foldline.providers.retries import CONNECT_RETRIES, FAULT_RETRIES, asked_pause, pause, retries
 from foldline.providers.sse import EventReader
+from foldline.providers.text_only import text_only
 
 if TYPE_CHECKING:
     import httpx
@@ -68,6 +69,12 @@ def provider_for(
     """
     load_httpx()
     return HttpProvider(endpoint, client=client, sleep=sleep, chance=chance)
+
+
+def _is_prompt(request: Request) -> bool:
+    """Whether a request holds nothing of a session but what it is asked once."""
+    before = request.messages[: -request.once] if request.once else [{}]
+    return all(wire.get("role") in ("system", "developer") for wire in before)
 
 
 class _Trouble(Exception):  # noqa: N818 - never leaves this module
@@ -126,7 +133,10 @@ class HttpProvider:
 
         Sent again only as long as nothing of a reply has come: a text that was shown cannot be taken back.
         """
-        body = self._dialect.body(self._endpoint, request)
+        endpoint = self._endpoint
+        if _is_prompt(request):  # of ours, full of what tools said: nothing may act on it
+            endpoint = replace(endpoint, extra=text_only(endpoint.extra))
+        body = self._dialect.body(endpoint, request)
         for refusal in self._refusals:
             body = self._dialect.adapted(body, refusal) or body
         attempt = 0

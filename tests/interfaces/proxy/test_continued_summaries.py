@@ -104,6 +104,8 @@ def test_the_question_is_the_clients_last_request_with_one_message_more(dialect:
         ("openai-chat", {"response_format": {"type": "json_object"}}),
         ("openai-responses", {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}}),
         ("anthropic", {"tool_choice": {"type": "any"}}),
+        ("anthropic", {"mcp_servers": [{"type": "url", "url": "https://x.example/mcp", "name": "x"}]}),
+        ("openai-chat", {"web_search_options": {}}),
     ],
 )
 def test_a_client_that_wants_something_else_than_text_is_not_gone_on_from(
@@ -112,6 +114,8 @@ def test_a_client_that_wants_something_else_than_text_is_not_gone_on_from(
     _, bodies, questions = asked(dialect, tmp_path, **fields)
     assert not questions
     assert CHECKPOINT in json.dumps(bodies[-1])
+    prompts = [body for body in bodies if "You write the checkpoint" in json.dumps(body)]
+    assert prompts and not any(fields.keys() & body.keys() for body in prompts)
 
 
 def test_what_a_client_lets_nobody_cache_is_summed_up_by_a_prompt_of_its_own(tmp_path: Path) -> None:
