@@ -6,6 +6,8 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -18,6 +20,7 @@ from foldline import Context
 from foldline.agent.settings_file import load_settings
 from foldline.bench.tuning.kept import FILE
 from foldline.interfaces.cli import cli
+from foldline.interfaces.tune_words import SCHEMA
 from foldline.store.folders import FileStore
 from foldline.store.places import sessions_path
 
@@ -73,6 +76,23 @@ def test_a_report_has_all_figures_and_the_block(sessions: Path, state: Path) -> 
     assert report["agents_yaml"].startswith("# foldline tune: 1 session at a window of 3,000 tokens.\n")
     [one] = report["sessions"]
     assert (one["name"], one["requests"]) == ("session-0", 11)
+
+
+def test_a_report_says_what_was_asked_for_and_the_manual_names_every_field(sessions: Path, state: Path) -> None:
+    report: dict[str, Any] = json.loads(invoke(sessions, state, "--json", "--min-far", "0.5").stdout)
+    assert report["schema"] == SCHEMA
+    assert report["made"]["foldline"] == version("foldline")
+    assert datetime.fromisoformat(report["made"]["date"]).tzinfo is UTC
+    assert (report["min_far"], report["exact"], report["max_output_tokens"], report["telling"]) == (0.5, False, None, 1)
+    manual = (Path(__file__).parents[2] / "docs" / "tune.md").read_text().partition("## The JSON report")[2]
+    parts = ("made", "replays", "none", "chosen")
+    fields = {
+        *report,
+        *report["sessions"][0],
+        *report["none"]["cost"],
+        *(key for part in parts for key in report[part]),
+    }
+    assert {field for field in fields if f"`{field}`" not in manual} == set()
 
 
 def test_the_block_is_written_as_a_file_that_is_read_as_settings(sessions: Path, state: Path, tmp_path: Path) -> None:

@@ -310,7 +310,19 @@ class Bootstrap(TypedDict):
 
 
 class Result(TypedDict):
-    """A whole bench. `partial`: it was stopped, and systems or budgets are missing that were asked for."""
+    """A whole bench. `partial`: it was stopped, and systems or budgets are missing that were asked for.
+
+    `schema` is SCHEMA. `made`: when and where. `counter` is the name of the neutral counter, by which all sizes are
+    told; with `own_counter` each system that has a counter decided by that. `told_rule` is the cache rule that policies
+    were told which weigh prices and have none in their names; `rules` are the figures of all, by name.
+    In the second prices each request of number `cold_every` finds no cache. `distances` are the tokens of
+    `RecallFigures.beyond`. A session has a recall of its own from `enough` references on; it takes part at a budget
+    when it is `least_ratio` times as large. Times are the median of `repeat` runs; a system has `time_cap_seconds` of
+    its own work for a budget, and what is not done then is unfinished. `intervals`: how those were made.
+    `sessions` are those that took part at a budget, `left_out` files of a folder that hold none that can be used,
+    `systems` all that were asked for and could be run, `absent` peers that could not, and `budgets` the results, the
+    smallest budget first.
+    """
 
     schema: int
     partial: bool

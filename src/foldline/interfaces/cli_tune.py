@@ -113,7 +113,7 @@ def tune(
         write_whole(out, block)
         log(f"wrote {out}")
     if as_json:
-        json_out(plain_report(tuned, conditions, block))
+        json_out(plain_report(tuned, conditions, block, min_far=min_far))
     else:
         print_found(tuned, conditions)
         click.echo(block, nl=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any, Final
 
 from foldline.bench.intervals import FEWEST, enough
@@ -13,8 +15,10 @@ from foldline.interfaces.cli_files import terminal
 from foldline.interfaces.whole_columns import Column, print_table
 from foldline.report.words import DASH, compact, money, plural, share
 
-__all__ = ["block_comments", "left_out_lines", "plain_report", "print_found"]
+__all__ = ["SCHEMA", "block_comments", "left_out_lines", "plain_report", "print_found"]
 
+SCHEMA: Final = 1
+"""That of the JSON report: it goes up when a field changes its meaning or goes away."""
 
 _RANGES: Final = "ranges"
 _ARRIVAL: Final = "on arrival"
@@ -157,10 +161,15 @@ def block_comments(tuned: Tuned, conditions: Conditions) -> tuple[str, ...]:
     )
 
 
-def plain_report(tuned: Tuned, conditions: Conditions, block: str) -> dict[str, Any]:
-    """All of it as plain JSON values."""
+def plain_report(tuned: Tuned, conditions: Conditions, block: str, *, min_far: float | None) -> dict[str, Any]:
+    """All of it as plain JSON values; docs/tune.md says what each means."""
     return {
+        "schema": SCHEMA,
+        "made": {"date": datetime.now(UTC).isoformat(timespec="seconds"), "foldline": version("foldline")},
         "window": conditions.window,
+        "max_output_tokens": conditions.max_output_tokens,
+        "exact": conditions.exact,
+        "min_far": min_far,
         "models": sorted({conditions.model or look.model or "" for look in tuned.looks}),
         "sessions": [
             {
@@ -173,6 +182,7 @@ def plain_report(tuned: Tuned, conditions: Conditions, block: str) -> dict[str, 
         ],
         "left_out": [{"place": one.place, "reason": one.reason} for one in tuned.left_out],
         "replays": {"run": tuned.replayed, "known": tuned.known, "all_on_all": tuned.whole, "aside": tuned.aside},
+        "telling": tuned.telling,
         "settings": tuned.settings,
         "unfit": tuned.unfit,
         "none": tuned.none.as_json(),
