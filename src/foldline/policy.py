@@ -316,7 +316,7 @@ def _ours() -> list[Policy]:
             about="folds when keeping has cost as much as folding would, at the provider's cache prices",
             trigger=Trigger(fraction=1.0),
             landing=0.80,
-            guard=(ShortenNew(share=0.05, of_result=0.10),),
+            guard=(ShortenNew(share=0.04, of_result=0.10),),
             reducers=reducers,
             economical=True,
         ),
