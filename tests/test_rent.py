@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 import pytest
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import CacheRule, PriceStep
+from foldline.context import Context
+from foldline.failures import classify
 from foldline.rent import LEAST_SHARE, Bill, Rent, Rhythm, foldable
+from foldline.transcript import Fold, Usage
 from tests.test_budget import view_of
 
 RULE = CacheRule(read_ratio=0.1, write_ratio=1.25, minimum_tokens=1_024, block_tokens=1, lifetime_seconds=300)
@@ -156,3 +162,118 @@ def test_what_is_kept_and_what_is_foldable_make_up_the_view() -> None:
 def test_what_is_condensed_already_is_not_foldable_again() -> None:
     view = view_of(20)
     assert foldable(view, 21, 0, 0.5).removable_tokens < foldable(view, 0, 0, 0.5).removable_tokens
+
+
+# --- as a session goes on --------------------------------------------------------------------------------------------
+
+SETTINGS: dict[str, Any] = {
+    "policy": "economical",
+    "window": 30_000,
+    "model": "claude-sonnet-4-5",
+    "dialect": "anthropic",
+    "max_output_tokens": 4_000,
+}
+
+
+def called(number: int) -> dict[str, Any]:
+    call = {"type": "tool_use", "id": f"t{number}", "name": "read", "input": {"path": f"src/f{number}.py"}}
+    return {"role": "assistant", "content": [call]}
+
+
+def brought(number: int) -> dict[str, Any]:
+    text = f"def fun_{number}(): return value_{number}\n" * 60
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": text}]}
+
+
+def rent_of(context: Context) -> Rent:
+    rent = context._engine.rent
+    assert rent is not None
+    return rent
+
+
+def spans(context: Context) -> int:
+    """How many folds over whole groups were ever made."""
+    return sum(isinstance(event, Fold) and not event.form for event in context.events)
+
+
+def went_on(every: int, *, reported: float | None, requests: int = 120, idle_every: int = 0) -> list[int]:
+    """The requests at which a session folds that is opened anew every so many requests (0: never)."""
+    context, folds = Context(**SETTINGS), []
+    context.append({"role": "user", "content": "Do the long task please. " * 60})
+    for number in range(requests):
+        idle = 1_000.0 if idle_every and number % idle_every == idle_every - 1 else 0.0
+        before = spans(context)
+        request = context.prepare(idle_seconds=idle)
+        if spans(context) > before:
+            folds.append(number)
+        if reported is not None:
+            context.observe(Usage(input_tokens=round(reported * request.tokens), reported=reported > 0))
+        context.extend([called(number), brought(number)])
+        if idle_every and number % 20 == 19:
+            context.append({"role": "user", "content": f"go on with part {number}"})
+        if every and number % every == every - 1:
+            context = Context.replay(context.events, **SETTINGS)
+    return folds
+
+
+@pytest.mark.parametrize("reported", [1.0, 1.02, None], ids=["reported", "reported otherwise", "never reported"])
+def test_a_session_that_is_opened_anew_folds_when_it_would_have(reported: float | None) -> None:
+    never = went_on(0, reported=reported)
+    assert never
+    assert went_on(5, reported=reported) == went_on(17, reported=reported) == never
+
+
+def test_a_session_that_is_opened_anew_remembers_how_its_requests_come() -> None:
+    """Pauses and messages of the user are told by the reports of the log."""
+    never = went_on(0, reported=1.0, idle_every=20)
+    assert len(never) >= 2
+    assert went_on(7, reported=1.0, idle_every=20) == never
+
+
+def test_after_undo_the_rent_is_that_of_the_log() -> None:
+    context = Context(**SETTINGS)
+    context.append({"role": "user", "content": "Do the long task please. " * 60})
+    number = 0
+    while not (request := context.prepare()).folds:
+        context.observe(Usage(input_tokens=request.tokens))
+        context.extend([called(number), brought(number)])
+        number += 1
+    context.observe(Usage(input_tokens=request.tokens))
+    context.undo()
+    context.pin(1)
+    again = Context.replay(context.events, **SETTINGS)
+    assert rent_of(again).paid == rent_of(context).paid
+    assert rent_of(again).rhythm == rent_of(context).rhythm
+
+
+def test_a_compaction_that_was_asked_for_ends_the_rent() -> None:
+    context = Context(**SETTINGS)
+    context.append({"role": "user", "content": "Do the long task please. " * 60})
+    for number in range(15):
+        context.prepare()
+        context.extend([called(number), brought(number)])
+    assert rent_of(context).paid > 0
+    assert context.compact(summarize=None)
+    assert rent_of(context).paid == rent_of(context).spent == 0
+
+
+def test_a_recovery_ends_the_rent() -> None:
+    context = Context(**SETTINGS)
+    context.append({"role": "user", "content": "Do the long task please. " * 60})
+    for number in range(25):
+        context.prepare()
+        context.extend([called(number), brought(number)])
+    assert rent_of(context).paid > 0
+    while not spans(context):
+        assert context.recover(classify(400, "prompt is too long: 210000 tokens > 200000 maximum")).retry
+    assert rent_of(context).paid == rent_of(context).spent == 0
+
+
+def test_rent_is_reckoned_in_the_tokens_that_the_provider_counts() -> None:
+    """A request that we count at 169,000 tokens and the provider at 228,000 is over its step of 200,000."""
+    view = view_of(20)
+    plain = foldable(view, 0, 50, 0.25)
+    view.meter.ratio = 1.35
+    metered = foldable(view, 0, 50, 0.25)
+    assert metered == Bill(*(int(1.35 * getattr(plain, field.name)) for field in fields(plain)))
+    assert metered.used_tokens > 1.3 * plain.used_tokens

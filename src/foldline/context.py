@@ -181,6 +181,8 @@ class Context:
         """
         found = usage_of(usage, self._requests)
         engine = self._engine
+        if engine.rent is not None:
+            found = engine.rent.noted(found)
         if not found.reported:  # our own count says nothing about itself
             engine.log.append(found)
             return found

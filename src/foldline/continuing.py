@@ -144,14 +144,16 @@ class Continuing:
             messages, tokens, stop = view.shown(), max(tokens, view.tokens), view.units[-1].stop
             if messages[: len(request.messages)] != request.messages:
                 return None
-        tokens += view.counter.text(question.prompt[-1]["content"]) + _AROUND_TOKENS
+        ratio = view.meter.ratio  # both ways are weighed in the provider's tokens, as the request is
+        tokens += round(ratio * view.counter.text(question.prompt[-1]["content"])) + _AROUND_TOKENS
         wished = question.max_output_tokens
         room = min(wished, limits.window_tokens - round((1 + SLACK) * tokens))
         if room < min(wished, LEAST_TOKENS) or tokens > (limits.max_input_tokens or tokens):
             return None
         cached = 0 if self.cold or not self._caches else _still_read(request, view)
         rule = self.rule
-        plainly = ask.plain_tokens * rule.step(ask.plain_tokens).input_ratio
+        plain_tokens = round(ratio * ask.plain_tokens)
+        plainly = plain_tokens * rule.step(plain_tokens).input_ratio
         if request_price(rule, tokens, cached) >= plainly:
             return None
         kept = _kept(ask, view, stop)

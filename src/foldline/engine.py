@@ -21,7 +21,7 @@ from foldline.policy import FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.recorder import Recorder
 from foldline.reducers.base import Ask, Reducer
 from foldline.reducers.floor import floor_of, too_large, too_many_bytes
-from foldline.rent import Rent, foldable
+from foldline.rent import Bill, Rent, foldable
 from foldline.tokens import message_tokens, wire_bytes
 from foldline.transcript import Fold, Seq, Usage
 from foldline.view import View
@@ -49,6 +49,8 @@ class Engine(Recorder):
     """Whether only the limit itself triggers (one-shot `fit`)."""
     settled: Seq = -1
     """Entries up to here have been looked at: preparing twice is the same need, and folds nothing more."""
+    replying: bool = False
+    """In a replay: whether the last message was one of a reply."""
     failure: str | None = None  # of the folding that is going on, or went on last
     continuing: Continuing = field(default_factory=lambda: Continuing(CACHE_RULES["none"]))
     asked: list[Usage] = field(default_factory=list)
@@ -57,6 +59,11 @@ class Engine(Recorder):
     """Size of everything ever taken up at which a reducer may ask again after a rejected text, by its name."""
 
     # --- folding -----------------------------------------------------------------------------------------------------
+
+    def closed(self, fold: Fold) -> None:
+        """A fold over whole groups ends the rent, whoever wanted it: a compaction and a recovery pay the price too."""
+        if self.rent is not None and not fold.form:
+            self.rent.settle()
 
     def send_beside(self, system: System, tools: Tools, leading: Sequence[Wire]) -> None:
         """Send these from now on; `leading` in place of the system messages that the log begins with. O(their size)."""
@@ -144,7 +151,7 @@ class Engine(Recorder):
             yield from self.run(policy.after_compact, pressure, 0, False)
         yield from self._rungs(policy.landing_tokens(self.limits.input_tokens, self.view.fixed_tokens, default=0.60))
         if self.rent is not None:
-            self.rent.settle()
+            self.rent.settle()  # also where nothing could be folded: it is not tried again at once
         if over := policy.trigger.unmet(self.view, self.used_tokens, self.limits):
             self.fail(policy.name, f"nothing more may go: {over}", 0, self.next_seq)
 
@@ -162,10 +169,38 @@ class Engine(Recorder):
         if policy.trigger.due(self.view, self.used_tokens, limits):
             return landing
         if self.rent is not None:
-            bill = foldable(self.view, self.span_stop, int(self.rent.keep * landing), self.rent.digest)
+            bill = self._bill(self.rent, landing)
             if self.rent.due(bill, cold=self.continuing.cold):
-                return self.used_tokens - self.meter.ratio * bill.removable_tokens
+                return self.used_tokens - bill.removable_tokens
         return None
+
+    def _bill(self, rent: Rent, landing_tokens: float) -> Bill:
+        return foldable(self.view, self.span_stop, int(rent.keep * landing_tokens), rent.digest)
+
+    def message_again(self, *, assistant: bool) -> None:
+        """Before a message of a log is taken up: where it is a reply, all before it was sent, and the rent counts on.
+
+        A request whose report noted the rent was counted there. Of several items of one reply the first counts.
+        O(log units).
+        """
+        rent = self.rent
+        if assistant and not self.replying and self.path:
+            self.fresh = self.next_seq
+            if rent is not None and not rent.counted:
+                base = self.policy.trigger.limit_tokens(self.limits)
+                landing = self.policy.landing_tokens(base, self.view.fixed_tokens)
+                rent.repeat(self._bill(rent, landing), self.view.newest_user)
+        elif rent is not None and not assistant:
+            rent.counted = False
+        self.replying = assistant
+
+    def report_again(self, usage: Usage) -> None:
+        """A report of a log: what came before its reply was sent. O(1)."""
+        self.news = []  # the request that this is a report for has named them
+        if not self.replying:
+            self.fresh = self.next_seq
+        if self.rent is not None:
+            self.rent.restore(usage)
 
     def _rungs(self, landing_tokens: float) -> Steps[None]:
         """What needs no model, until the request fits."""

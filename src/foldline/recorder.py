@@ -234,8 +234,12 @@ class Recorder:
         if self.batch is not None:
             self.batch.append(made.id)
         self._close(made)
+        self.closed(made)
         self.meter.folded()
         return made
+
+    def closed(self, fold: Fold) -> None:
+        """Called for each fold that is made, in a replay as well; not for those that a rebuilt view shows again."""
 
     def repeat(self, fold: Fold) -> None:
         """Commit a fold of a recorded log, with its id and in its batch."""

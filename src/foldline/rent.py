@@ -10,10 +10,10 @@ above the minimum: where a dearer step is passed, one request may be paid at its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foldline.catalog.prices import CacheRule, request_price
-from foldline.transcript import Seq
+from foldline.transcript import Seq, Usage
 from foldline.view import View
 
 __all__ = ["Bill", "Rent", "Rhythm", "foldable"]
@@ -27,6 +27,7 @@ LEAST_SHARE = 0.05
 class Bill:
     """What a fold would bring: tokens that leave, tokens of the digest in their place, tokens after it.
 
+    All as the provider counts them, as far as is known: its steps and minimums are in its own tokens.
     `used_tokens` is the size of the whole request without the fold. `earlier_tokens` are those of earlier digests, that
     the new one takes in: they are written again.
     """
@@ -107,6 +108,10 @@ class Rent:
     digest: float = 0.5
     """Size of a digest as a share of what it replaces."""
     rhythm: Rhythm = field(default_factory=Rhythm)
+    counted: bool = False
+    """In a replay: whether the request that the next reply answers has been counted."""
+    folded: bool = False
+    """In a replay: whether a fold came since the last request. The one that it was made for pays no rent."""
 
     def due(self, bill: Bill, *, cold: bool = False) -> bool:
         """Count one more request; whether the fold pays by now. In a cold cache it costs nothing. O(1)."""
@@ -123,6 +128,38 @@ class Rent:
     def settle(self) -> None:
         """Begin anew after a fold."""
         self.paid = self.spent = 0.0
+        self.folded = True
+
+    # --- what the log keeps of it --------------------------------------------------------------------------------
+
+    def noted(self, usage: Usage) -> Usage:
+        """A report with the state as its request went out; this goes on with the same whole numbers. O(1)."""
+        self.paid, self.spent = float(round(self.paid)), float(round(self.spent))
+        of = self.rhythm
+        return replace(
+            usage,
+            paid=int(self.paid),
+            spent=int(self.spent),
+            requests=of.requests,
+            turns=of.turns,
+            cold_turns=of.cold_turns,
+            in_turn=of.in_turn,
+            newest_user=of.newest_user,
+        )
+
+    def restore(self, usage: Usage) -> None:
+        """Go on from what a report of the log notes; one of another policy notes nothing. O(1)."""
+        if usage.requests:
+            self.paid, self.spent = usage.paid, usage.spent
+            self.rhythm = Rhythm(usage.requests, usage.turns, usage.cold_turns, usage.in_turn, usage.newest_user)
+            self.counted, self.folded = True, False
+
+    def repeat(self, bill: Bill, newest_user: Seq | None) -> None:
+        """Count a request of the log that no report has noted, as if its cache had been warm. O(1)."""
+        self.rhythm.request(newest_user, False)
+        if not self.folded and self.due(bill):
+            self.settle()  # it was due, and there was nothing to fold: that ended the rent as well
+        self.counted, self.folded = True, False
 
 
 def foldable(view: View, since: Seq, keep_tokens: int, digest_share: float) -> Bill:
@@ -133,4 +170,5 @@ def foldable(view: View, since: Seq, keep_tokens: int, digest_share: float) -> B
     open_tokens = view.between(first, cut)
     digest = int(digest_share * open_tokens)
     earlier = sum(unit.tokens for unit in view.units[:first] if unit.fold is not None)
-    return Bill(open_tokens - digest, digest, view.between(cut, last), view.estimated_tokens, earlier)
+    sizes = (open_tokens - digest, digest, view.between(cut, last), view.estimated_tokens, earlier)
+    return Bill(*(int(view.meter.ratio * tokens) for tokens in sizes))

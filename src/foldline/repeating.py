@@ -22,6 +22,7 @@ def repeat(
     """Do what an event says was done; `append`, `pin` and `measure` are the session's own. O(what it did)."""
     if isinstance(event, Entry):
         was = event.message
+        engine.message_again(assistant=was.role == "assistant")
         append(event.recorded, agent_visible=not event.hidden, user_visible=was.user_visible, kind=was.kind)
     elif isinstance(event, Fold):
         engine.repeat(event)
@@ -37,5 +38,5 @@ def repeat(
         engine.log.append(event)
     else:
         engine.log.append(event)
-        engine.news = []  # the request that this is a report for has named them
+        engine.report_again(event)
         measure(event)

@@ -70,6 +70,9 @@ class Usage:
     """What a provider reported for one request: `input_tokens` with cached ones, `request` its running number.
 
     `reported` is False where it reported nothing and the figures are our own count.
+
+    The last seven are what a policy that folds when it pays knew as the request went out (`Rent`, `Rhythm`), so that a
+    session that is opened anew goes on reckoning from there; `paid` and `spent` in whole tokens at the full price.
     """
 
     input_tokens: int
@@ -80,6 +83,13 @@ class Usage:
     estimated_tokens: int = 0
     current: bool = False
     reported: bool = True
+    paid: int = 0
+    spent: int = 0
+    requests: int = 0
+    turns: int = 0
+    cold_turns: int = 0
+    in_turn: int = 0
+    newest_user: Seq | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
