@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,8 @@ from foldline.budget import (
     Pressure,
     Reserve,
     Trigger,
+    cache_rule_of,
+    cache_seconds,
     consent_tokens,
     output_tokens,
 )
@@ -215,3 +218,31 @@ def test_the_whole_window_is_that_of_input_and_reply() -> None:
 def test_consent_is_asked_for_before_folding_is_forced(share: float, consent: int) -> None:
     limits = Limits(1_000, 0)
     assert consent_tokens(share, limits) == consent < limits.input_tokens
+
+
+@pytest.mark.parametrize(
+    ("point", "seconds"),
+    [
+        ('{"type":"ephemeral"}', 0),
+        ('{"type": "ephemeral", "ttl": "5m"}', 300),
+        ('{"ttl": "1h", "type": "ephemeral"}', 3_600),
+        ("null", 0),
+    ],
+)
+def test_a_cache_lives_as_long_as_its_points_ask_for(point: str, seconds: int) -> None:
+    body = '{"system":[{"type":"text","text":"s","cache_control": %s}],"messages":[]}' % point  # noqa: UP031
+    assert cache_seconds(body) == seconds
+    quoted = json.dumps({"messages": [{"role": "user", "content": body}]})
+    assert cache_seconds(quoted) == 0, "what a message quotes is no point"
+
+
+def test_the_longest_lifetime_that_is_asked_for_counts() -> None:
+    points = [{"cache_control": {"type": "ephemeral", "ttl": ttl}} for ttl in ("5m", "1h", "5m")]
+    assert cache_seconds(json.dumps(points)) == 3_600
+
+
+def test_a_longer_lifetime_has_its_own_price_of_writing() -> None:
+    usual, long = (cache_rule_of("claude-sonnet-4-5", "anthropic", seconds) for seconds in (0, 3_600))
+    assert (usual.lifetime_seconds, usual.write_ratio) == (300, 1.25)
+    assert (long.lifetime_seconds, long.write_ratio) == (3_600, 2.0)
+    assert cache_rule_of("gpt-unknown", "openai-chat", 3_600) == cache_rule_of("gpt-unknown", "openai-chat")

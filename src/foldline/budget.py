@@ -7,6 +7,7 @@ openhermit#229); the 10 % margin covers an estimate's error until usage is repor
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 from enum import IntEnum
@@ -25,6 +26,7 @@ __all__ = [
     "Trigger",
     "assumed_window",
     "cache_rule_of",
+    "cache_seconds",
     "consent_tokens",
     "limited",
     "limits_from",
@@ -226,10 +228,29 @@ def assumed_window(model: str | None) -> int:
     return known.window_tokens
 
 
-def cache_rule_of(model: str | None, dialect: str) -> CacheRule:
-    """The cache rule of a model; that of its dialect's maker when the catalogue does not know it."""
+def cache_rule_of(model: str | None, dialect: str, seconds: int = 0) -> CacheRule:
+    """The cache rule of a model; that of its dialect's maker when the catalogue does not know it.
+
+    With `seconds` the rule of the lifetime that a request asks for (`cache_seconds`), at the price of its writes.
+    """
     known = lookup(model)
-    return known.cache if known.known else CACHE_RULES["anthropic" if dialect == "anthropic" else "openai"]
+    if not known.known:
+        return CACHE_RULES["anthropic" if dialect == "anthropic" else "openai"]
+    return known.cache_living(seconds) if seconds else known.cache
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600}
+_LIFETIME = re.compile(r'"cache_control"\s*:\s*\{[^{}]*"ttl"\s*:\s*"(\d{1,6})([smh])"')
+
+
+def cache_seconds(body: str) -> int:
+    """The longest lifetime that cache points in the JSON of a request ask for ("1h"); 0 where none says. O(size).
+
+    What a message quotes is no point: its quotation marks are escaped.
+    """
+    if '"ttl"' not in body:
+        return 0
+    return max((int(number) * _UNITS[unit] for number, unit in _LIFETIME.findall(body)), default=0)
 
 
 def consent_tokens(share: float, limits: Limits) -> int:

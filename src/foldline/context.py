@@ -74,7 +74,7 @@ class Context:
         self._learned = learned if learned is not None else {}
         self._on_event = on_event
         self._request: tuple[int, int] | None = None
-        self._requests = 0
+        self._requests = self._cache_seconds = 0
         known = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
         limits = limits_of(known, model, max_output_tokens)
         beside = Beside(system, tools, counter)
@@ -227,16 +227,12 @@ class Context:
         checked(system=system, tools=tools)
         self._engine.send_beside(system, tools, leading)
 
-    def send_to(self, model: str | None, limits: Limits) -> None:
-        """Prepare for this model and these limits from now on. O(1); the log does not name them."""
-        engine = self._engine
-        if model != self.model:
-            self.model = model
-            engine.meter.folded()
-            rule = cache_rule_of(model, self.dialect)
-            engine.continuing.begin_anew(rule)
-            if engine.rent is not None:
-                engine.rent.rule = rule
+    def send_to(self, model: str | None, limits: Limits, *, cache_seconds: int = 0) -> None:
+        """Prepare for this model, these limits, a cache that lives so long (0: as usual). O(1); not in the log."""
+        engine, same = self._engine, model == self.model
+        if not same or cache_seconds != self._cache_seconds:
+            self.model, self._cache_seconds = model, cache_seconds
+            engine.pay_by(cache_rule_of(model, self.dialect, cache_seconds), same_model=same)
         engine.limits = limits
 
     def judge_by_own_count(self, limits: Limits) -> None:

@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 
 from foldline.beside import System, Tools
 from foldline.budget import Limits, Need, Pressure
-from foldline.catalog.models import CACHE_RULES
+from foldline.catalog.models import CACHE_RULES, CacheRule
 from foldline.continuing import Continuing
 from foldline.errors import DoesNotFit, SummaryError
 from foldline.events import FoldFailed, folding
@@ -83,6 +83,15 @@ class Engine(Recorder):
         if self.beside.leading:
             self.continuing.forget()  # the cache has another beginning
         return self.beside.lead(leading, more_tokens, more_bytes)
+
+    def pay_by(self, rule: CacheRule, *, same_model: bool) -> None:
+        """Reckon with these prices and this lifetime of the cache from now on. O(1)."""
+        if not same_model:
+            self.meter.folded()
+            self.continuing.begin_anew(rule)
+        self.continuing.rule = rule
+        if self.rent is not None:
+            self.rent.rule = rule
 
     @property
     def used_tokens(self) -> int:

@@ -213,6 +213,23 @@ def test_a_session_whose_requests_may_act_by_themselves_is_not_gone_on_from(
     assert isinstance(found, Continues) is goes_on
 
 
+@pytest.mark.parametrize(
+    ("point", "seconds"), [({"type": "ephemeral"}, 300), ({"type": "ephemeral", "ttl": "1h"}, 3_600)]
+)
+def test_a_cache_that_is_to_live_for_an_hour_is_cold_after_an_hour(
+    point: dict[str, Any], seconds: int, tmp_path: Path
+) -> None:
+    async def cold_after(idle_seconds: float) -> bool:
+        settings = AgentSettings(model=ModelSettings(extra={"cache_control": point}))
+        async with assembled(FakeProvider("ok"), tmp_path, settings, model="claude-sonnet-4-5") as agent:
+            continuing = agent.session.context._engine.continuing
+            continuing.left(idle_seconds)
+            return continuing.cold
+
+    assert asyncio.run(cold_after(seconds))
+    assert not asyncio.run(cold_after(seconds - 1))
+
+
 def test_a_model_too_small_to_be_trusted_is_not_asked_for_summaries(tmp_path: Path) -> None:
     async def turn(model: str, settings: AgentSettings) -> bool:
         async with assembled(FakeProvider("ok"), tmp_path, settings, model=model) as agent:

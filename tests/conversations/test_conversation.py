@@ -293,3 +293,29 @@ def test_what_a_branch_begins_with_is_about_its_messages_alone(dialect: str) -> 
         plan = branch.plan(body, limits_for(body, 2_500))
         assert not {fold.id for fold in plan.new_folds} & ids, "folds that it began with are no news"
         assert array(plan.data, dialect) == array(body.raw, dialect) or plan.folds
+
+
+@pytest.mark.parametrize(("ttl", "folds"), [(None, True), ("5m", True), ("1h", False)])
+def test_a_cache_that_the_client_keeps_for_an_hour_is_not_cold_after_ten_minutes(ttl: str | None, folds: bool) -> None:
+    """In a cold cache a fold is free; in one that still holds all, it is paid for."""
+    point = {"type": "ephemeral"} if ttl is None else {"type": "ephemeral", "ttl": ttl}
+    messages: list[Wire] = [{"role": "user", "content": [{"type": "text", "text": "Find out why. " * 200}]}]
+    for number in range(30):
+        call = {"type": "tool_use", "id": f"t{number}", "name": "read", "input": {"path": f"f{number}.py"}}
+        text = f"def fun_{number}(): return value_{number}\n" * 60
+        messages.append({"role": "assistant", "content": [call]})
+        messages.append(
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": text}]}
+        )
+    marked = {**messages[-1], "content": [{**messages[-1]["content"][-1], "cache_control": point}]}
+    fields = {"model": "claude-sonnet-4-5", "max_tokens": 1_000, "messages": [*messages[:-1], marked]}
+    body = read_body(FORMS["anthropic"], json.dumps(fields).encode())
+    limits = limits_for(body, 40_000)
+    settings = under(policy=policy("economical"))
+    conversation = Conversation("c", body, settings, limits, archive=MemoryArchive(), idle_seconds=600.0)
+    conversation.take_up(body)
+    conversation.plan(body, limits)
+    rent = conversation.context._engine.rent
+    assert rent is not None
+    assert conversation.context._engine.continuing.cold is folds
+    assert (rent.paid == 0) is folds, "the rent ends with a fold"

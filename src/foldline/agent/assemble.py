@@ -23,7 +23,8 @@ from foldline.agent.tools.run_command import RunCommand
 from foldline.agent.tools.spawn import SpawnAgent
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.workspace import Workspace
-from foldline.catalog.models import lookup
+from foldline.budget import cache_rule_of, cache_seconds
+from foldline.catalog.models import CacheRule, lookup
 from foldline.context import AsyncSummarize, Request
 from foldline.display import Room
 from foldline.errors import InvalidInput
@@ -98,6 +99,7 @@ def assemble(
         tools=toolbox.wires(provider.dialect) or None,
         endpoint=provider.endpoint,
         counter=_counter(settings, provider.model),
+        cache_rule=_cache_rule(provider, settings.model.extra),
     )
     if session is not None:
         session.switch(under)
@@ -247,6 +249,12 @@ def _counter(settings: AgentSettings, model: str) -> Counter:
     if settings.counter == "exact":
         return exact_counter(model)
     return CharsPerFour() if settings.counter == "chars" else ESTIMATE
+
+
+def _cache_rule(provider: Provider, extra: Mapping[str, Json]) -> CacheRule | None:
+    """The rule of a cache that is to live otherwise than usual (`cache_control`, "ttl"); None where none is."""
+    seconds = cache_seconds(json.dumps({"cache_control": extra.get("cache_control")}))
+    return cache_rule_of(provider.model, provider.dialect, seconds) if seconds else None
 
 
 def _summarize(parts: Parts, log: _Logged) -> AsyncSummarize | None:

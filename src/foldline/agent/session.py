@@ -11,6 +11,7 @@ from foldline.agent.events import Listener
 from foldline.agent.held_messages import HeldMessages
 from foldline.agent.in_thread import to_its_end
 from foldline.archive import Archive, MemoryArchive
+from foldline.catalog.prices import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.context import AsyncSummarize, Context, Request
 from foldline.errors import InvalidInput
@@ -48,6 +49,8 @@ class Under:
     tools: Sequence[Mapping[str, Any]] | None
     endpoint: str = ""
     counter: Counter = ESTIMATE
+    cache_rule: CacheRule | None = None
+    """The prices and lifetime of the provider's cache, where others were asked for than the model's usual ones."""
 
     def context(self, events: Sequence[Event], **more: Any) -> Context:
         """The context that these events lead to, its messages in memory bounded (S3.02). O(log)."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from foldline.archive import Archive
 from foldline.beside import System
-from foldline.budget import MARGIN, Limits, Trigger, limits_of, output_tokens
+from foldline.budget import MARGIN, Limits, Trigger, cache_seconds, limits_of, output_tokens
 from foldline.catalog.models import lookup
 from foldline.codecs import codec
 from foldline.context import Context, Request, SummarizeWith
@@ -198,7 +198,7 @@ class Conversation:
         `most_output_tokens` is the largest output cap that the model takes, where that is known.
         """
         self._most_output_tokens, self._lowered = most_output_tokens, False
-        self.context.send_to(body.model or None, limits)
+        self.context.send_to(body.model or None, limits, cache_seconds=cache_seconds(body.text))
         asks = as_client(summarize, body, self.places)
         request = self.context.prepare(asks, idle_seconds=self.idle.seconds)
         self.idle.ends()
