@@ -174,3 +174,15 @@ def test_refuses_what_is_no_usage(reported: object) -> None:
 def test_the_field_at_fault_is_named() -> None:
     with pytest.raises(InvalidInput, match=r"usage\.prompt_tokens"):
         usage_of({"prompt_tokens": -1})
+
+
+def test_tokens_that_are_written_for_an_hour_are_told_apart() -> None:
+    report = {
+        "input_tokens": 10,
+        "cache_creation_input_tokens": 100_000,
+        "cache_creation": {"ephemeral_5m_input_tokens": 40_000, "ephemeral_1h_input_tokens": 60_000},
+        "output_tokens": 1,
+    }
+    usage = usage_of(report)
+    assert (usage.input_tokens, usage.written_tokens, usage.written_long_tokens) == (100_010, 100_000, 60_000)
+    assert usage_of({**report, "cache_creation": None}).written_long_tokens == 0

@@ -69,6 +69,7 @@ class Unfold:
 class Usage:
     """What a provider reported for one request: `input_tokens` with cached ones, `request` its running number.
 
+    `written_long_tokens` are those of `written_tokens` that a cache keeps for an hour, where that has its own price.
     `reported` is False where it reported nothing and the figures are our own count.
 
     The last seven are what a policy that folds when it pays knew as the request went out (`Rent`, `Rhythm`), so that a
@@ -79,6 +80,7 @@ class Usage:
     output_tokens: int = 0
     cached_tokens: int = 0
     written_tokens: int = 0
+    written_long_tokens: int = 0
     request: int = 0
     estimated_tokens: int = 0
     current: bool = False

@@ -42,6 +42,7 @@ def usage_of(reported: object, request: int = 0) -> Usage:
             output_tokens=_first(fields, _OUTPUT) or 0,
             cached_tokens=cached,
             written_tokens=wrote,
+            written_long_tokens=min(wrote, _written_long(fields)),
             request=request,
         )
     details = [_mapping(fields[name]) for name in _DETAILS if fields.get(name) is not None]
@@ -54,6 +55,12 @@ def usage_of(reported: object, request: int = 0) -> Usage:
         written_tokens=written_inside[0] if written_inside else 0,
         request=request,
     )
+
+
+def _written_long(fields: Mapping[str, Any]) -> int:
+    """Tokens written to be kept for an hour (Anthropic, "Prompt caching": `cache_creation`). 0 where nothing says."""
+    parts = fields.get("cache_creation")
+    return 0 if parts is None else _number(_mapping(parts), "ephemeral_1h_input_tokens") or 0
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -80,3 +80,11 @@ def test_a_call_is_billed_by_what_its_provider_reported() -> None:
     assert claude.usd(200_000, 0, 1_000) == pytest.approx((200_000 * 0.5 + 1_000 * 2.5) / 1e6)
     assert lookup("my-own-model").usd(1_000) is None
     assert lookup("llama-3.1-8b").usd(1_000) is None
+
+
+def test_what_is_written_for_an_hour_has_its_own_price() -> None:
+    """100,000 tokens at 3 dollars a million: 1.25 times that for five minutes, twice that for an hour."""
+    sonnet = lookup("claude-sonnet-4-5")
+    assert sonnet.usd(100_000, 0, 0, 100_000) == pytest.approx(0.375)
+    assert sonnet.usd(100_000, 0, 0, 100_000, 100_000) == pytest.approx(0.60)
+    assert sonnet.usd(100_000, 0, 0, 100_000, 40_000) == pytest.approx(0.6 * 0.375 + 0.4 * 0.60)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,3 +81,11 @@ def test_no_management_costs_what_its_replay_costs(name: str) -> None:
     assert account.unmanaged.paid_tokens == pytest.approx(bill_tokens(unmanaged.turns, rule))
     assert account.managed.paid_tokens == pytest.approx(bill_tokens(managed.turns, rule))
     assert [turn.recorded_tokens for turn in account.sent.turns] == [turn.tokens for turn in unmanaged.turns]
+
+
+def test_what_is_written_for_an_hour_is_billed_at_its_price() -> None:
+    plain = Billed(model=SONNET, input_tokens=100_000, written_tokens=100_000)
+    for long, ratio in ((0, 1.25), (100_000, 2.0), (10**9, 2.0)):
+        spend = billed([replace(plain, written_long_tokens=long)], dialect="anthropic")
+        assert spend.paid_tokens == pytest.approx(ratio * 100_000)
+        assert spend.usd == pytest.approx(ratio * 0.30)

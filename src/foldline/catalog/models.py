@@ -18,12 +18,15 @@ from foldline import catalog
 from foldline.catalog.prices import CacheRule, PriceStep
 from foldline.errors import InvalidInput
 
-__all__ = ["CACHE_RULES", "CacheRule", "Model", "PriceStep", "default_window", "lookup", "models"]
+__all__ = ["CACHE_RULES", "HOUR_SECONDS", "CacheRule", "Model", "PriceStep", "default_window", "lookup", "models"]
 
 # For a server on one's own machine that does not say its window.
 _LOCAL_WINDOW: Final = 8_192
 _NOT_VENDORS: Final = frozenset({"cache_rules.toml", "families.toml"})
 _SMALLEST_WINDOW: Final = 1_024
+
+HOUR_SECONDS: Final = 3_600
+"""The longer lifetime of a cache that reports of writes tell apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +69,17 @@ class Model:
         return min(long, key=lambda rule: (rule.write_ratio, rule.read_ratio))
 
     def usd(
-        self, prompt_tokens: int, cached_tokens: int = 0, output_tokens: int = 0, written_tokens: int = 0
+        self,
+        prompt_tokens: int,
+        cached_tokens: int = 0,
+        output_tokens: int = 0,
+        written_tokens: int = 0,
+        written_long_tokens: int = 0,
     ) -> float | None:
         """The money for one call as its provider reported it, in US dollars; None without a known price.
 
-        `prompt_tokens` with those read from the cache and those written to it. What was read and written was decided by
+        `prompt_tokens` with those read from the cache and those written to it, `written_long_tokens` of these to be
+        kept for an hour. What was read and written was decided by
         the provider, so that neither minimum nor blocks matter here; price steps do.
         """
         if not self.known or self.input_usd_per_million is None or self.output_usd_per_million is None:
@@ -78,6 +87,7 @@ class Model:
         rule, step = self.cache, self.cache.step(prompt_tokens)
         fresh = prompt_tokens - cached_tokens - written_tokens
         paid = fresh + cached_tokens * rule.read_ratio + written_tokens * rule.write_ratio
+        paid += written_long_tokens * (self.cache_living(HOUR_SECONDS).write_ratio - rule.write_ratio)
         usd = paid * step.input_ratio * self.input_usd_per_million
         return (usd + output_tokens * step.output_ratio * self.output_usd_per_million) / 1e6
 

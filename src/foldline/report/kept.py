@@ -228,6 +228,7 @@ def _bills(asked: Sequence[_Asked], calls: Sequence[RecordedCall], model: str | 
             input_tokens=one.usage.input_tokens,
             cached_tokens=one.usage.cached_tokens,
             written_tokens=one.usage.written_tokens,
+            written_long_tokens=one.usage.written_long_tokens,
             output_tokens=one.usage.output_tokens,
             estimated=not one.usage.reported,
         )

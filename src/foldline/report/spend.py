@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from foldline.budget import cache_rule_of
-from foldline.catalog.models import lookup
+from foldline.catalog.models import HOUR_SECONDS, lookup
 from foldline.catalog.prices import request_price
 
 __all__ = ["Billed", "Due", "Spend", "billed", "expected"]
@@ -28,6 +28,7 @@ class Billed:
     input_tokens: int
     cached_tokens: int = 0
     written_tokens: int = 0
+    written_long_tokens: int = 0
     output_tokens: int = 0
     estimated: bool = False
 
@@ -80,14 +81,16 @@ def _billed(call: Billed, dialect: str) -> Spend:
     cached = min(call.cached_tokens, call.input_tokens)  # reports of some gateways do not add up
     written = min(call.written_tokens, call.input_tokens - cached)
     fresh = call.input_tokens - cached - written
-    paid = fresh + cached * rule.read_ratio + written * rule.write_ratio
+    long = min(call.written_long_tokens, written)
+    paid = fresh + cached * rule.read_ratio + (written - long) * rule.write_ratio
+    paid += long * cache_rule_of(call.model, dialect, HOUR_SECONDS).write_ratio
     return Spend(
         calls=1,
         input_tokens=call.input_tokens,
         cached_tokens=cached,
         output_tokens=call.output_tokens,
         paid_tokens=paid * rule.step(call.input_tokens).input_ratio,
-        usd=lookup(call.model).usd(call.input_tokens, cached, call.output_tokens, written),
+        usd=lookup(call.model).usd(call.input_tokens, cached, call.output_tokens, written, long),
         estimated=call.estimated,
     )
 

@@ -150,6 +150,7 @@ async def cost(chat: Conversation, given: str) -> None:
                 usage.output_tokens,
                 not usage.reported,
                 usage.written_tokens,
+                usage.written_long_tokens,
             )
             for usage in session.whole().events
             if isinstance(usage, Usage)

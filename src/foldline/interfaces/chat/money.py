@@ -20,6 +20,7 @@ class Call:
     completion_tokens: int
     estimated: bool = False
     written_tokens: int = 0
+    written_long_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,14 @@ def _sum(model: str, calls: list[Call]) -> Spent:
     answered = sum(call.completion_tokens for call in calls)
     known = lookup(model)
     paid = [
-        known.usd(call.prompt_tokens, call.cached_tokens, call.completion_tokens, call.written_tokens) for call in calls
+        known.usd(
+            call.prompt_tokens,
+            call.cached_tokens,
+            call.completion_tokens,
+            call.written_tokens,
+            call.written_long_tokens,
+        )
+        for call in calls
     ]
     usd = None if None in paid else sum(each or 0.0 for each in paid)
     return Spent(model, len(calls), prompt, cached, answered, any(call.estimated for call in calls), usd)

@@ -71,7 +71,8 @@ def spent_usd(served: Served) -> float | None:
     total = 0.0
     writers = [lookup(name[:_TEXT_CHARS]) for name in (served.summary_model, served.model)]
     for usage in served.summaries:
-        tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.written_tokens)
+        written = (usage.written_tokens, usage.written_long_tokens)
+        tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, *written)
         usd = next((price for writer in writers if (price := writer.usd(*tokens)) is not None), None)
         if usd is None:
             return None
