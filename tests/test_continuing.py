@@ -189,6 +189,22 @@ def test_a_prompt_that_shortens_results_much_is_the_cheaper_one() -> None:
     assert not model.requests
 
 
+@pytest.mark.parametrize(("read_ratio", "questions", "prompts"), [(0.5, 2, 0), (0.6, 0, 2)])
+@pytest.mark.parametrize("counted", [1.0, 1.3])
+def test_both_ways_are_weighed_in_the_tokens_that_the_provider_counts(
+    counted: float, read_ratio: float, questions: int, prompts: int
+) -> None:
+    """A provider that counts 1.3 times as much does so for a prompt of its own as well."""
+    rule = replace(CACHE_RULES["openai"], read_ratio=read_ratio)
+    model, ctx = Model(), context(cache_rule=rule, window=round(counted * 16_000))
+
+    def report(ctx: Context) -> None:
+        ctx.observe(Usage(input_tokens=round(counted * ctx.view.estimated_tokens), cached_tokens=1_000))
+
+    go_on(ctx, model, 30, sent=report)
+    assert (len(model.requests), len(model.prompts)) == (questions, prompts)
+
+
 def test_reasoning_that_a_question_would_cut_off_from_the_cache_is_not_taken_for_cached() -> None:
     thinking = {"type": "thinking", "thinking": "So.", "signature": "c2ln"}
     messages = session(40, result="This line is in order. " * 110, dialect="anthropic")
