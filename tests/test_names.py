@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,3 +89,19 @@ def test_the_names_in_recorded_sessions_are_those_of_one_pass(path: Path) -> Non
 @pytest.mark.parametrize("written", [str.lower, str.upper, str.title])
 def test_words_of_alarm_are_known_in_any_case(word: str, written: Callable[[str], str]) -> None:
     assert ALARM.search(f"it: {written(word)}!")
+
+
+def test_a_long_text_does_not_outlive_its_session() -> None:
+    """A whole result in memory for the life of a process would be a leak, and another client's words."""
+
+    class Whole(str):
+        """A text whose end can be seen."""
+
+    def look() -> weakref.ref[Whole]:
+        text = Whole("see src/app/x.py line " * 500)
+        assert names(text) == {"src/app/x.py"}
+        return weakref.ref(text)
+
+    gone = look()
+    gc.collect()
+    assert gone() is None

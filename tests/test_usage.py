@@ -71,6 +71,16 @@ REPORTS: list[tuple[str, dict[str, Any], Usage]] = [
         Usage(input_tokens=900, output_tokens=12, cached_tokens=800),
     ),
     (
+        "Gemini's SDK, with details by kind of content",
+        {
+            "prompt_token_count": 900,
+            "candidates_token_count": 12,
+            "cached_content_token_count": 800,
+            "prompt_tokens_details": [{"modality": "TEXT", "token_count": 900}],
+        },
+        Usage(input_tokens=900, output_tokens=12, cached_tokens=800),
+    ),
+    (
         "DeepSeek: hit and miss add up to the prompt",
         {
             "prompt_tokens": 1_000,

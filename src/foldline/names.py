@@ -38,9 +38,18 @@ ALARM = re.compile(
 """Words of lines that say what went wrong. Looking at the first letter alone before the words halves its time."""
 
 
-@lru_cache(maxsize=8_192)  # lines of a digest are looked at again at every fold
+_REMEMBERED = 400
+"""Characters of a text up to which its names are remembered, and the text with them. Longer ones are whole results:
+they are not to outlive their session, and most of their runs are known anyway.
+"""
+
+
 def names(text: str) -> frozenset[str]:
     """The names in a text, without edge punctuation, of five characters or more (two for CJK). O(size)."""
+    return _of_line(text) if len(text) <= _REMEMBERED else _of_text(text)
+
+
+def _of_text(text: str) -> frozenset[str]:
     runs = set(_RUN.findall(text[:_MOST]))  # most words of a text stand in it, or in the ones before, many times
     return frozenset[str]().union(*(_of_run(run) if len(run) <= _LONG else _found(run) for run in runs))
 
@@ -51,4 +60,5 @@ def _found(run: str) -> frozenset[str]:
     )
 
 
+_of_line = lru_cache(maxsize=8_192)(_of_text)  # lines of a digest are looked at again at every fold
 _of_run = lru_cache(maxsize=16_384)(_found)

@@ -45,7 +45,8 @@ def usage_of(reported: object, request: int = 0) -> Usage:
             written_long_tokens=min(wrote, _written_long(fields)),
             request=request,
         )
-    details = [_mapping(fields[name]) for name in _DETAILS if fields.get(name) is not None]
+    given = [fields[name] for name in _DETAILS if fields.get(name) is not None]
+    details = [_mapping(one) for one in given if not isinstance(one, list | tuple)]  # Google's are by kind of content
     read_inside = [number for one in (fields, *details) if (number := _first(one, _CACHED)) is not None]
     written_inside = [number for one in details if (number := _first(one, _WRITTEN)) is not None]
     return Usage(

@@ -7,7 +7,7 @@ from typing import Any
 
 from foldline.context import Context
 from foldline.reducers.base import result_entries
-from foldline.reducers.importance import importance
+from foldline.reducers.importance import _files, importance
 
 TEXT = "\n".join(f"line {n} of module_{n}.py" for n in range(40))
 
@@ -42,6 +42,10 @@ def test_what_failed_matters_more() -> None:
 def test_the_newest_view_of_a_file_matters_more_than_older_ones() -> None:
     older, other, newest = weights(("src/a.py", TEXT), ("src/b.py", TEXT), ("src/a.py", TEXT))
     assert older < other == newest
+
+
+def test_a_file_is_found_behind_long_arguments() -> None:
+    assert _files(json.dumps({"content": "word " * 8_000, "path": "src/app/x.py"})) == {"src/app/x.py"}
 
 
 def test_results_that_name_nothing_all_weigh_the_same() -> None:

@@ -58,7 +58,8 @@ def importance(view: View, found: Iterable[tuple[int, Unit, Entry]]) -> dict[Seq
 
 def _files(arguments: str) -> frozenset[str]:
     """What looks like files in the arguments of a call: a path, or a name with an ending."""
-    runs = (run for run in _RUN.findall(arguments[:_MOST_CHARS]) if len(run) <= _LONGEST)
+    ends = f"{arguments[:_MOST_CHARS]}\n{arguments[_MOST_CHARS:][-_EDGE_CHARS:]}"  # a path may stand behind a content
+    runs = (run for run in _RUN.findall(ends) if len(run) <= _LONGEST)
     return frozenset(run for run in runs if "/" in run or _ENDING.search(run))
 
 
