@@ -61,6 +61,14 @@ def test_no_values_have_the_percentile_zero() -> None:
     assert percentile([], 0.5) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("count", "share", "rank"),
+    [(1, 0.5, 1), (2, 0.5, 1), (3, 0.5, 2), (20, 0.95, 19), (100, 0.95, 95), (7, 1.0, 7), (7, 0.0, 1)],
+)
+def test_a_percentile_is_the_smallest_value_that_holds(count: int, share: float, rank: int) -> None:
+    assert percentile(range(count, 0, -1), share) == rank
+
+
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 1))
 def test_a_percentile_is_one_of_the_values(values: list[float], share: float) -> None:
     found = percentile(values, share)

@@ -131,7 +131,7 @@ def _words(part: Part) -> str:
 class Reference:
     """A fact that a recorded reply names and that occurred before.
 
-    `back_tokens` is how far back it last stood, 0 within the last four messages. `line` is the whole line in which it
+    `back_tokens` is how far back it last stood, 0 less than four messages back. `line` is the whole line in which it
     did, known for far ones. `results_only`: it never stood outside of tool results, so that a summary of the talk
     cannot have it.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Final
 
 from foldline.errors import Part
@@ -189,4 +190,4 @@ class Replay:
 def percentile(values: Iterable[float], share: float) -> float:
     """The value that `share` of them stay within (nearest rank), 0 when there are none. O(n log n)."""
     ranked: Sequence[float] = sorted(values)
-    return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else 0.0
+    return ranked[max(0, ceil(share * len(ranked)) - 1)] if ranked else 0.0
