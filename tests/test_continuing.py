@@ -154,6 +154,15 @@ def test_what_leaves_no_room_for_a_checkpoint_is_not_gone_on_from() -> None:
     assert not model.requests
 
 
+def test_a_question_fits_though_its_count_is_three_percent_short() -> None:
+    model, ctx = Model(), context()
+    ctx.judge_by_own_count(Limits(16_000, 2_000, None, 0.0))
+    go_on(ctx, model)
+    assert model.requests
+    assert all(request.max_output_tokens < 2_000 for request in model.requests)  # what is left of the window decides
+    assert all(1.03 * request.tokens + request.max_output_tokens <= 16_001 for request in model.requests)
+
+
 def test_a_cache_that_is_cold_is_not_gone_on_from() -> None:
     model, ctx = Model(), context()
     go_on(ctx, model, idle_seconds=300.0)
