@@ -246,24 +246,25 @@ def test_after_undo_the_rent_is_that_of_the_log() -> None:
     assert rent_of(again).rhythm == rent_of(context).rhythm
 
 
-def test_a_compaction_that_was_asked_for_ends_the_rent() -> None:
+def at_work(rounds: int) -> Context:
+    """A session that has paid rent, and folded nothing yet by that."""
     context = Context(**SETTINGS)
     context.append({"role": "user", "content": "Do the long task please. " * 60})
-    for number in range(15):
+    for number in range(rounds):
         context.prepare()
         context.extend([called(number), brought(number)])
     assert rent_of(context).paid > 0
+    return context
+
+
+def test_a_compaction_that_was_asked_for_ends_the_rent() -> None:
+    context = at_work(15)
     assert context.compact(summarize=None)
     assert rent_of(context).paid == rent_of(context).spent == 0
 
 
 def test_a_recovery_ends_the_rent() -> None:
-    context = Context(**SETTINGS)
-    context.append({"role": "user", "content": "Do the long task please. " * 60})
-    for number in range(25):
-        context.prepare()
-        context.extend([called(number), brought(number)])
-    assert rent_of(context).paid > 0
+    context = at_work(25)
     while not spans(context):
         assert context.recover(classify(400, "prompt is too long: 210000 tokens > 200000 maximum")).retry
     assert rent_of(context).paid == rent_of(context).spent == 0

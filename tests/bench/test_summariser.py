@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from foldline.bench.summariser import SUMMARY_TOKENS, GoingOn, Summariser
 from foldline.reducers.summarize import CHECKPOINT
 from foldline.replay import Asked
@@ -93,11 +95,10 @@ def test_the_record_in_our_own_prompt_is_what_is_summarised() -> None:
     assert Summariser(Words()).summarize(asked) == "user: Mend it"
 
 
-def test_what_stays_in_view_beside_a_summary_is_not_in_it() -> None:
-    question = {"role": "user", "content": "Please summarise."}
-    later = {"role": "tool", "tool_call_id": "c", "content": "came after the request before"}
-    request = Request(
-        messages=[*MESSAGES, later, question],
+def asking(*later: dict[str, Any], kept: int) -> Request:
+    """A request that goes on from the session's last one with what came `later`, and a question."""
+    return Request(
+        messages=[*MESSAGES, *later, {"role": "user", "content": "Please summarise."}],
         system=None,
         tools=None,
         tokens=1_000,
@@ -105,9 +106,14 @@ def test_what_stays_in_view_beside_a_summary_is_not_in_it() -> None:
         stable_until=4,
         folds=(),
         repairs=(),
-        once=2,
-        kept=2,
+        once=1 + len(later),
+        kept=kept,
     )
+
+
+def test_what_stays_in_view_beside_a_summary_is_not_in_it() -> None:
+    later = {"role": "tool", "tool_call_id": "c", "content": "came after the request before"}
+    request = asking(later, kept=2)
     summariser = Summariser(Words())
     assert GoingOn(summariser).continued(request) == Summariser(Words()).summarize(MESSAGES[:3])
     [asked] = summariser.take()
@@ -125,18 +131,7 @@ def test_each_call_is_noted_once_with_its_tokens() -> None:
 
 
 def test_a_question_at_the_end_of_a_request_is_all_that_is_not_in_the_cache() -> None:
-    question = {"role": "user", "content": "Please summarise."}
-    request = Request(
-        messages=[*MESSAGES, question],
-        system=None,
-        tools=None,
-        tokens=1_000,
-        max_output_tokens=500,
-        stable_until=4,
-        folds=(),
-        repairs=(),
-        once=1,
-    )
+    request = asking(kept=0)
     summariser = Summariser(Words())
     written = GoingOn(summariser).continued(request)
     assert written == Summariser(Words()).summarize(MESSAGES)

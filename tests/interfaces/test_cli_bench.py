@@ -114,6 +114,14 @@ def test_a_session_without_a_reply_is_left_out_of_a_folder_and_an_error_where_it
     assert "notes.json: no reply is recorded in it" in named.stderr
 
 
+def peer(folder: Path, source: str) -> None:
+    """Put a system of other people there: a Python, which is this one, and its module."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "utf-8")
+    (folder / "bin" / "python").chmod(0o700)
+    (folder / "peer.py").write_text(source, "utf-8")
+
+
 @pytest.mark.parametrize(
     ("given", "run"),
     [
@@ -128,11 +136,8 @@ def test_a_session_without_a_reply_is_left_out_of_a_folder_and_an_error_where_it
     ],
 )
 def test_systems_are_named_as_a_table_shows_them(given: str, run: list[str], sessions: Path, tmp_path: Path) -> None:
-    peer = tmp_path / "peers" / "mine"
-    (peer / "bin").mkdir(parents=True)
-    (peer / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "utf-8")
-    (peer / "bin" / "python").chmod(0o700)
-    (peer / "peer.py").write_text(
+    peer(
+        tmp_path / "peers" / "mine",
         "class Mine:\n"
         "    def __init__(self, budget_tokens, count, summarise): pass\n"
         "    def prepare(self, history): pass\n"
@@ -140,7 +145,6 @@ def test_systems_are_named_as_a_table_shows_them(given: str, run: list[str], ses
         "    def finish(self, out): return out\n"
         "NAMES = ('mine (strict, own counter)', 'mine (\"\" for null, fast)', 'mine, at once', 'mine [old]')\n"
         "SYSTEMS, PACKAGES = dict.fromkeys(NAMES, Mine), ()\n",
-        "utf-8",
     )
     file = tmp_path / "bench.json"
     options = ("--budget", "2k", "--no-stress", "--repeat", "1", "--peers", str(tmp_path / "peers"))
@@ -162,11 +166,8 @@ def test_stopped_it_ends_the_workers_and_keeps_what_was_finished(
     number: int, sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "bench.json"
-    peer = tmp_path / "peers" / "waiting"
-    (peer / "bin").mkdir(parents=True)
-    (peer / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "utf-8")
-    (peer / "bin" / "python").chmod(0o700)
-    (peer / "peer.py").write_text(
+    peer(
+        tmp_path / "peers" / "waiting",
         "import os, time\n"
         "class Waiting:\n"
         "    def __init__(self, budget_tokens, count, summarise): pass\n"
@@ -177,7 +178,6 @@ def test_stopped_it_ends_the_workers_and_keeps_what_was_finished(
         "        time.sleep(600)\n"
         "    def finish(self, out): return out\n"
         "SYSTEMS, PACKAGES = {'waiting': Waiting}, ()\n",
-        "utf-8",
     )
     command = [sys.executable, "-m", "foldline.interfaces.cli", "bench", str(sessions), "--budget", "2k"]
     command += ["--systems", "waiting", "--peers", str(tmp_path / "peers"), "--json", str(file)]
