@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from foldline.catalog.prices import CacheRule, request_price
-from foldline.transcript import Seq, Usage
+from foldline.transcript import RentState, Seq, Usage
 from foldline.view import View
 
 __all__ = ["Bill", "Rent", "Rhythm", "foldable"]
@@ -136,22 +136,22 @@ class Rent:
         """A report with the state as its request went out; this goes on with the same whole numbers. O(1)."""
         self.paid, self.spent = float(round(self.paid)), float(round(self.spent))
         of = self.rhythm
-        return replace(
-            usage,
-            paid=int(self.paid),
-            spent=int(self.spent),
+        state = RentState(
             requests=of.requests,
             turns=of.turns,
             cold_turns=of.cold_turns,
             in_turn=of.in_turn,
             newest_user=of.newest_user,
+            paid=int(self.paid),
+            spent=int(self.spent),
         )
+        return replace(usage, rent=state)
 
     def restore(self, usage: Usage) -> None:
         """Go on from what a report of the log notes; one of another policy notes nothing. O(1)."""
-        if usage.requests:
-            self.paid, self.spent = usage.paid, usage.spent
-            self.rhythm = Rhythm(usage.requests, usage.turns, usage.cold_turns, usage.in_turn, usage.newest_user)
+        if (state := usage.rent) is not None:
+            self.paid, self.spent = state.paid, state.spent
+            self.rhythm = Rhythm(state.requests, state.turns, state.cold_turns, state.in_turn, state.newest_user)
             self.counted, self.folded = True, False
 
     def repeat(self, bill: Bill, newest_user: Seq | None) -> None:

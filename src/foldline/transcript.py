@@ -12,7 +12,20 @@ from typing import TypeAlias
 
 from foldline.messages import Message, Wire
 
-__all__ = ["Branch", "Entry", "Event", "Fold", "Limited", "Pin", "Repair", "Seq", "Unfold", "Usage", "active"]
+__all__ = [
+    "Branch",
+    "Entry",
+    "Event",
+    "Fold",
+    "Limited",
+    "Pin",
+    "RentState",
+    "Repair",
+    "Seq",
+    "Unfold",
+    "Usage",
+    "active",
+]
 
 Seq: TypeAlias = int
 """Place of an entry in the log: 0-based, dense, never used twice."""
@@ -66,14 +79,29 @@ class Unfold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RentState:
+    """What a policy that folds when it pays knew as a request went out; the fields are those of `Rent` and `Rhythm`.
+
+    `paid` and `spent` are whole tokens at the full price. With it in the log, a session that is opened anew goes on
+    reckoning from there.
+    """
+
+    requests: int
+    turns: int
+    cold_turns: int = 0
+    in_turn: int = 0
+    newest_user: Seq | None = None
+    paid: int = 0
+    spent: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What a provider reported for one request: `input_tokens` with cached ones, `request` its running number.
 
     `written_long_tokens` are those of `written_tokens` that a cache keeps for an hour, where that has its own price.
-    `reported` is False where it reported nothing and the figures are our own count.
-
-    The last seven are what a policy that folds when it pays knew as the request went out (`Rent`, `Rhythm`), so that a
-    session that is opened anew goes on reckoning from there; `paid` and `spent` in whole tokens at the full price.
+    `reported` is False where it reported nothing and the figures are our own count. `rent` is no report of a provider:
+    it stands here because it belongs to the same request.
     """
 
     input_tokens: int
@@ -85,13 +113,7 @@ class Usage:
     estimated_tokens: int = 0
     current: bool = False
     reported: bool = True
-    paid: int = 0
-    spent: int = 0
-    requests: int = 0
-    turns: int = 0
-    cold_turns: int = 0
-    in_turn: int = 0
-    newest_user: Seq | None = None
+    rent: RentState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Message, Text, ToolCall, ToolResult
 from foldline.reducers.digest import Told
 from foldline.store.records import VERSION, event_of, record_of, sealed
-from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage
+from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, RentState, Unfold, Usage
 
 ACTIONS = ("", "", "prepare", "prepare", "ask", "compact", "undo", "pin", "fork", "observe")
 
@@ -125,8 +125,10 @@ def test_a_record_reads_well_and_leaves_out_what_is_ordinary() -> None:
         Branch(1, 5),
         Limited(window_tokens=100, max_output_tokens=0, max_input_tokens=7),
         Limited(window_tokens=100, max_output_tokens=5),
+        Usage(input_tokens=9, rent=RentState(requests=7, turns=2)),
         Usage(
             input_tokens=9,
+            rent=RentState(requests=9, turns=3, cold_turns=1, in_turn=4, newest_user=0, paid=500, spent=900),
             output_tokens=8,
             cached_tokens=7,
             written_tokens=6,
@@ -183,6 +185,9 @@ def test_a_later_digest_condenses_the_items_of_a_stored_one(dialect: str) -> Non
         ({"type": "fold", "start": True}, "start: must be of type int"),
         ({"type": "usage"}, "usage: is incomplete"),
         ({"type": "usage", "input_tokens": "9"}, "input_tokens: must be of type int"),
+        ({"type": "usage", "input_tokens": 9, "rent": 3}, "rent: must be of type dict"),
+        ({"type": "usage", "input_tokens": 9, "rent": {"turns": 1}}, "rent: is incomplete: one of requests"),
+        ({"type": "usage", "input_tokens": 9, "rent": {"turns": 1, "requests": "2"}}, "requests: must be of type int"),
         ({"type": "branch", "start": 1}, "branch: is incomplete"),
         ({"type": "message", "json": "{"}, "json: holds no JSON"),
         ({"type": "message", "json": '{"json": "{}"}'}, "json: holds no record"),

@@ -17,11 +17,12 @@ from foldline.codecs.base import Codec
 from foldline.errors import InvalidInput
 from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from foldline.reducers.digest import Told
-from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Seq, Unfold, Usage
+from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, RentState, Seq, Unfold, Usage
 
 __all__ = ["VERSION", "Record", "event_of", "record_of", "sealed", "seq_of"]
 
 Record: TypeAlias = dict[str, Json]
+T = TypeVar("T")
 
 VERSION: Final = 1
 """The version of the log's form. It rises only when an older reader would misread a newer log."""
@@ -37,8 +38,7 @@ def record_of(event: Event, codec: Codec) -> Record:
     if isinstance(event, Fold):
         return _record_of_fold(event, codec)
     name = next(name for name, kind in _PLAIN.items() if isinstance(event, kind))
-    values = ((field.name, getattr(event, field.name), field.default) for field in fields(event))
-    return {"type": name, **{key: value for key, value, default in values if value != default}}
+    return {"type": name, **_values_of(event)}
 
 
 def event_of(record: Mapping[str, Json], codec: Codec, *, version: int = VERSION) -> Event:
@@ -253,27 +253,44 @@ _PLAIN: Final[Mapping[str, type[Any]]] = MappingProxyType(
 )
 
 
-def _plain(kind: type[Any]) -> Callable[[Mapping[str, Json], Codec], Event]:
-    whole = {field.name: bool if "bool" in str(field.type) else int for field in fields(kind)}
+def _values_of(value: Any) -> Record:
+    given = {field.name: getattr(value, field.name) for field in fields(value)}
+    usual = {field.name: field.default for field in fields(value)}
+    return {
+        name: _values_of(one) if isinstance(one, RentState) else one
+        for name, one in given.items()
+        if one != usual[name]
+    }
 
-    def make(record: Mapping[str, Json], codec: Codec) -> Event:
-        del codec
-        given = {name: _get(record, name, of) for name, of in whole.items() if record.get(name) is not None}
+
+def _plain(kind: type[T]) -> Callable[[Mapping[str, Json], Codec], T]:
+    types = {field.name: _type_of(str(field.type)) for field in fields(kind)}  # type: ignore[arg-type]
+
+    def make(record: Mapping[str, Json], codec: Codec) -> T:
+        given = {name: _get(record, name, of) for name, of in types.items() if record.get(name) is not None}
+        if "rent" in given:
+            given["rent"] = _rent({"type": "rent", **given["rent"]}, codec)
         try:
-            event: Event = kind(**given)
+            return kind(**given)
         except TypeError:
-            missing = ", ".join(name for name in whole if name not in given)
+            missing = ", ".join(name for name in types if name not in given)
             raise InvalidInput(f"is incomplete: one of {missing} is missing", place=str(record["type"])) from None
-        return event
 
     return make
 
+
+def _type_of(annotation: str) -> type[Any]:
+    if "RentState" in annotation:
+        return dict
+    return bool if "bool" in annotation else int
+
+
+_rent: Final = _plain(RentState)
 
 _MAKERS: Final[Mapping[str, Callable[[Mapping[str, Json], Codec], Event]]] = MappingProxyType(
     {"message": _entry_of, "fold": _fold_of, **{name: _plain(kind) for name, kind in _PLAIN.items()}}
 )
 
-T = TypeVar("T")
 _MUST: Final[Any] = object()
 
 
