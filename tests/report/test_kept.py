@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from foldline.messages import Json
 from foldline.replay import NONE, Recording, replay
 from foldline.report.account import AGAIN, BACK, Account
 from foldline.report.kept import kept_account
+from foldline.report.spend import Spend
 from foldline.store.calls import CallLog
 from foldline.store.calls_read import RecordedCall, read_calls
 from foldline.store.folders import FileStore
@@ -179,6 +181,27 @@ def test_a_request_after_the_cache_has_died_is_read_in_full(store: FileStore, cl
     late = [due.cached_tokens for due in slow.sent.turns if due.cached_tokens == 0]
     assert 1 < len(late) < slow.sent.requests
     assert slow.unmanaged.paid_tokens > 1.5 * quick.unmanaged.paid_tokens
+
+
+def test_a_cache_that_was_asked_for_an_hour_is_taken_to_live_so_long_at_its_price(
+    store: FileStore, clock: Clock
+) -> None:
+    class ForAnHour(Reports):
+        def of(self, tokens: int, body: dict[str, object], answer_tokens: int) -> Usage:
+            found = super().of(tokens, body, answer_tokens)
+            return replace(found, written_long_tokens=found.written_tokens, cached_tokens=0)
+
+    class Plain(Reports):
+        def of(self, tokens: int, body: dict[str, object], answer_tokens: int) -> Usage:
+            return replace(super().of(tokens, body, answer_tokens), cached_tokens=0)
+
+    def unmanaged(reports: Reports, seconds: float) -> Spend:
+        return told(store, keep(store, example("tau"), clock, seconds=seconds, reports=reports)).unmanaged
+
+    hour, short = unmanaged(ForAnHour(), 1), unmanaged(Plain(), 1)
+    assert unmanaged(ForAnHour(), 1_000).cached_tokens == hour.cached_tokens == short.cached_tokens > 0
+    assert unmanaged(ForAnHour(), 4_000).cached_tokens == unmanaged(Plain(), 1_000).cached_tokens == 0
+    assert hour.paid_tokens > 1.1 * short.paid_tokens, "its writes cost 2, not 1.25"
 
 
 def test_another_model_prices_all_of_it(store: FileStore, clock: Clock) -> None:

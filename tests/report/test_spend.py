@@ -54,7 +54,7 @@ def test_long_requests_are_priced_by_their_steps() -> None:
     stepped = next(model for model in models() if model.cache.steps and model.input_usd_per_million)
     step = stepped.cache.steps[0]
     below, above = (
-        expected([Due(size, 0, 1_000)], model=stepped.name, dialect="openai-chat", caching=False).usd
+        expected([Due(size, 0, 1_000)], model=stepped.name, rule=stepped.cache, caching=False).usd
         for size in (step.above_tokens, step.above_tokens + 1)
     )
     assert below is not None
@@ -63,9 +63,9 @@ def test_long_requests_are_priced_by_their_steps() -> None:
 
 
 def test_without_caching_all_input_is_at_the_full_price() -> None:
-    dues = [Due(5_000, 0, 10), Due(6_000, 5_000, 10)]
-    assert expected(dues, model=SONNET, dialect="anthropic", caching=False).paid_tokens == 11_000
-    cached = expected(dues, model=SONNET, dialect="anthropic")
+    dues, rule = [Due(5_000, 0, 10), Due(6_000, 5_000, 10)], cache_rule_of(SONNET, "anthropic")
+    assert expected(dues, model=SONNET, rule=rule, caching=False).paid_tokens == 11_000
+    cached = expected(dues, model=SONNET, rule=rule)
     assert cached.paid_tokens == pytest.approx(5_000 * 1.25 + 5_000 * 0.1 + 1_000 * 1.25)
     assert cached.cached_tokens == 5_000
     assert cached.estimated

@@ -79,8 +79,8 @@ class Model:
         """The money for one call as its provider reported it, in US dollars; None without a known price.
 
         `prompt_tokens` with those read from the cache and those written to it, `written_long_tokens` of these to be
-        kept for an hour. What was read and written was decided by
-        the provider, so that neither minimum nor blocks matter here; price steps do.
+        kept for an hour. What was read and written was decided by the provider, so that neither minimum nor blocks
+        matter here; price steps do.
         """
         if not self.known or self.input_usd_per_million is None or self.output_usd_per_million is None:
             return None

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from foldline.budget import Limits, cache_rule_of, limits_from, limits_of
-from foldline.catalog.models import lookup
+from foldline.catalog.models import HOUR_SECONDS, CacheRule, lookup
 from foldline.failures.redaction import redact
 from foldline.messages import Json
 from foldline.replay import Mark, Replay, Turn
@@ -151,7 +151,8 @@ def kept_account(
     scale = _scale(walk.asked)
     named = model or header.model
     bills = _bills(walk.asked, calls, model)
-    dues = list(_dues(walk.asked, base, scale, named, header.dialect))
+    rule = _cache_rule(walk.asked, named, header.dialect)
+    dues = list(_dues(walk.asked, base, scale, rule.lifetime_seconds))
     caching = any(one.usage.cached_tokens or one.usage.written_tokens for one in walk.asked)
     hidden = hidden_by(
         [(_mark(fold), fold.form, _key(fold, archived)) for fold in walk.held.values()],
@@ -172,7 +173,7 @@ def kept_account(
         folds=_made(walk, {one.mark for one in hidden}),
         hidden=tuple(hidden),
         managed=billed(bills, dialect=header.dialect),
-        unmanaged=expected(dues, model=named, dialect=header.dialect, caching=caching),
+        unmanaged=expected(dues, model=named, rule=rule, caching=caching),
         refused_from=refused_from(sent),
         read_one=f"foldline sessions why {name} N{options}",
         more=tuple(_more(walk, calls, caching)),
@@ -190,12 +191,16 @@ def _scale(asked: Sequence[_Asked]) -> float:
     return sum(usage.input_tokens for usage in both) / ours if ours else 1.0
 
 
-def _dues(asked: Sequence[_Asked], base_tokens: int, scale: float, model: str | None, dialect: str) -> Iterator[Due]:
+def _cache_rule(asked: Sequence[_Asked], model: str | None, dialect: str) -> CacheRule:
+    """The prices of the cache that the client asked for: writes that live an hour are reported as such."""
+    return cache_rule_of(model, dialect, HOUR_SECONDS if any(one.usage.written_long_tokens for one in asked) else 0)
+
+
+def _dues(asked: Sequence[_Asked], base_tokens: int, scale: float, lifetime_seconds: int) -> Iterator[Due]:
     """The same requests without management. A cache is of one model, and gone after its lifetime.
 
     What was read from it after a longer time shows that it was kept longer.
     """
-    lifetime_seconds = cache_rule_of(model, dialect).lifetime_seconds
     before: _Asked | None = None
     for one in asked:
         late = before is not None and _gap_seconds(before.at, one.at) > lifetime_seconds and not one.usage.cached_tokens

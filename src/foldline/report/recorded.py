@@ -26,8 +26,8 @@ def recorded_account(
     rule = cache_rule_of(named, session.dialect)
     sent = replay(recording, policy, window=window, max_output_tokens=window - limits.room_tokens, rule=rule)
     answers = [sum(recording.history[place].tokens for place in reply) for reply in recording.replies]
-    managed = expected(_managed(sent, answers), model=named, dialect=session.dialect)
-    unmanaged = expected(_unmanaged(sent, answers), model=named, dialect=session.dialect)
+    managed = expected(_managed(sent, answers), model=named, rule=rule)
+    unmanaged = expected(_unmanaged(sent, answers), model=named, rule=rule)
     marks = [(mark, mark.stop - mark.start == 1, "") for turn in sent.turns for mark in turn.folds]
     messages = {seq: recording.codec.read(wire) for seq, wire in enumerate(session.messages)}
     tokens = {seq: seen.tokens for seq, seen in enumerate(recording.history)}

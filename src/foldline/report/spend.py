@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from foldline.budget import cache_rule_of
 from foldline.catalog.models import HOUR_SECONDS, lookup
-from foldline.catalog.prices import request_price
+from foldline.catalog.prices import CacheRule, request_price
 
 __all__ = ["Billed", "Due", "Spend", "billed", "expected"]
 
@@ -95,12 +95,12 @@ def _billed(call: Billed, dialect: str) -> Spend:
     )
 
 
-def expected(requests: Iterable[Due], *, model: str | None, dialect: str, caching: bool = True) -> Spend:
-    """The bill that requests would have had; all of it is an estimate. Without `caching` each is read in full.
+def expected(requests: Iterable[Due], *, model: str | None, rule: CacheRule, caching: bool = True) -> Spend:
+    """The bill that requests would have had; all of it is an estimate. `rule` prices their cache, `model` the tokens.
 
-    O(requests).
+    Without `caching` each is read in full. O(requests).
     """
-    rule, known = cache_rule_of(model, dialect), lookup(model)
+    known = lookup(model)
     calls = tokens = cached = output = 0
     paid = answers = 0.0
     for due in requests:
