@@ -96,7 +96,9 @@ def constraints_of(python: Path = _PYTHON) -> list[Constraint]:
     """The constraints that ship in conpact, from the environment of that interpreter. Raises InvalidInput."""
     hint = f"conpact is not there; install it with `python tools/bench_peers.py {python.parts[-3]}`"
     try:
-        found = subprocess.run([str(python), "-c", _TEXTS], capture_output=True, text=True, check=False)
+        found = subprocess.run(
+            [str(python), "-c", _TEXTS], capture_output=True, text=True, check=False, env=surroundings()
+        )
     except OSError:
         raise InvalidInput(hint, place=str(python)) from None
     if found.returncode:
