@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
+from foldline.bench.surroundings import surroundings
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import DoesNotFit, FoldlineError, InvalidInput
 from foldline.messages import Wire
