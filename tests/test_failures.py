@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.failures import Failure, Kind, classify, silent_truncation
+from tests.property.depth import costly
 
 PROMPT: Kind = "prompt_overflow"
 OUTPUT: Kind = "output_overflow"
@@ -71,6 +72,7 @@ def test_a_veto_wins_over_words_of_overflow(status: int | None, overflow: str, v
     assert classify(status, openai(words, "context_length_exceeded")).kind in {"rate", "quota"}
 
 
+@costly
 @given(
     status=st.none() | st.integers(), body=JSON, estimate=st.none() | st.integers(), window=st.none() | st.integers()
 )

@@ -15,6 +15,7 @@ from foldline.tiles import Unit
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Repair
 from foldline.view import View
+from tests.property.depth import costly
 
 
 def says(words: str) -> Wire:
@@ -66,6 +67,7 @@ def _late_detail(unit: Unit) -> str:
     return next(repair.detail for repair in unit.repairs if repair.rule == "late-result")
 
 
+@costly
 @given(SESSIONS, st.integers(1, 4))
 def test_what_has_grown_is_what_would_be_rendered_from_scratch(items: Sequence[tuple[Wire, bool]], every: int) -> None:
     context = Context(dialect="openai-responses", window=1_000_000, max_request_bytes=10_000_000)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from foldline.errors import InvalidInput
 from foldline.patterns import MOST_CHARS, MOST_STEPS, Pattern
+from tests.property.depth import costly
 
 atoms = st.sampled_from(
     ["a", "b", "1", " ", "_", "é", ".", "\\.", "\\d", "\\w", "\\s", "\\S", "[ab]", "[^a]", "[]a]", "[\\]\\w-]", "\\x61"]
@@ -30,6 +31,7 @@ patterns = st.recursive(st.builds(lambda atom, repeat: atom + repeat, atoms, rep
 texts = st.text(alphabet="ab1 _-.é]{},\n", max_size=12)
 
 
+@costly
 @given(patterns, st.lists(texts, min_size=1, max_size=4))
 @example("(a*)*b", ["aaa", "b"])
 @example("\\B", ["", "a", "ab"])

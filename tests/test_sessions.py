@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from foldline.errors import InvalidInput
 from foldline.sessions import Session, detect_dialect, parse_session, read_session
+from tests.property.depth import costly
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples" / "sessions").glob("*.json.gz"))
 HELLO = {"role": "user", "content": "hello"}
@@ -355,11 +356,13 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     read_or_refuse(gzip.compress(data, mtime=0))
 
 
+@costly
 @given(VALUES)
 def test_any_json_value_is_read_or_refused(value: Any) -> None:
     read_or_refuse(json.dumps(value).encode())
 
 
+@costly
 @given(st.lists(VALUES, min_size=1, max_size=3))
 def test_any_json_lines_are_read_or_refused(values: list[Any]) -> None:
     read_or_refuse("\n".join(map(json.dumps, values)).encode())
@@ -376,6 +379,7 @@ RECORDS = st.fixed_dictionaries(
 )
 
 
+@costly
 @given(st.lists(RECORDS, min_size=1, max_size=3))
 def test_any_records_of_agents_are_read_or_refused(values: list[Any]) -> None:
     read_or_refuse("\n".join(map(json.dumps, values)).encode())

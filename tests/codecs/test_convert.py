@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.codecs.strategies import PIXEL, any_dialect, in_dialect
+from tests.property.depth import costly, dear
 
 from foldline.codecs import DIALECTS, codec
 from foldline.codecs.convert import convert, convert_all
@@ -182,6 +183,7 @@ def test_pdf_files_are_carried_over() -> None:
     assert lost == ()
 
 
+@costly
 @given(in_dialect(), any_dialect)
 def test_what_was_said_is_still_said_and_legal_alone(case: tuple[str, Wire], target: str) -> None:
     source, wire = case
@@ -197,6 +199,7 @@ def test_what_was_said_is_still_said_and_legal_alone(case: tuple[str, Wire], tar
         assert {rule for rule in found if RULES[target][rule].alone} <= ({"role"} if each.role == "system" else set())
 
 
+@dear
 @given(st.lists(in_dialect(broken=True), max_size=4), any_dialect)
 def test_damaged_histories_are_converted_too(cases: list[tuple[str, Wire]], target: str) -> None:
     messages = [codec(source).read(wire) for source, wire in cases if "object" not in broken(source, wire)]

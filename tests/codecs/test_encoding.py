@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.codecs.encoding import (
     call_id_of,
@@ -32,6 +33,7 @@ def sent(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
+@costly
 @given(values)
 def test_what_is_called_sendable_can_be_sent(value: Any) -> None:
     if sendable(value):
@@ -39,6 +41,7 @@ def test_what_is_called_sendable_can_be_sent(value: Any) -> None:
     assert sent(clean(value))
 
 
+@costly
 @given(values)
 def test_cleaning_is_done_once(value: Any) -> None:
     cleaned = clean(value)
@@ -67,6 +70,7 @@ def test_nesting_without_end_is_cut() -> None:
     assert sendable(clean(inner))
 
 
+@costly
 @given(values)
 def test_any_value_has_a_json_text(value: Any) -> None:
     assert isinstance(json_text(value), str)
@@ -77,11 +81,13 @@ def test_missing_arguments_stand_for_an_empty_object(text: Any, expected: bool) 
     assert is_json(text) is expected
 
 
+@costly
 @given(st.one_of(texts, st.dictionaries(texts, texts), st.integers()))
 def test_mended_arguments_are_a_json_object(given_arguments: Any) -> None:
     assert isinstance(json.loads(mend_arguments(given_arguments)), dict)
 
 
+@costly
 @given(st.dictionaries(texts, st.integers()))
 def test_an_object_written_as_arguments_is_read_back(value: dict[str, int]) -> None:
     assert object_of(json.dumps(value)) == value

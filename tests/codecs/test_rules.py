@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.codecs.strategies import Wire, any_dialect, in_dialect, junk
+from tests.property.depth import costly, dear
 
 from foldline.codecs.rules import RULES, violations
 from foldline.errors import InvalidInput
@@ -205,6 +206,7 @@ def test_an_unknown_dialect_is_refused() -> None:
         violations([USER], "gemini")
 
 
+@costly
 @given(any_dialect, st.lists(junk, min_size=1, max_size=4), junk, junk)
 def test_junk_is_reported_never_raised(dialect: str, wires: list[Any], system: Any, tools: Any) -> None:
     found = violations(wires, dialect, system=system, tools=tools)
@@ -216,6 +218,7 @@ def test_what_is_no_list_of_messages_is_an_empty_request(wires: Any) -> None:
     assert [violation.rule for violation in violations(wires, CHAT)] == ["empty-request"]
 
 
+@dear
 @given(st.lists(in_dialect(broken=True), max_size=5))
 def test_damaged_histories_never_raise(cases: list[tuple[str, Wire]]) -> None:
     for dialect in RULES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.failures.figures import Figures, rate_figures, retry_after_seconds, size_figures
 
@@ -129,6 +130,7 @@ def test_the_time_to_wait_is_read(text: str, seconds: float | None) -> None:
     assert retry_after_seconds(text) == (None if seconds is None else pytest.approx(seconds))
 
 
+@costly
 @given(text=st.text() | st.from_regex(r"(try again in|retry after|limit:?|at least|n_ctx|[0-9_,. ]){0,12}"))
 def test_no_text_makes_it_raise(text: str) -> None:
     assert size_figures(text, {}).limit != 0 or "0" in text

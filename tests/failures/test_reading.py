@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.failures import classify, redact
 from foldline.failures.reading import SEARCHED_CHARS, read_body, read_error
@@ -226,6 +227,7 @@ def test_nothing_else_is_redacted_twice(text: str) -> None:
     assert redact(redact(text)) == redact(text)
 
 
+@costly
 @given(text=st.text(min_size=1))
 def test_the_text_searched_is_bounded(text: str) -> None:
     assert len(read_body(text * 20_000).text) <= 2 * SEARCHED_CHARS

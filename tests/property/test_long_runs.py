@@ -14,7 +14,7 @@ from foldline.failures import classify
 from foldline.fitting import check, fit
 from foldline.tiles import Unit
 from foldline.transcript import Event
-from tests.property.depth import costly
+from tests.property.depth import dear
 from tests.property.sessions import BUILDERS, POLICIES, Wire, sessions
 
 OVERFLOW = classify(400, {"error": {"code": "context_length_exceeded", "message": "too long"}})
@@ -56,7 +56,7 @@ def act(context: Context, action: str, dialect: str, wires: list[Wire], data: st
         context.recover(OVERFLOW)
 
 
-@costly
+@dear
 @given(sessions(), st.sampled_from(POLICIES), st.integers(200, 4_000), st.data())
 def test_a_log_repeated_is_the_session_itself(
     session: tuple[str, list[Wire], bool], policy: str, window: int, data: st.DataObject
@@ -85,7 +85,7 @@ def test_a_log_repeated_is_the_session_itself(
             break
 
 
-@costly
+@dear
 @given(sessions(), st.sampled_from(POLICIES), st.integers(200, 4_000), st.data())
 def test_letting_go_of_what_was_folded_changes_no_request(
     session: tuple[str, list[Wire], bool], policy: str, window: int, data: st.DataObject
@@ -120,7 +120,7 @@ def test_letting_go_of_what_was_folded_changes_no_request(
     assert again.figures == whole.figures
 
 
-@costly
+@dear
 @given(sessions(), st.sampled_from(POLICIES), st.integers(100, 6_000))
 def test_a_byte_budget_holds(session: tuple[str, list[Wire], bool], policy: str, most: int) -> None:
     """The messages as JSON are within the byte budget, or what does not fit is named in bytes."""
@@ -135,7 +135,7 @@ def test_a_byte_budget_holds(session: tuple[str, list[Wire], bool], policy: str,
     assert check(out.messages, dialect=dialect) == []
 
 
-@costly
+@dear
 @given(sessions(), st.data())
 def test_an_edit_in_place_is_noticed_by_sync(session: tuple[str, list[Wire], bool], data: st.DataObject) -> None:
     """A framework that edits its own messages gets the request for what they are now."""

@@ -18,6 +18,7 @@ from foldline.errors import InvalidInput
 from foldline.rent import Bill, Rent
 from foldline.replay import Pauses, Recording, context_for, replay
 from foldline.sessions import Session
+from tests.property.depth import costly
 from tests.property.sessions import BUILDERS, WORDS, Wire
 
 rules = st.sampled_from(sorted(CACHE_RULES)).map(lambda name: CACHE_RULES[name])
@@ -68,7 +69,7 @@ def rented(new: Sequence[Sequence[int]], terms: Terms, share: float) -> list[tup
     return folds
 
 
-@settings(max_examples=200, deadline=None)
+@costly
 @given(courses())
 def test_rent_pays_at_most_twice_the_best_in_hindsight(course: tuple[list[list[int]], Terms, float]) -> None:
     new, terms, share = course

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 from tests.property.sessions import broken, legal
 from tests.providers.serving import request
 
@@ -111,18 +112,21 @@ def started(shorter: list[Any], longer: list[Any]) -> bool:
     )
 
 
+@costly
 @given(st.one_of(legal("openai-chat", 4), broken("openai-chat", 4)))
 def test_the_prompt_of_a_session_begins_with_that_of_each_earlier_one(wires: list[Any]) -> None:
     made = [plain_messages(request(*wires[:end], system="s", tools=TOOLS)) for end in range(1, len(wires) + 1)]
     assert all(started(*pair) for pair in pairwise(made))
 
 
+@costly
 @given(st.one_of(legal("openai-chat", 4), broken("openai-chat", 4)))
 def test_roles_alternate_beginning_with_the_user(wires: list[Any]) -> None:
     roles = [message["role"] for message in plain_messages(request(*wires, system="s", tools=TOOLS))]
     assert roles == ["system", *(["user", "assistant"] * len(roles))[: len(roles) - 1]]
 
 
+@costly
 @given(legal("openai-chat"))
 def test_it_is_no_larger_than_what_the_original_was_counted_at(wires: list[Any]) -> None:
     read = codec("openai-chat").read
@@ -131,6 +135,7 @@ def test_it_is_no_larger_than_what_the_original_was_counted_at(wires: list[Any])
     assert sum(message_tokens(read(message)) for message in made) <= before
 
 
+@costly
 @given(legal("openai-chat", 4))
 def test_no_text_of_a_session_is_lost(wires: list[Any]) -> None:
     shown = json.dumps(plain_messages(request(*wires)), ensure_ascii=False)

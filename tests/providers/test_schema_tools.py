@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 from tests.providers.serving import Answer, Server, as_json, chat, endpoint, pieces_of, reply_of, request, serving
 from tests.providers.test_plain_history import TOOLS
 
@@ -70,6 +71,7 @@ def test_the_id_of_a_call_follows_from_the_request() -> None:
     assert ids[0] == ids[1] != reply_of(asked(written(CALL), other)[0]).calls[0].id
 
 
+@costly
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30), st.booleans(), st.randoms())
 def test_an_answer_is_told_as_it_comes_however_it_is_cut(text: str, escaped: bool, chance: Any) -> None:
     whole = json.dumps({"answer": text}, ensure_ascii=escaped)

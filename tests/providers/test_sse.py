@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.errors import InvalidInput
 from foldline.providers.sse import Event, EventReader
@@ -59,6 +60,7 @@ def test_an_event_without_end_is_refused() -> None:
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1, max_size=12)
 
 
+@costly
 @given(st.lists(st.lists(texts, min_size=1, max_size=3), max_size=5), st.sampled_from(["\n", "\r\n", "\r"]), st.data())
 def test_where_the_chunks_are_cut_makes_no_difference(datas: list[list[str]], end: str, data: st.DataObject) -> None:
     stream = "".join("".join(f"data: {line}{end}" for line in lines) + end for lines in datas).encode()

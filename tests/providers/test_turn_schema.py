@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 from tests.providers.test_plain_history import TOOLS, tool
 
 from foldline.providers.turn_schema import SMALL, Bounds, turn_schema
@@ -83,6 +84,7 @@ _SCHEMAS = st.recursive(
 )
 
 
+@costly
 @given(_SCHEMAS)
 def test_every_text_and_list_has_an_end(schema: Any) -> None:
     for part in inside(arguments(schema)):

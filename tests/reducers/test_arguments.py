@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.messages import ToolCall
 from foldline.reducers.arguments import shorten_arguments
@@ -28,6 +29,7 @@ def shape(value: Any) -> Any:
     return "" if isinstance(value, str) else value
 
 
+@costly
 @given(st.dictionaries(st.text(max_size=8), values, max_size=4), st.integers(1, 400))
 def test_only_texts_get_shorter(value: dict[str, Any], limit: int) -> None:
     arguments = json.dumps(value, ensure_ascii=False)

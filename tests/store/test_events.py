@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import dear
 
 from foldline.errors import InvalidInput
 from foldline.store import EventLog, Torn, read_events
@@ -38,6 +39,7 @@ def written(path: Path, *events: Mapping[str, object]) -> bytes:
     return path.read_bytes()
 
 
+@dear
 @given(events=EVENTS)
 def test_events_come_back_as_they_were_and_in_order(events: list[dict[str, object]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -51,6 +53,7 @@ def test_events_come_back_as_they_were_and_in_order(events: list[dict[str, objec
         assert path.read_bytes() == data
 
 
+@dear
 @given(events=EVENTS, data=st.data())
 def test_wherever_a_crash_cuts_the_file_no_half_event_is_left(
     events: list[dict[str, object]], data: st.DataObject

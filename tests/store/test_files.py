@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.archive import Archive, MemoryArchive, key_of
 from foldline.errors import InvalidInput
@@ -40,6 +41,7 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if not path.is_dir())
 
 
+@costly
 @given(data=st.binary())
 def test_what_is_put_comes_back(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

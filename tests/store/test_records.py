@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.property.depth import costly
+from tests.property.depth import costly, dear
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, sessions
 
 from foldline.codecs import codec
@@ -48,7 +48,7 @@ def act(context: Context, action: str, wires: list[Wire], data: st.DataObject) -
         context.observe({"input_tokens": context.view.tokens + 40, "output_tokens": 11})
 
 
-@costly
+@dear
 @given(sessions(), st.sampled_from(POLICIES), st.integers(60, 4_000), st.data())
 def test_a_stored_session_replays_as_a_live_log_does(
     session: tuple[str, list[Wire], bool], policy: str, window: int, data: st.DataObject
@@ -227,6 +227,7 @@ VALUES = st.recursive(
 )
 
 
+@costly
 @given(VALUES)
 def test_any_value_that_python_reads_comes_back(value: object) -> None:
     wire = {"role": "user", "content": "hi", "x": value}

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.property.depth import dear
 from tests.property.sessions import DIALECTS, Wire, sessions
 
 from foldline.context import Context
@@ -45,6 +46,7 @@ SNAPSHOT = Snapshot(
 ODD = "".join(map(chr, (0, 7, 9, 10, 13, 27, 127, 128, 133, 159, 160, 0x2028, 0x2029, 0xD83D, 0xFEFF, 0xFFFE, 0x1F600)))
 
 
+@dear
 @given(
     title=st.text(st.characters(exclude_categories=())), texts=st.lists(st.text(st.characters(exclude_categories=())))
 )
@@ -76,6 +78,7 @@ def test_nothing_is_left_of_a_snapshot_that_could_not_be_written(tmp_path: Path)
     assert path.read_bytes() == before
 
 
+@dear
 @given(sessions())
 def test_each_message_is_cut_to_its_bound(session: tuple[str, list[Wire], bool]) -> None:
     dialect, wires, _ = session

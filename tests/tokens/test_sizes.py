@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from foldline.tokens import ESTIMATE, json_tokens, message_tokens, system_tokens, tools_tokens, wire_bytes
@@ -41,6 +42,7 @@ class Characters:
         return len(text)
 
 
+@costly
 @given(st.lists(PARTS, max_size=5))
 def test_any_message_has_a_size_which_is_the_sum_of_its_parts(parts: list[Part]) -> None:
     empty = size()
@@ -48,6 +50,7 @@ def test_any_message_has_a_size_which_is_the_sum_of_its_parts(parts: list[Part])
     assert empty > 0
 
 
+@costly
 @given(st.lists(LEAVES, max_size=3))
 def test_a_result_takes_its_parts_and_a_little_more(parts: list[Part]) -> None:
     assert 0 < size(ToolResult("a", tuple(parts))) - size(*parts) <= 10
@@ -130,6 +133,7 @@ def test_a_long_chinese_text_is_no_payload() -> None:
     assert json_tokens({"text": "上下文窗口" * 1_000}) > 4_000
 
 
+@costly
 @given(JSON_VALUES)
 def test_any_json_has_a_size(value: Any) -> None:
     assert json_tokens(value) >= (0 if value is None else 1)
@@ -166,6 +170,7 @@ def test_system_text_counts_alike_as_text_and_as_blocks() -> None:
     assert system_tokens([{"type": "new", "words": WORDS}]) > 200
 
 
+@costly
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=50) | st.integers(), max_size=5))
 def test_wire_bytes_are_those_of_compact_utf8(wire: dict[str, Any]) -> None:
     assert wire_bytes(wire) == len(json.dumps(wire, ensure_ascii=False, separators=(",", ":")).encode())
