@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import dear
 
 from foldline.errors import InvalidInput
 from foldline.store.calls import CallLog, usage_or_count
@@ -127,7 +128,7 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@dear
 @given(calls=CALLS, keep=st.integers(1, 12), copies=st.booleans())
 def test_every_request_is_rebuilt_whatever_came_between_and_whoever_wrote(
     calls: list[tuple[str, int, list[dict[str, Any]]]], keep: int, copies: bool
@@ -159,24 +160,24 @@ def test_a_message_is_kept_once_over_folds_sessions_and_purposes(path: Path) -> 
     assert texts == 21
 
 
-def test_a_session_of_2000_turns_takes_the_room_of_its_messages(path: Path) -> None:
+def test_a_session_of_600_turns_takes_the_room_of_its_messages(path: Path) -> None:
     messages: list[dict[str, Any]] = []
     with CallLog(path, clock=ticking()) as log:
-        for turn in range(2_000):
+        for turn in range(600):
             messages += [user(f"turn {turn} " + "word " * 60), {"role": "assistant", "content": f"{turn} " + "x" * 300}]
             log.record("s", body(messages, tools=[{"name": "read_file"}]), USAGE, seconds=0.5)
     distinct_bytes = sum(len(compact(message)) for message in messages)
     per_call_bytes = 700  # a row, its index entries, two slots and two hashes
-    assert path.stat().st_size <= distinct_bytes + 2_000 * per_call_bytes
+    assert path.stat().st_size <= distinct_bytes + 600 * per_call_bytes
     assert path.stat().st_size <= 2 * distinct_bytes
     ((slots,),) = query(path, "SELECT COUNT(*) FROM slots")
-    assert slots == 4_000
+    assert slots == 1_200
     growth = (
         "SELECT id, LENGTH(request_messages) as bytes, created_at FROM llm_calls ORDER BY created_at DESC LIMIT 20;"
     )
     rows = query(path, growth)
-    assert [number for number, _, _ in rows] == list(range(2_000, 1_980, -1))
-    assert [size for _, size, _ in rows] == [len(compact(messages[: 2 * turn])) for turn in range(2_000, 1_980, -1)]
+    assert [number for number, _, _ in rows] == list(range(600, 580, -1))
+    assert [size for _, size, _ in rows] == [len(compact(messages[: 2 * turn])) for turn in range(600, 580, -1)]
     plan = " ".join(row[-1] for row in query(path, f"EXPLAIN QUERY PLAN {growth}"))
     assert "INDEX calls_by_time" in plan
     assert "TEMP B-TREE" not in plan  # nothing is sorted: only the 20 rows are put together
