@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import random
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.children import child
 from tests.store.places import Places, patiently, store_at
-from tests.store.test_session import Ticking, told_before_its_end, writers
+from tests.store.test_session import Ticking, told_before_its_end
 
 from foldline.archive import key_of
 from foldline.codecs import codec
@@ -685,18 +687,13 @@ def test_keys_of_a_removed_session_lead_nowhere_and_do_not_come_back(store: Stor
     assert other.bindings() == {"c": kept, "d": kept}
 
 
-BINDING = """
-import sys
-from foldline.store.opening import open_store
-store = open_store(sys.argv[1])
-name, number = sys.argv[2], 0
-print("ready", flush=True)
-sys.stdin.readline()
-while True:
-    store.bind_all([f"{name} {number} {part}" for part in "abc"], name)
-    print(number, flush=True)
-    number += 1
-"""
+def binding(pipe: Connection, place: str, name: str) -> None:
+    with closing(store_at(place)) as store:
+        pipe.send("ready")
+        pipe.recv()
+        for number in count():
+            store.bind_all([f"{name} {number} {part}" for part in "abc"], name)
+            pipe.send(number)
 
 
 @posix_only
@@ -705,30 +702,20 @@ def test_of_processes_that_bind_at_once_and_are_killed_no_acknowledged_key_is_lo
     told: dict[str, int] = {}
     chance = random.Random(5)
     with ExitStack() as running:
-        processes = []
-        for name in names:
-            command = [sys.executable, "-c", BINDING, place, name]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-            processes.append(running.enter_context(process))
+        processes = [running.enter_context(child(binding, place, name)) for name in names]
+        assert [process.hear() for process in processes] == ["ready"] * 3
         for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
+            process.pipe.send("go")
         for name, process in zip(names, processes, strict=True):
-            assert process.stdout is not None
-            for _ in range(chance.randrange(1, 12)):
-                told[name] = int(process.stdout.readline())
+            numbers = [process.hear() for _ in range(chance.randrange(1, 12))]
             process.kill()
-            told[name] = max([told[name], *map(int, process.stdout.read().split())])
+            told[name] = max(numbers + process.rest())
     bound = store.bindings()
     for name in names:
         numbers = sorted(int(key.split()[1]) for key, session in bound.items() if session == name)
-        count = len(numbers) // 3
-        assert numbers == [number for number in range(count) for _ in "abc"], "all three, or none"
-        assert count - 1 in (told[name], told[name] + 1), "one may be bound and not told"
+        keys = len(numbers) // 3
+        assert numbers == [number for number in range(keys) for _ in "abc"], "all three, or none"
+        assert keys - 1 in (told[name], told[name] + 1), "one may be bound and not told"
     store.bind("and it goes on", names[0])
 
 
@@ -774,39 +761,23 @@ def test_of_threads_that_claim_a_key_one_is_first(place: str) -> None:
                 assert sum(pool.map(race, range(8), [f"key {number}"] * 8, [start] * 8)) == 1
 
 
-CLAIMING = """
-import sys
-from foldline.store.opening import open_store
-store = open_store(sys.argv[1])
-print("ready", flush=True)
-for line in sys.stdin:
-    print(store.claim(line.strip()), flush=True)
-store.close()
-"""
+def claiming(pipe: Connection, place: str) -> None:
+    with closing(store_at(place)) as store:
+        pipe.send("ready")
+        while True:
+            pipe.send(store.claim(pipe.recv()))
 
 
+@posix_only
 def test_of_processes_that_claim_a_key_one_is_first(place: str) -> None:
-    command = [sys.executable, "-c", CLAIMING, place]
     with ExitStack() as running:
-        processes = [
-            running.enter_context(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-            )
-            for _ in range(4)  # they all make the tables, or find them made
-        ]
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+        # They all make the tables, or find them made.
+        processes = [running.enter_context(child(claiming, place)) for _ in range(4)]
+        assert [process.hear() for process in processes] == ["ready"] * 4
         for number in range(10):
             for process in processes:
-                assert process.stdin is not None
-                process.stdin.write(f"run {number}\n")
-                process.stdin.flush()
-            answers = [process.stdout.readline().strip() for process in processes if process.stdout]
-            assert sorted(answers) == ["False"] * 3 + ["True"]
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.close()
+                process.pipe.send(f"run {number}")
+            assert sorted(process.hear() for process in processes) == [False, False, False, True]
 
 
 # --- what was acknowledged is there -----------------------------------------------------------------------------------
@@ -820,15 +791,14 @@ def test_what_was_acknowledged_is_there_however_the_writer_was_killed(place: str
         with begun(store, window=2_000) as session:
             name = session.id
         said = 0
-        with writers(place, lease_seconds) as starter:
-            for _ in range(4):
-                told = [int(line) for line in told_before_its_end(starter, name, chance.randrange(1, 25))]
-                assert told == list(range(told[0], told[-1] + 1))
-                assert told[0] in (said, said + 1), "it goes on behind what was kept; one may be kept and not told"
-                said = told[-1] + 1
-                kept = texts(store, name)
-                assert [int(text.split()[1]) for text in kept] == list(range(len(kept)))
-                assert len(kept) in (said, said + 1)
+        for _ in range(4):
+            told = told_before_its_end(place, name, chance.randrange(1, 25), lease_seconds)
+            assert told == list(range(told[0], told[-1] + 1))
+            assert told[0] in (said, said + 1), "it goes on behind what was kept; one may be kept and not told"
+            said = told[-1] + 1
+            kept = texts(store, name)
+            assert [int(text.split()[1]) for text in kept] == list(range(len(kept)))
+            assert len(kept) in (said, said + 1)
         with closing(patiently(lambda: store.open(name))) as opened:
             assert context_of(opened).view.wires()
             say(opened, "and it goes on")

@@ -6,15 +6,14 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from tests.property.sessions import DIALECTS
+from tests.store.children import child
+from tests.store.writer import write
 
 from foldline.codecs import codec
 from foldline.context import Context
@@ -173,35 +172,12 @@ def test_an_empty_batch_writes_nothing(store: FileStore) -> None:
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def writers(*arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """The process that starts writers."""
-    command = [sys.executable, "-m", "tests.store.writer", *map(str, arguments)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
-        yield starter
-        assert starter.stdin is not None
-        starter.stdin.close()
-
-
-def told_before_its_end(starter: subprocess.Popen[str], name: str, lines: int) -> list[str]:
-    """What a writer of the session said before it was killed, some time after it had said so many lines."""
-    assert starter.stdin is not None
-    assert starter.stdout is not None
-    starter.stdin.write(f"{name}\n")
-    starter.stdin.flush()
-    told: list[str] = []
-    pid = 0
-    for line in starter.stdout:
-        if line.startswith("pid"):
-            pid = int(line.split()[1])
-        elif line == "gone\n":
-            break
-        else:
-            told.append(line.strip())
-        if pid and len(told) >= lines:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    return told
+def told_before_its_end(place: str | Path, name: str, lines: int, lease_seconds: float = 10.0) -> list[int]:
+    """What a writer of the session said before it was killed, some time after it had said so many numbers."""
+    with child(write, str(place), name, lease_seconds) as writer:
+        told = [writer.hear() for _ in range(lines)]
+        writer.kill()
+        return told + writer.rest()
 
 
 @posix_only
@@ -213,16 +189,15 @@ def test_after_kill_9_every_acknowledged_message_is_there(tmp_path: Path) -> Non
     for _ in range(4):
         with store.create(dialect="openai-chat", window=2_000) as session:
             names.append(session.id)
-    with writers(tmp_path) as starter:
-        for kill in range(32):
-            told = told_before_its_end(starter, names[kill % 4], chance.randint(1, 6))
-            with store.open(names[kill % 4]) as session:
-                context = Context.replay(session.events(), window=2_000, max_output_tokens=0, archive=session.archive)
-            entries = [event for event in context.events if isinstance(event, Entry)]
-            numbers = [int(str(entry.recorded["content"]).split()[1]) for entry in entries]
-            assert numbers == list(range(len(numbers)))
-            assert int(told[-1]) < len(numbers) <= int(told[-1]) + 2
-            assert context.prepare().tokens <= 0.9 * 2_000
+    for kill in range(32):
+        told = told_before_its_end(tmp_path, names[kill % 4], chance.randint(1, 6))
+        with store.open(names[kill % 4]) as session:
+            context = Context.replay(session.events(), window=2_000, max_output_tokens=0, archive=session.archive)
+        entries = [event for event in context.events if isinstance(event, Entry)]
+        numbers = [int(str(entry.recorded["content"]).split()[1]) for entry in entries]
+        assert numbers == list(range(len(numbers)))
+        assert told[-1] < len(numbers) <= told[-1] + 2
+        assert context.prepare().tokens <= 0.9 * 2_000
     assert [one.damage for one in store.sessions()] == [""] * 4
 
 
@@ -344,9 +319,8 @@ def test_a_second_writer_is_told_so_and_a_reader_is_not_kept_out(store: FileStor
         assert caught.value.place == session.id
         assert store.read(session.id).replay().view.wires()[0] == context.view.wires()[0]
         assert store.sessions()[0].snapshot is not None
-        with writers(store.root) as starter:
-            told = told_before_its_end(starter, session.id, 2)
-        assert told == [f"refused: {caught.value}"]
+        with child(write, str(store.root), session.id, patience_seconds=0) as second:
+            assert second.hear() == f"refused: {caught.value}"
         filled(session, 1)
     store.open(session.id).close()
 

@@ -13,12 +13,14 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from tests.store.children import child
 from tests.store.places import Places, patiently
 from tests.store.test_contract import begun, context_of, made, say, texts, user
-from tests.store.test_session import told_before_its_end, writers
+from tests.store.test_session import told_before_its_end
 
 from foldline.context import Context
 from foldline.errors import InvalidInput, SessionLost, SessionTaken
@@ -90,7 +92,7 @@ def lasting(place: str) -> SqlStore:
 def test_a_long_call_of_a_model_keeps_its_session(place: str, other: SqlStore, database: Database) -> None:
     store = SqlStore.at(place, lease_seconds=2.0)
     with closing(store), begun(store) as session, begun(session.agents()) as agent:
-        renewed(database, 1.0)  # nothing was written meanwhile
+        renewed(database, 0.5)  # nothing was written meanwhile
         with pytest.raises(SessionTaken):
             other.open(session.id)
         with pytest.raises(SessionTaken):
@@ -150,61 +152,43 @@ def test_the_session_of_a_killed_process_is_free_when_its_lease_has_run_out(
 ) -> None:
     with begun(store, window=2_000) as session:
         name = session.id
-    with writers(place, 600.0) as starter:
-        told_before_its_end(starter, name, 3)
-        with pytest.raises(SessionTaken):
-            store.open(name)
-        run_out(database)
-        store.open(name).close()
+    told_before_its_end(place, name, 3, 600.0)
+    with pytest.raises(SessionTaken):
+        store.open(name)
+    run_out(database)
+    store.open(name).close()
 
 
-SLEEPER = """
-import sys
-from foldline.errors import SessionLost
-from foldline.store import StoredSession
-from foldline.store.sql import SqlStore
-store = SqlStore.at(sys.argv[1], lease_seconds=float(sys.argv[2]))
-session = store.open("latest")
-print("held", flush=True)
-for line in sys.stdin:
-    try:
-        session.note(said=line.strip())
-        print("written", flush=True)
-    except SessionLost as error:
-        print("lost", flush=True)
-store.close()
-"""
+def sleep_and_write(pipe: Connection, place: str) -> None:
+    with closing(SqlStore.at(place, lease_seconds=LEASE_SECONDS)) as store:
+        session = store.open("latest")
+        pipe.send("held")
+        while True:
+            said = pipe.recv()
+            try:
+                session.note(said=said)
+                pipe.send("written")
+            except SessionLost:
+                pipe.send("lost")
 
 
 @posix_only
 def test_a_process_that_slept_past_its_lease_writes_nothing(store: SqlStore, place: str) -> None:
     name = made(store)
-    command = [sys.executable, "-c", SLEEPER, place, str(LEASE_SECONDS)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as sleeper:
-        assert sleeper.stdin is not None
-        assert sleeper.stdout is not None
-
-        def ask(text: str) -> str:
-            assert sleeper.stdin is not None
-            assert sleeper.stdout is not None
-            sleeper.stdin.write(text + "\n")
-            sleeper.stdin.flush()
-            return sleeper.stdout.readline().strip()
-
-        assert sleeper.stdout.readline() == "held\n"
-        assert ask("before") == "written"
+    with child(sleep_and_write, place) as sleeper:
+        assert sleeper.hear() == "held"
+        assert sleeper.ask("before") == "written"
         for woken_while_it_is_taken in (True, False):
             os.kill(sleeper.pid, signal.SIGSTOP)
             with closing(patiently(lambda: store.open(name))) as session:
                 session.note(said="by another")
                 if woken_while_it_is_taken:
                     os.kill(sleeper.pid, signal.SIGCONT)
-                    assert ask("too late") == "lost"
+                    assert sleeper.ask("too late") == "lost"
                 session.note(said="by another")
             if not woken_while_it_is_taken:
                 os.kill(sleeper.pid, signal.SIGCONT)
-            assert ask("nobody has it, but it is another's work now") == "lost"
-        sleeper.stdin.close()
+            assert sleeper.ask("nobody has it, but it is another's work now") == "lost"
     said = [record["said"] for record in store.records(name) if record["type"] == "note"]
     assert said == ["before", *["by another"] * 4]
 
@@ -307,5 +291,5 @@ def test_a_session_outlives_a_crash_of_its_server(places: Places) -> None:
         crash(database)
         until(partial(written, session, context.events_after(before)))
         until(lambda: lease_until_if_there(database) > 0)
-        renewed(database, 1.5)  # the thread asks again
+        renewed(database, 0.5)  # the thread asks again
         assert texts(store, session.id) == ["before", "after"]
