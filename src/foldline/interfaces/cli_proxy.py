@@ -118,11 +118,13 @@ async def _serving(
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     async with proxying(settings, rules, os.environ, notice=log) as opened:
+        at.listen()  # who reads these lines and asks at once waits for the server instead of being refused
         click.echo(f"foldline proxy: {where}/{'' if rules.token is None else ' (token)'}")
         click.echo(f"upstream  {settings.upstream}{'' if settings.mode == 'normal' else f'  ({settings.mode})'}")
         click.echo(f"page      {where}/foldline")
         click.echo(f"store     {'none: in memory only' if settings.store is None else _shown(settings.store)}")
-        await run(opened.app, at, grace_seconds=grace_seconds, notice=log, stopping=opened.stopping)
+        ends = {"stopping": opened.stopping, "cutting": opened.cutting}
+        await run(opened.app, at, grace_seconds=grace_seconds, notice=log, **ends)
 
 
 def _shown(place: str) -> str:

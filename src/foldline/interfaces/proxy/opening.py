@@ -58,10 +58,15 @@ class ProxySettings:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A proxy at work: the application that leads to it, and what ends the streams of its page when a stop begins."""
+    """A proxy at work: the application that leads to it, and what its server calls when it stops.
+
+    `stopping`, when a stop begins, ends the streams of the page. `cutting`, when no answer has any more time, gives up
+    the summaries that answers wait for.
+    """
 
     app: ASGIApp
     stopping: Callable[[], None]
+    cutting: Callable[[], None]
 
 
 @asynccontextmanager
@@ -111,7 +116,7 @@ async def proxying(
             streams=lambda: proxy.under_way,
             store_up=lambda: conversations.store_up,
         )
-        yield Opened(Gate(proxy, rules), standing.stop)
+        yield Opened(Gate(proxy, rules), standing.stop, _nothing if summaries is None else summaries.give_up)
 
 
 def _telling(
@@ -131,6 +136,10 @@ def _telling(
             listener(served)
 
     return tell
+
+
+def _nothing() -> None:
+    """Where no summaries are asked for."""
 
 
 def passing(policy: Policy) -> Policy:

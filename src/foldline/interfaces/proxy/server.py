@@ -183,9 +183,10 @@ class _Server(Ending):
         grace_seconds: float,
         notice: Callable[[str], None],
         stopping: Callable[[], None],
+        cutting: Callable[[], None],
     ) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._stopping, self._cutting = stopping, cutting
         self._grace_seconds, self._notice = grace_seconds, notice
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -205,6 +206,7 @@ class _Server(Ending):
                 self._notice(f"Cutting off {len(state.connections)} that did not end")
                 break
             await asyncio.sleep(_LOOK_SECONDS)
+        self._cutting()
         for connection in list(state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
@@ -221,7 +223,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _nothing() -> None:
-    """Where nothing need be told that a stop begins."""
+    """Where nothing need be told of a stop."""
 
 
 async def run(
@@ -231,10 +233,12 @@ async def run(
     grace_seconds: float,
     notice: Callable[[str], None],
     stopping: Callable[[], None] = _nothing,
+    cutting: Callable[[], None] = _nothing,
 ) -> None:
     """Serve until SIGINT or SIGTERM, and stop in order: answers under way have `grace_seconds` to end.
 
-    `stopping` is called when a stop begins; it ends what has no end of its own.
+    `stopping` is called when a stop begins; it ends what has no end of its own. `cutting` is called when no answer has
+    any more time; it ends what an answer may wait for.
     """
     config = uvicorn.Config(
         app,
@@ -249,4 +253,4 @@ async def run(
         timeout_keep_alive=75,
         timeout_graceful_shutdown=_LAST_SECONDS,
     )
-    await _Server(config, grace_seconds, notice, stopping).serve(sockets=[at])
+    await _Server(config, grace_seconds, notice, stopping, cutting).serve(sockets=[at])

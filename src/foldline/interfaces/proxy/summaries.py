@@ -108,13 +108,17 @@ class Summaries:
         """The upstream as a client with these headers reaches it."""
         return endpoint_of(self._base_url, dialect, model, headers)
 
-    async def aclose(self) -> None:
-        """Give up what is being asked, so that no thread waits any longer, and close the connections."""
+    def give_up(self) -> None:
+        """Ask for nothing any more, and give up what is being asked, so that no thread waits any longer."""
         with self._lock:
             self._closed = True
             waited = list(self._asking.values())
         for future in waited:
             future.cancel()  # and its task with it
+
+    async def aclose(self) -> None:
+        """Give up what is being asked, and close the connections."""
+        self.give_up()
         await asyncio.gather(*self._work, return_exceptions=True)
         if self._client is not None:
             await self._client.aclose()
