@@ -73,7 +73,16 @@ class Storm:
     planned: dict[str, str] = field(default_factory=dict)
     mixed: list[str] = field(default_factory=list)
     summaries: int = 0
+    deck: list[str] = field(default_factory=list)
     names: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def dealt(self, *, streamed: bool) -> str:
+        """The next fault, from a shuffled deck of all, so that none is left out; who is not streamed cannot leave."""
+        if not any(streamed or fault != LEFT for fault in self.deck):
+            self.deck += self.random.sample([*FAULTS, LEFT], len(FAULTS) + 1)
+        fault = next(fault for fault in self.deck if streamed or fault != LEFT)
+        self.deck.remove(fault)
+        return fault
 
     def __call__(self, body: Mapping[str, Any]) -> FakeReply:
         """Answer one request."""
@@ -157,11 +166,9 @@ class Client:
         said = "Mend the build." if turn == 0 else f"Step {turn} [[{mark}]] " + "and look at the next module " * 45
         self.messages.append({"role": "user", "content": said})
         chance = self.storm.random.random()
-        leaves = chance < 0.03 and self.streamed
-        if leaves:
-            self.storm.planned[mark] = LEFT
-        elif chance < 0.55:
-            self.storm.planned[mark] = self.storm.random.choice(list(FAULTS))
+        if chance < 0.55:
+            self.storm.planned[mark] = self.storm.dealt(streamed=self.streamed)
+        leaves = self.storm.planned.get(mark) == LEFT
         for _ in range(6):
             left[0] -= 1
             seen = await self._ask(session, mark, leaves=leaves)
