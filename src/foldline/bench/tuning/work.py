@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from foldline.bench.tuning.sources import read_source
 from foldline.bench.tuning.values import UNMANAGED, Conditions, Job, Look, Outcome, Setting, Source, content_sha256
-from foldline.catalog.models import Model
+from foldline.catalog.models import CacheRule, Model
 from foldline.errors import InvalidInput
 from foldline.providers.exact import exact_counter
 from foldline.replay import NONE, Recording, Replay, replay
@@ -70,7 +70,7 @@ def _run_one(job: Job, setting: Setting) -> Outcome | str:
 
 def _outcome(recording: Recording, done: Replay, look: Look, conditions: Conditions) -> Outcome:
     replies = [sum(recording.history[place].tokens for place in reply) for reply in recording.replies]
-    spend = _spend(done, replies, conditions.model or look.model, look.dialect)
+    spend = _spend(done, replies, conditions.model or look.model, conditions.rule_of(look))
     input_usd = _input_usd(spend, conditions.model_of(look))
     recall = done.recall
     floors = [sum(part.tokens for part in turn.refused) for turn in done.turns if turn.refused]
@@ -94,13 +94,13 @@ def _outcome(recording: Recording, done: Replay, look: Look, conditions: Conditi
     )
 
 
-def _spend(done: Replay, replies: Sequence[int], model: str | None, dialect: str) -> Spend:
+def _spend(done: Replay, replies: Sequence[int], model: str | None, rule: CacheRule) -> Spend:
     def due() -> Iterator[Due]:
         for turn, reply in zip(done.turns, replies, strict=True):
             if not turn.refused:
                 yield Due(turn.tokens, turn.cached_tokens, reply)
 
-    return expected(due(), model=model, dialect=dialect)
+    return expected(due(), model=model, rule=rule)
 
 
 def _input_usd(spend: Spend, model: Model) -> float | None:
