@@ -9,6 +9,7 @@ import pytest
 import toktok
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.errors import MissingExtra
 from foldline.providers import exact
@@ -40,6 +41,7 @@ def test_the_vocabulary_follows_the_model(model: str | None, encoding: str) -> N
     assert [counter.text(text) for text in TEXTS] == toktok.batch_count(TEXTS, encoding)
 
 
+@costly
 @given(st.text(max_size=300))
 def test_counts_are_those_of_the_library(text: str) -> None:
     for model, encoding in (("gpt-4", "cl100k_base"), ("gpt-4o", "o200k_base")):
