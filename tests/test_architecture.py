@@ -406,3 +406,10 @@ def test_the_drawing_in_the_contributor_guide_is_the_table() -> None:
         f"    {number}  " + "  ".join(unit or "foldline" for unit in units) for number, units in enumerate(LAYERS)
     )
     assert drawn in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
+def test_the_tests_of_a_group_are_run_by_one_worker(request: pytest.FixtureRequest) -> None:
+    """By the end of their ids, where pytest-xdist looks for it."""
+    if not getattr(request.config.option, "loadgroup", False):
+        pytest.skip("only with several workers and --dist loadgroup")
+    assert request.node.nodeid.endswith("@architecture")
