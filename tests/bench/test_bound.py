@@ -8,8 +8,9 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.bench.bound import Shown, Terms, best_schedule, least_price, schedule_cost_tokens
 from foldline.catalog.models import CACHE_RULES
@@ -55,7 +56,7 @@ all_terms = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@costly
 @given(arrivals, all_terms)
 def test_it_is_the_least_of_all_schedules(new: list[list[int]], kept: Terms) -> None:
     count = sum(map(len, new))
@@ -69,7 +70,6 @@ def test_it_is_the_least_of_all_schedules(new: list[list[int]], kept: Terms) -> 
     assert schedule_cost_tokens(new, best.folds, kept) == pytest.approx(least)
 
 
-@settings(deadline=None)
 @given(st.sampled_from([*CACHE_RULES.values(), STEPPED, SMALL]), *[st.integers(0, 5_000)] * 4)
 def test_its_prices_are_never_above_those_of_larger_requests(
     rule: CacheRule, tokens: int, written: int, more: int, more_written: int

@@ -7,6 +7,7 @@ from statistics import mean, median
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.bench.intervals import RESAMPLES, interval, mean_of, median_of, resamples, tells
 
@@ -19,6 +20,7 @@ def test_the_statistics_are_those_of_the_standard_library(values: list[float]) -
     assert mean_of(values) == pytest.approx(mean(values))
 
 
+@costly  # each example makes 2,000 resamples
 @given(VALUES)
 def test_an_interval_holds_its_figure_and_stays_within_what_was_measured(values: list[float]) -> None:
     found = interval(values, median_of)

@@ -250,8 +250,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+in_browser = pytest.mark.xdist_group("browser of reports")  # one browser, and one page, for all of these
+
+
+@in_browser
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_it_fits_any_screen_and_runs_nothing(browser: Browser, hostile: Path, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
     with context:
@@ -275,6 +278,7 @@ def test_it_fits_any_screen_and_runs_nothing(browser: Browser, hostile: Path, wi
         assert (colours[0] == "rgb(255, 255, 255)") == (scheme == "light")
 
 
+@in_browser
 def test_on_a_phone_each_figure_of_the_table_stands_under_its_name(browser: Browser, hostile: Path) -> None:
     with browser.new_context(viewport={"width": 390, "height": 844}) as context:
         page = context.new_page()
@@ -291,22 +295,25 @@ def test_on_a_phone_each_figure_of_the_table_stands_under_its_name(browser: Brow
         assert "open “Folds and why”" in page.locator(".key").inner_text()
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_a_long_name_of_a_file_that_was_left_out_is_broken(browser: Browser, tmp_path: Path, width: int) -> None:
+@in_browser
+def test_a_long_name_of_a_file_that_was_left_out_is_broken(browser: Browser, tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
     folder.mkdir()
     (folder / FILE.name).write_bytes(FILE.read_bytes())
     (folder / f"{'w' * 180}.json").write_text("{", "utf-8")
     output = tmp_path / "page.html"
     assert run(str(folder), "-o", str(output)).exit_code == 0
-    with browser.new_context(viewport={"width": width, "height": 844}) as context:
+    with browser.new_context() as context:
         page = context.new_page()
         page.goto(output.as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-        assert page.get_by_text("w" * 60).is_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") == width
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 844})
+            assert page.get_by_text("w" * 60).is_visible()
+            assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+@in_browser
 def test_on_a_phone_a_box_that_scrolls_shows_that_there_is_more(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "wide.html"
     cells = "".join(f"<td>figure {number}</td>" for number in range(20))
@@ -322,6 +329,7 @@ def test_on_a_phone_a_box_that_scrolls_shows_that_there_is_more(browser: Browser
         assert table.screenshot() != left
 
 
+@in_browser
 def test_it_says_everything_without_javascript(browser: Browser, hostile: Path) -> None:
     with browser.new_context(java_script_enabled=False) as context:
         page = context.new_page()

@@ -148,10 +148,10 @@ def test_names_and_last_words_of_others_cannot_become_markup() -> None:
     assert "script" not in {tag for tag, _ in Outline(page).elements}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_it_fits_any_screen(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
-    path = tmp_path / "bench.html"
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of many systems, with names and words that are too long for any line."""
+    path = tmp_path_factory.mktemp("page") / "bench.html"
     given = result(budget(others=20), budget(48_000, others=20))
     given["left_out"] = [{"file": f"{'w' * 180}.json", "reason": "r" * 280}]
     given["absent"] = [{"peer": "p" * 90, "reason": "r" * 280}]
@@ -160,12 +160,18 @@ def test_it_fits_any_screen(browser: Browser, tmp_path: Path, width: int, scheme
     assert run["figures"] is not None
     run["figures"].update({"errors": 3, "first_error": f"ValueError: {'e' * 300}"})
     path.write_text(bench_page(given), "utf-8")
+    return path
+
+
+@pytest.mark.xdist_group("browser of the bench page")  # one browser for both
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_it_fits_any_screen(browser: Browser, crowded: Path, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
     with context:
         page = context.new_page()
         said: list[str] = []
         page.on("console", lambda message: said.append(message.text))
-        page.goto(path.as_uri())
+        page.goto(crowded.as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert said == []

@@ -197,7 +197,8 @@ def _covered(box: _Box, boxes: Iterable[_Box], frame: Frame) -> float:
     outside = max(0.0, frame.x.start - left) + max(0.0, right - frame.x.stop)
     outside += max(0.0, frame.y.stop - top) + max(0.0, foot - frame.y.start)
     shared = sum(
-        max(0.0, min(right, other[2]) - max(left, other[0])) * max(0.0, min(foot, other[3]) - max(top, other[1]))
+        (min(right, other[2]) - max(left, other[0])) * (min(foot, other[3]) - max(top, other[1]))
         for other in boxes
+        if other[0] < right and left < other[2] and other[1] < foot and top < other[3]  # of many, hardly any
     )
     return shared + outside * _LINE_HEIGHT * 2

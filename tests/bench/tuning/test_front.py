@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.bench.tuning import Figures, Outcome, Setting
 from foldline.bench.tuning.front import chosen, figures_of, front, layers, point_of, worth_a_row
@@ -29,6 +30,7 @@ def figures(cost: float, far: float | None, name: str = "cost") -> Figures:
     return figures_of(Setting(name), one, {"a": outcome("a", 1.0, (1000, 1000))})
 
 
+@costly
 @given(st.lists(POINT, min_size=1, max_size=30))
 def test_nothing_beats_a_point_of_the_front_and_something_comes_near_every_other(
     points: list[tuple[float, float]],
@@ -40,6 +42,7 @@ def test_nothing_beats_a_point_of_the_front_and_something_comes_near_every_other
         assert any(one[0] <= x and one[1] <= y + 0.005 for one in best)
 
 
+@costly
 @given(st.lists(POINT, max_size=30))
 def test_every_point_is_in_one_layer(points: list[tuple[float, float]]) -> None:
     assert sorted(place for layer in layers(points) for place in layer) == list(range(len(points)))
