@@ -241,7 +241,7 @@ def test_on_a_full_disk_nothing_is_done_unrecorded_and_nothing_lost(dialect: str
 
     size_bytes = 250
     while not asyncio.run(full_at(size_bytes, tmp_path / str(size_bytes))):
-        size_bytes += 487
+        size_bytes += 991
     assert size_bytes > 10_000
 
 
