@@ -20,6 +20,8 @@ from foldline.replay import Managed, Pauses, Recording, bill_tokens, context_for
 from foldline.report.words import DASH
 from foldline.sessions import read_session
 
+pytestmark = pytest.mark.xdist_group("bench")  # one worker alone measures what most of these tests look at
+
 FILLER = "The build went on without a word about it. " * 20
 
 PEER = '''
@@ -130,6 +132,11 @@ def plan(folder: Path, *systems: str, peers: str = "alone", **changes: Any) -> P
     usual: dict[str, Any] = {"repeat": 1, "cap_seconds": 60.0, "stress": False, "budgets_tokens": (2_000,)}
     usual["paths"] = tuple(str(folder / f"{name}.json") for name in ("long", "short", "tiny"))
     return Plan(systems=systems, peers_folder=str(folder / peers), **{**usual, **changes})
+
+
+def briefly(folder: Path, *systems: str, peers: str = "alone", **changes: Any) -> Plan:
+    """A plan over the short session alone, for what is not about the figures."""
+    return plan(folder, *systems, peers=peers, **{"paths": (str(folder / "short.json"),), **changes})
 
 
 def runs(result: Result) -> dict[str, Run]:
@@ -267,9 +274,9 @@ def test_a_peer_that_cannot_be_loaded_is_left_out_with_its_reason(measured: tupl
 def test_a_peer_that_is_asked_for_by_name_and_cannot_run_is_refused_at_once(folder: Path) -> None:
     steps: list[Step] = []
     with pytest.raises(InvalidInput, match="systems, broken: ModuleNotFoundError"):
-        bench(plan(folder, "broken", peers="peers"), steps.append)
+        bench(briefly(folder, "broken", peers="peers"), steps.append)
     with pytest.raises(InvalidInput, match=r"litellm is not installed: .*bench_peers\.py litellm"):
-        bench(plan(folder, "newest", "litellm", peers="peers"), steps.append)
+        bench(briefly(folder, "newest", "litellm", peers="peers"), steps.append)
     assert steps == []
 
 
@@ -287,9 +294,9 @@ def test_a_peer_without_the_exact_counter_is_told_at_once_where_to_install_it(fo
     steps: list[Step] = []
     for name in ("mine", "newest"):
         with pytest.raises(InvalidInput, match=said):
-            bench(plan(folder, name, peers="bare", exact=True), steps.append)
+            bench(briefly(folder, name, peers="bare", exact=True), steps.append)
     assert steps == []
-    assert list(runs(bench(plan(folder, "newest", peers="bare")))) == ["none", "newest"]
+    assert list(runs(bench(briefly(folder, "newest", peers="bare")))) == ["none", "newest"]
 
 
 def test_what_is_installed_for_the_exact_counter_is_what_the_extra_installs() -> None:
@@ -298,7 +305,7 @@ def test_what_is_installed_for_the_exact_counter_is_what_the_extra_installs() ->
 
 
 def test_no_peer_is_started_where_ours_alone_are_asked_for(folder: Path) -> None:
-    result = bench(plan(folder, "sliding", peers="peers", paths=(str(folder / "short.json"),)))
+    result = bench(briefly(folder, "sliding", peers="peers"))
     assert (list(runs(result)), result["absent"]) == (["none", "sliding"], [])
 
 
@@ -349,12 +356,12 @@ def test_stopped_it_gives_what_was_finished_and_nothing_before_that(folder: Path
 
 
 def test_systems_can_count_by_their_own_counter(folder: Path) -> None:
-    result = bench(plan(folder, "newest*", own_counter=True))
+    result = bench(briefly(folder, "newest*", own_counter=True))
     assert list(runs(result)) == ["none", "newest (own counter)"]
 
 
 def test_the_long_session_is_run_at_one_budget(folder: Path) -> None:
-    result = bench(plan(folder, "none", peers="no such folder", budgets_tokens=(2_500, 2_000), stress=True))
+    result = bench(briefly(folder, "none", peers="no such folder", budgets_tokens=(2_500, 2_000), stress=True))
     small, large = result["budgets"]
     assert (small["budget_tokens"], large["budget_tokens"]) == (2_000, 2_500)
     assert large["runs"][0]["stress"] is None
@@ -379,7 +386,7 @@ def test_what_cannot_be_run_is_refused_before_anything_runs(
 ) -> None:
     steps: list[Step] = []
     with pytest.raises(InvalidInput, match=message):
-        bench(plan(folder, *systems, peers="no such folder", **changes), steps.append)
+        bench(briefly(folder, *systems, peers="no such folder", **changes), steps.append)
     assert steps == []
 
 
