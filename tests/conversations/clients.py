@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,9 +129,15 @@ def _turn(dialect: str, number: int, text: str, call: str, arguments: Wire) -> l
     ]
 
 
+@lru_cache(maxsize=8)
+def _read(dialect: str, data: bytes) -> RequestBody:
+    """A request, read once however often it is looked at."""
+    return read_body(FORMS[dialect], data)
+
+
 def array(data: bytes, dialect: str) -> str:
     """The text of the list of messages in a request."""
-    body = read_body(FORMS[dialect], data)
+    body = _read(dialect, data)
     start, stop = body.spans[body.form.messages]
     return body.text[start:stop]
 
@@ -150,7 +156,7 @@ def judged(hold: Hold, *, legal: bool = True) -> None:
         assert not plan.folds
     else:
         assert plan.data != body.raw
-    sent = read_body(body.form, plan.data)
+    sent = _read(dialect, plan.data)
     beside: dict[str, Any] = {"system": sent.system, "tools": sent.tools}
     messages = list(sent.messages)
     if legal or plan.folds:

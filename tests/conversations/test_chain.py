@@ -7,8 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import dear
 from tests.property.sessions import DIALECTS, Wire, legal
 
 from foldline.conversations.chain import LINK_BYTES, exact_links, tolerant_links, without_markers
@@ -25,7 +26,7 @@ def told(wires: list[Wire], **options: Any) -> list[str]:
     return [json.dumps(wire, **options) for wire in wires]
 
 
-@settings(max_examples=60)
+@dear
 @given(histories(), st.data())
 def test_a_link_stands_for_exactly_the_messages_before_it(history: tuple[str, list[Wire]], data: st.DataObject) -> None:
     dialect, wires = history
@@ -125,7 +126,7 @@ def respelled(value: Any, by: Random, *, top: bool = True) -> Any:
     return value
 
 
-@settings(max_examples=60)
+@dear
 @given(histories(), st.integers(0, 2**32))
 def test_the_tolerant_chain_sees_no_spelling(history: tuple[str, list[Wire]], seed: int) -> None:
     dialect, wires = history

@@ -73,16 +73,16 @@ def test_a_new_process_goes_on_with_the_same_folds_to_the_byte(places: Places, k
 
 
 def test_it_folds_on_after_coming_back(places: Places) -> None:
-    wires, place = turns("anthropic", 44), places("sqlite")
+    wires, place = turns("anthropic", 30), places("sqlite")
     at = steps(wires)
 
     async def work() -> None:
         before: Hold | None = None
         ids = set()
-        for first in range(0, len(at), 30):
+        for first in range(0, len(at), 20):
             known = opened(place)
             client = Client("anthropic", known, 2_500)
-            for stop in at[first : first + 30]:
+            for stop in at[first : first + 20]:
                 hold = await client.send(wires[:stop])
                 goes_on_from(before, hold)
                 before = hold
@@ -91,7 +91,7 @@ def test_it_folds_on_after_coming_back(places: Places) -> None:
         assert len(ids) == 1, "it is one session in the store"
         store = store_at(place)
         recorded = [entry.recorded for entry in store.read(ids.pop()).events if hasattr(entry, "recorded")]
-        assert recorded == wires[: len(recorded)] and len(recorded) > 140
+        assert recorded == wires[: len(recorded)] and len(recorded) > 90
         store.close()
 
     run(work)
@@ -170,14 +170,14 @@ def test_named_ones_come_back_by_their_names(places: Places, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_an_edit_of_what_was_let_go_of_forks(places: Places, kind: str) -> None:
     """In memory only the folds are left; the branch is made of what the store has."""
-    place, wires, edited = places(kind), turns("anthropic", 20), turns("anthropic", 20, mark="e")
+    place, wires, edited = places(kind), turns("anthropic", 14), turns("anthropic", 14, mark="e")
 
     async def work() -> None:
         known = opened(place)
         client = Client("anthropic", known, 2_500)
         first = (await client.grow(wires, steps(wires)))[-1]
         assert first.held.conversation.context.released
-        for keep in (8, 60):
+        for keep in (8, 40):
             way = [*wires[:keep], *edited[keep:]]
             holds = await client.grow(way, [stop for stop in steps(way) if stop > keep])
             assert holds[0].session != first.session
@@ -307,7 +307,7 @@ def test_one_that_went_on_and_had_to_go_meanwhile_takes_no_others_words(places: 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_two_processes_that_take_turns_send_one_stable_prefix(places: Places, dialect: str) -> None:
-    wires, place = turns(dialect, 26 if dialect == "anthropic" else 14), places("sqlite")
+    wires, place = turns(dialect, 14), places("sqlite")
 
     async def work() -> None:
         both = [opened(place, shared=True) for _ in range(2)]

@@ -13,7 +13,7 @@ from foldline.catalog.prices import request_price
 from foldline.context import Context, Request
 from foldline.errors import DoesNotFit
 from foldline.fitting import check
-from tests.property.depth import costly
+from tests.property.depth import dear
 from tests.property.sessions import DIALECTS, Wire, legal
 
 RULE = replace(CACHE_RULES["anthropic"], minimum_tokens=1)
@@ -59,7 +59,7 @@ def sent(dialect: str, wires: list[Wire], policy: str, window: int, asks: Any) -
     return out
 
 
-@costly
+@dear
 @given(data=st.data(), dialect=st.sampled_from(DIALECTS), policy=policies, window=windows)
 def test_a_question_is_what_was_sent_last_and_valid_and_fits_and_is_read_from_the_cache(
     data: st.DataObject, dialect: str, policy: str, window: int
@@ -79,7 +79,7 @@ def test_a_question_is_what_was_sent_last_and_valid_and_fits_and_is_read_from_th
         last = request
 
 
-@costly
+@dear
 @given(data=st.data(), dialect=st.sampled_from(DIALECTS), policy=policies, window=windows)
 def test_a_question_that_brings_nothing_leaves_every_request_as_prompts_alone_would(
     data: st.DataObject, dialect: str, policy: str, window: int
