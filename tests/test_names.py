@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +101,4 @@ def test_a_long_text_does_not_outlive_its_session() -> None:
         assert names(text) == {"src/app/x.py"}
         return weakref.ref(text)
 
-    gone = look()
-    gc.collect()
-    assert gone() is None
+    assert look()() is None
