@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.errors import Part
 from foldline.replay import NONE, Mark, Replay, Turn
@@ -180,6 +181,7 @@ def coordinates(text: str) -> Iterator[tuple[float, float]]:
 sizes = st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7), st.booleans()), min_size=1, max_size=30)
 
 
+@costly
 @given(sizes, st.integers(1, 10**7))
 def test_a_chart_stays_inside_its_frame(given_turns: list[tuple[int, int, bool]], limit: int) -> None:
     turns = tuple(

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from tests.report.keeping import example
 
 from foldline.errors import InvalidInput
 from foldline.replay import NONE, Recording
-from foldline.report.account import AGAIN
+from foldline.report.account import AGAIN, Account
 from foldline.report.recorded import recorded_account
 from foldline.sessions import Session
+
+
+@cache
+def long_chat() -> tuple[Recording, Account]:
+    recording = Recording(example("share-general"))
+    return recording, recorded_account(recording, file="chat.json", policy="balanced", window=16_000)
 
 
 def test_without_a_policy_both_bills_are_one() -> None:
@@ -27,8 +35,7 @@ def test_the_first_request_that_would_not_have_fitted_is_named() -> None:
 
 
 def test_what_is_hidden_is_told_with_its_first_line_and_where_it_stands() -> None:
-    recording = Recording(example("share-general"))
-    account = recorded_account(recording, file="chat.json", policy="balanced", window=16_000)
+    recording, account = long_chat()
     hidden = [message for one in account.hidden for message in one.messages]
     assert hidden
     for message in hidden:
@@ -42,7 +49,7 @@ def test_what_is_hidden_is_told_with_its_first_line_and_where_it_stands() -> Non
 
 
 def test_a_fold_that_a_later_one_covers_says_so() -> None:
-    account = recorded_account(Recording(example("share-general")), file="f", policy="balanced", window=16_000)
+    _, account = long_chat()
     held = {one.mark for one in account.hidden}
     assert {made.since for made in account.folds} == {"", AGAIN}
     assert {made.mark for made in account.folds if not made.since} == held
