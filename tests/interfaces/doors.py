@@ -12,32 +12,49 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.interfaces.forked import Forked
 
 START_SECONDS = 60
 
 
+def held_port() -> socket.socket:
+    """A port of 127.0.0.1 that nobody else gets while this is open, and where a server can listen all the same."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
+
+
 def free_port() -> int:
     """A port that nobody has at this moment."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
+    with held_port() as found:
         return int(found.getsockname()[1])
 
 
 @dataclass(slots=True)
 class Door:
-    """One server process: started, killed and started again on the same port, over the same store."""
+    """One server process: started, killed and started again on the same port, over the same store.
+
+    It is forked from one that has loaded the command, or, with `anew`, a Python of its own.
+    """
 
     model_url: str
     folder: Path
     store: str
     options: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
-    port: int = field(default_factory=free_port)
-    process: subprocess.Popen[bytes] | None = None
+    anew: bool = False
+    process: Forked | subprocess.Popen[bytes] | None = None
+    port: int = field(init=False)
+    _held: socket.socket = field(default_factory=held_port)
+
+    def __post_init__(self) -> None:
+        self.port = int(self._held.getsockname()[1])
 
     @property
     def url(self) -> str:
@@ -46,25 +63,35 @@ class Door:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        command = [
-            *(sys.executable, "-m", "foldline.interfaces.cli", "serve", "--port", str(self.port)),
+        command = (
+            *("serve", "--port", str(self.port)),
             *("--base-url", f"{self.model_url}/v1", "--model", "fake-model", "--store", self.store),
             *("--workspace", str(self.folder), *self.options),
-        ]
+        )
         environ = {**os.environ, "FOLDLINE_HOME": str(self.folder / "home"), **self.environ}
         with (self.folder / f"serve-{self.port}.log").open("ab") as log:
-            self.process = subprocess.Popen(command, env=environ, cwd=self.folder, stdout=log, stderr=log)
+            to = log.fileno()
+            if self.anew:
+                python = [sys.executable, "-m", "foldline.interfaces.cli"]
+                self.process = subprocess.Popen([*python, *command], env=environ, cwd=self.folder, stdout=to, stderr=to)
+            else:
+                self.process = Forked(*command, env=environ, cwd=self.folder, stdout=to, stderr=to)
         until = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                if httpx.get(f"{self.url}/health", timeout=2).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass
+        while not self._answers():
             if self.process.poll() is not None or time.monotonic() > until:
                 self.kill()
                 raise AssertionError((self.folder / f"serve-{self.port}.log").read_text()[-3_000:])
             time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except (OSError, HTTPException):
+            return False
+        finally:
+            connection.close()
 
     def kill(self, number: int = signal.SIGKILL) -> int:
         """End it, and wait for its end; its exit code."""
@@ -74,6 +101,11 @@ class Door:
         code = self.process.wait(60)
         self.process = None
         return code
+
+    def close(self) -> None:
+        """End it, and give its port back."""
+        self.kill()
+        self._held.close()
 
     def rss_mib(self) -> float:
         """Memory of the process."""
@@ -91,7 +123,7 @@ def door(model_url: str, folder: Path, store: str, *options: str, **environ: str
     try:
         yield made
     finally:
-        made.kill()
+        made.close()
 
 
 async def events_of(reply: httpx.Response) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.interfaces import forked
 from tests.real.postgresql import fresh_database
 from tests.serving import serve
 
@@ -44,14 +45,18 @@ def model(fake: FakeProvider) -> Iterator[tuple[str, ...]]:
 
 def run(folder: Path, *arguments: str, piped: str | None = None) -> subprocess.CompletedProcess[str]:
     (folder / "work").mkdir(exist_ok=True)
-    given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if piped is None else {"input": piped}
+    return forked.run("chat", *arguments, cwd=folder / "work", env=environ(folder), piped=piped)
+
+
+def run_anew(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a Python of its own, as a user does."""
     return subprocess.run(
         command(*arguments),
-        **given,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         encoding="utf-8",
-        cwd=folder / "work",
+        cwd=folder,
         env=environ(folder),
         timeout=SECONDS,
         check=False,
@@ -66,7 +71,7 @@ def look_then_answer(body: Mapping[str, Any]) -> FakeReply | str:
 
 def test_the_answer_alone_is_on_standard_output(tmp_path: Path) -> None:
     with model(FakeProvider(look_then_answer)) as at:
-        done = run(tmp_path, *at, "--once", "How is it?")
+        done = run_anew(tmp_path, *at, "--once", "How is it?")
     assert (done.returncode, done.stdout) == (0, "All is well.\n")
     assert "• list_files → " in done.stderr
     assert "[tokens: " in done.stderr
@@ -113,17 +118,8 @@ def test_no_model_is_paid_for_an_answer_that_nobody_can_get(tmp_path: Path) -> N
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_an_answer_that_cannot_be_written_is_2_without_a_traceback(tmp_path: Path, more: tuple[str, ...]) -> None:
     with model(FakeProvider("Dear.")) as at, open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            command(*at, *more, "--once", "Go."),
-            stdin=subprocess.DEVNULL,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environ(tmp_path),
-            cwd=tmp_path,
-            timeout=SECONDS,
-            check=False,
-        )
+        given = ("chat", *at, *more, "--once", "Go.")
+        done = forked.run(*given, cwd=tmp_path, env=environ(tmp_path), stdout=full.fileno())
     assert done.returncode == 2
     assert done.stderr.endswith("foldline: chat: No space left on device\n")
     assert "Traceback" not in done.stderr
@@ -278,8 +274,8 @@ def test_a_session_is_kept_where_it_is_told_and_gone_on_with_from_there(tmp_path
             )
         assert run(tmp_path, *at, "--store", place, "--resume", "--once", "second").returncode == 0
         environment = {**environ(tmp_path), "FOLDLINE_STORE": place}
-        line = command(*at, "--resume", name, "--once", "third")
-        subprocess.run(line, stdin=subprocess.DEVNULL, env=environment, cwd=tmp_path, timeout=SECONDS, check=True)
+        third = forked.run("chat", *at, "--resume", name, "--once", "third", cwd=tmp_path, env=environment)
+        assert third.returncode == 0, third.stderr
     said = [m["content"] for m in fake.requests[2].body["messages"] if m["role"] == "user"]
     assert said == ["first", "second", "third"]
     assert not (tmp_path / "home" / "data" / "sessions").exists()
@@ -289,19 +285,15 @@ def test_ctrl_c_ends_it_with_130(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     gate = asyncio.Event()
     with serve(FakeProvider(FakeReply("Words " * 50, gate=gate))) as served:
-        at = ("--base-url", f"{served.url}/v1", "--model", "fake-model", "--json", "--once", "Go.")
-        with subprocess.Popen(
-            command(*at),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=tmp_path / "work",
-            env=environ(tmp_path),
-        ) as process:
-            assert process.stdout is not None
-            while b'"text"' not in process.stdout.readline():
-                pass
+        given = ("chat", "--base-url", f"{served.url}/v1", "--model", "fake-model", "--json", "--once", "Go.")
+        outlet, inlet = os.pipe()
+        process = forked.Forked(*given, cwd=tmp_path / "work", env=environ(tmp_path), stdout=inlet)
+        os.close(inlet)
+        with open(outlet, "rb") as said, process:
+            while b'"text"' not in (line := said.readline()):
+                assert line, "it ended"
             process.send_signal(signal.SIGINT)
-            rest = process.stdout.read()
+            rest = said.read()
             assert process.wait(SECONDS) == 130
         served.set(gate)
     assert json.loads(rest.splitlines()[-1])["reason"] == "cancelled"

@@ -8,13 +8,14 @@ import pty
 import re
 import select
 import struct
-import sys
 import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.interfaces.forked import Forked
 
 PATIENCE_SECONDS = 60
 WHERE = "\x1b[6n"
@@ -25,8 +26,8 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Terminal:
     """One run of `foldline chat`. `text` is all that it wrote. With `cursor` it is told where the cursor is."""
 
-    def __init__(self, pid: int, handle: int, side: int, modes: list[Any], *, cursor: bool = False) -> None:
-        self.pid, self._handle, self._side = pid, handle, side
+    def __init__(self, process: Forked, handle: int, side: int, modes: list[Any], *, cursor: bool = False) -> None:
+        self.process, self._handle, self._side = process, handle, side
         self._modes, self._cursor = modes, cursor
         self._seen = 0
         self.text = ""
@@ -63,11 +64,10 @@ class Terminal:
         """Wait for its end; the exit code (128 + the signal that ended it)."""
         while self._read(PATIENCE_SECONDS):
             pass
-        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        code = self.process.poll()
+        if code is None:
             raise AssertionError(f"it did not end; it wrote {self.words[self._seen :]!r}")
-        _, status = os.waitpid(self.pid, 0)
-        self.pid = 0
-        return os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
 
     @property
     def is_as_before(self) -> bool:
@@ -75,14 +75,6 @@ class Terminal:
         hidden, shown = self.text.rfind("\x1b[?25l"), self.text.rfind("\x1b[?25h")
         pasting, typing = self.text.rfind("\x1b[?2004h"), self.text.rfind("\x1b[?2004l")
         return termios.tcgetattr(self._side) == self._modes and hidden <= shown and pasting <= typing
-
-    def close(self) -> None:
-        """End it, if it has not ended."""
-        if self.pid:
-            os.kill(self.pid, 9)
-            os.waitpid(self.pid, 0)
-        os.close(self._handle)
-        os.close(self._side)
 
     def _read(self, seconds: float) -> bool:
         # The other side is held open here, so that its settings can be looked at: the end of the program is no end of
@@ -96,7 +88,7 @@ class Terminal:
                 if self._cursor and WHERE in came:
                     self.send("\x1b[1;1R")
                 return True
-            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            if self.process.poll() is not None:
                 return bool(select.select([self._handle], [], [], 0)[0])
         return False
 
@@ -120,18 +112,10 @@ def terminal(
         **({} if cursor else {"PROMPT_TOOLKIT_NO_CPR": "1"}),
         **environ,
     }
-    command = [sys.executable, "-m", "foldline.interfaces.cli", "chat", *arguments]
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        fcntl.ioctl(side, termios.TIOCSCTTY, 0)
-        for number in (0, 1, 2):
-            os.dup2(side, number)
-        os.closerange(3, 256)
-        os.chdir(work)
-        os.execve(sys.executable, command, variables)
-    run = Terminal(pid, handle, side, modes, cursor=cursor)
     try:
-        yield run
+        given = ("chat", *arguments)
+        with Forked(*given, cwd=work, env=variables, stdin=side, stdout=side, stderr=side, terminal=True) as process:
+            yield Terminal(process, handle, side, modes, cursor=cursor)
     finally:
-        run.close()
+        os.close(handle)
+        os.close(side)

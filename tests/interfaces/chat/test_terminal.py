@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 from collections.abc import Iterator, Mapping
@@ -99,7 +98,7 @@ def test_a_signal_to_end_leaves_in_order(tmp_path: Path, answering: bool) -> Non
         if answering:
             run.line("More.")
             run.expect("Words")
-        os.kill(run.pid, signal.SIGTERM)
+        run.process.send_signal(signal.SIGTERM)
         run.expect(RESUME)
         assert run.ended() == 128 + signal.SIGTERM
         assert run.is_as_before

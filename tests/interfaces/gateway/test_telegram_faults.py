@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.interfaces.forked import Forked
 from tests.interfaces.gateway.attending import USER, attended
 from tests.real.telegram_api import TelegramApi
 from tests.serving import serve
@@ -107,25 +108,30 @@ def test_a_token_that_is_taken_back_ends_it(telegram_api: TelegramApi, tmp_path:
 
 
 @contextmanager
-def process(api: TelegramApi, url: str, folder: Path, grace_seconds: int = 5) -> Iterator[subprocess.Popen[bytes]]:
-    """`foldline telegram`, killed at the end of the block if it still runs."""
+def process(
+    api: TelegramApi, url: str, folder: Path, *, grace_seconds: int = 5, anew: bool = False
+) -> Iterator[Forked | subprocess.Popen[bytes]]:
+    """`foldline telegram`, killed at the end of the block if it still runs; with `anew` in a Python of its own."""
     environ = {
         **os.environ,
         "FOLDLINE_HOME": str(folder / "home"),
         "FOLDLINE_TELEGRAM_TOKEN": api.token,
     }
     address = api.base_url.removesuffix("/bot")
-    command = [sys.executable, "-m", "foldline.interfaces.cli", "telegram", "--user", str(USER)]
+    command = ["telegram", "--user", str(USER)]
     command += ["--base-url-api", address, "--base-url", f"{url}/v1", "--model", "fake-model"]
     command += ["--store", str(folder / "sessions"), "--grace-seconds", str(grace_seconds)]
-    with (
-        (folder / "log").open("ab") as log,
-        subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=log) as running,
-    ):
-        try:
-            yield running
-        finally:
-            running.kill()
+    with (folder / "log").open("ab") as log:
+        if not anew:
+            with Forked(*command, cwd=folder, env=environ, stderr=log.fileno()) as forked:
+                yield forked
+            return
+        python = [sys.executable, "-m", "foldline.interfaces.cli"]
+        with subprocess.Popen([*python, *command], cwd=folder, env=environ, stderr=log) as running:
+            try:
+                yield running
+            finally:
+                running.kill()
 
 
 def test_after_a_kill_nothing_is_lost_and_the_person_is_told(telegram_api: TelegramApi, tmp_path: Path) -> None:
@@ -159,7 +165,7 @@ def test_after_a_kill_nothing_is_lost_and_the_person_is_told(telegram_api: Teleg
 
 def test_a_second_signal_ends_it_at_once_and_the_turn_is_recorded(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider([FakeReply("never heard", gate=asyncio.Event())])
-    with serve(fake) as served, process(telegram_api, served.url, tmp_path, grace_seconds=600) as running:
+    with serve(fake) as served, process(telegram_api, served.url, tmp_path, grace_seconds=600, anew=True) as running:
         telegram_api.send_text("1?", user_id=USER)
         while not fake.requests:
             time.sleep(0.01)

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import chdir, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from click.testing import CliRunner, Result
 from tests.interfaces.doors import door
+from tests.interfaces.forked import Forked, run
 from tests.serving import Served, serve
 
 from foldline.interfaces.cli import cli
@@ -61,24 +62,28 @@ class Place:
     def command(self, *arguments: str) -> list[str]:
         own = ["--config", "agents.yaml", "--store", str(self.folder / "sessions")]
         own += ["--base-url", f"{self.served.url}/v1", "--model", "fake-model"]
-        return [sys.executable, "-m", "foldline.interfaces.cli", "schedule", *arguments, *own]
+        return ["schedule", *arguments, *own]
 
     @property
     def environ(self) -> dict[str, str]:
         return {**os.environ, "FOLDLINE_HOME": str(self.folder / "home")}
 
-    def done(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        found = subprocess.run(
-            self.command(*arguments), cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False
-        )
+    def done(self, *arguments: str, code: int = 0, anew: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run to its end, in a process of its own; with `anew` in a Python of its own."""
+        if anew:
+            command = [sys.executable, "-m", "foldline.interfaces.cli", *self.command(*arguments)]
+            found = subprocess.run(
+                command, cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False
+            )
+        else:
+            found = run(*self.command(*arguments), cwd=self.folder, env=self.environ)
         assert found.returncode == code, found.stderr
         return found
 
     def told(self, *arguments: str, code: int = 0) -> Result:
-        """What only reads, in this process: a start of Python takes most of a second."""
-        command = self.command(*arguments)[self.command().index("schedule") :]
+        """What only reads, in this process."""
         with chdir(self.folder):
-            found = CliRunner().invoke(cli, command, env={"FOLDLINE_HOME": str(self.folder / "home")})
+            found = CliRunner().invoke(cli, self.command(*arguments), env={"FOLDLINE_HOME": str(self.folder / "home")})
         assert found.exit_code == code, found.stderr
         return found
 
@@ -87,21 +92,14 @@ class Place:
         return {row["name"]: row for row in rows}
 
     @contextmanager
-    def running(self, grace_seconds: int = 5) -> Iterator[subprocess.Popen[str]]:
-        process = subprocess.Popen(
-            self.command("run", "--grace-seconds", str(grace_seconds)),
-            cwd=self.folder,
-            env=self.environ,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-            assert process.stderr is not None
-            process.stderr.close()
+    def running(self, grace_seconds: int = 5) -> Iterator[tuple[Forked, TextIO]]:
+        """`foldline schedule run`, killed at the end of the block if it still runs; and what it says."""
+        command = self.command("run", "--grace-seconds", str(grace_seconds))
+        outlet, inlet = os.pipe()
+        process = Forked(*command, cwd=self.folder, env=self.environ, stderr=inlet)
+        os.close(inlet)
+        with open(outlet, encoding="utf-8") as said, process:
+            yield process, said
 
     def until_asked(self, times: int) -> None:
         until = time.monotonic() + WAIT_SECONDS
@@ -123,10 +121,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
         served.set(model.gate)
 
 
-def lines_until(process: subprocess.Popen[str], words: str) -> list[str]:
-    assert process.stderr is not None
+def lines_until(said: TextIO, words: str) -> list[str]:
     found = []
-    for line in process.stderr:
+    for line in said:
         found.append(line)
         if words in line:
             return found
@@ -144,11 +141,11 @@ def test_a_list_says_what_comes_and_how_it_went(place: Place) -> None:
         False,
         "Europe/Berlin",
     )
-    told = place.done("now", "never")
+    told = place.done("now", "never", anew=True)
     assert "Schedule never: done in " in told.stderr
     last = place.listed()["never"]["last"]
     assert (last["reason"], last["asked"], last["failed"]) == ("done", True, [])
-    table = place.done("list").stdout
+    table = place.told("list").stdout
     assert "never run" in table
     assert " done" in table
     assert " off " in table
@@ -174,8 +171,8 @@ def test_a_run_or_a_delivery_that_fails_is_in_the_exit_code_and_the_list(place: 
 def test_a_missed_run_is_run_once_at_the_start_and_the_process_stops_in_order(place: Place) -> None:
     place.known_since_long_ago()
     for _ in range(2):
-        with place.running() as process:
-            lines_until(process, "yearly: next ")
+        with place.running() as (process, said):
+            lines_until(said, "yearly: next ")
             place.until_asked(1)
             process.send_signal(signal.SIGTERM)
             assert process.wait(WAIT_SECONDS) == 0
@@ -186,7 +183,7 @@ def test_a_missed_run_is_run_once_at_the_start_and_the_process_stops_in_order(pl
 def test_a_stop_in_the_middle_of_a_run_pauses_it_and_says_so(place: Place) -> None:
     place.known_since_long_ago()
     place.model.held = True
-    with place.running() as process:
+    with place.running() as (process, _):
         place.until_asked(1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_SECONDS) == 0
@@ -196,15 +193,15 @@ def test_a_stop_in_the_middle_of_a_run_pauses_it_and_says_so(place: Place) -> No
 def test_a_run_that_was_killed_is_not_run_again_and_is_listed_as_interrupted(place: Place) -> None:
     place.known_since_long_ago()
     place.model.held = True
-    with place.running() as process:
+    with place.running() as (process, said):
         place.until_asked(1)
         assert place.listed()["yearly"]["last"]["reason"] == "running"
         process.kill()
         process.wait()
     place.model.held = False
     assert place.listed()["yearly"]["last"]["reason"] == "interrupted"
-    with place.running() as process:
-        lines_until(process, "yearly: next ")
+    with place.running() as (process, said):
+        lines_until(said, "yearly: next ")
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_SECONDS) == 0
     assert (place.model.asked, place.delivered) == (1, 0)
@@ -216,8 +213,8 @@ def test_a_run_that_was_killed_is_not_run_again_and_is_listed_as_interrupted(pla
 def test_a_server_runs_the_schedule_too_and_two_processes_on_one_store_run_it_once(place: Place) -> None:
     place.known_since_long_ago()
     store = str(place.folder / "sessions")
-    with door(place.served.url, place.folder, store, "--config", "agents.yaml"), place.running() as process:
-        lines_until(process, "yearly: next ")
+    with door(place.served.url, place.folder, store, "--config", "agents.yaml"), place.running() as (process, said):
+        lines_until(said, "yearly: next ")
         place.until_asked(1)
         until = time.monotonic() + WAIT_SECONDS
         while not place.delivered:
@@ -232,10 +229,10 @@ def test_a_server_runs_the_schedule_too_and_two_processes_on_one_store_run_it_on
 def test_a_second_signal_ends_a_run_at_once(place: Place) -> None:
     place.known_since_long_ago()
     place.model.held = True
-    with place.running(grace_seconds=600) as process:
+    with place.running(grace_seconds=600) as (process, said):
         place.until_asked(1)
         process.send_signal(signal.SIGTERM)
-        lines_until(process, "again: at once")
+        lines_until(said, "again: at once")
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_SECONDS) == 0
     with place.store.open("latest") as session:

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
 from click.testing import CliRunner
-from tests.interfaces.doors import Door, free_port
+from tests.interfaces.doors import Door
 from tests.interfaces.serving.support import events
 from tests.serving import Served, serve
 
@@ -47,13 +47,13 @@ def model() -> Iterator[Served]:
 
 
 @contextmanager
-def door(model: Served, folder: Path, *options: str, **environ: str) -> Iterator[Door]:
-    made = Door(model.url, folder, str(folder / "sessions"), options, environ)
-    made.start()
+def door(model: Served, folder: Path, *options: str, anew: bool = False, **environ: str) -> Iterator[Door]:
+    made = Door(model.url, folder, str(folder / "sessions"), options, environ, anew)
     try:
+        made.start()
         yield made
     finally:
-        made.kill()
+        made.close()
 
 
 def log_of(made: Door) -> str:
@@ -88,6 +88,11 @@ class Turn:
         except httpx.HTTPError:
             self.told.append(("broken", None))
 
+    def is_answered(self) -> Self:
+        """It, once the model was asked and has begun to answer: before that, a stop ends it without asking."""
+        until(lambda: any(name == "text" for name, _ in self.told))
+        return self
+
     def end(self) -> tuple[str, Any]:
         self._thread.join(60)
         return self.told[-1]
@@ -106,7 +111,7 @@ def listens(port: int) -> bool:
 
 
 def test_it_says_where_it_listens_and_stops_in_order(model: Served, tmp_path: Path) -> None:
-    with door(model, tmp_path) as made:
+    with door(model, tmp_path, anew=True) as made:
         session = created(made)
         reply = httpx.get(f"{made.url}/v1/sessions/{session}")
         assert "server" not in reply.headers
@@ -122,7 +127,7 @@ def test_it_says_where_it_listens_and_stops_in_order(model: Served, tmp_path: Pa
 def test_a_turn_pauses_within_the_grace_and_streams_get_their_last_event(model: Served, tmp_path: Path) -> None:
     with door(model, tmp_path, "--grace-seconds", "1") as made:
         session = created(made)
-        turn = Turn(made, session, "wait")
+        turn = Turn(made, session, "wait").is_answered()
         with httpx.stream("GET", f"{made.url}/v1/events", timeout=60) as live:
             assert made.kill(signal.SIGTERM) == 0
             assert list(events(live))[-1][0] == "stopping"
@@ -136,7 +141,7 @@ def test_a_turn_pauses_within_the_grace_and_streams_get_their_last_event(model: 
 
 def test_a_second_signal_stops_at_once(model: Served, tmp_path: Path) -> None:
     with door(model, tmp_path, "--grace-seconds", "600") as made:
-        turn = Turn(made, created(made), "wait")
+        turn = Turn(made, created(made), "wait").is_answered()
         assert made.process is not None
         made.process.send_signal(signal.SIGINT)
         until(lambda: "Stopping" in log_of(made))
@@ -234,22 +239,14 @@ def test_a_bad_token_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_a_bad_store_and_a_bad_workspace_are_one_line_each(tmp_path: Path) -> None:
-    port = free_port()
-    with httpx.Client(), listening_at(port):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
         assert f"--port {port}: " in refused("--port", str(port))
     assert "--workspace" in refused("--port", "0", "--workspace", str(tmp_path / "none"))
     assert "mysql" in refused("--port", "0", "--store", "mysql://a:secret@b/c")
     assert "secret" not in refused("--port", "0", "--store", "mysql://a:secret@b/c")
-
-
-@contextmanager
-def listening_at(port: int) -> Iterator[None]:
-    import socket
-
-    with socket.socket() as at:
-        at.bind(("127.0.0.1", port))
-        at.listen()
-        yield
 
 
 def test_help_loads_nothing_of_the_server() -> None:

@@ -123,13 +123,13 @@ def paged(folder: Path) -> Iterator[Paged]:
     model = Model()
     with serve(FakeProvider(model, window_tokens=WINDOW_TOKENS)) as served:
         door = Door(served.url, folder, str(folder / "sessions"), environ={"FOLDLINE_TOKEN": TOKEN})
-        door.start()
         headers = {"Authorization": f"Bearer {TOKEN}"}
         try:
+            door.start()
             with httpx.Client(base_url=door.url, headers=headers, timeout=30) as api:
                 yield Paged(door.url, model, served, api)
         finally:
-            door.kill()
+            door.close()
 
 
 def shown(page: Page) -> Locator:
