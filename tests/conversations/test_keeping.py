@@ -52,7 +52,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     ("kind", "dialect"), [("files", "openai-chat"), ("sqlite", "openai-responses"), ("sqlite", "anthropic")]
 )
 def test_a_new_process_goes_on_with_the_same_folds_to_the_byte(places: Places, kind: str, dialect: str) -> None:
-    wires, place = turns(dialect, 14), places(kind)
+    wires, place = turns(dialect, 11), places(kind)
     at = steps(wires)
 
     async def work() -> None:
@@ -100,7 +100,7 @@ def test_it_folds_on_after_coming_back(places: Places) -> None:
 @pytest.mark.parametrize("kind", KINDS[:1])
 def test_what_had_to_go_from_memory_comes_back_with_its_folds(places: Places, kind: str) -> None:
     place = places(kind)
-    by_mark = {mark: turns("openai-chat", 12, mark=mark) for mark in "ab"}
+    by_mark = {mark: turns("openai-chat", 11, mark=mark) for mark in "ab"}
 
     async def work() -> None:
         known = opened(place, most_bytes=1)
@@ -128,13 +128,14 @@ def test_what_had_to_go_from_memory_comes_back_with_its_folds(places: Places, ki
 def test_those_with_one_beginning_come_back_each_with_its_own_folds(places: Places, kind: str, shared: int) -> None:
     place = places(kind)
     first = turns("openai-chat", 3)[:shared]
-    by_mark = {mark: [*first, *turns("openai-chat", 13, mark=mark)[shared:]] for mark in "abc"}
+    by_mark = {mark: [*first, *turns("openai-chat", 11, mark=mark)[shared:]] for mark in "abc"}
 
     async def work() -> None:
         one = opened(place)
         last = {}
         for mark, wires in by_mark.items():
             last[mark] = (await Client("openai-chat", one, 2_500).grow(wires, steps(wires)))[-1]
+            assert last[mark].plan.folds
         await one.aclose()
         other = opened(place)
         await Client("openai-chat", other, 2_500).send(first[:1])  # and one that has only begun
@@ -208,7 +209,7 @@ def test_a_branch_of_one_whose_session_was_let_go_of_begins_with_all_of_its_mess
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_refusal_of_an_older_request_is_a_branch_of_what_was_let_go_of(places: Places, kind: str) -> None:
-    place, wires = places(kind), turns("openai-chat", 16)
+    place, wires = places(kind), turns("openai-chat", 11)
     at = steps(wires)
 
     async def work() -> None:
@@ -307,7 +308,7 @@ def test_one_that_went_on_and_had_to_go_meanwhile_takes_no_others_words(places: 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_two_processes_that_take_turns_send_one_stable_prefix(places: Places, dialect: str) -> None:
-    wires, place = turns(dialect, 14), places("sqlite")
+    wires, place = turns(dialect, 12), places("sqlite")
 
     async def work() -> None:
         both = [opened(place, shared=True) for _ in range(2)]
@@ -344,7 +345,7 @@ def test_two_processes_at_once_never_mix_and_never_fail(places: Places) -> None:
                 for hold in await asyncio.gather(*asked):
                     assert set(re.findall(r"\[([a-z])\d+\]", hold.plan.data.decode())) <= {mark}
 
-        await asyncio.gather(*map(talk, "abcd"))
+        await asyncio.gather(*map(talk, "abc"))
         for known in both:
             await known.aclose()
 
@@ -385,7 +386,7 @@ def test_a_dry_run_writes_nothing(places: Places) -> None:
 
 def test_one_that_could_not_be_used_leaves_no_trace_in_another(places: Places) -> None:
     """What is known of a conversation must not pass to another one that comes to stand in the same place of memory."""
-    place, wires = places("files"), turns("openai-chat", 12, mark="a")
+    place, wires = places("files"), turns("openai-chat", 10, mark="a")
     unreadable = [*wires, {"content": "nobody said this"}]
 
     async def work() -> None:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations.clients import (
     EXAMPLES,
@@ -30,7 +30,6 @@ from tests.conversations.clients import (
     turns,
     under,
 )
-from tests.property.depth import dear
 from tests.property.sessions import DIALECTS, legal, sessions
 
 from foldline.context import Completion
@@ -104,7 +103,7 @@ def test_the_bytes_before_the_newest_turn_stay_the_same_between_folds(dialect: s
 
 
 @given(st.sampled_from(DIALECTS).flatmap(lambda d: st.tuples(st.just(d), legal(d, 8))), st.integers(400, 4_000))
-@dear
+@settings(max_examples=30)
 def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], window_tokens: int) -> None:
     dialect, wires = session
 
@@ -125,7 +124,7 @@ def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], wind
 
 
 @given(sessions(), st.integers(300, 4_000))
-@dear
+@settings(max_examples=30)
 def test_broken_sessions_are_passed_on_or_sent_valid(session: tuple[str, list[Wire], bool], window: int) -> None:
     dialect, wires, _ = session
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from tests.conversations.clients import Client, body_of, conversations, goes_on_from, steps, turns
 from tests.conversations.losing import Losing
 
-from foldline.conversations.keeping import Keeping
+from foldline.conversations.keeping import Keeping, LateArchive
 from foldline.conversations.planning import Conversations
 from foldline.conversations.store_at_hand import LOST, StoreAtHand
 from foldline.errors import InvalidInput
 from foldline.failures import Failure
 from foldline.store import FileStore
+from foldline.store.sql import SqlStore
 from foldline.transcript import Entry
 
 
@@ -242,3 +245,16 @@ def test_a_fault_of_the_data_is_no_loss_of_the_store(tmp_path: Path) -> None:
         await at_hand.aclose()
 
     run(work)
+
+
+def test_originals_that_waited_for_a_database_are_written_in_one_transaction(tmp_path: Path) -> None:
+    """Each commit waits for the disk, and a fold may have dozens of originals."""
+    commits: list[object] = []
+    with closing(SqlStore.at(f"sqlite:///{tmp_path / 'kept.db'}")) as store, store.create(dialect="openai-chat") as one:
+        event.listen(store._database._engine, "commit", commits.append)
+        late = LateArchive()
+        keys = [late.put(bytes([number])) for number in range(5)]
+        late.behind(one.archive)
+        late.behind(one.archive)
+        assert len(commits) == 1
+        assert [store.archive(one.id).get(key) for key in keys] == [bytes([number]) for number in range(5)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foldline.bench.proxy.__main__ import main
-from foldline.bench.proxy.processes import NotUpError, Running, free_port, running, upstream_running
+from foldline.bench.proxy.processes import NotUpError, Running, free_port, running
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="these figures are those of Linux")
 
@@ -44,9 +44,7 @@ def test_a_proxy_is_up_once_it_answers_and_ends_with_the_block(tmp_path: Path) -
 
 
 def test_the_whole_is_measured_end_to_end_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with upstream_running(3) as upstream:
-        assert upstream.url.startswith("http://127.0.0.1:")
-    given = "--ways direct --phases saturated --rounds 2 --seconds 0.3 --warm-seconds 0.1 --clients 2".split()
+    given = "--ways direct --phases saturated --rounds 1 --seconds 0.2 --warm-seconds 0.05 --clients 2".split()
     main([*given, "--json", str(tmp_path / "figures.json")])
     printed = capsys.readouterr().out
     assert "Python" in printed

@@ -120,9 +120,11 @@ def proxy_with(url: str, made: Callable[[Under], Conversations], told: list[Serv
 
     async def opened(stack: AsyncExitStack) -> ASGI:
         windows = Windows(url, setting=3_000, learned={})
+        conversations = made(Under(policy=policy("balanced"), learned={}))
+        stack.push_async_callback(conversations.aclose)
         parts = Parts(
             upstream=await stack.enter_async_context(Upstream(url)),
-            conversations=made(Under(policy=policy("balanced"), learned={})),
+            conversations=conversations,
             windows=windows,
             summaries=None,
             mode="normal",

@@ -86,15 +86,14 @@ def test_a_request_that_fits_passes_byte_for_byte_and_so_does_its_answer(dialect
     assert answer.content == b"".join(PIECES)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'{"messages": 3}', b'{"messages":[3]}', b'{"a":1}', b"\xff\xfe"])
 @dialects
-def test_what_cannot_be_read_passes_and_the_upstream_says_what_is_wrong(
-    dialect: str, body: bytes, tmp_path: Path
-) -> None:
+def test_what_cannot_be_read_passes_and_the_upstream_says_what_is_wrong(dialect: str, tmp_path: Path) -> None:
     upstream = Recording(Fixed((b'{"error":{"message":"no"}}',), status=422))
+    bodies = [b"", b"{", b"[1]", b'{"messages": 3}', b'{"messages":[3]}', b'{"a":1}', b"\xff\xfe"]
     with proxied(upstream, tmp_path) as proxy:
-        answer = httpx.post(proxy.url + PATHS[dialect], content=body)
-    assert (answer.status_code, answer.content, upstream.bodies) == (422, b'{"error":{"message":"no"}}', [body])
+        answers = [httpx.post(proxy.url + PATHS[dialect], content=body) for body in bodies]
+    assert [(one.status_code, one.content) for one in answers] == [(422, b'{"error":{"message":"no"}}')] * len(bodies)
+    assert upstream.bodies == bodies
 
 
 def test_other_paths_pass_both_ways(tmp_path: Path) -> None:
@@ -121,8 +120,7 @@ def test_what_a_server_holds_a_part_of_passes_with_a_word_about_it(more: dict[st
 # --- what is folded --------------------------------------------------------------------------------------------------
 
 
-@dialects
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("dialect", "stream"), [*((dialect, True) for dialect in PATHS), ("openai-chat", False)])
 def test_a_conversation_of_five_windows_is_refused_nothing_and_its_prefix_stays(
     dialect: str, stream: bool, tmp_path: Path
 ) -> None:
@@ -130,7 +128,7 @@ def test_a_conversation_of_five_windows_is_refused_nothing_and_its_prefix_stays(
     upstream = Recording(fake)
     with proxied(upstream, tmp_path) as proxy:
         client = Client(proxy, dialect, stream=stream)
-        answers = [client.ask(f"Question {number}: " + "words of a long story " * 40) for number in range(85)]
+        answers = [client.ask(f"Question {number}: " + "words of a long story " * 75) for number in range(48)]
     assert {answer.status_code for answer in answers} == {200}
     assert list(fake.refused) == []
     last = answers[-1].headers
@@ -144,7 +142,7 @@ def test_a_conversation_of_five_windows_is_refused_nothing_and_its_prefix_stays(
         if messages_in(dialect, new)[:-2] == messages_in(dialect, old):
             assert new.startswith(before_newest(dialect, old))
             stable += 1
-    assert stable >= 50  # the others are the requests that were folded anew
+    assert stable >= 24  # the others are the requests that were folded anew
 
 
 def test_the_window_that_the_upstream_tells_is_used(tmp_path: Path) -> None:
@@ -178,7 +176,7 @@ def test_two_clients_with_one_first_message_do_not_mix(tmp_path: Path) -> None:
         clients = [Client(proxy, "openai-chat") for _ in range(2)]
         for client in clients:
             client.ask("Hello")
-        for number in range(25):
+        for number in range(14):
             for name, client in zip("AB", clients, strict=True):
                 answer = client.ask(f"mark-{name} {number} " + "words of a long story " * 60)
                 assert answer.status_code == 200
@@ -193,7 +191,7 @@ def test_count_tokens_counts_what_would_be_sent(tmp_path: Path) -> None:
     upstream = Recording(fake)
     with proxied(upstream, tmp_path) as proxy:
         client = Client(proxy, "anthropic")
-        client.talk(18)
+        client.talk(12)
         client.messages.append({"role": "user", "content": "And now?"})
         body = {"model": "m", "messages": client.messages}
         counted = httpx.post(f"{proxy.url}/v1/messages/count_tokens", json=body, headers=HEADERS)
@@ -221,7 +219,7 @@ def test_summaries_are_written_by_the_upstream_with_the_clients_own_key(dialect:
 
     fake = FakeProvider(answer, window_tokens=WINDOW, api_key="sk-client-key", keep=200)
     with proxied(fake, tmp_path, summaries=True, summary_model="cheap-model") as proxy:
-        last = Client(proxy, dialect).talk(18)
+        last = Client(proxy, dialect).talk(12)
     assert last.status_code == 200
     models = [request.body["model"] for request in fake.requests]
     assert 0 < models.count("cheap-model") < 10
@@ -239,10 +237,10 @@ def test_a_window_that_is_smaller_than_thought_is_learned_before_the_client_sees
 ) -> None:
     fake = FakeProvider("Noted.", window_tokens=WINDOW, tells_window=False)
     with proxied(fake, tmp_path, window=20_000) as proxy:
-        answer = Client(proxy, dialect, stream=stream).talk(26)
+        answer = Client(proxy, dialect, stream=stream).talk(13)
     assert answer.status_code == 200
-    assert sum(fake.refusals.values()) <= 2  # the first one teaches the limit
-    assert fake.served == 26
+    assert 1 <= sum(fake.refusals.values()) <= 2  # the first one teaches the limit
+    assert fake.served == 13
 
 
 class Restarted:
@@ -313,19 +311,19 @@ def test_at_the_end_of_the_ladder_the_client_gets_the_overflow_of_its_own_dialec
     assert fake.served == 0
 
 
-@pytest.mark.parametrize("status", [401, 429, 500, 503, 529])
 @dialects
-def test_other_refusals_pass_as_they_are(dialect: str, status: int, tmp_path: Path) -> None:
-    fake = FakeProvider(FakeReply(status=status, retry_after_seconds=7))
+def test_other_refusals_pass_as_they_are(dialect: str, tmp_path: Path) -> None:
+    statuses = (401, 429, 500, 503, 529)
+    fake = FakeProvider([FakeReply(status=status, retry_after_seconds=7) for status in statuses for _ in range(2)])
     with serve(fake) as served, proxy_of(served.url, tmp_path) as proxy:
-        direct = httpx.post(
-            served.url + PATHS[dialect], json=request_of(dialect, [{"role": "user", "content": "a"}]), headers=HEADERS
-        )
-        answer = Client(proxy, dialect).ask("a")
-    assert answer.status_code == direct.status_code == status
-    assert answer.headers["retry-after"] == "7"
-    assert [*answer.json()] == [*direct.json()]
-    assert "x-foldline-recoveries" not in answer.headers
+        for status in statuses:
+            request = request_of(dialect, [{"role": "user", "content": "a"}])
+            direct = httpx.post(served.url + PATHS[dialect], json=request, headers=HEADERS)
+            answer = Client(proxy, dialect).ask("a")
+            assert answer.status_code == direct.status_code == status
+            assert answer.headers["retry-after"] == "7"
+            assert [*answer.json()] == [*direct.json()]
+            assert "x-foldline-recoveries" not in answer.headers
 
 
 def test_an_upstream_that_is_not_there_is_a_502_in_the_clients_dialect(tmp_path: Path) -> None:
@@ -359,7 +357,7 @@ def test_a_dry_run_changes_nothing_and_says_what_it_would_do(dialect: str, tmp_p
     upstream = Recording(Fixed((b"{}",), ((b"content-type", b"application/json"),)))
     with proxied(upstream, tmp_path, window=WINDOW, mode="dry-run") as proxy:
         client = Client(proxy, dialect)
-        answer = client.talk(18)
+        answer = client.talk(12)
     assert messages_in(dialect, upstream.bodies[-1]) == client.messages[:-1]
     assert int(answer.headers["x-foldline-saved"]) > 0
     assert answer.headers["x-foldline-mode"] == "dry-run"
@@ -477,7 +475,7 @@ def test_a_fault_while_recovering_leaves_the_client_what_the_upstream_said() -> 
 def test_keys_of_clients_are_stored_and_told_nowhere(tmp_path: Path) -> None:
     with proxied(FakeProvider("ok", window_tokens=WINDOW), tmp_path, store=str(tmp_path / "store")) as proxy:
         client = Client(proxy, "openai-chat", name="my name")
-        client.talk(18)
+        client.talk(12)
         page = httpx.get(f"{proxy.url}/foldline/state").text + httpx.get(f"{proxy.url}/metrics").text
     files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert len(files) > 10_000  # it was folded, and written down
@@ -489,8 +487,9 @@ def test_keys_of_clients_are_stored_and_told_nowhere(tmp_path: Path) -> None:
 # --- several proxies, restarts ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["folder", "sqlite"])
-@dialects
+@pytest.mark.parametrize(
+    ("dialect", "place"), [("openai-chat", "folder"), ("openai-responses", "sqlite"), ("anthropic", "sqlite")]
+)
 def test_a_proxy_that_is_started_anew_goes_on_with_the_same_folds(dialect: str, place: str, tmp_path: Path) -> None:
     store = str(tmp_path / "kept") if place == "folder" else f"sqlite:///{tmp_path / 'kept.db'}"
     upstream = Recording(FakeProvider("ok", window_tokens=WINDOW))
@@ -520,13 +519,13 @@ def test_two_proxies_on_one_store_send_the_same_whichever_is_asked(tmp_path: Pat
         proxy_of(served.url, tmp_path / "two", store=store) as two,
     ):
         client = Client(one, "openai-chat")
-        for number in range(70):
+        for number in range(36):
             client.url = (one, two)[number % 2].url + PATHS["openai-chat"]
-            assert client.ask(f"Question {number}: " + "words of a long story " * 25).status_code == 200
+            assert client.ask(f"Question {number}: " + "words of a long story " * 40).status_code == 200
     assert list(fake.refused) == []
     steps = list(zip(upstream.bodies, upstream.bodies[1:], strict=False))
     stable = sum(new.startswith(before_newest("openai-chat", old)) for old, new in steps)
-    assert stable >= 55  # the others are the requests that were folded anew
+    assert stable >= 24  # the others are the requests that were folded anew
 
 
 @dialects

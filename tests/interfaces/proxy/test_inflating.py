@@ -65,8 +65,8 @@ def test_other_codings_are_named(coding: str) -> None:
 
 @codings
 def test_of_a_bomb_no_more_is_made_than_may_be(coding: str, coded: Callable[[bytes], bytes]) -> None:
-    bomb = coded(bytes(200_000_000))
-    assert len(bomb) < 300_000
+    bomb = coded(bytes(40_000_000))
+    assert len(bomb) < 60_000
     tracemalloc.start()
     try:
         with pytest.raises(TooMuch):
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_goes_on_as_it_came_with_a_warning(coding: str, body
     assert coding in answer.headers["x-foldline-warning"]
 
 
-@pytest.mark.parametrize("size", [3_000_000, 100_000_000])
+@pytest.mark.parametrize("size", [3_000_000, 30_000_000])
 def test_the_largest_request_is_measured_in_plain_bytes(size: int, tmp_path: Path) -> None:
     upstream = Recording(Fixed((b"{}",)))
     with proxied(upstream, tmp_path, max_request_bytes=2_000_000) as proxy:

@@ -369,39 +369,52 @@ def test_the_keyboard_stays_where_it_is_when_rows_change(page: Page, look: Looke
     expect(page.locator(":focus")).to_have_accessible_name(re.compile("^Rewrite the importer.* 121 requests"))
 
 
-def test_everything_has_a_name_headings_are_in_order_and_text_stands_out(page: Page, look: Looked) -> None:
-    opened(page, look)
-    page.get_by_role("button", name=re.compile("^Rewrite the importer")).click()
-    page.locator(".folds li").first.wait_for()
-    page.mouse.move(0, 0)
-    assert page.evaluate(NAMELESS) == []
-    levels = page.evaluate(HEADINGS)
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The page with one conversation's folds in view, what it asked for and what the browser complained of."""
+
+    page: Page
+    url: str
+    asked: list[str]
+    complaints: list[str]
+
+
+@pytest.fixture(scope="module")
+def unfolded(browser: Browser, look: Looked) -> Iterator[Open]:
+    """A page for tests that only look at it."""
+    with browser.new_context() as context:
+        page, asked, complaints = context.new_page(), list[str](), list[str]()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        opened(page, look)
+        page.get_by_role("button", name=re.compile("^Rewrite the importer")).click()
+        page.locator(".folds li").first.wait_for()
+        page.mouse.move(0, 0)
+        yield Open(page, look.url, asked, complaints)
+
+
+def test_everything_has_a_name_headings_are_in_order_and_text_stands_out(unfolded: Open) -> None:
+    assert unfolded.page.evaluate(NAMELESS) == []
+    levels = unfolded.page.evaluate(HEADINGS)
     assert levels.count(1) == 1
     assert all(below - above <= 1 for above, below in pairwise(levels))
     schemes: tuple[Any, ...] = ("light", "dark")
     for scheme in schemes:
-        page.emulate_media(color_scheme=scheme)
-        assert page.evaluate(FAINT) == [], scheme
+        unfolded.page.emulate_media(color_scheme=scheme)
+        assert unfolded.page.evaluate(FAINT) == [], scheme
 
 
-def test_nothing_is_wider_than_the_screen(page: Page, look: Looked) -> None:
-    opened(page, look)
-    page.get_by_role("button", name=re.compile("^Rewrite the importer")).click()
-    page.locator(".folds li").first.wait_for()
+def test_nothing_is_wider_than_the_screen(unfolded: Open) -> None:
     for width in (320, 375, 760, 1024, 1440):
-        page.set_viewport_size({"width": width, "height": 812})
-        assert page.evaluate(WIDE) == 0, width
+        unfolded.page.set_viewport_size({"width": width, "height": 812})
+        assert unfolded.page.evaluate(WIDE) == 0, width
 
 
-def test_nothing_comes_from_elsewhere(page: Page, look: Looked) -> None:
-    asked: list[str] = []
-    complaints: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: complaints.append(message.text))
-    opened(page, look)
-    assert len(asked) > 12
-    assert [url for url in asked if not url.startswith(f"{look.url}/foldline")] == []
-    assert complaints == []
+def test_nothing_comes_from_elsewhere(unfolded: Open) -> None:
+    assert len(unfolded.asked) > 12
+    assert [url for url in unfolded.asked if not url.startswith(f"{unfolded.url}/foldline")] == []
+    assert unfolded.complaints == []
 
 
 # --- its files -------------------------------------------------------------------------------------------------------
