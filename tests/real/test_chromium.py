@@ -15,6 +15,8 @@ from tests.serving import serve
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.xdist_group("chromium")  # one browser for all of these
+
 COUNTING = """<!doctype html><title>Counting</title><button onclick="
     localStorage.seen = Number(localStorage.seen || 0) + 1; this.textContent = localStorage.seen">none</button>"""
 

@@ -40,18 +40,13 @@ def open_at_the_end(text: str) -> Fence | None:
 
 
 @given(TEXTS)
-def test_pieces_are_the_text_none_too_long_and_each_whole(text: str) -> None:
+def test_pieces_are_the_text_none_too_long_each_whole_and_no_character_torn(text: str) -> None:
     made = pieces(text, MOST)
     assert "".join(piece.body for piece in made) == text
     for piece in made:
         assert utf16_units(piece.text) == len(piece.text.encode("utf-16-le", "surrogatepass")) // 2 <= MOST
         assert piece.body
     assert [piece.text for piece in made if open_at_the_end(piece.text)] == []
-
-
-@given(TEXTS)
-def test_no_character_is_torn(text: str) -> None:
-    made = pieces(text, MOST)
     for before, after in itertools.pairwise(made):
         torn = f"{before.body[-1]}{after.body[0]}"
         assert not ("\ud800" <= torn[0] <= "\udbff" and "\udc00" <= torn[1] <= "\udfff")

@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from apscheduler.triggers.cron import CronTrigger
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.interfaces.scheduling.planning import entry_of
+from tests.property.depth import costly
 
 from foldline.agent.settings import AgentSettings
 from foldline.agent.settings_schedule import Cron, ScheduleSettings
@@ -92,7 +93,7 @@ MOMENTS = st.datetimes(datetime(2026, 3, 27), datetime(2026, 3, 31)) | st.dateti
 )
 
 
-@settings(max_examples=150, deadline=None)
+@costly
 @given(
     st.sampled_from(["*/7 * * * *", "30 2 * * *", "0,59 1-3 * * *", "5 */5 * * sun", "0 3 28 * mon"]),
     MOMENTS,

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.interfaces.serving.written import dumped
 
@@ -17,6 +18,7 @@ ANY = st.recursive(
 )
 
 
+@costly
 @given(ANY)
 def test_anything_becomes_json_that_every_reader_takes(value: object) -> None:
     json.loads(dumped(value).decode(), parse_constant=lambda name: 1 / 0)

@@ -14,6 +14,8 @@ from tests.interfaces.serving.page.paging import ENTERED, TITLE, Paged, listed, 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+pytestmark = pytest.mark.xdist_group("context page")  # one server, and one session that has folds, for all of these
+
 FOLDER = Path(__file__).parents[4] / "src/foldline/interfaces/serving/page"
 
 # What has no name for those who do not see it. Hidden elements are not reached, so they need none.
@@ -43,14 +45,15 @@ FAINT = r"""() => {
   const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
   const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
   const ratio = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
+  const known = new Map([[null, [[255, 255, 255]]]]);
   const grounds = (one) => {
-    const chain = [];
-    for (let at = one; at; at = at.parentElement) chain.unshift(getComputedStyle(at));
-    return chain.reduce((known, style) => {
-      const plain = known.map((ground) => over(rgba(style.backgroundColor), ground));
+    if (!known.has(one)) {
+      const style = getComputedStyle(one);
+      const plain = grounds(one.parentElement).map((ground) => over(rgba(style.backgroundColor), ground));
       const colours = style.backgroundImage.match(/(rgba?|color)\([^)]*\)/g) ?? [];
-      return [...plain, ...plain.flatMap((ground) => colours.map((colour) => over(rgba(colour), ground)))];
-    }, [[255, 255, 255]]);
+      known.set(one, [...plain, ...plain.flatMap((ground) => colours.map((colour) => over(rgba(colour), ground)))]);
+    }
+    return known.get(one);
   };
   const out = [];
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);

@@ -24,6 +24,8 @@ from tests.interfaces.serving.page.paging import (
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
+pytestmark = pytest.mark.xdist_group("context page")  # one server, and one session that has folds, for all of these
+
 
 def test_a_message_is_pinned_and_unpinned(page: Page, served: Paged) -> None:
     session = served.created(title="Pins")

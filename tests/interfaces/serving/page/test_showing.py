@@ -23,6 +23,8 @@ from foldline import POLICIES
 pytest.importorskip("playwright")
 from playwright.sync_api import Page, expect
 
+pytestmark = pytest.mark.xdist_group("context page")  # one server, and one session that has folds, for all of these
+
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
