@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 from tests.real.telegram_methods import plain_text
 
 from foldline.interfaces.gateway.splitting import pieces, utf16_units
@@ -63,7 +64,9 @@ def test_a_link_cannot_break_out_of_its_tag() -> None:
     assert as_html('[x](https://a.example/"onclick=")') == '<a href="https://a.example/&quot;onclick=&quot;">x</a>'
 
 
+@costly
 @given(MARKDOWN)
+@example("a\n```\n \n\n```\nb")  # code of nothing but space, which Telegram would refuse: it is left out of both
 def test_telegram_can_read_it_and_shows_no_more_than_was_counted(markdown: str) -> None:
     """Read by the emulation, which refuses unknown, open and crossed tags."""
     read = plain_text(as_html(markdown), "HTML")

@@ -72,7 +72,8 @@ def as_plain(text: str) -> str:
     out: list[str] = []
     for is_code, lines, _ in _sections(_clean(text)):
         if is_code:
-            out.append("\n".join(lines))
+            code = "\n".join(lines)
+            out.append(code if code.strip() else "")
         else:
             out += ("".join(run.text for run in _line(line)) for line in lines)
     return "\n".join(out)
