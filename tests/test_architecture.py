@@ -6,6 +6,7 @@ Read from the syntax trees, so that a rule holds for code that no test runs.
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import re
 import subprocess
@@ -130,6 +131,16 @@ def parsed(path: Path) -> ast.Module:
 @cache
 def walked(path: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(parsed(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trees() -> Iterator[None]:
+    """The trees are 430,000 nodes: the collector would look through those there are again and again as more come."""
+    gc.disable()
+    yield
+    parsed.cache_clear()
+    walked.cache_clear()
+    gc.enable()
 
 
 class Module(NamedTuple):
