@@ -54,28 +54,26 @@ def test_too_few_turns_tell_no_growth() -> None:
     assert growth.folding == pytest.approx(1.0)
 
 
-def test_where_no_turn_tells_it_the_growth_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--messages", "100", "--policy", "balanced"])
-    [first, _] = [line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["growth"]]
-    assert first.split()[2:] == ["–"]
-
-
 def test_the_import_is_timed_in_a_fresh_interpreter() -> None:
     start = import_time(runs=1)
     assert start.seconds > 0
     assert start.foreign_modules == ()
 
 
-def test_the_benchmark_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--messages", "60", "--policy", "balanced"])
+def test_the_benchmark_prints_a_table_with_a_dash_where_no_turn_tells_the_growth(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["--messages", "100", "--policy", "balanced", "--imports", "1"])
     out = capsys.readouterr().out
+    [first, _] = [line for line in out.splitlines() if line.split()[:1] == ["growth"]]
+    assert first.split()[2:] == ["–"]
     assert "import foldline" in out
     assert "no third-party module" in out
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
 def test_the_benchmark_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--json", "--messages", "60", "--policy", "balanced,sliding"])
+    main(["--json", "--messages", "60", "--policy", "balanced,sliding", "--imports", "1"])
     report = json.loads(capsys.readouterr().out)
     assert report["import_seconds"] > 0
     assert [(one["policy"], one["sizes"][0]["messages"]) for one in report["turns"]] == [
@@ -86,7 +84,10 @@ def test_the_benchmark_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize(("given", "word"), [(["--policy", "nope"], "nope"), (["--messages", "0"], "--messages")])
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [(["--policy", "nope"], "nope"), (["--messages", "0"], "--messages"), (["--imports", "0"], "--imports")],
+)
 def test_a_wrong_argument_is_one_line_and_exit_code_2(
     given: list[str], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

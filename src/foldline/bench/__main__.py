@@ -24,6 +24,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--messages", type=int, default=max(SIZES), help="length of the session (default: %(default)s)")
     parser.add_argument("--policy", default="balanced,economical", help="policies, or all (default: %(default)s)")
+    parser.add_argument("--imports", type=int, default=5, help="times the import is measured (default: %(default)s)")
     return parser.parse_args(given)
 
 
@@ -32,14 +33,14 @@ def main(given: Sequence[str] | None = None) -> None:
     asked = _arguments(given)
     policies = list(POLICIES) if asked.policy == "all" else asked.policy.split(",")
     unknown = [name for name in policies if name not in POLICIES]
-    if unknown or asked.messages < 2:
-        wrong = (
-            f"unknown policy {unknown[0]!r}; known are {', '.join(POLICIES)}" if unknown else "--messages: 2 or more"
-        )
+    wrong = "--messages: 2 or more" if asked.messages < 2 else "--imports: 1 or more" if asked.imports < 1 else ""
+    if unknown:
+        wrong = f"unknown policy {unknown[0]!r}; known are {', '.join(POLICIES)}"
+    if wrong:
         sys.stderr.write(f"foldline.bench: {wrong}\n")
         sys.exit(2)
     sizes = [size for size in SIZES if size <= asked.messages] or [asked.messages]
-    start = import_time()
+    start = import_time(asked.imports)
     measured = []
     for policy in policies:
         for name, window in WINDOWS.items():

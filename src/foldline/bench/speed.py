@@ -128,7 +128,7 @@ print(*sorted({name.split(".")[0] for name in set(sys.modules) - before} - sys.s
 """
 
 
-def import_time(runs: int = 5) -> Start:
+def import_time(runs: int) -> Start:
     """Import the package in fresh interpreters. Raises CalledProcessError when that fails."""
     found = []
     for _ in range(runs):
