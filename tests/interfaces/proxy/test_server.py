@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 import pytest
@@ -33,11 +33,13 @@ from foldline.interfaces.proxy.gate import GateRules
 from foldline.interfaces.proxy.opening import ProxySettings, proxying
 from foldline.interfaces.proxy.server import CUT, Connection, listening, loop_factory, run
 
+Factory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
+
 
 class Quick(Connection):
     head_seconds = 0.2
     body_seconds = 0.2
-    stall_seconds = 0.3
+    stall_seconds = 1.0
 
 
 async def body_of(receive: Any) -> bytes:
@@ -71,11 +73,25 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
-def served(request: pytest.FixtureRequest) -> Iterator[Listening]:
+def loops(request: pytest.FixtureRequest) -> Factory:
+    """Makes a loop of each kind."""
     factory = loop_factory() if request.param else asyncio.new_event_loop
     if factory is None:
         pytest.skip("uvloop is not installed")
-    with listening_with(app, Quick, loop_factory=factory, date_header=False, server_header=False) as made:
+    return factory
+
+
+@pytest.fixture(scope="module")
+def served(loops: Factory) -> Iterator[Listening]:
+    """A server with the patience of a real one: a machine that is busy elsewhere is not given up."""
+    with listening_with(app, Connection, loop_factory=loops, date_header=False, server_header=False) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def quick(loops: Factory) -> Iterator[Listening]:
+    """A server that waits for little."""
+    with listening_with(app, Quick, loop_factory=loops, date_header=False, server_header=False) as made:
         yield made
 
 
@@ -174,21 +190,21 @@ def test_an_answer_that_is_cut_does_not_look_whole(served: Listening) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\n"])
-def test_a_request_that_does_not_come_is_given_up(served: Listening, sent: bytes) -> None:
-    with served.connection() as made:
+def test_a_request_that_does_not_come_is_given_up(quick: Listening, sent: bytes) -> None:
+    with quick.connection() as made:
         made.sendall(sent)
         assert closed(made)
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 10", b"Transfer-Encoding: chunked"])
-def test_a_body_that_does_not_come_is_given_up(served: Listening, framing: bytes) -> None:
-    with served.connection() as made:
+def test_a_body_that_does_not_come_is_given_up(quick: Listening, framing: bytes) -> None:
+    with quick.connection() as made:
         made.sendall(b"POST / HTTP/1.1\r\nHost: a\r\n" + framing + b"\r\n\r\n3\r\nabc\r\n")
         assert closed(made)
-    served.until(lambda: not served.server.server_state.tasks)
+    quick.until(lambda: not quick.server.server_state.tasks)
 
 
-def test_a_body_that_comes_slowly_arrives(served: Listening) -> None:
+def test_a_body_that_comes_slowly_arrives(quick: Listening) -> None:
     def sent(made: socket.socket) -> bool:
         """Whether it was sent over more than the time that a silence may take, without such a silence."""
         made.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
@@ -202,7 +218,7 @@ def test_a_body_that_comes_slowly_arrives(served: Listening) -> None:
         return longest < Quick.body_seconds * 0.75 and times[-1] - times[0] > Quick.body_seconds
 
     for _ in range(50):  # a machine that is busy elsewhere may make the pauses too long
-        with served.connection() as made:
+        with quick.connection() as made:
             if not sent(made):
                 continue
             read = b""
@@ -214,16 +230,16 @@ def test_a_body_that_comes_slowly_arrives(served: Listening) -> None:
     pytest.fail("the pauses were too long every time")
 
 
-def test_a_head_that_comes_a_byte_at_a_time_is_given_up(served: Listening) -> None:
-    dribbled_heads_are_given_up(served)
+def test_a_head_that_comes_a_byte_at_a_time_is_given_up(quick: Listening) -> None:
+    dribbled_heads_are_given_up(quick)
 
 
-def test_an_answer_that_is_not_read_is_given_up(served: Listening) -> None:
-    unread_answers_are_given_up(served)
+def test_an_answer_that_is_not_read_is_given_up(quick: Listening) -> None:
+    unread_answers_are_given_up(quick)
 
 
-def test_an_answer_that_is_read_slowly_comes_whole(served: Listening) -> None:
-    slow_readers_get_all(served)
+def test_an_answer_that_is_read_slowly_comes_whole(quick: Listening) -> None:
+    slow_readers_get_all(quick)
 
 
 # --- the stop --------------------------------------------------------------------------------------------------------

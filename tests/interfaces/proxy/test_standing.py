@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -175,19 +175,21 @@ def test_texts_are_kept_as_they_are() -> None:
 # --- following -------------------------------------------------------------------------------------------------------
 
 
-def followed(work: Callable[[Standing], Coroutine[Any, Any, None]], **given: Any) -> list[tuple[str, Any]]:
-    """What a page hears that follows while `work` runs, until the streams are stopped."""
+def followed(work: Callable[[Standing], None], **given: Any) -> list[tuple[str, Any]]:
+    """What a page hears that follows after `work`, until the streams are stopped: when it has heard of a change."""
 
     async def run() -> list[tuple[str, Any]]:
         standing = Standing(**given)
         standing(told(1))
         stream = standing.follow()
         assert stream is not None
-        working = asyncio.create_task(work(standing))
-        text = b""
+        work(standing)
+        text, stopped = b"", False
         while (piece := await stream.outbox.next()) is not None:
             text += piece
-        await working
+            if b"event: change" in text and not stopped:
+                stopped = True
+                standing.stop()
         events = [one.split(b"\ndata: ") for one in text.split(b"\n\n") if one.startswith(b"event: ")]
         return [(name.removeprefix(b"event: ").decode(), json.loads(data)) for name, data in events]
 
@@ -195,11 +197,9 @@ def followed(work: Callable[[Standing], Coroutine[Any, Any, None]], **given: Any
 
 
 def test_a_page_hears_the_state_first_and_then_what_changes() -> None:
-    async def work(standing: Standing) -> None:
+    def work(standing: Standing) -> None:
         standing(told(2, title="Second", new_folds=(fold(0, 4, 900, 30, "mask", "old"),)))
         standing(told(3, session="other"))
-        await asyncio.sleep(0.02)
-        standing.stop()
 
     (first, state), (second, change), *_, (last, _) = followed(work, pace_seconds=0.001)
     assert (first, second, last) == ("state", "change", "stopping")
@@ -210,11 +210,9 @@ def test_a_page_hears_the_state_first_and_then_what_changes() -> None:
 
 
 def test_a_thousand_requests_are_one_piece_of_news() -> None:
-    async def work(standing: Standing) -> None:
+    def work(standing: Standing) -> None:
         for number in range(2, 1_002):
             standing(told(number))
-        await asyncio.sleep(0.02)
-        standing.stop()
 
     news = [data for name, data in followed(work) if name == "change"]
     assert len(news) == 1

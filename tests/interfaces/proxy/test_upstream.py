@@ -519,7 +519,7 @@ def test_a_request_that_is_not_taken_is_given_up() -> None:
                 yield b"x" * 1_000_000
 
         async with connected(handle) as server:
-            async with Upstream(server.url, silence_seconds=0.2, connect_seconds=0.2) as upstream:
+            async with Upstream(server.url, silence_seconds=0.2) as upstream:
                 for body in (b"x" * 30_000_000, endless()):
                     with pytest.raises(UpstreamFault) as caught:
                         await upstream.send("POST", "/", [], body)
@@ -532,12 +532,12 @@ def test_a_request_that_is_not_taken_is_given_up() -> None:
 def test_a_client_that_takes_its_time_is_not_the_upstreams_silence() -> None:
     async def work() -> None:
         async def slow() -> AsyncIterator[bytes]:
-            for _ in range(3):
-                await asyncio.sleep(0.3)
-                yield b"x"
+            yield b"x"
+            await asyncio.sleep(0.9)
+            yield b"xx"
 
         async with answering(OK) as server:
-            async with Upstream(server.url, silence_seconds=0.2, connect_seconds=0.2) as upstream:
+            async with Upstream(server.url, silence_seconds=0.6) as upstream:
                 assert await whole(await upstream.send("POST", "/", [], slow())) == b"ok"
             assert server.asked[0].body == b"xxx"
 
@@ -560,7 +560,7 @@ def test_waiting_for_a_free_connection_ends() -> None:
     async def work() -> None:
         async with (
             answering(HEAD + b"content-length: 10\r\n\r\nabc") as server,
-            Upstream(server.url, connections=1, connect_seconds=0.2) as upstream,
+            Upstream(server.url, connections=1, connect_seconds=0.6) as upstream,
         ):
             answer = await upstream.send("GET", "/", [])
             assert await fault_of(upstream) == (b"", "connect")
@@ -719,7 +719,7 @@ def test_faults_leave_no_connection_behind() -> None:
         async with connected(handle) as server:
             async with Upstream(server.url, silence_seconds=0.1) as upstream:
                 limit = asyncio.Semaphore(20)
-                kinds = await asyncio.gather(*(one(upstream, limit, number) for number in range(500)))
+                kinds = await asyncio.gather(*(one(upstream, limit, number) for number in range(200)))
                 assert {"", "cut", "silence", "protocol"} == set(kinds)
                 assert server.open <= 20  # those that are kept
             await server.until_closed()
