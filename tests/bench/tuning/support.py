@@ -21,8 +21,8 @@ FEW = (Setting("sliding"), Setting("autopilot", (("max_context_bytes", 8_000),))
 """Settings that a test replays where it is not about which; they have no neighbours."""
 
 
-def session(seed: int, rounds: int = 12, result_lines: int = 60) -> dict[str, Any]:
-    """A session of tool calls whose replies name again what early results brought: with 12 rounds some 9,000 tokens."""
+def session(seed: int, rounds: int = 8, result_lines: int = 60) -> dict[str, Any]:
+    """A session of tool calls whose replies name again what early results brought: with 8 rounds some 6,000 tokens."""
     chance = Random(seed)
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"Look through module_{seed} and tell me all."}]
     named: list[str] = []

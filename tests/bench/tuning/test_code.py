@@ -28,12 +28,13 @@ print(tuned(Path(sys.argv[2]), Path(sys.argv[3])).known)
 def package(tmp_path: Path) -> Path:
     """A copy of the package, to be changed."""
     source = Path(foldline.__file__).parent
-    return shutil.copytree(source, tmp_path / "copy" / "foldline", ignore=shutil.ignore_patterns("__pycache__"))
+    return shutil.copytree(source, tmp_path / "copy" / "foldline")
 
 
 def known(package: Path, sessions: Path) -> int:
     """How many results a tuning by this package takes from before."""
-    environ = {**os.environ, "PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ = {**kept, "PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-c", TUNE, str(package), str(sessions), str(sessions.parent / "state")]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
