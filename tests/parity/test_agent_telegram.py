@@ -82,11 +82,11 @@ def test_s3_02_s3_09_a_long_chat_stays_usable_and_keeps_everything(telegram_api:
     """Requests fit a window of 8,000 tokens however long the chat gets; the log has every word."""
     fake = FakeProvider("An answer of some length. " * 60, window_tokens=8_000)
     with serve(fake) as served, attended(telegram_api, served.url, tmp_path, window=8_000) as desk:
-        for number in range(24):
+        for number in range(16):
             desk.said(f"Question {number}: " + "more words " * 100)
     assert set(fake.refusals) <= {"route"}  # a look for the window at addresses of other servers
     assert fake.largest_tokens <= 8_000
     assert all("📊 Context: " in reply.text for reply in telegram_api.replies(USER))
     store = FileStore(tmp_path / "sessions")
     said = [str(record) for record in store.records(store.names()[0]) if record["type"] == "message"]
-    assert sum("Question" in record for record in said) == 24
+    assert sum("Question" in record for record in said) == 16

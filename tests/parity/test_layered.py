@@ -613,9 +613,9 @@ def test_s3_08_the_settings_make_the_policy() -> None:
 
 @dialects
 def test_s3_09_a_long_session_never_becomes_unusable(dialect: str) -> None:
-    """Hundreds of turns and loops with large results: every request is valid and within its budget."""
+    """Turns and loops with large results, thirty windows of them: every request is valid and within its budget."""
     ctx = context(dialect=dialect, window=16_000, max_output_tokens=1_000)
-    for turn in range(60):
+    for turn in range(36):
         ctx.append(said(dialect, "user", f"turn {turn}: " + "w" * 3_000))
         for step in range(turn % 7):
             ctx.extend(_renamed(session(1, dialect=dialect, result="r" * (500 + 9_000 * (step % 3))), turn, step))
@@ -624,7 +624,7 @@ def test_s3_09_a_long_session_never_becomes_unusable(dialect: str) -> None:
             assert check(request.messages, dialect=dialect) == []
         ctx.append(said(dialect, "assistant", f"done {turn}: " + "d" * 2_000))
         assert ctx.prepare().tokens <= ctx.limits.input_tokens
-    assert len(ctx.view.entries) > 300
+    assert len(ctx.view.entries) > 200
 
 
 def _renamed(wires: Sequence[Wire], turn: int, step: int) -> list[Wire]:
@@ -637,7 +637,7 @@ def _renamed(wires: Sequence[Wire], turn: int, step: int) -> list[Wire]:
 def test_s3_09_even_one_endless_turn_fits(dialect: str) -> None:
     ctx = context(dialect=dialect, window=8_000, max_output_tokens=500)
     ctx.append(said(dialect, "user", "w" * 12_000))
-    for step in range(150):
+    for step in range(60):
         ctx.extend(_renamed(session(1, dialect=dialect, result="r" * 6_000), 0, step))
         request = ctx.prepare()
         assert request.tokens <= ctx.limits.input_tokens

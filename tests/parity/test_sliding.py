@@ -374,7 +374,7 @@ def test_s1_06_one_turn_that_is_longer_than_the_window() -> None:
 
 
 def test_s1_06_a_very_large_history() -> None:
-    wires = [SYSTEM, *turns(4_000, tools=1, words=1)]
+    wires = [SYSTEM, *turns(1_000, tools=1, words=1)]
     context = opened(wires, sliding(messages=50))
     request = context.prepare()
     assert context.view.message_count < 50

@@ -11,11 +11,12 @@ from tests.bench.peers.support import FOLDER, ROOT, run_through
 from foldline.bench.peers import PEERS
 
 LONG = ("openhands-multiswe-0", 8_000, 40)
-SHORT = ("tau-airline-46-t3", 3_000, 4)  # for what counts every token again at every step
+SHORT = ("tau-airline-46-t3", 3_000, 3)  # for what counts every token again at every step
 SESSIONS = {"litellm": SHORT}
 SUMMARISING = {"langchain", "pydantic_ai", "strands", "agent_framework"}
 
 every_peer = pytest.mark.parametrize("peer", PEERS)
+pytestmark = pytest.mark.xdist_group("peers")  # one worker alone runs the sessions that these tests look at
 
 
 def tree(peer: str) -> ast.Module:

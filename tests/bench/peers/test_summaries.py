@@ -12,6 +12,8 @@ from tests.bench.peers.test_peers import LONG, SUMMARISING
 from foldline.messages import Wire
 from foldline.sessions import read_session
 
+pytestmark = pytest.mark.xdist_group("peers")
+
 AROUND = re.compile(
     r"Here is a summary of the conversation|\[Summarized: |"  # how two packages begin the message that holds a summary
     r"\[Tool results: |\[tool result cleared\]|\[Truncated: "  # what three of them put in the place of results
