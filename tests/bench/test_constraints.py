@@ -130,6 +130,6 @@ def test_the_constraints_of_the_package_outlive_the_folds_of_a_chat() -> None:
         pytest.skip("conpact is not installed: python tools/bench_peers.py conformance")
     constraints = constraints_of(PYTHON)
     assert len(constraints) == 15
-    session = Session(name="chat", dialect="openai-chat", messages=tuple(chat(24)))
+    session = Session(name="chat", dialect="openai-chat", messages=tuple(chat(16)))
     results = [held(session, one, ("top", "user"), "economical", 2_000) for one in constraints]
     assert [one.number for one in results if one.kept < one.requests] == []

@@ -318,7 +318,7 @@ def test_without_pyarrow_the_install_line_is_shown(name: str, line: str, tmp_pat
 
 
 def test_files_need_nothing_that_is_not_installed_with_the_command(tmp_path: Path) -> None:
-    folder = write_sessions(tmp_path / "sessions", 1, rounds=4)
+    folder = write_sessions(tmp_path / "sessions", 1, rounds=2)
     shutil.rmtree(tmp_path / "state", ignore_errors=True)
     hidden = (
         "import sys\n"
