@@ -55,11 +55,11 @@ def test_check_says_when_all_is_right_and_what_will_not_work_here(tmp_path: Path
 
 
 def test_without_a_file_check_says_where_it_looked(tmp_path: Path) -> None:
-    done = whole("check")
-    assert done.returncode == 2
+    done = invoke("check")
+    assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
     assert str(tmp_path / "home" / "config" / "agents.yaml") in done.stderr
-    assert whole("check", "nothing.yaml").stderr == "foldline: nothing.yaml: there is no such file\n"
+    assert invoke("check", "nothing.yaml").stderr == "foldline: nothing.yaml: there is no such file\n"
 
 
 def test_show_names_the_source_of_each_value(tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_show_as_json_has_whole_values(tmp_path: Path) -> None:
 
 def test_show_of_a_wrong_agent_or_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "agents.yaml").write_text(BAD)
-    done = whole("show")
-    assert done.returncode == 2
+    done = invoke("show")
+    assert done.exit_code == 2
     assert done.stderr == "foldline: agents.yaml: line 2: main.polcy: is not a setting; nearest is 'policy'\n"
     (tmp_path / "agents.yaml").write_text("main: {}\n")
-    assert "there is no agent 'x'; known are main" in whole("show", "--agent", "x").stderr
+    assert "there is no agent 'x'; known are main" in invoke("show", "--agent", "x").stderr
 
 
 def test_trust_shows_what_for_asks_and_remembers(tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ import termios
 WIDTH = "from foldline.interfaces.cli_files import terminal; print(terminal().width, terminal(to_stderr=True).width)"
 
 
-@pytest.mark.parametrize("term", ["dumb", "unknown", "xterm"])
-@pytest.mark.parametrize("columns", [60, 120])
+@pytest.mark.parametrize(("term", "columns"), [("dumb", 60), ("unknown", 120), ("xterm", 60)])
 def test_it_is_as_wide_as_the_terminal_of_whatever_kind(term: str, columns: int) -> None:
     handle, side = pty.openpty()
     try:

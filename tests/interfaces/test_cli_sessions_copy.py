@@ -6,17 +6,21 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext
+from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.interfaces.forked import Forked
 from tests.interfaces.keeping import delegate, store_in, talk
 from tests.real.postgresql import fresh_database
+from tests.store.children import child
 
 import foldline
 from foldline.interfaces.cli import cli
@@ -67,7 +71,8 @@ def _held(store: Store) -> dict[str, tuple[list[str], list[bytes], dict[str, Any
 
 def make(place: str | Path, *texts: str) -> str:
     """A session in which this was said; its id."""
-    with closing(open_store(place)) as store, closing(store.create(dialect="openai-chat", window=9_000)) as stored:
+    store = FileStore(place, fsync=False) if isinstance(place, Path) else open_store(place)
+    with closing(store), closing(store.create(dialect="openai-chat", window=9_000)) as stored:
         context = foldline.Context(window=9_000)
         for text in texts:
             context.append({"role": "user", "content": text})
@@ -230,37 +235,28 @@ def test_a_key_that_a_database_cannot_hold_is_said_and_keeps_no_sub_agent_back(t
 # --- while others write, and when it is stopped -----------------------------------------------------------------------
 
 
-WRITER = """
-import sys
-from contextlib import closing
-import foldline
-from foldline.store.opening import open_store
-
-store = open_store(sys.argv[1])
-with closing(store), closing(store.create(dialect="openai-chat", window=2_000)) as stored:
-    context = foldline.Context(window=2_000, max_output_tokens=0, archive=stored.archive)
-    for number in range(100_000):
-        written = context.event_count
-        context.append({"role": "user", "content": f"message {number} " + "word " * 60})
-        context.prepare()
-        stored.append(context.events_after(written))
-        if number == 60:  # by then something was folded
-            print("writing", flush=True)
-"""
+def writing(pipe: Connection, place: Path) -> None:
+    store = open_store(place)
+    with closing(store), closing(store.create(dialect="openai-chat", window=2_000)) as stored:
+        context = foldline.Context(window=2_000, max_output_tokens=0, archive=stored.archive)
+        for number in count():
+            written = context.event_count
+            context.append({"role": "user", "content": f"message {number} " + "word " * 60})
+            context.prepare()
+            stored.append(context.events_after(written))
+            if number == 60:  # by then something was folded
+                pipe.send("writing")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a fork")
 def test_of_a_session_that_is_being_written_a_beginning_is_copied(tmp_path: Path, database: str) -> None:
     here = tmp_path / "here"
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(here)], stdout=subprocess.PIPE, text=True) as writer:
-        try:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == "writing\n"
-            places = [database, str(tmp_path / "there")]
-            for place in places:
-                assert len(report("--all", "--from", str(here), "--to", place)["copied"]) == 1
-            assert writer.poll() is None
-        finally:
-            writer.kill()
+    with child(writing, here) as writer:
+        assert writer.hear() == "writing"
+        places = [database, str(tmp_path / "there")]
+        for place in places:
+            assert len(report("--all", "--from", str(here), "--to", place)["copied"]) == 1
+        assert not writer.pipe.poll(), "it has ended"
     ((name, (whole, _, _)),) = held(here).items()
     for place in places:
         records, originals, _ = held(place)[name]
@@ -313,21 +309,21 @@ def test_ctrl_c_says_how_far_it_came_and_what_is_there_is_whole(tmp_path: Path) 
         make(here, f"text {number}")
     place = f"sqlite:///{file}"
     open_store(place).close()
-    command = [sys.executable, "-m", "foldline.interfaces.cli", "sessions", "copy", "--all", "--from", str(here)]
+    given = ("sessions", "copy", "--all", "--from", str(here), "--to", place)
+    streams = [tmp_path / "out", tmp_path / "said"]
     other = sqlite3.connect(file, isolation_level=None)
-    with (
-        closing(other),
-        subprocess.Popen(
-            [*command, "--to", place], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as copying,
-    ):
-        assert copying.stderr is not None
+    with closing(other), streams[0].open("wb") as out_to, streams[1].open("wb") as said_to:
         other.execute("BEGIN IMMEDIATE")  # the first session must wait for us
-        assert copying.stderr.readline() == "foldline: 0 of 25 sessions\n"
-        copying.send_signal(signal.SIGINT)
-        other.execute("ROLLBACK")
-        out, said = copying.communicate(timeout=60)
-    assert copying.returncode == 130
+        copying = Forked(*given, cwd=tmp_path, env=os.environ, stdout=out_to.fileno(), stderr=said_to.fileno())
+        with copying:
+            while not streams[1].read_text().endswith("\n"):
+                assert copying.poll() is None
+                time.sleep(0.01)
+            copying.send_signal(signal.SIGINT)
+            other.execute("ROLLBACK")
+            assert copying.wait() == 130
+    out, said = [stream.read_text() for stream in streams]
+    assert said.startswith("foldline: 0 of 25 sessions\n")
     assert "Traceback" not in said
     there, source = held(place), held(here)
     assert len(there) < 25
