@@ -14,7 +14,8 @@ from foldline.codecs.convert import convert_all
 from foldline.conversations.body import FORMS, RequestBody, read_body
 from foldline.conversations.chain import without_markers
 from foldline.conversations.conversation import Conversation, Plan, Under
-from foldline.conversations.planning import Conversations, Hold
+from foldline.conversations.hold import Hold
+from foldline.conversations.planning import Conversations
 from foldline.errors import InvalidInput
 from foldline.fitting import check, count
 from foldline.policy import policy

@@ -17,8 +17,9 @@ from tests.conversations.losing import Losing
 from tests.store.places import Places, store_at
 
 from foldline.archive import MemoryArchive
+from foldline.conversations.hold import Hold
 from foldline.conversations.keeping import Keeping, LateArchive
-from foldline.conversations.planning import Conversations, Hold
+from foldline.conversations.planning import Conversations
 from foldline.errors import InvalidInput
 from foldline.failures import Failure
 from foldline.store.base import Store

@@ -35,8 +35,9 @@ from tests.property.sessions import DIALECTS, legal, sessions
 from foldline.context import Completion
 from foldline.conversations.body import FORMS, read_body
 from foldline.conversations.chain import without_markers
+from foldline.conversations.hold import Hold
 from foldline.conversations.keeping import Keeping
-from foldline.conversations.planning import Conversations, Hold
+from foldline.conversations.planning import Conversations
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure
 from foldline.fitting import check, count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
 
@@ -9,9 +10,10 @@ from foldline.budget import Limits
 from foldline.context import SummarizeWith
 from foldline.conversations.body import RequestBody
 from foldline.conversations.chain import exact_links, leading, said, tolerant_links
-from foldline.conversations.known import Match
+from foldline.conversations.known import Held, Match
+from foldline.messages import Wire
 
-__all__ = ["Asked", "How", "beside_of", "is_chance", "is_reminded"]
+__all__ = ["Asked", "How", "beside_of", "is_chance", "is_reminded", "is_smaller", "is_spoken"]
 
 _OUTPUT_ITEMS: Final = frozenset({"function_call", "reasoning", "custom_tool_call", "local_shell_call"})
 
@@ -22,7 +24,7 @@ How: TypeAlias = Literal["fold", "look", "refuse"]
 class Asked:
     """A request, with its chains."""
 
-    __slots__ = ("_tolerant", "body", "exact", "how", "learned_as", "limits", "messages", "name", "summarize")
+    __slots__ = ("_tolerant", "body", "exact", "how", "learned_as", "limits", "messages", "name", "sent", "summarize")
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class Asked:
         *,
         learned_as: str = "",
     ) -> None:
-        self.learned_as = learned_as
+        self.learned_as, self.sent = learned_as, False
         self.body, self.limits, self.name, self.how, self.summarize = body, limits, name, how, summarize
         self.messages = said(body.dialect, body.messages)
         first = leading(body.dialect, body.messages)
@@ -68,8 +70,17 @@ def is_reminded(match: Match, asked: Asked) -> bool:
     return tolerant_links(dialect, [entry.recorded]) == tolerant_links(dialect, asked.body.messages[-1:])
 
 
+def is_spoken(messages: Sequence[Wire]) -> bool:
+    """Whether a model has said something in these messages."""
+    return any(m.get("role") == "assistant" or m.get("type") in _OUTPUT_ITEMS for m in messages)
+
+
 def is_chance(match: Match, body: RequestBody) -> bool:
     """Whether they share no more than a beginning that two clients may have in common by chance."""
-    shared = body.messages[: match.depth]
-    spoken = any(m.get("role") == "assistant" or m.get("type") in _OUTPUT_ITEMS for m in shared)
-    return not spoken and match.held.beside != beside_of(body)
+    return not is_spoken(body.messages[: match.depth]) and match.held.beside != beside_of(body)
+
+
+def is_smaller(held: Held, asked: Asked) -> bool:
+    """Whether a conversation would be folded for another model, of a smaller window, than the one that it is with."""
+    context = held.conversation.context
+    return context.model != (asked.body.model or None) and asked.limits.input_tokens < context.limits.input_tokens

@@ -24,11 +24,11 @@ from foldline.store.idle import Idle
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Unfold, Usage
 
-__all__ = ["Conversation", "Plan", "Under", "before", "limits_for"]
+__all__ = ["CALM", "Conversation", "Plan", "Under", "before", "limits_for", "waits"]
 
 _TITLE_CHARS: Final = 80
 _MARKER: Final = '"cache_control"'
-_CALM: Final = 0.5
+CALM: Final = 0.5
 """Share of the input limit below which no policy that looks at tokens folds: their triggers are well above."""
 
 
@@ -226,9 +226,8 @@ class Conversation:
 
     def is_calm(self, limits: Limits) -> bool:
         """Whether the next request is so far from its limits that nothing will be folded and no model asked. O(1)."""
-        policy = self.context.policy
-        near = self.context.view.tokens > _CALM * limits.input_tokens
-        return not (near or self.folded or policy.always or policy.economical or counts(policy.trigger))
+        near = self.context.view.tokens > CALM * limits.input_tokens
+        return not (near or self.folded) and waits(self.context.policy)
 
     def refuse(self, limits: Limits) -> None:
         """Raise DoesNotFit when the messages, as they came, are larger than the window less the reply."""
@@ -337,9 +336,10 @@ def before(events: Iterable[Event], count: int) -> list[Event]:
     return kept
 
 
-def counts(trigger: Trigger) -> bool:
-    """Whether a policy looks at more than a share of the window: such a one may fold at any size."""
-    return trigger != Trigger(fraction=trigger.fraction)
+def waits(policy: Policy) -> bool:
+    """Whether a policy looks at nothing but a share of the window before it folds. Any other may fold at any size."""
+    plain = Trigger(fraction=policy.trigger.fraction)
+    return not (policy.always or policy.economical) and policy.trigger == plain
 
 
 def folds_in(context: Context) -> int:

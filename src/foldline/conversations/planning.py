@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -18,18 +17,20 @@ from weakref import WeakValueDictionary
 
 from foldline.budget import Limits
 from foldline.context import SummarizeWith
-from foldline.conversations.asked import Asked, How, beside_of, is_chance, is_reminded
+from foldline.conversations.ahead import is_small
+from foldline.conversations.asked import Asked, How, beside_of, is_chance, is_reminded, is_smaller, is_spoken
 from foldline.conversations.body import RequestBody
 from foldline.conversations.chain import said, tolerant_links
-from foldline.conversations.conversation import Conversation, Plan, Under, before, limits_for
+from foldline.conversations.conversation import Conversation, Under, before, limits_for
+from foldline.conversations.hold import Hold
 from foldline.conversations.keeping import Found, Keeping, LateArchive
 from foldline.conversations.known import Held, Known, Match, common
 from foldline.conversations.store_at_hand import StoreAtHand
 from foldline.errors import SessionLost
 from foldline.failures import Failure
-from foldline.transcript import Event, Usage
+from foldline.transcript import Event
 
-__all__ = ["Conversations", "Hold", "How"]
+__all__ = ["Conversations"]
 
 _INLINE_CHARS: Final = 64 * 1024
 """Text that is taken up on the event loop: a few milliseconds of work; more goes into a thread."""
@@ -42,37 +43,6 @@ _TURN_MESSAGES: Final = 2
 """An answer and what the user or a tool said to it. A turn may have more, but most have these."""
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Hold:
-    """One request of a conversation: what to send for it. `warning` says what could not be done as it should.
-
-    A window that a refusal of it names is learned as `learned_as`.
-    """
-
-    held: Held
-    plan: Plan
-    how: How
-    summarize: SummarizeWith | None
-    warning: str = ""
-    learned_as: str = ""
-
-    @property
-    def session(self) -> str:
-        """The name of the conversation."""
-        return self.held.conversation.name
-
-    @property
-    def title(self) -> str:
-        """The first words of the user in it."""
-        return self.held.conversation.title
-
-    def observe(self, usage: Usage, stop_reason: str = "") -> str:
-        """Take what the upstream reported; says why it is thought to have cut the prompt, "" if it is not."""
-        if not self.held.lock.locked():  # else the next request is worked on, and this one is no longer the newest
-            self.held.conversation.observe(self.plan, usage)
-        return self.plan.truncated(usage, stop_reason)
 
 
 class Conversations:
@@ -130,15 +100,53 @@ class Conversations:
         how: How = "fold",
         summarize: SummarizeWith | None = None,
     ) -> Hold:
-        """What to send for a request; `name` is the one that its client gave the conversation.
+        """What to send for a request: `asked` and `take_up` in one."""
+        return await self.take_up(
+            self.asked(body, window_tokens, learned_as=learned_as, name=name, how=how, summarize=summarize)
+        )
+
+    def asked(
+        self,
+        body: RequestBody,
+        window_tokens: int,
+        *,
+        learned_as: str = "",
+        name: str = "",
+        how: How = "fold",
+        summarize: SummarizeWith | None = None,
+    ) -> Asked:
+        """A request under its limits; `name` is the one that its client gave the conversation.
 
         What a refusal tells of the window holds for all requests with the same `learned_as`: else for the model.
-        Raises DoesNotFit, and InvalidInput for messages that cannot be read: such a request can only be passed on.
         """
         learned_as = learned_as or body.model
         window_tokens = min(window_tokens, self._most_window.get(learned_as, window_tokens))
         limits = limits_for(body, window_tokens, most_output_tokens=self._most_output.get(body.model))
-        asked = Asked(body, limits, name, how, summarize, learned_as=learned_as)
+        return Asked(body, limits, name, how, summarize, learned_as=learned_as)
+
+    def passes(self, asked: Asked) -> bool:
+        """Whether a request is sure to go on as it came, so that it may be sent before it is taken up. O(messages).
+
+        That is: it is well below its limits by the length of its text, and goes on with a conversation in memory that
+        nothing is folded of, or begins one.
+        """
+        if asked.name or (self._store is not None and self._store.shared):
+            return False
+        match = self._match(asked)
+        if self._store is not None and self._is_for_store(match, asked):
+            return False
+        if match is None:
+            return is_small(asked, None, self._under.policy)
+        held = match.held
+        same = match.goes_on and not held.name and held.beside == beside_of(asked.body) and not is_smaller(held, asked)
+        return same and not held.lock.locked() and is_small(asked, held.conversation, self._under.policy)
+
+    async def take_up(self, asked: Asked, *, sent: bool = False) -> Hold:
+        """What to send for a request; with `sent` it has gone out as it came, and is only taken up.
+
+        Raises DoesNotFit, and InvalidInput for messages that cannot be read: such a request can only be passed on.
+        """
+        asked.sent = sent
         for _ in range(3):
             try:
                 held, warning = await self._found(asked)
@@ -151,9 +159,9 @@ class Conversations:
                     return await self._hold(held, asked, warning)
                 except SessionLost:
                     self._forget(held)
-        held = self._made(body, limits, [])
+        held = self._made(asked.body, asked.limits, [])
+        asked.name, asked.how = "", "look" if asked.how == "fold" else asked.how
         async with held.lock:
-            asked = Asked(body, limits, "", "look" if how == "fold" else how, summarize, learned_as=learned_as)
             return await self._hold(held, asked, "")
 
     async def standing(self, body: RequestBody) -> bytes:
@@ -243,7 +251,7 @@ class Conversations:
         if match is None:
             return self._call(self._made(asked.body, asked.limits, []), name), warning
         if match.goes_on and match.held.name in ("", name):
-            if not _is_smaller(match.held, asked):
+            if not is_smaller(match.held, asked):
                 return self._call(match.held, name), warning
             # A side question, as for a title: it is not worth a summary, and the store leads to the main one.
             asked.summarize, asked.how = None, "look" if asked.how == "fold" else asked.how
@@ -267,8 +275,8 @@ class Conversations:
             return False
         if self._store is not None and self._store.shared and len(asked.exact) > 1:
             return True
-        if match is None:
-            return len(asked.exact) > 1 or bool(asked.name)
+        if match is None:  # a first question is folded anew as it was before
+            return bool(asked.name) or is_spoken(asked.body.messages)
         if not match.goes_on or match.held.name != asked.name:
             return True
         # More than a turn is new: it may be another one, whose beginning is the same by chance.
@@ -342,7 +350,8 @@ class Conversations:
         if how == "refuse":
             conversation.refuse(limits)
             return Hold(held, conversation.as_it_came(body, limits), how, None, warning, asked.learned_as)
-        if warning and not conversation.folded:  # nobody knows what others have folded: as it came, to begin with
+        # Nobody knows what others have folded: as it came, to begin with. What was sent grew meanwhile by another one.
+        if (warning and not conversation.folded) or (asked.sent and not conversation.is_calm(limits)):
             return Hold(held, conversation.as_it_came(body, limits), how, asked.summarize, warning, asked.learned_as)
         if conversation.is_calm(limits):
             plan = conversation.plan(body, limits, most_output_tokens=most)
@@ -386,9 +395,3 @@ class Conversations:
             if not future.cancelled():
                 future.exception()
             raise
-
-
-def _is_smaller(held: Held, asked: Asked) -> bool:
-    """Whether a conversation would be folded for another model, of a smaller window, than the one that it is with."""
-    context = held.conversation.context
-    return context.model != (asked.body.model or None) and asked.limits.input_tokens < context.limits.input_tokens

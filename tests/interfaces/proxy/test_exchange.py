@@ -26,7 +26,8 @@ from tests.interfaces.proxy.running import (
 from tests.serving import serve
 
 from foldline import check, classify
-from foldline.conversations.planning import Conversations, Hold
+from foldline.conversations.hold import Hold
+from foldline.conversations.planning import Conversations
 from foldline.failures import Failure
 from foldline.interfaces.proxy.values import Served
 from foldline.testing import FakeProvider, FakeReply
@@ -398,7 +399,7 @@ KEY = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"
 class Broken(Conversations):
     """An engine with a fault."""
 
-    async def take(self, *given: Any, **named: Any) -> Hold:
+    async def take_up(self, *given: Any, **named: Any) -> Hold:
         raise RuntimeError(
             "a fault that nobody foresaw, with the key sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"
         )
@@ -431,8 +432,8 @@ class Deaf(Hold):
 class Unmeasured(Conversations):
     """An engine with such a fault."""
 
-    async def take(self, *given: Any, **named: Any) -> Hold:
-        hold = await super().take(*given, **named)
+    async def take_up(self, *given: Any, **named: Any) -> Hold:
+        hold = await super().take_up(*given, **named)
         return Deaf(**{one.name: getattr(hold, one.name) for one in fields(hold)})
 
 

@@ -8,21 +8,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
+from foldline.conversations.asked import Asked, How
 from foldline.conversations.body import FORMS, RequestBody, read_body
-from foldline.conversations.planning import Conversations, Hold, How
+from foldline.conversations.hold import Hold
+from foldline.conversations.planning import Conversations
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure, classify, redact
+from foldline.interfaces.proxy.ahead import sent_ahead
 from foldline.interfaces.proxy.headers import ENCODING, Headers, encoding, header, media, name_in
 from foldline.interfaces.proxy.inflating import TooMuch, inflated
 from foldline.interfaces.proxy.refusals import Refusal, overflow, refused, too_large
 from foldline.interfaces.proxy.report_headers import report
 from foldline.interfaces.proxy.summaries import ForRequest, Summaries
 from foldline.interfaces.proxy.upstream import Answer, Upstream, UpstreamFault
-from foldline.interfaces.proxy.values import Listener, Mode, Outcome, Served
-from foldline.interfaces.proxy.watching import Watch, decoded
+from foldline.interfaces.proxy.values import Listener, Mode, Outcome, Served, of_hold, of_usage
+from foldline.interfaces.proxy.watching import Watch, decoded, hold_back
 from foldline.interfaces.proxy.windows import Windows
 
 __all__ = ["Exchange", "Parts"]
@@ -81,6 +85,7 @@ class Exchange:
     raw: bytes = b""
     body: RequestBody | None = None
     hold: Hold | None = None
+    ahead: Asked | None = None
     asks: ForRequest | None = None
     window_tokens: int = 0
     told: dict[str, Any] = field(default_factory=dict)
@@ -153,12 +158,13 @@ class Exchange:
             self.warning = f"the window of this model is not known: {window.tokens:,} tokens are taken (--window)"
         how = _HOW[parts.mode]
         if how == "fold" and parts.summaries is not None:
-            loop = asyncio.get_running_loop()
-            self.asks = parts.summaries.for_request(body.dialect, body.model, self.headers, loop)
-        name, learned_as = name_in(self.headers), window.learned_as
-        self.hold = await parts.conversations.take(
-            body, window.tokens, learned_as=learned_as, name=name, how=how, summarize=self.asks
-        )
+            self.asks = parts.summaries.for_request(body.dialect, body.model, self.headers, asyncio.get_running_loop())
+        under: dict[str, Any] = {"learned_as": window.learned_as, "name": name_in(self.headers), "how": how}
+        asked = parts.conversations.asked(body, window.tokens, summarize=self.asks, **under)
+        if parts.conversations.passes(asked):
+            self.ahead = asked
+            return body.raw
+        self.hold = await parts.conversations.take_up(asked)
         return body.raw if parts.mode == "dry-run" else self.hold.plan.data
 
     @contextmanager
@@ -188,7 +194,7 @@ class Exchange:
             else:
                 headers = [(name, value) for name, value in given if name != ENCODING]
             self.sent_bytes = len(data)
-            answer = await self.parts.upstream.send(self.method, self.target, headers, data, readable=True)
+            answer = await self._sent(headers, data)
             try:
                 again = await self._answered(answer)
             finally:
@@ -196,6 +202,23 @@ class Exchange:
             if again is None:
                 return
             data = again
+
+    async def _sent(self, headers: Headers, data: bytes) -> Answer:
+        """The answer to a request. One that was sure to pass is taken up here, while the upstream is at work on it."""
+        send = partial(self.parts.upstream.send, self.method, self.target, headers, data, readable=True)
+        if self.ahead is None:
+            return await send()
+        ahead, self.ahead = self.ahead, None
+        return await sent_ahead(lambda sent: send(on_sent=sent), partial(self._take_up, ahead))
+
+    async def _take_up(self, ahead: Asked) -> None:
+        try:
+            with self._ours("passed on as it came", but=(DoesNotFit, InvalidInput)):
+                self.hold = await self.parts.conversations.take_up(ahead, sent=True)
+                return
+            self.told["outcome"] = "open"
+        except (DoesNotFit, InvalidInput) as error:
+            self.warning = f"passed on as it came: {error}"
 
     async def _answered(self, answer: Answer) -> bytes | None:
         """Pass an answer on; or the bytes to send in its place, when it was a refusal that a smaller request cures."""
@@ -225,7 +248,7 @@ class Exchange:
         """What has to be seen before anything is passed on, and the error that stands in it."""
         held: list[bytes] = []
         if answer.status >= 400:
-            await _hold_back(held, chunks, _MOST_ERROR_BYTES, lambda chunk: False)
+            await hold_back(held, chunks, _MOST_ERROR_BYTES, lambda chunk: False)
             return held, decoded(b"".join(held), encoding(answer.headers))
         kind = media(answer.headers)
         asked = self.body is not None and self.body.streamed
@@ -238,7 +261,7 @@ class Exchange:
 
         if not streamed or self._may_overflow():
             most = _MOST_ERROR_BYTES if streamed else _MOST_WHOLE_BYTES
-            if await _hold_back(held, chunks, most, enough):
+            if await hold_back(held, chunks, most, enough):
                 watch.finish()
         return held, None if watch.begun else watch.error
 
@@ -351,10 +374,10 @@ class Exchange:
 
     def _tell(self) -> None:
         self._observe()
-        told, hold, usage = self.told, self.hold, self.watch.usage if self.watch is not None else None
+        told, hold = self.told, self.hold
         told.pop("observed", None)
-        plan = hold.plan if hold is not None else None
-        outcome: Outcome = "passed" if plan is None or not plan.changed or self.parts.mode != "normal" else "folded"
+        changed = hold is not None and hold.plan.changed and self.parts.mode == "normal"
+        outcome: Outcome = "folded" if changed else "passed"
         served = Served(
             number=self.number,
             at=self.at,
@@ -362,17 +385,8 @@ class Exchange:
             path=self.path,
             dialect=self.dialect,
             model=self.body.model if self.body is not None else "",
-            session=hold.session if hold is not None else "",
-            title=hold.title if hold is not None else "",
             mode=self.parts.mode,
             window_tokens=self.window_tokens,
-            given_tokens=plan.given_tokens if plan is not None else 0,
-            sent_tokens=plan.tokens if plan is not None else 0,
-            folds=plan.folds if plan is not None else 0,
-            new_folds=plan.new_folds if plan is not None else (),
-            input_tokens=usage.input_tokens if usage is not None else None,
-            cached_tokens=usage.cached_tokens if usage is not None else None,
-            output_tokens=usage.output_tokens if usage is not None else None,
             summaries=tuple(self.asks.spent) if self.asks is not None else (),
             summary_model=self.asks.model if self.asks is not None else "",
             recoveries=self.recoveries,
@@ -382,17 +396,5 @@ class Exchange:
             received_bytes=self.received_bytes,
             traceparent=header(self.headers, b"traceparent"),
         )
-        self.parts.tell(replace(served, **{"outcome": outcome, **told}))
-
-
-async def _hold_back(
-    held: list[bytes], chunks: AsyncIterator[bytes], most_bytes: int, enough: Callable[[bytes], bool]
-) -> bool:
-    """Take the pieces of an answer until there is enough of it, or too much; whether it has ended."""
-    size_bytes = 0
-    async for chunk in chunks:
-        held.append(chunk)
-        size_bytes += len(chunk)
-        if enough(chunk) or size_bytes > most_bytes:
-            return False
-    return True
+        reported = of_usage(self.watch.usage if self.watch is not None else None)
+        self.parts.tell(replace(served, **of_hold(hold), **reported, **{"outcome": outcome, **told}))

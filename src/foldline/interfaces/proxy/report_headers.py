@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from foldline.conversations.planning import Hold
+from foldline.conversations.hold import Hold
 from foldline.interfaces.proxy.values import Mode
 
 __all__ = ["report"]

@@ -7,7 +7,8 @@ import re
 import socket
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
 from io import BytesIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -156,6 +157,7 @@ class Upstream:
             trusted = httpx.create_ssl_context()  # what the providers trust
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_reuseconn.append(_note_reuse)
+        tracing.on_request_chunk_sent.append(_note_sent)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=self._connections, keepalive_timeout=_KEPT_SECONDS, ttl_dns_cache=60, ssl=trusted
@@ -185,8 +187,11 @@ class Upstream:
         body: bytes | AsyncIterator[bytes] = b"",
         *,
         readable: bool = False,
+        on_sent: Callable[[], None] | None = None,
     ) -> Answer:
         """Send a request and wait for the head of its answer. Raises UpstreamFault, and what `body` raises.
+
+        `on_sent` hears as soon as the request goes out.
 
         `target` is path and query as the client sent them. `readable` narrows the header accept-encoding to what
         `watching` can read. A request that meets a kept connection just as the upstream closes it is sent once more
@@ -200,18 +205,16 @@ class Upstream:
         url = self._url(self._base + target, encoded=True)
         loop, may_repeat = asyncio.get_running_loop(), readable and isinstance(body, bytes)
         while True:
-            began, reused = loop.time(), list[bool]()
+            began, course = loop.time(), _Course(on_sent)
             try:
-                return await self._once(method, url, sent, data, reused)
+                return await self._once(method, url, sent, data, course)
             except UpstreamFault as fault:
-                is_stale = fault.kind == "cut" and bool(reused) and loop.time() - began < _STALE_SECONDS
+                is_stale = fault.kind == "cut" and course.reused and loop.time() - began < _STALE_SECONDS
                 if not (may_repeat and is_stale):
                     raise
             may_repeat = False
 
-    async def _once(
-        self, method: str, url: Any, headers: list[tuple[str, str]], data: Any, reused: list[bool]
-    ) -> Answer:
+    async def _once(self, method: str, url: Any, headers: list[tuple[str, str]], data: Any, course: _Course) -> Answer:
         import aiohttp
 
         if self._session is None:
@@ -230,7 +233,7 @@ class Upstream:
                     data=_written(data) if body is None else body.pieces(),
                     allow_redirects=False,
                     proxy=self._proxy,
-                    trace_request_ctx=reused,
+                    trace_request_ctx=course,
                 )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if body is not None and body.failure is not None:
@@ -267,8 +270,22 @@ class _Upload:
             raise
 
 
+@dataclass(slots=True)
+class _Course:
+    """What the library tells of a request on its way."""
+
+    on_sent: Callable[[], None] | None
+    reused: bool = False
+    """Whether it met a connection that was kept."""
+
+
 async def _note_reuse(_: object, context: Any, __: object) -> None:
-    context.trace_request_ctx.append(True)
+    context.trace_request_ctx.reused = True
+
+
+async def _note_sent(_: object, context: Any, __: object) -> None:
+    if context.trace_request_ctx.on_sent is not None:
+        context.trace_request_ctx.on_sent()
 
 
 def _written(data: bytes | None) -> bytes | BytesIO | None:

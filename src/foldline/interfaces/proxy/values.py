@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from foldline.conversations.hold import Hold
 from foldline.transcript import Fold, Usage
 
-__all__ = ["Listener", "Mode", "Outcome", "Served"]
+__all__ = ["Listener", "Mode", "Outcome", "Served", "of_hold", "of_usage"]
 
 Mode: TypeAlias = Literal["normal", "dry-run", "strict"]
 """Fold what does not fit; only say what would be done; refuse what does not fit."""
@@ -74,6 +75,28 @@ class Served:
     def summary_tokens(self) -> int:
         """What the models that wrote summaries have read and written for this request."""
         return sum(usage.input_tokens + usage.output_tokens for usage in self.summaries)
+
+
+def of_hold(hold: Hold | None) -> dict[str, Any]:
+    """What is told of a conversation and of what was planned, as fields of `Served`; nothing where there is none."""
+    if hold is None:
+        return {}
+    plan = hold.plan
+    return {
+        "session": hold.session,
+        "title": hold.title,
+        "given_tokens": plan.given_tokens,
+        "sent_tokens": plan.tokens,
+        "folds": plan.folds,
+        "new_folds": plan.new_folds,
+    }
+
+
+def of_usage(usage: Usage | None) -> dict[str, Any]:
+    """What the upstream reported, as fields of `Served`; nothing where it reported nothing."""
+    if usage is None:
+        return {}
+    return {name: getattr(usage, name) for name in ("input_tokens", "cached_tokens", "output_tokens")}
 
 
 Listener: TypeAlias = Callable[[Served], None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 from foldline.errors import InvalidInput
@@ -21,7 +21,7 @@ from foldline.providers.sse import EventReader
 from foldline.transcript import Usage
 from foldline.usage import usage_of
 
-__all__ = ["Watch", "decoded"]
+__all__ = ["Watch", "decoded", "hold_back"]
 
 _MOST_EVENT_BYTES: Final = 1024 * 1024
 """Of a longer event only the beginning and the end are kept: they say what it is, and what was used."""
@@ -340,3 +340,16 @@ def _failure_of(choice: Mapping[str, Any], data: str) -> str:
         return json.dumps({"error": choice["error"]}) if choice.get("error") else data
     except RecursionError:
         return data
+
+
+async def hold_back(
+    held: list[bytes], chunks: AsyncIterator[bytes], most_bytes: int, enough: Callable[[bytes], bool]
+) -> bool:
+    """Take the pieces of an answer until there is enough of it, or too much; whether it has ended."""
+    size_bytes = 0
+    async for chunk in chunks:
+        held.append(chunk)
+        size_bytes += len(chunk)
+        if enough(chunk) or size_bytes > most_bytes:
+            return False
+    return True
