@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 from foldline.messages import Json
 
-__all__ = ["Archive", "MemoryArchive", "bundle", "encode", "key_of", "unbundle"]
+__all__ = ["Archive", "ManyAtOnce", "MemoryArchive", "bundle", "encode", "key_of", "unbundle"]
 
 
 class Archive(Protocol):
@@ -25,6 +25,14 @@ class Archive(Protocol):
         """Where a person finds the object: a path, or a word for what holds it. Pure: the object need not be there."""
 
     def __contains__(self, key: object, /) -> bool: ...
+
+
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """An archive that keeps several objects for little more than the price of one."""
+
+    def put_all(self, several: Iterable[bytes], /) -> None:
+        """Keep all of them, or none."""
 
 
 class MemoryArchive:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from foldline.archive import Archive, MemoryArchive, key_of
+from foldline.archive import Archive, ManyAtOnce, MemoryArchive, key_of
 from foldline.conversations.conversation import Conversation
 from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.messages import Wire
@@ -57,8 +57,12 @@ class LateArchive:
 
     def behind(self, archive: Archive) -> None:
         """Put what waits into this archive, and what comes after it too. Raises OSError; then it waits on."""
-        for key in list(self._waiting):
-            archive.put(self._waiting[key])
+        waiting = list(self._waiting.values())
+        if isinstance(archive, ManyAtOnce):
+            archive.put_all(waiting)
+        else:
+            for data in waiting:
+                archive.put(data)
         self._waiting.clear()
         self._behind = archive
 

@@ -121,15 +121,20 @@ class SqlArchive:
 
     def put(self, data: bytes, /) -> str:
         """Keep the bytes and return their key. Idempotent; O(size). Raises InvalidInput when the session is gone."""
-        key = key_of(data)
+        self.put_all((data,))
+        return key_of(data)
+
+    def put_all(self, several: Iterable[bytes], /) -> None:
+        """Keep them all in one transaction, or none. As `put` otherwise."""
+        rows = [{"session": self.log.session, "sha256": key_of(data), "data": data} for data in several]
+        if not rows:
+            return
         database = self.log.database
-        row = database.insert(originals).values(session=self.log.session, sha256=key, data=data)
         try:
             with database.writing() as connection:
-                connection.execute(row.on_conflict_do_nothing())
+                connection.execute(database.insert(originals).on_conflict_do_nothing(), rows)
         except IntegrityError:
             raise InvalidInput("there is no such session any more", place=self.log.place) from None
-        return key
 
     def get(self, key: str, /) -> bytes:
         """The bytes under a key, checked against it; O(size). Raises KeyError, and InvalidInput for damaged ones."""
