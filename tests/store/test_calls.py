@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from hypothesis import strategies as st
 from tests.property.depth import dear
 
 from foldline.errors import InvalidInput
+from foldline.store import calls_schema
 from foldline.store.calls import CallLog, usage_or_count
 from foldline.store.calls_read import read_calls, read_sessions
+from foldline.store.sqlite import make_private_file
 from foldline.transcript import Usage
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="modes and limits of POSIX")
@@ -228,6 +231,22 @@ def test_several_processes_make_and_write_one_record(path: Path) -> None:
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     rows = [json.loads(row) for row in recorded(path)]
     assert sorted(rows) == [[name, turn] for name in "abc" for turn in range(50)]
+
+
+def test_tables_that_another_process_makes_meanwhile_are_not_taken_for_those_of_another_program(path: Path) -> None:
+    make_private_file(path)
+    made: list[CallLog] = []
+
+    def meanwhile(statement: str) -> None:
+        if "user_version" in statement and not made:
+            made.append(CallLog(path, busy_seconds=0))
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = WAL")  # a reader keeps no writer out
+        database.set_trace_callback(meanwhile)
+        assert not calls_schema._is_ours(database, path)  # there is no other way between what it reads
+        assert calls_schema._is_ours(database, path)
+    made.pop().close()
 
 
 @posix_only

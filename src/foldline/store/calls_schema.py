@@ -157,9 +157,14 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
 
 def _is_ours(database: sqlite3.Connection, path: Path) -> bool:
     """Whether the tables are there; False for an empty file. Raises InvalidInput for the database of someone else."""
-    (application,) = database.execute("PRAGMA application_id").fetchone()
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    (tables,) = database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    database.execute("BEGIN")  # one state of it: another process may make the tables at this moment
+    try:
+        (application,) = database.execute("PRAGMA application_id").fetchone()
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        (tables,) = database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
     if application == _APPLICATION:
         if version > _VERSION:
             raise InvalidInput(f"was written by a newer Foldline (form {version:,})", place=str(path))
