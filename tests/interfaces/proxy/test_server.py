@@ -168,7 +168,10 @@ def test_a_head_that_is_too_long_is_called_that_where_it_is_whole(served: Listen
 
 
 def test_nonsense_in_the_middle_of_an_answer_ends_it(served: Listening) -> None:
-    with served.connection() as made:
+    with socket.socket() as made:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 200_000)  # with less, what was sent takes seconds to come
+        made.settimeout(LONG_SECONDS)
+        made.connect(("127.0.0.1", served.port))
         made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
         read = made.recv(1_000)
         made.sendall(b"nonsense\r\n\r\n")
