@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
@@ -110,8 +109,7 @@ def test_the_document_is_made_of_the_routes() -> None:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_wrong_method_is_refused_with_those_that_are_right(api: Api, route: Route) -> None:
     path = route.path.format(id="x", seq=0, name="page.js")
-    with httpx.Client(base_url=api.url) as client:
-        reply = client.put(path)
+    reply = api.client.put(path)
     allowed = {one.method for one in ROUTES if one.path == route.path}
     assert (reply.status_code, reply.headers["content-type"]) == (405, "application/problem+json")
     assert set(reply.headers["allow"].split(", ")) == allowed
