@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conversations.clients import EXAMPLES, Wire, body_of, conversations, example, steps, turns, under
-from tests.property.depth import costly
+from tests.property.depth import dear
 from tests.property.sessions import DIALECTS
 from tests.store.places import store_at
 
@@ -52,7 +52,7 @@ async def passes(known: Conversations, dialect: str, wires: list[Wire], window: 
     cap=st.sampled_from([None, 100, 4_000]),
     ratio=st.floats(0.6, 2.5),
 )
-@costly
+@dear
 def test_what_would_be_changed_is_never_sent_ahead(
     session: Path, dialect: str, window: int, cap: int | None, ratio: float
 ) -> None:

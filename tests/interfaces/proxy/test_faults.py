@@ -185,8 +185,8 @@ class TestFaults:
         with serve(FakeProvider(window_tokens=WINDOW)) as upstream, proxy(upstream.url, *options) as made:
             asyncio.run(resumed(made.url, range(4)))
             files = made.open_files()
-            asyncio.run(resumed(made.url, range(4, 64)))
-            assert made.open_files() < files + 30
+            asyncio.run(resumed(made.url, range(4, 34)))
+            assert made.open_files() < files + 20
 
     @pytest.mark.soak
     def test_ten_thousand_requests_over_a_failing_upstream(self, tmp_path: Path) -> None:
