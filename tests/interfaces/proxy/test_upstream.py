@@ -519,7 +519,7 @@ def test_a_request_that_is_not_taken_is_given_up() -> None:
                 yield b"x" * 1_000_000
 
         async with connected(handle) as server:
-            async with Upstream(server.url, silence_seconds=0.2) as upstream:
+            async with Upstream(server.url, silence_seconds=0.2, connect_seconds=0.2) as upstream:
                 for body in (b"x" * 30_000_000, endless()):
                     with pytest.raises(UpstreamFault) as caught:
                         await upstream.send("POST", "/", [], body)
