@@ -104,7 +104,7 @@ def test_the_bytes_before_the_newest_turn_stay_the_same_between_folds(dialect: s
 
 
 @given(st.sampled_from(DIALECTS).flatmap(lambda d: st.tuples(st.just(d), legal(d, 8))), st.integers(400, 4_000))
-@settings(max_examples=30)
+@settings(max_examples=25)
 def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], window_tokens: int) -> None:
     dialect, wires = session
 
@@ -125,7 +125,7 @@ def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], wind
 
 
 @given(sessions(), st.integers(300, 4_000))
-@settings(max_examples=30)
+@settings(max_examples=25)
 def test_broken_sessions_are_passed_on_or_sent_valid(session: tuple[str, list[Wire], bool], window: int) -> None:
     dialect, wires, _ = session
 
