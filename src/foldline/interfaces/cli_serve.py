@@ -125,6 +125,7 @@ async def _serving(
         options, os.environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
     ) as actors:
         door = Door(actors, version=version("foldline"), limits=own, page=page)
+        at.listen()  # who reads these lines and asks at once waits for the server instead of being refused
         click.echo(f"foldline serve: http://{where}:{at.getsockname()[1]}/{'' if rules.token is None else ' (token)'}")
         click.echo(f"model  {actors.crew.picked.line}")
         for note in actors.crew.picked.notes:
