@@ -301,14 +301,15 @@ class Cable:
     def _pump(self, source: socket.socket, target: socket.socket, from_client: bool) -> None:
         with suppress(OSError):
             while data := source.recv(65_536):
-                target.sendall(data)
                 if from_client and self.cut and b"COMMIT" in data:
                     self.cut = False
                     self.cuts += 1
-                    # The server has it. Whether it does it before it learns that nobody listens is its affair.
+                    # The client hears nothing more; whether the server does it before it learns so is its affair.
                     source.shutdown(socket.SHUT_RDWR)
+                    target.sendall(data)
                     target.shutdown(socket.SHUT_WR)
                     return
+                target.sendall(data)
             target.shutdown(socket.SHUT_WR)
         if not from_client:
             source.close()
