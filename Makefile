@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 CONTRACT ?= ../shared/contract
 WORKERS ?= 2
-# Examples of each property test: dev 200, ci 400 (a quarter where each is a whole session), fuzz 100,000; any other
-# number: FOLDLINE_EXAMPLES=5000 make unit
+# Examples of each property test: dev and ci 200 (a quarter or an eighth where each takes long; ci the same ones each
+# time), fuzz 100,000; any other number: FOLDLINE_EXAMPLES=5000 make unit
 PROFILE ?= ci
 POLICIES ?= all
 WINDOW ?= 8000
@@ -65,7 +65,7 @@ unit: .venv .npm ## the project's tests, the examples of README.md and docs/ amo
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --hypothesis-profile=$(PROFILE)
 
 contract: .venv ## the black-box contract, where there is one, on the built wheel
-	@bash tools/contract.sh '$(CONTRACT)'
+	@bash tools/contract.sh '$(CONTRACT)' $(WORKERS)
 
 fuzz: .venv ## the property tests with 100,000 examples each
 	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz -m hypothesis

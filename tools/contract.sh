@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Build the wheel, install it into an environment of its own and run the black-box contract in folder $1 on it:
-# what is tested is what users install, not src/. CONTRACT_OPTIONS is passed on to pytest.
+# what is tested is what users install, not src/. By $2 processes (1); CONTRACT_OPTIONS is passed on to pytest.
 set -euo pipefail
 
-folder=${1:?usage: tools/contract.sh FOLDER}
+folder=${1:?usage: tools/contract.sh FOLDER [PROCESSES]}
+processes=${2:-1}
 if [ ! -d "$folder" ]; then
   echo "contract: $folder is not there, nothing to run"
   exit 0
@@ -15,9 +16,9 @@ mkdir -p build
 rm -rf build/wheel
 .venv/bin/python -m build --wheel --no-isolation --outdir build/wheel . >build/wheel.log 2>&1 || { cat build/wheel.log >&2; exit 1; }
 .venv/bin/python -m venv --clear build/contract-venv
-build/contract-venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/foldline-*.whl pytest
+build/contract-venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/foldline-*.whl pytest pytest-xdist
 
 # Nothing is written into the contract's folder, and no configuration of this project applies to it.
 cd build
 read -r -a options <<<"${CONTRACT_OPTIONS:-}"
-PYTHONDONTWRITEBYTECODE=1 exec contract-venv/bin/python -I -m pytest -q -c /dev/null --rootdir "$folder" -p no:cacheprovider "${options[@]}" "$folder"
+PYTHONDONTWRITEBYTECODE=1 exec contract-venv/bin/python -I -m pytest -q -c /dev/null --rootdir "$folder" -p no:cacheprovider -n "$processes" "${options[@]}" "$folder"
