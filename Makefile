@@ -59,7 +59,7 @@ lint: .venv ## ruff: rules and form
 	$(BIN)/ruff format --check .
 
 types: .venv ## mypy, strict
-	$(BIN)/mypy --strict src tests
+	$(BIN)/mypy --strict --num-workers $(WORKERS) src tests
 
 unit: .venv .npm ## the project's tests, the examples of README.md and docs/ among them
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --hypothesis-profile=$(PROFILE)
