@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conversations.clients import EXAMPLES, Wire, body_of, conversations, example, steps, turns, under
+from tests.conversations.clients import (
+    EXAMPLES,
+    Wire,
+    body_of,
+    conversations,
+    example,
+    sent_messages,
+    steps,
+    turns,
+    under,
+)
 from tests.property.depth import dear
 from tests.property.sessions import DIALECTS
 from tests.store.places import store_at
@@ -45,18 +55,27 @@ async def passes(known: Conversations, dialect: str, wires: list[Wire], window: 
     return found
 
 
+LONG = "Looks into a module and tells what it finds there, line by line. " * 60
+TOOLS: dict[str, list[Wire]] = {
+    "openai-chat": [{"type": "function", "function": {"name": "look", "description": LONG}}],
+    "openai-responses": [{"type": "function", "name": "look", "description": LONG}],
+    "anthropic": [{"name": "look", "description": LONG, "input_schema": {"type": "object"}}],
+}
+
+
 @given(
     session=st.sampled_from(EXAMPLES),
     dialect=st.sampled_from(DIALECTS),
     window=st.sampled_from([600, 2_000, 8_000, 16_000, 64_000]),
     cap=st.sampled_from([None, 100, 4_000]),
     ratio=st.floats(0.6, 2.5),
+    without=st.sets(st.integers(0, 29), max_size=4),
 )
 @dear
 def test_what_would_be_changed_is_never_sent_ahead(
-    session: Path, dialect: str, window: int, cap: int | None, ratio: float
+    session: Path, dialect: str, window: int, cap: int | None, ratio: float, *, without: set[int]
 ) -> None:
-    """Recorded sessions, request by request, at a provider that counts otherwise than we do."""
+    """Recorded sessions, request by request, at a provider that counts otherwise than we do; some without the tools."""
     system, wires = example(session, dialect)
     fields: dict[str, Any] = {"system": system} if system else {}
     if cap is not None:
@@ -177,3 +196,94 @@ def test_what_has_gone_out_stays_as_it_came_though_another_request_folded_meanwh
         assert again.plan.changed
 
     run(work)
+
+
+@dialects
+def test_tools_that_are_left_out_once_are_counted_when_they_are_back(dialect: str) -> None:
+    """All but the tools is known to be small, and with them it is too large."""
+    wires, tools = turns(dialect, 4, words=120), TOOLS[dialect] * 4
+    first, second, third, fourth = steps(wires)[1:5]
+
+    async def work(known: Conversations) -> None:
+        window = 16_000
+        found = [
+            await passes(known, dialect, wires[:first], window, tools=tools),
+            await passes(known, dialect, wires[:second], window),
+            await passes(known, dialect, wires[:third], window),
+            await passes(known, dialect, wires[:fourth], window, tools=tools),
+        ]
+        assert found == [False, False, True, False]
+
+    run(work)
+
+
+def test_what_was_not_prepared_is_no_measure_of_how_the_provider_counts() -> None:
+    wires = turns("openai-chat", 30, words=120)
+
+    async def work(known: Conversations) -> None:
+        hold = await known.take(body_of("openai-chat", wires[:1]), WIDE)
+        context = hold.held.conversation.context
+        hold.observe(Usage(input_tokens=context.view.estimated_tokens))
+        longer = await known.take_up(known.asked(body_of("openai-chat", wires), 4_000), sent=True)
+        assert not longer.plan.prepared
+        longer.observe(Usage(input_tokens=context.view.estimated_tokens))
+        assert context.view.meter.ratio == pytest.approx(1, abs=0.05)
+
+    run(work)
+
+
+def test_a_cap_that_is_learned_meanwhile_changes_nothing_that_has_gone_out() -> None:
+    async def work(known: Conversations) -> None:
+        body = body_of("openai-chat", [{"role": "user", "content": "Hello"}], max_tokens=4_000)
+        asked = known.asked(body, WIDE)
+        assert known.passes(asked)
+        known._most_output[body.model] = 1_000
+        hold = await known.take_up(asked, sent=True)
+        assert (hold.plan.data, hold.plan.changed) == (body.raw, False)
+
+    run(work)
+
+
+def test_a_client_that_leaves_while_much_is_taken_up_finds_its_conversation_again() -> None:
+    wires = [{"role": "user", "content": f"[{number}] " + "long " * 20_000} for number in range(3)]
+
+    async def work(known: Conversations) -> None:
+        first = await known.take(body_of("openai-chat", wires[:1]), WIDE)
+        leaving = asyncio.create_task(known.take(body_of("openai-chat", wires), WIDE))
+        while not first.held.lock.locked():
+            await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        again = await known.take(body_of("openai-chat", wires), WIDE)
+        assert (again.session, again.how, len(known)) == (first.session, "fold", 1)
+
+    run(work)
+
+
+@pytest.mark.parametrize("kind", ["users", "shell"])
+def test_in_a_store_folds_of_any_kind_of_history_are_found_again(kind: str, tmp_path: Path) -> None:
+    """What a model said may stand in items that are not known to be its own, or be left out by a client."""
+    dialect = "openai-chat" if kind == "users" else "openai-responses"
+    wires: list[Wire] = []
+    for number in range(24):
+        wires.append({"role": "user", "content": f"[{number}] " + "the build has failed again " * 60})
+        if kind == "shell":
+            wires += [
+                {"type": "shell_call", "call_id": f"c{number}", "action": {"commands": ["ls"]}},
+                {"type": "shell_call_output", "call_id": f"c{number}", "output": [{"stdout": "app.py " * 90}]},
+            ]
+    wires.append({"role": "user", "content": "And now?"})
+    place = f"sqlite:///{tmp_path / 'kept.db'}"
+    sent: list[bytes] = []
+
+    async def work(known: Conversations) -> None:
+        hold = await known.take(body_of(dialect, wires if sent else wires[:-1]), 8_000)
+        assert hold.plan.folds
+        assert bool(hold.plan.new_folds) is not bool(sent)
+        sent.append(hold.plan.data)
+
+    for _ in range(2):
+        run(work, keeping=Keeping(store_at(place)))
+    before, after = (sent_messages(data, dialect) for data in sent)
+    assert after[: len(before)] == before

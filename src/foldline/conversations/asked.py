@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
 
@@ -11,9 +10,8 @@ from foldline.context import SummarizeWith
 from foldline.conversations.body import RequestBody
 from foldline.conversations.chain import exact_links, leading, said, tolerant_links
 from foldline.conversations.known import Held, Match
-from foldline.messages import Wire
 
-__all__ = ["Asked", "How", "beside_of", "is_chance", "is_reminded", "is_smaller", "is_spoken"]
+__all__ = ["Asked", "How", "beside_of", "is_chance", "is_reminded", "is_smaller"]
 
 _OUTPUT_ITEMS: Final = frozenset({"function_call", "reasoning", "custom_tool_call", "local_shell_call"})
 
@@ -24,7 +22,19 @@ How: TypeAlias = Literal["fold", "look", "refuse"]
 class Asked:
     """A request, with its chains."""
 
-    __slots__ = ("_tolerant", "body", "exact", "how", "learned_as", "limits", "messages", "name", "sent", "summarize")
+    __slots__ = (
+        "_beside",
+        "_tolerant",
+        "body",
+        "exact",
+        "how",
+        "learned_as",
+        "limits",
+        "messages",
+        "name",
+        "sent",
+        "summarize",
+    )
 
     def __init__(
         self,
@@ -44,6 +54,19 @@ class Asked:
         texts += [body.item(at) for at in range(first, len(body.item_spans))] or [body.text]
         self.exact = exact_links(body.dialect, texts[: len(self.messages)])
         self._tolerant: list[bytes] = []
+        self._beside = b""
+
+    @property
+    def beside(self) -> bytes:
+        """`beside_of` its body, made when it is first asked for."""
+        if not self._beside:
+            self._beside = beside_of(self.body)
+        return self._beside
+
+    @property
+    def is_first(self) -> bool:
+        """Whether there is but one message behind the system text: a first question."""
+        return len(self.messages) - leading(self.body.dialect, self.body.messages) <= 1
 
     def tolerant(self) -> list[bytes]:
         """The tolerant chain, made when it is first asked for."""
@@ -70,14 +93,11 @@ def is_reminded(match: Match, asked: Asked) -> bool:
     return tolerant_links(dialect, [entry.recorded]) == tolerant_links(dialect, asked.body.messages[-1:])
 
 
-def is_spoken(messages: Sequence[Wire]) -> bool:
-    """Whether a model has said something in these messages."""
-    return any(m.get("role") == "assistant" or m.get("type") in _OUTPUT_ITEMS for m in messages)
-
-
-def is_chance(match: Match, body: RequestBody) -> bool:
+def is_chance(match: Match, asked: Asked) -> bool:
     """Whether they share no more than a beginning that two clients may have in common by chance."""
-    return not is_spoken(body.messages[: match.depth]) and match.held.beside != beside_of(body)
+    shared = asked.body.messages[: match.depth]
+    spoken = any(m.get("role") == "assistant" or m.get("type") in _OUTPUT_ITEMS for m in shared)
+    return not spoken and match.held.beside != asked.beside
 
 
 def is_smaller(held: Held, asked: Asked) -> bool:

@@ -60,6 +60,8 @@ class Plan:
     new_folds: tuple[Fold, ...]
     limits: Limits
     version: int
+    prepared: bool = True
+    """Whether it is what the context prepared last; False for one that was passed on without asking it."""
 
     def truncated(self, usage: Usage, stop_reason: str = "") -> str:
         """Why the upstream is thought to have cut what was sent, by what it reported; "" if nothing points to it."""
@@ -219,10 +221,14 @@ class Conversation:
         return self._spliced(body, shown, self._moved, None)
 
     def observe(self, plan: Plan, usage: Usage) -> None:
-        """Take what the upstream reported for a plan; of one that is not the newest it says nothing."""
+        """Take what the upstream reported for a plan; of one that is not the newest it says nothing.
+
+        Of one that was not prepared it says nothing either: the count to compare it with is of another request.
+        """
         if plan.version == self.version:
             self.idle.ends()
-            self.context.observe(usage)
+            if plan.prepared:
+                self.context.observe(usage)
 
     def is_calm(self, limits: Limits) -> bool:
         """Whether the next request is so far from its limits that nothing will be folded and no model asked. O(1)."""
@@ -251,6 +257,7 @@ class Conversation:
             new_folds=(),
             limits=limits,
             version=self.version,
+            prepared=False,
         )
 
     def release(self) -> int:

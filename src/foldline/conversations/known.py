@@ -21,14 +21,16 @@ _LINKS_BYTES: Final = 500
 class Held:
     """A conversation in memory, with what it is found by.
 
-    `beside` is a hash of the system text and tools of its first request, `name` the one that its client gave it, and
-    `keys` those by which the store leads to it, as far as is known here; `kept` says whether it belongs there at all.
+    `beside` is a hash of the system text and tools of its first request, `beside_newest` of its last one. `name` is
+    what its client called it, and `keys` are those by which the store leads to it, as far as is known here; `kept` says
+    whether it belongs there at all.
     Whoever works on it has its `lock`.
     """
 
     conversation: Conversation
     archive: LateArchive
     beside: bytes
+    beside_newest: bytes = b""
     name: str = ""
     keys: set[str] = field(default_factory=set)
     kept: bool = False

@@ -10,15 +10,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from foldline.budget import Limits
 from foldline.context import SummarizeWith
 from foldline.conversations.ahead import is_small
-from foldline.conversations.asked import Asked, How, beside_of, is_chance, is_reminded, is_smaller, is_spoken
+from foldline.conversations.asked import Asked, How, beside_of, is_chance, is_reminded, is_smaller
 from foldline.conversations.body import RequestBody
 from foldline.conversations.chain import said, tolerant_links
 from foldline.conversations.conversation import Conversation, Under, before, limits_for
@@ -90,20 +91,9 @@ class Conversations:
         """The id under which the store has a conversation; "" if it has it not."""
         return "" if self._store is None else self._store.keeping.session_of(hold.held.conversation)
 
-    async def take(
-        self,
-        body: RequestBody,
-        window_tokens: int,
-        *,
-        learned_as: str = "",
-        name: str = "",
-        how: How = "fold",
-        summarize: SummarizeWith | None = None,
-    ) -> Hold:
-        """What to send for a request: `asked` and `take_up` in one."""
-        return await self.take_up(
-            self.asked(body, window_tokens, learned_as=learned_as, name=name, how=how, summarize=summarize)
-        )
+    async def take(self, body: RequestBody, window_tokens: int, **given: Any) -> Hold:
+        """What to send for a request: `asked`, with the same arguments, and `take_up` in one."""
+        return await self.take_up(self.asked(body, window_tokens, **given))
 
     def asked(
         self,
@@ -138,7 +128,7 @@ class Conversations:
         if match is None:
             return is_small(asked, None, self._under.policy)
         held = match.held
-        same = match.goes_on and not held.name and held.beside == beside_of(asked.body) and not is_smaller(held, asked)
+        same = match.goes_on and not held.name and held.beside_newest == asked.beside and not is_smaller(held, asked)
         return same and not held.lock.locked() and is_small(asked, held.conversation, self._under.policy)
 
     async def take_up(self, asked: Asked, *, sent: bool = False) -> Hold:
@@ -266,8 +256,8 @@ class Conversations:
         if named is not None and named in self._known:
             depth = max(common(named.exact, asked.exact), common(named.tolerant, asked.tolerant()))
             return Match(named, depth) if depth else None
-        match = self._known.match(asked.exact, asked.tolerant, beside_of(asked.body))
-        return None if match is None or is_chance(match, asked.body) else match
+        match = self._known.match(asked.exact, asked.tolerant, asked.beside)
+        return None if match is None or is_chance(match, asked) else match
 
     def _is_for_store(self, match: Match | None, asked: Asked) -> bool:
         """Whether the store may know more of a request than memory does."""
@@ -275,8 +265,8 @@ class Conversations:
             return False
         if self._store is not None and self._store.shared and len(asked.exact) > 1:
             return True
-        if match is None:  # a first question is folded anew as it was before
-            return bool(asked.name) or is_spoken(asked.body.messages)
+        if match is None:  # of a first question there is nothing to fold but what would be cut alike again
+            return bool(asked.name) or not asked.is_first
         if not match.goes_on or match.held.name != asked.name:
             return True
         # More than a turn is new: it may be another one, whose beginning is the same by chance.
@@ -342,11 +332,16 @@ class Conversations:
         conversation, body, limits, how = held.conversation, asked.body, asked.limits, asked.how
         most = self._most_output.get(body.model)
         if sum(stop - start for start, stop in body.item_spans[conversation.count :]) > _INLINE_CHARS:
-            await self._run(conversation.take_up, body)
+            try:
+                await self._run(conversation.take_up, body)
+            except asyncio.CancelledError:
+                if conversation.count == len(asked.exact):  # it was taken up: the next request is to find all of it
+                    self._index(held, asked)
+                raise
         else:
             conversation.take_up(body)
         self._index(held, asked)
-        held.kept = held.kept or how == "fold"
+        held.kept, held.beside_newest = held.kept or how == "fold", asked.beside
         if how == "refuse":
             conversation.refuse(limits)
             return Hold(held, conversation.as_it_came(body, limits), how, None, warning, asked.learned_as)
@@ -358,6 +353,8 @@ class Conversations:
         else:
             work = partial(conversation.plan, body, limits, asked.summarize, most_output_tokens=most)
             plan = await self._in(self._threads if asked.summarize is None else self._asking, work)
+        if asked.sent:
+            plan = replace(plan, data=body.raw, changed=False)  # also where a cap was learned meanwhile
         hold = Hold(held, plan, how, asked.summarize, warning, asked.learned_as)
         if plan.new_folds or held.owes:
             await self._write(hold)

@@ -83,6 +83,13 @@ def test_what_cannot_be_taken_up_has_gone_out_as_it_came(dialect: str) -> None:
 # --- sending, and working meanwhile ----------------------------------------------------------------------------------
 
 
+async def _endless(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"a piece", "more_body": True})
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def test_work_begins_once_something_has_gone_out_and_not_before() -> None:
     async def run() -> list[str]:
         course: list[str] = []
@@ -147,6 +154,46 @@ def test_a_client_that_leaves_meanwhile_ends_the_request() -> None:
     asyncio.run(run())
 
 
+def test_an_answer_that_comes_when_nobody_can_wait_for_it_is_let_go_of() -> None:
+    """A second cancellation, as at the end of a server, while the first is still seen to."""
+
+    async def run(url: str) -> None:
+        async with Upstream(url) as upstream:
+            under_way, ending = asyncio.Event(), asyncio.Event()
+            answers: list[Answer] = []
+
+            async def send(out: Callable[[], None]) -> Answer:
+                answers.append(await upstream.send("POST", "/v1/messages", [], b"{}"))
+                out()
+                under_way.set()
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    ending.set()
+                    await asyncio.sleep(0.05)
+                return answers[0]
+
+            async def work() -> None:
+                await asyncio.Event().wait()
+
+            task = asyncio.create_task(sent_ahead(send, work))
+            await under_way.wait()
+            task.cancel()
+            await ending.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with asyncio.timeout(LONG_SECONDS):
+                while True:
+                    try:
+                        await answers[0].piece()
+                    except UpstreamFault:
+                        return
+
+    with serve(_endless) as served:
+        asyncio.run(run(served.url))
+
+
 def test_an_answer_that_nobody_gets_is_closed() -> None:
     async def run(url: str) -> None:
         async with Upstream(url) as upstream:
@@ -167,13 +214,7 @@ def test_an_answer_that_nobody_gets_is_closed() -> None:
             with pytest.raises(UpstreamFault):
                 await answers[0].piece()
 
-    async def endless(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"a piece", "more_body": True})
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    with serve(endless) as served:
+    with serve(_endless) as served:
         asyncio.run(run(served.url))
 
 

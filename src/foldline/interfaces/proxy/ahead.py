@@ -27,8 +27,12 @@ async def sent_ahead(send: Sending, work: Callable[[], Awaitable[None]]) -> Answ
         await work()
         return await sending
     except BaseException:
+        sending.add_done_callback(_abort)  # also where nobody can wait for that: a second cancellation
         sending.cancel()
-        for answer in await asyncio.gather(sending, return_exceptions=True):
-            if isinstance(answer, Answer):
-                await answer.close()
+        await asyncio.wait({sending})
         raise
+
+
+def _abort(sending: asyncio.Task[Answer]) -> None:
+    if not sending.cancelled() and sending.exception() is None:
+        sending.result().abort()

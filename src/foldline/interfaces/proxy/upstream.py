@@ -191,7 +191,7 @@ class Upstream:
     ) -> Answer:
         """Send a request and wait for the head of its answer. Raises UpstreamFault, and what `body` raises.
 
-        `on_sent` hears as soon as the request goes out.
+        `on_sent` hears as soon as the request goes out, and perhaps again.
 
         `target` is path and query as the client sent them. `readable` narrows the header accept-encoding to what
         `watching` can read. A request that meets a kept connection just as the upstream closes it is sent once more
