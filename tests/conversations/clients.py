@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -31,6 +32,7 @@ __all__ = [
     "example",
     "goes_on_from",
     "judged",
+    "run",
     "said",
     "sent_messages",
     "steps",
@@ -54,6 +56,19 @@ def under(**changes: Any) -> Under:
 def conversations(most_bytes: int = 10**9, under_: Under | None = None, **more: Any) -> Conversations:
     """All conversations of a proxy."""
     return Conversations(under_ or under(), most_bytes=most_bytes, **more)
+
+
+def run(work: Callable[[Conversations], Awaitable[None]], **options: Any) -> None:
+    """Do something with the conversations of a proxy, and let go of them."""
+
+    async def main() -> None:
+        known = conversations(**options)
+        try:
+            await work(known)
+        finally:
+            await known.aclose()
+
+    asyncio.run(main())
 
 
 def body_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from tests.conversations.clients import (
     EXAMPLES,
     Wire,
     body_of,
-    conversations,
     example,
+    run,
     sent_messages,
     steps,
     turns,
@@ -33,17 +32,6 @@ from foldline.transcript import Usage
 
 WIDE = 200_000
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
-
-
-def run(work: Callable[[Conversations], Awaitable[None]], **options: Any) -> None:
-    async def main() -> None:
-        known = conversations(**options)
-        try:
-            await work(known)
-        finally:
-            await known.aclose()
-
-    asyncio.run(main())
 
 
 async def passes(known: Conversations, dialect: str, wires: list[Wire], window: int = WIDE, **fields: Any) -> bool:

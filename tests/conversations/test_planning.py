@@ -24,6 +24,7 @@ from tests.conversations.clients import (
     example,
     goes_on_from,
     judged,
+    run,
     said,
     sent_messages,
     steps,
@@ -46,19 +47,6 @@ from foldline.store.opening import open_store
 from foldline.transcript import Usage
 
 MARK = {"type": "ephemeral"}
-
-
-def run(work: Callable[[Conversations], Awaitable[None]], **options: Any) -> None:
-    """Do something with the conversations of a proxy, and let go of them."""
-
-    async def main() -> None:
-        known = conversations(**options)
-        try:
-            await work(known)
-        finally:
-            await known.aclose()
-
-    asyncio.run(main())
 
 
 # --- one conversation -------------------------------------------------------------------------------------------------
