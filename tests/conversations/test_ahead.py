@@ -205,6 +205,19 @@ def test_tools_that_are_left_out_once_are_counted_when_they_are_back(dialect: st
     run(work)
 
 
+def test_tools_that_were_left_out_of_what_cannot_be_read_are_counted_when_they_are_back() -> None:
+    wires, tools = turns("anthropic", 4, words=120), TOOLS["anthropic"] * 4
+    first, second = steps(wires)[1:3]
+
+    async def work(known: Conversations) -> None:
+        await passes(known, "anthropic", wires[:first], 16_000, tools=tools)
+        with pytest.raises(InvalidInput):
+            await known.take(body_of("anthropic", [*wires[:second], {"content": "nobody said this"}]), 16_000)
+        assert not await passes(known, "anthropic", wires[:second], 16_000, tools=tools)
+
+    run(work)
+
+
 def test_what_was_not_prepared_is_no_measure_of_how_the_provider_counts() -> None:
     wires = turns("openai-chat", 30, words=120)
 

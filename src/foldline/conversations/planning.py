@@ -331,6 +331,7 @@ class Conversations:
     async def _hold(self, held: Held, asked: Asked, warning: str) -> Hold:
         conversation, body, limits, how = held.conversation, asked.body, asked.limits, asked.how
         most = self._most_output.get(body.model)
+        held.beside_newest = asked.beside  # first: also of what cannot be read, or is left, it is counted from here on
         if sum(stop - start for start, stop in body.item_spans[conversation.count :]) > _INLINE_CHARS:
             try:
                 await self._run(conversation.take_up, body)
@@ -341,7 +342,7 @@ class Conversations:
         else:
             conversation.take_up(body)
         self._index(held, asked)
-        held.kept, held.beside_newest = held.kept or how == "fold", asked.beside
+        held.kept = held.kept or how == "fold"
         if how == "refuse":
             conversation.refuse(limits)
             return Hold(held, conversation.as_it_came(body, limits), how, None, warning, asked.learned_as)

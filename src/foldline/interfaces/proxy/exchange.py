@@ -159,8 +159,10 @@ class Exchange:
         how = _HOW[parts.mode]
         if how == "fold" and parts.summaries is not None:
             self.asks = parts.summaries.for_request(body.dialect, body.model, self.headers, asyncio.get_running_loop())
-        under: dict[str, Any] = {"learned_as": window.learned_as, "name": name_in(self.headers), "how": how}
-        asked = parts.conversations.asked(body, window.tokens, summarize=self.asks, **under)
+        name, asks, learned_as = name_in(self.headers), self.asks, window.learned_as
+        asked = parts.conversations.asked(
+            body, window.tokens, learned_as=learned_as, name=name, how=how, summarize=asks
+        )
         if parts.conversations.passes(asked):
             self.ahead = asked
             return body.raw
@@ -302,9 +304,7 @@ class Exchange:
 
     async def _begin(self, status: int, headers: Headers) -> None:
         self.told["status"] = status
-        usage = self.watch.usage if self.watch is not None else None
-        if usage is not None and self.hold is not None and not self.told.get("truncated"):
-            self._observe()
+        self._observe()
         own = [(name, value) for name, value in headers if not name.lower().startswith(_OURS)]
         said = report(self.hold, self.window_tokens, self.parts.mode, self.recoveries, self._warning())
         await self.send({"type": "http.response.start", "status": status, "headers": [*own, *said]})
