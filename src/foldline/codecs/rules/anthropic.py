@@ -1,0 +1,123 @@
+"""The rules of the Messages API: calls, results and thinking blocks, and the system text and tools beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from foldline.codecs.anthropic import CALL_ID, is_empty
+from foldline.codecs.rulebook import Findings
+from foldline.codecs.rules.shared import check_content, is_blank, named, read_role
+from foldline.messages import Json
+
+__all__ = ["check_messages", "check_outside"]
+
+_THOUGHTS: Final = ("thinking", "redacted_thinking")  # compared, not hashed: a type may be anything here
+
+
+def check_outside(found: Findings, system: Json, tools: Json) -> None:
+    """Note what is wrong with the system text and the tools. O(their size)."""
+    blocks = system if isinstance(system, list | tuple) else ()
+    if any(is_blank(block) for block in blocks if isinstance(block, Mapping)):
+        found.add(None, "system-text")
+    given = tools if isinstance(tools, list | tuple) else ()
+    names = [tool["name"] for tool in given if isinstance(tool, Mapping) and isinstance(tool.get("name"), str)]
+    if len(set(names)) < len(names):
+        found.add(None, "tool-names")
+
+
+def _blocks(wire: Json) -> list[Mapping[str, Any]]:
+    content = wire.get("content") if isinstance(wire, Mapping) else None
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list | tuple) else []
+
+
+def check_messages(found: Findings, wires: Sequence[Json]) -> None:
+    """Note what the Messages API would refuse in the messages. O(size)."""
+    if not isinstance(wires[0], Mapping) or wires[0].get("role") != "user":
+        found.add(0, "user-first")
+    waiting: set[str] = set()
+    used: set[str] = set()
+    for index, wire in enumerate(wires):
+        role = read_role(found, index, wire, {"user": 1, "assistant": 1})
+        if role is None:
+            continue
+        check_content(found, index, wire.get("content"))
+        blocks = _blocks(wire)
+        last_assistant = role == "assistant" and index == len(wires) - 1
+        if is_empty(wire.get("content")) and not (last_assistant and wire.get("content") == []):
+            found.add(index, "empty-content")
+        if any(map(is_blank, blocks)):
+            found.add(index, "blank-text")
+        results = [block for block in blocks if block.get("type") == "tool_result"]
+        if role == "user":
+            _check_results(found, index, results, waiting)
+            _check_user_blocks(found, index, blocks)
+            waiting = set()
+            continue
+        if results:
+            found.add(index, "block-place", "a result in an assistant message")
+        if waiting:
+            found.add(index, "call-without-result", f"calls {named(waiting)} have no result in the next user message")
+        waiting = _check_uses(found, index, blocks, used)
+    if waiting:
+        found.add(None, "call-without-result", f"calls {named(waiting)} have no result at the end")
+
+
+def _check_results(found: Findings, index: int, results: Sequence[Mapping[str, Any]], waiting: set[str]) -> None:
+    seen: set[str] = set()
+    for block in results:
+        call_id = _pattern_id(found, index, block.get("tool_use_id"), "result")
+        if call_id in seen:
+            found.add(index, "second-result", f"two results for call {call_id!r}")
+        elif call_id is not None and call_id not in waiting:
+            found.add(index, "result-without-call", f"result {call_id!r} answers no call of the message before")
+        if call_id is not None:
+            seen.add(call_id)
+        check_content(found, index, block.get("content"))
+        if block.get("is_error") is True and is_empty(block.get("content")):
+            found.add(index, "empty-error")
+    if waiting - seen:
+        detail = f"calls {named(waiting - seen)} have no result in the next user message"
+        found.add(index, "call-without-result", detail)
+
+
+def _check_user_blocks(found: Findings, index: int, blocks: Sequence[Mapping[str, Any]]) -> None:
+    kinds = [block.get("type") for block in blocks]
+    for kind in ("tool_use", *_THOUGHTS):
+        if kind in kinds:
+            found.add(index, "block-place", f"a {kind} block in a user message")
+    flags = [kind != "tool_result" for kind in kinds]
+    if flags != sorted(flags):
+        found.add(index, "results-first")
+
+
+def _check_uses(found: Findings, index: int, blocks: Sequence[Mapping[str, Any]], used: set[str]) -> set[str]:
+    here: set[str] = set()
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "thinking" and not block.get("signature"):
+            found.add(index, "signature")
+        if kind != "tool_use":
+            continue
+        call_id = _pattern_id(found, index, block.get("id"), "call")
+        if call_id is not None:
+            if call_id in used:
+                found.add(index, "call-ids", f"the call id {call_id!r} was used before")
+            used.add(call_id)
+            here.add(call_id)
+        if not isinstance(block.get("name"), str) or not block["name"]:
+            found.add(index, "call-shape", f"call {call_id!r} names no tool")
+        if not isinstance(block.get("input"), Mapping):
+            found.add(index, "input-object", f"the input of call {call_id!r} is not an object")
+    return here
+
+
+def _pattern_id(found: Findings, index: int, value: Json, what: str) -> str | None:
+    if not isinstance(value, str):
+        found.add(index, "call-shape", f"a {what} without the id of its call")
+        return None
+    if not CALL_ID.fullmatch(value):
+        found.add(index, "id-pattern", f"the id {value!r} of a {what} holds more than letters, digits, _ and -")
+    return value

@@ -1,0 +1,80 @@
+"""The rules of Chat Completions: calls and their tool messages, and what an assistant message must say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from foldline.codecs.encoding import ABSENT, is_json
+from foldline.codecs.openai_chat import ROLES, says_nothing
+from foldline.codecs.rulebook import Findings
+from foldline.codecs.rules.shared import check_content, named, read_role
+from foldline.messages import Json, Wire
+
+__all__ = ["check_chat"]
+
+
+def check_chat(found: Findings, wires: Sequence[Wire]) -> None:
+    """Note what a server of Chat Completions would refuse in the messages. O(size)."""
+    waiting: set[str] = set()
+    for index, wire in enumerate(wires):
+        role = read_role(found, index, wire, ROLES)
+        if role is None:
+            continue
+        content = wire.get("content")
+        check_content(found, index, content)
+        if role == "tool":
+            _check_tool_message(found, index, wire, waiting)
+            continue
+        if waiting:
+            found.add(index, "call-without-result", f"{role} message while calls {named(waiting)} have no result")
+            waiting = set()
+        if role == "assistant":
+            waiting = _check_tool_calls(found, index, wire.get("tool_calls"))
+            if says_nothing(wire):
+                found.add(index, "says-nothing")
+        elif content is None or content == []:
+            found.add(index, "content", f"{role} message without content")
+    if waiting:
+        found.add(None, "call-without-result", f"calls {named(waiting)} have no result at the end")
+
+
+def _check_tool_message(found: Findings, index: int, wire: Wire, waiting: set[str]) -> None:
+    call_id = wire.get("tool_call_id")
+    if not isinstance(call_id, str) or not call_id:
+        found.add(index, "call-shape", "tool message without tool_call_id")
+    elif call_id not in waiting:
+        found.add(index, "result-without-call", f"result {call_id!r} answers no open call")
+    else:
+        waiting.discard(call_id)
+    if wire.get("content") is None:
+        found.add(index, "result-content")
+
+
+def _check_tool_calls(found: Findings, index: int, calls: Json) -> set[str]:
+    if calls is None:
+        return set()
+    if not isinstance(calls, list | tuple) or not calls:
+        found.add(index, "empty-calls")
+        return set()
+    ids = [call_id for call in calls if (call_id := _check_tool_call(found, index, call)) is not None]
+    if len(set(ids)) < len(ids):
+        found.add(index, "call-ids")
+    return set(ids)
+
+
+def _check_tool_call(found: Findings, index: int, call: Json) -> str | None:
+    if not isinstance(call, Mapping):
+        found.add(index, "call-shape", "a call is not an object")
+        return None
+    call_id, kind = call.get("id"), call.get("type", "function")
+    if not isinstance(call_id, str) or not call_id:
+        found.add(index, "call-shape", "a call without id")
+        call_id = None
+    body = call.get(kind) if kind in ("function", "custom") else None
+    if not isinstance(body, Mapping) or not isinstance(body.get("name"), str) or not body["name"]:
+        found.add(index, "call-shape", f"call {call_id!r} names no tool")
+    elif kind == "function" and not is_json(body.get("arguments", ABSENT)):
+        found.add(index, "arguments", f"the arguments of call {call_id!r} are not JSON text")
+    elif kind == "custom" and not isinstance(body.get("input"), str):
+        found.add(index, "call-shape", f"the input of call {call_id!r} is not text")
+    return call_id

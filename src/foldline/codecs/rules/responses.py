@@ -1,0 +1,104 @@
+"""The rules of the Responses API: items, calls and their outputs, and reasoning with what it led to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from foldline.codecs.encoding import is_json
+from foldline.codecs.openai_responses import CALL_FIELDS, FROM_USER, ROLES
+from foldline.codecs.outputs import OUTPUT, is_output
+from foldline.codecs.rulebook import Findings
+from foldline.codecs.rules.shared import check_content, read_role
+from foldline.messages import Json, Wire
+
+__all__ = ["check_responses"]
+
+
+def _kind(item: Json) -> str | None:
+    """The type of an item, "message" where only a role is given; None for what is neither."""
+    if not isinstance(item, Mapping):
+        return None
+    kind, role = item.get("type"), item.get("role")
+    if kind in (None, "message"):
+        return "message" if isinstance(role, str) and role else None
+    return kind if isinstance(kind, str) and kind else None
+
+
+def check_responses(found: Findings, items: Sequence[Wire]) -> None:
+    """Note what the Responses API would refuse in the items. O(size)."""
+    calls: dict[str, int] = {}
+    answered: set[str] = set()
+    ids: set[str] = set()
+    for index, item in enumerate(items):
+        kind = _kind(item)
+        if kind is None:
+            found.add(index, "object")
+            continue
+        item_id = item.get("id")
+        if isinstance(item_id, str) and item_id:
+            if item_id in ids:
+                found.add(index, "item-ids", f"the item id {item_id!r} was used before")
+            ids.add(item_id)
+        if kind == "message":
+            _check_item_message(found, index, item)
+        elif kind in CALL_FIELDS:
+            call_id = _check_call_item(found, index, item, kind)
+            if call_id is None:
+                continue
+            if call_id in calls:
+                found.add(index, "call-ids", f"the call id {call_id!r} was used before")
+            calls.setdefault(call_id, index)
+        elif is_output(kind):
+            _check_output_item(found, index, item, calls, answered)
+        elif kind == "reasoning" and not _leads_on(items[index + 1] if index + 1 < len(items) else None):
+            found.add(index, "reasoning-alone")
+    for call_id, index in calls.items():
+        if call_id not in answered:
+            found.add(index, "call-without-result", f"call {call_id!r} has no output")
+
+
+def _check_item_message(found: Findings, index: int, item: Wire) -> None:
+    read_role(found, index, item, ROLES)
+    check_content(found, index, item.get("content"))
+    if item.get("content") is None:
+        found.add(index, "content", "a message without content")
+
+
+def _check_call_item(found: Findings, index: int, item: Wire, kind: str) -> str | None:
+    call_id = item.get("call_id")
+    given = item.get(CALL_FIELDS[kind])
+    if not isinstance(call_id, str) or not call_id:
+        found.add(index, "call-shape", "a call without call_id")
+        call_id = None
+    if kind in ("function_call", "custom_tool_call") and (not isinstance(item.get("name"), str) or not item["name"]):
+        found.add(index, "call-shape", f"call {call_id!r} names no tool")
+    if kind == "function_call" and not is_json(given):
+        found.add(index, "arguments", f"the arguments of call {call_id!r} are not JSON text")
+    if kind == "custom_tool_call" and not isinstance(given, str):
+        found.add(index, "call-shape", f"the input of call {call_id!r} is not text")
+    return call_id
+
+
+def _check_output_item(found: Findings, index: int, item: Wire, calls: Mapping[str, int], answered: set[str]) -> None:
+    kind = item["type"]
+    call_id = item.get("call_id")
+    if call_id is None and kind == "local_shell_call_output":
+        call_id = item.get("id")
+    if not isinstance(call_id, str) or not call_id:
+        found.add(index, "call-shape", "an output without call_id")
+        return
+    if call_id not in calls:
+        found.add(index, "result-without-call", f"output {call_id!r} stands without its call")
+    if call_id in answered:
+        found.add(index, "second-result", f"a second output for {call_id!r}")
+    answered.add(call_id)
+    if item.get(OUTPUT) is None and kind != "apply_patch_call_output":
+        found.add(index, "result-content")
+
+
+def _leads_on(item: Json) -> bool:
+    """Whether this item is one that reasoning may have led to: the model's, or one that the server ran."""
+    kind = _kind(item)
+    if kind is None or is_output(kind) or kind in FROM_USER:
+        return False
+    return kind != "message" or item.get("role") == "assistant"
