@@ -6,7 +6,7 @@ O(size of the request).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from foldline.codecs.base import Violation
