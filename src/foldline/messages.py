@@ -7,7 +7,7 @@ from, and the message keeps in `wire` the whole JSON object, so that what nobody
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 __all__ = [
@@ -80,13 +80,17 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that waits for a result; `arguments` is JSON text, or free text when `custom`."""
+    """A call that waits for a result; `arguments` is JSON text, or free text when `custom`.
+
+    `caller` is the id of the provider-run call that made it (code that the provider runs), "" where the model did.
+    """
 
     id: str
     name: str
     arguments: str
     custom: bool = False
     raw: Json = None
+    caller: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +110,17 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A block this package does not interpret (server tools, what is yet to come): passed on, counted by size."""
+    """A block this package does not interpret (server tools, what is yet to come): passed on, counted by size.
+
+    `opens` is the id of the pair that it opens (a call that the provider runs, an approval that it asks for), `answers`
+    the id of the pair that it closes; both halves are sent or none. `caller` is the id of the pair it came out of.
+    """
 
     type: str
     raw: Json = None
+    opens: str = field(default="", kw_only=True)
+    answers: str = field(default="", kw_only=True)
+    caller: str = field(default="", kw_only=True)
 
 
 Part: TypeAlias = Text | Image | Document | Reasoning | ToolCall | ToolResult | Opaque
