@@ -14,9 +14,20 @@ from functools import cache
 from foldline.failures.figures import Figures, LimitOf, rate_figures, retry_after_seconds, size_figures
 from foldline.failures.reading import Evidence, read_body, read_error
 from foldline.failures.redaction import redact
+from foldline.failures.subject import kind_of_codes, kinds_excluded
 from foldline.failures.table import ROWS, Kind, Row
 
-__all__ = ["NEAR_WINDOW", "Failure", "Kind", "LimitOf", "Row", "classify", "redact", "silent_truncation"]
+__all__ = [
+    "NEAR_WINDOW",
+    "Failure",
+    "Kind",
+    "LimitOf",
+    "Row",
+    "believable",
+    "classify",
+    "redact",
+    "silent_truncation",
+]
 
 NEAR_WINDOW = 0.8
 """An ambiguous refusal is an overflow when our estimate is at least this part of the window. Requests are kept below
@@ -31,6 +42,9 @@ by a fifth, not by a half."""
 TRUNCATED_MIN_TOKENS = 2_000
 """Smaller estimates are not judged: no server in use has a window below 2,048 tokens, and fixed costs blur small
 counts."""
+
+FAR_BELOW = 0.8
+"""A limit below this part of what the same model has just taken contradicts it: a count may be a fifth too high."""
 
 MESSAGE_CHARS = 500
 
@@ -79,22 +93,59 @@ def classify(
     error: BaseException | None = None,
     estimate: int | None = None,
     window: int | None = None,
+    request: object = None,
 ) -> Failure:
     """Says what kind of failure this is, and reads its figures. Pure; never raises.
 
     `body` is an object, JSON text, bytes, plain text, an event of a stream, or anything else; `error` an exception of
     any client, whose chain of causes is followed as long as nothing tells. `estimate` is our count of the request and
-    `window` the model's window, both in tokens: they decide where the wording does not. Cost: O(size of the body),
-    with at most 16,384 characters of text searched.
+    `window` the model's window, both in tokens: they decide where the wording does not.
+
+    `request` is what was refused: the JSON value, text or bytes of its whole body. Give it wherever a stranger wrote a
+    part of it: what stands in it is no evidence, so that nobody changes a window by quoting an error (an overflow
+    that has no other words is one only near the window). `believable` is the rule for a limit that is learned.
+
+    Cost: O(size of the body), with at most 16,384 characters of text searched, and O(size of the request).
     """
+    known = _Known(status, estimate, window)
+    found = _classified(body, error, known, None)
+    if request is None or found.kind == "other":
+        return found
+    own = _classified(body, error, known, request)
+    if own.kind != "other" or found.kind not in _SIZE_KINDS:
+        return replace(own, message=found.message)
+    doubted = replace(found, kind="ambiguous", limit=None, limit_of=None, requested=None, input_tokens=None)
+    near = _resolved(replace(doubted, output_tokens=None, lower_bound=False, pattern="echo"), estimate, window)
+    return near if near.kind == "prompt_overflow" else replace(own, message=found.message)
+
+
+def believable(limit: int | None, taken_tokens: int | None) -> bool:
+    """Whether a limit may be true beyond the request that was refused with it.
+
+    `taken_tokens` is the input that the same model took last, as the provider counted it. A limit far below it is
+    a misunderstanding, or another's text: fold this one request, and learn nothing. Both None where nothing is known.
+    """
+    return limit is None or not taken_tokens or limit >= FAR_BELOW * taken_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known beside the error: the status, our count of the request and the model's window, in tokens."""
+
+    status: int | None
+    estimate: int | None
+    window: int | None
+
+
+def _classified(body: object, error: BaseException | None, known: _Known, request: object) -> Failure:
     result: Failure | None = None
-    for evidence in _evidences(body, error):
-        found = _judge(evidence, status, estimate, window)
+    for evidence in _evidences(body, error, request):
+        found = _judge(evidence, known)
         if result is None or (result.kind in ("other", "ambiguous") and found.kind != "other"):
-            result = replace(found, status=found.status if found.status is not None else status)
+            result = replace(found, status=found.status if found.status is not None else known.status)
         if result.kind not in ("other", "ambiguous"):
             break
-    return result or Failure("other", status=status)
+    return result or Failure("other", status=known.status)
 
 
 def silent_truncation(
@@ -133,17 +184,17 @@ def silent_truncation(
     return None
 
 
-def _evidences(body: object, error: BaseException | None) -> Iterator[Evidence]:
+def _evidences(body: object, error: BaseException | None, request: object) -> Iterator[Evidence]:
     """The body first, then each exception of the chain, outermost first: an inner one may be about something else."""
     if body is not None or error is None:
-        yield read_body(body)
+        yield read_body(body, request)
     seen: set[int] = set()
     while error is not None and id(error) not in seen and len(seen) < _MAX_CHAIN:
         seen.add(id(error))
-        yield read_error(error)
+        yield read_error(error, request)
         if isinstance(error, BaseExceptionGroup):
             for inner in error.exceptions[:_MAX_CHAIN]:
-                yield read_error(inner)
+                yield read_error(inner, request)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
@@ -162,14 +213,18 @@ def _matches(row: Row, evidence: Evidence, status: int | None) -> bool:
     return bool(evidence.text) and _compiled(row.pattern).search(evidence.text) is not None
 
 
-def _judge(evidence: Evidence, given: int | None, estimate: int | None, window: int | None) -> Failure:
+def _judge(evidence: Evidence, known: _Known) -> Failure:
+    given, estimate, window = known.status, known.estimate, known.window
     # Inside a 200 stream, what counts is the status in the body; else the status of the response itself.
     status = given if given is not None and given >= 400 else evidence.status or given
-    row = next((row for row in ROWS if _matches(row, evidence, status)), None)
+    excluded = kinds_excluded(evidence)
+    row = next((row for row in ROWS if row.kind not in excluded and _matches(row, evidence, status)), None)
     kind: Kind = "other"
     pattern: str | None = None
-    if row is not None:
+    if row is not None and (row.kind not in _SIZE_KINDS or (named := kind_of_codes(evidence)) is None):
         kind, pattern = row.kind, row.id
+    elif row is not None:
+        kind, pattern = named or row.kind, "code"
     elif not evidence.text and status in _UNSAID and (evidence.code or "").lower() in {"", *_GENERIC_CODES}:
         kind, pattern = "ambiguous", "no_words"
     elif status in _BY_STATUS:

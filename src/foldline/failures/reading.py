@@ -2,7 +2,7 @@
 
 A body may be an object, JSON text, bytes, an event stream, a page of HTML, another provider's body as a string inside
 it, or junk; an exception may carry any of these. Only the fields that speak about an error are read: a body may echo
-the request, and a user's text that says "context length exceeded" is no failure.
+the request, and a user's text that says "context length exceeded" is no failure (see `foldline.failures.echoes`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import unescape
+
+from foldline.failures.echoes import strip_echoes, strip_values
 
 __all__ = ["PARSED_CHARS", "SEARCHED_CHARS", "Evidence", "read_body", "read_error"]
 
@@ -26,23 +29,31 @@ _MAX_VALUES = 400  # values looked at in one body
 _MAX_ITEMS = 20  # items of one list
 _MAX_TEXTS = 40
 
-_TEXT_KEYS = frozenset(
-    "message msg statusmsg errormessage errormsg error detail details reason description raw title errordescription "
-    "body responsebody".split()
+# Names of fields whose text speaks about the error, whatever a gateway puts before them (`external_model_error`).
+_TEXT_KEY = (
+    r"(?:message|msg|error|errors|detail|details|reason|desc|description|title|cause|raw|body|fault|faultstring)$"
 )
-_INNER_KEYS = frozenset(
-    "error errors response detail details metadata raw message body responsebody data cause innererror violations "
-    "fault exception baseresp responsemetadata lasterror".split()
+# Names of fields that repeat what was sent, or hold a reply. Nothing in them is about the error.
+_ECHO_KEYS = frozenset(
+    "input inputs inputvalue value values received ctx messages contents content prompt request requestbody tools "
+    "functions parameters params arguments choices output candidates query headers usermessage lastmessage "
+    "lastusermessage inputmessage systemmessage assistantmessage text delta".split()
 )
 _HINT_KEYS = frozenset(("quotaid", "quotametric", "param"))  # searched, but not shown
+_PLACE_KEYS = frozenset(("param", "field", "parameter", "loc", "path", "fieldpath"))  # what of the request it is about
 _STATUS_KEYS = frozenset(("code", "status", "statuscode", "httpstatus", "httpstatuscode", "httpcode"))
-_CODE_RANKS = {"code": 0, "errorcode": 0, "statuscode": 0, "type": 1, "errortype": 1, "status": 2, "reason": 3}
+_CODE_RANKS = {
+    "code": 0, "errorcode": 0, "errcode": 0, "statuscode": 0, "type": 1, "errortype": 1, "status": 2, "reason": 3
+}  # fmt: skip
 _FIGURES = frozenset(("n_prompt_tokens", "n_ctx", "n_tokens"))  # llama-server: integers beside the message
 _STRUCTURAL = frozenset(("error", "errors", "response.failed", "response.error", "none", "null"))  # types, not codes
 
 # Patterns are compiled when they are first needed: importing this package is not the time to do it.
 _STATUS_IN_TEXT = r"(?i)(?:\berror code|\bstatus(?: code)?|\bhttp(?:/[\d.]{1,3})?)[:=]? ?([1-5]\d\d)\b|^([45]\d\d)\b"
 _CODE_IN_TEXT = r"""(?i)['"](?:code|type|status|__type)['"] ?: ?['"]?([\w.\-]{1,64})"""
+_CODE_OF_PYDANTIC = r"\[type=([a-z_]{1,64})\b"
+_PLACE_IN_TEXT = r"""(?i)['"](?:param|field)['"] ?: ?['"]([\w.\-\[\]]{1,200})['"]"""
+_PYTHON = r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|\bTrue\b|\bFalse\b|\bNone\b|[()]|,(?=\s{0,9}[)\]}])"""
 _FIGURE_IN_TEXT = r"""['"](n_prompt_tokens|n_ctx|n_tokens)['"] ?: ?(\d{1,12})\b"""
 
 # Whatever an attribute of a stranger's object may do when it is read (httpx: the body of a stream that was not read
@@ -51,6 +62,7 @@ _UNREADABLE = (
     ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
 
+_QUOTED_BRACE = r"(?i)\b(?:value|got|received|input|unsupported|invalid)\s?[:=]?\s?\[?['\"`]\[?\s?$"
 _URL = r"https?://\S{1,300}"  # a link to a page about rate limits says nothing about this failure
 
 
@@ -58,21 +70,26 @@ _URL = r"https?://\S{1,300}"  # a link to a page about rate limits says nothing 
 class Evidence:
     """What was found: the HTTP status, codes and class names in lower case, texts, and figures that had a field.
 
-    `code` is the most telling code as written. `text` is what is searched, white space made single spaces.
+    `code` is the most telling code as written. `places` are the parameters that it names, as dotted paths in lower
+    case. `text` is what is searched, without what only repeats the request, white space made single spaces.
     """
 
     status: int | None = None
     code: str | None = None
     codes: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
     message: str = ""
     text: str = ""
     figures: Mapping[str, int] = field(default_factory=dict)
     retry_after_seconds: float | None = None
 
 
-def read_body(body: object) -> Evidence:
-    """Reads a body of any type. Never raises; O(size of the body), bounded as the constants say."""
-    reader = _Reader()
+def read_body(body: object, request: object = None) -> Evidence:
+    """Reads a body of any type; what stands in `request` too is no evidence. Never raises.
+
+    O(size of both), the body's bounded as the constants say.
+    """
+    reader = _Reader(request)
     if isinstance(body, BaseException):
         reader.error(body)
     else:
@@ -80,9 +97,9 @@ def read_body(body: object) -> Evidence:
     return reader.evidence()
 
 
-def read_error(error: BaseException) -> Evidence:
+def read_error(error: BaseException, request: object = None) -> Evidence:
     """Reads one exception: its status, codes, body, response and, if these say nothing, its message. Never raises."""
-    reader = _Reader()
+    reader = _Reader(request)
     reader.error(error)
     return reader.evidence()
 
@@ -95,14 +112,31 @@ def _clip(text: str) -> str:
 
 
 def _parsed(text: str) -> object:
-    """The JSON value that the text is, or that begins at its first brace; None if there is none."""
+    """The JSON value that the text is, or that begins at its first brace; None if there is none.
+
+    What Python prints of one is read too: that is how its clients and servers put one error into another.
+    """
     start = text.find("{") if text[:1] not in "{[" else 0
     if start < 0 or len(text) > PARSED_CHARS:
         return None
+    decoder = json.JSONDecoder()
     try:
-        return json.JSONDecoder().raw_decode(text, start)[0]
+        return decoder.raw_decode(text, start)[0]
     except (ValueError, RecursionError):  # not JSON, or nested beyond what Python can read
+        if "'" not in text:
+            return None
+    try:
+        return decoder.raw_decode(re.sub(_PYTHON, _as_json, text[start:]))[0]
+    except (ValueError, RecursionError):
         return None
+
+
+def _as_json(found: re.Match[str]) -> str:
+    token = found[0]
+    if token[0] not in "'\"":
+        return {"True": "true", "False": "false", "None": "null", "(": "[", ")": "]", ",": ""}[token]
+    escapes = {"n": "\n", "r": "\r", "t": "\t"}
+    return json.dumps(re.sub(r"(?s)\\(.)", lambda escape: escapes.get(escape[1], escape[1]), token[1:-1]))
 
 
 def _attribute(thing: object, name: str) -> object:
@@ -115,7 +149,9 @@ def _attribute(thing: object, name: str) -> object:
 class _Reader:
     """Collects evidence; every method takes anything."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: object = None) -> None:
+        self._request = request
+        self._places: list[str] = []
         self._texts: list[str] = []
         self._hints: list[str] = []
         self._codes: list[tuple[int, str]] = []
@@ -130,7 +166,14 @@ class _Reader:
             if not any(text in other for other in shown):
                 shown.append(text)
         message = "; ".join(shown)
-        text = re.sub(_URL, "", _clip(" ".join([message, *self._hints[:_MAX_TEXTS]]))).strip()
+        text = self._own(_clip(" ".join([message, *self._hints[:_MAX_TEXTS]])))
+        for pattern in (_CODE_IN_TEXT, _CODE_OF_PYDANTIC):
+            for found in re.findall(pattern, text):
+                self.label("code", found)
+        for name, digits in re.findall(_FIGURE_IN_TEXT, text):
+            self._figures.setdefault(name, int(digits))
+        self._places += re.findall(_PLACE_IN_TEXT, text)
+        text = re.sub(_URL, "", text).strip()
         if not self._statuses and (found := re.search(_STATUS_IN_TEXT, text)):
             self._statuses.append(int(found[1] or found[2]))
         code = min(self._codes, key=lambda entry: entry[0], default=(9, ""))
@@ -140,11 +183,17 @@ class _Reader:
             or next(iter(self._statuses), None),
             code=code[1] if code[0] < 4 else None,
             codes=tuple(dict.fromkeys(value.lower() for _, value in self._codes)),
+            places=tuple(dict.fromkeys(place.lower() for place in self._places if place)),
             message=message,
             text=text,
             figures=self._figures,
             retry_after_seconds=self._retry_after_seconds,
         )
+
+    def _own(self, text: str) -> str:
+        """The server's own words: without the values that it quotes and what it repeats of the request."""
+        text = strip_values(text)
+        return text if self._request is None else strip_echoes(text, self._request)
 
     def value(self, value: object, depth: int) -> None:
         self._left -= 1
@@ -176,15 +225,29 @@ class _Reader:
             if name in _FIGURES and isinstance(value, int) and not isinstance(value, bool):
                 self._figures.setdefault(name, value)
             self.label(key, value)
-            if isinstance(value, str) and key not in _TEXT_KEYS:
-                if key in _HINT_KEYS or key in ("retrydelay", "retryafter"):
+            if key in _PLACE_KEYS:
+                self.place(value)
+            if key in _HINT_KEYS or key in ("retrydelay", "retryafter"):
+                if isinstance(value, str):
                     self._hints.append(f"{name}: {_clip(value)}")
-                elif key in _INNER_KEYS and _parsed(value) is not None:
-                    self.value(value, depth + 1)
-            elif key in ("retryafter", "retryafterseconds") and isinstance(value, int | float):
+                elif isinstance(value, int | float):
+                    self._hints.append(f"retry after {value} seconds")
+            elif key == "retryafterseconds" and isinstance(value, int | float):
                 self._hints.append(f"retry after {value} seconds")
-            elif key in _TEXT_KEYS or key in _INNER_KEYS:
+            elif key not in _ECHO_KEYS and key not in _PLACE_KEYS and self._tells(key, value):
                 self.value(value, depth + 1)
+
+    @staticmethod
+    def _tells(key: str, value: object) -> bool:
+        return not isinstance(value, str) or re.search(_TEXT_KEY, key) is not None or _parsed(value.strip()) is not None
+
+    def place(self, value: object) -> None:
+        """A parameter, as a path with dots: "messages[3].role", or ("body", "messages", 3, "role") in FastAPI."""
+        if isinstance(value, str) and " " not in value.strip():
+            self._places.append(value.strip()[:200])
+        elif isinstance(value, list | tuple) and all(isinstance(step, str | int) for step in value):
+            steps = [str(step)[:64] for step in value[:_MAX_ITEMS]]
+            self._places.append(".".join(steps[1:] if steps[:1] == ["body"] and len(steps) > 1 else steps))
 
     def label(self, key: str, value: object) -> None:
         """A status or a code, by the name of its field."""
@@ -202,11 +265,16 @@ class _Reader:
 
     def text(self, text: str, depth: int) -> None:
         text = text.strip()
-        if text.startswith(("data:", "event:")):  # a recorded event stream: what its events say, not what they carry
+        if text.startswith(("data:", "event:", "id:", "retry:", ": ")):
+            # A recorded event stream: what its events say, not what they carry.
             for line in text[:PARSED_CHARS].splitlines():
                 if line.startswith("data:"):
                     self.value(_parsed(line[5:].strip()), depth + 1)
             return
+        if text.startswith("<"):  # a page of a gateway
+            text = re.sub(r"<[^<>]{1,500}>", " ", unescape(_clip(text))).strip()
+        if depth and self._is_echo(text):
+            text = text[: text.find("{")]
         value = _parsed(text)
         if isinstance(value, dict | list):
             before = len(self._texts)
@@ -216,12 +284,19 @@ class _Reader:
             if start == 0:
                 return
         else:
-            clipped = _clip(text)
-            for found in re.finditer(_CODE_IN_TEXT, clipped):
-                self.label("code", found[1])
-            for name, digits in re.findall(_FIGURE_IN_TEXT, clipped):
-                self._figures.setdefault(name, int(digits))
-            self._texts.append(" ".join(clipped.split()))
+            self._texts.append(" ".join(_clip(text).split()))
+
+    def _is_echo(self, text: str) -> bool:
+        """Whether an object in a text is a value that the server quotes, or stands in the request."""
+        start = text.find("{")
+        if start < 0:
+            return False
+        if re.search(_QUOTED_BRACE, text[max(0, start - 60) : start]):
+            return True
+        if self._request is None:
+            return False
+        said = _clip(text[start:])
+        return len(strip_echoes(said, self._request)) < len(said) // 2
 
     def error(self, error: BaseException, depth: int = 0) -> None:
         names = [cls.__name__ for cls in type(error).__mro__ if cls.__module__ != "builtins"]

@@ -145,7 +145,8 @@ _OUTPUT = (
     Row("output.anthropic_sum", "output_overflow", "anthropic, bedrock", "continuedev/continue#6080; strands bedrock",
         r"input length and `?max_tokens`? exceed"),
     Row("output.anthropic_cap", "output_overflow", "anthropic", "anthropics/claude-code#24451",
-        r"max_tokens: [\d,_ ]{1,16} > [\d,_ ]{1,16}, which is the maximum allowed number of output"),
+        r"max_(?:completion_|output_)?tokens: [\d,_ ]{1,16} > [\d,_ ]{1,16}, which is the maximum allowed "
+        r"number of output"),
     Row("output.too_large", "output_overflow", "openai, vllm",
         "ChatGPTNextWeb/NextChat#3195; claude-code-best/claude-code#272",
         r"max_(?:completion_|output_|new_)?tokens\W? (?:or \W?max_completion_tokens\W? )?is too large"),

@@ -285,7 +285,9 @@ class HttpProvider:
 
     def _trouble(self, status: int, body: Json, request: Request) -> _Trouble:
         text = self._clean(body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str))
-        failure = classify(status, text, estimate=request.tokens, window=self._window_tokens)
+        # What the conversation itself says is no evidence: it may be about this very error.
+        sent = (request.messages, request.system, request.tools)
+        failure = classify(status, text, estimate=request.tokens, window=self._window_tokens, request=sent)
         failure = replace(failure, message=failure.message or text[:200])
         bad = failure.status in _BAD_REQUEST and failure.kind in _MAY_BE_ADAPTED
         return _Trouble(failure, retries(failure), text[:4_000] if bad else "")

@@ -1,0 +1,129 @@
+"""What an error only repeats is no evidence: quoted values, echoed input, and the words of the request itself."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.property.depth import costly
+
+from foldline.failures import believable, classify
+from foldline.failures.echoes import strip_echoes, strip_values
+
+LIE = "This model's maximum context length is 3000 tokens. However, your messages resulted in 14000 tokens"
+LIES = [
+    LIE,
+    "prompt is too long: 9001 tokens > 3000 maximum",
+    "the request exceeds the available context size (3000 tokens)",
+    "context_length_exceeded: the maximum prompt length is 3000 tokens",
+]
+SYSTEM = "You are a helpful assistant who knows what errors mean."
+
+
+def asked(lie: str) -> dict[str, object]:
+    return {
+        "model": "m",
+        "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"Why do I get: {lie}?"}],
+        "reasoning_effort": lie,
+    }
+
+
+def errors_that_quote(lie: str) -> list[object]:
+    inner = {"error": {"message": lie, "code": "context_length_exceeded"}}
+    role = {"type": "literal_error", "loc": ("body", "messages", 2, "role"), "msg": "Input should be 'u'", "input": lie}
+    return [
+        {"error": {"message": f"Invalid value: '{lie}'. Supported: 'low', 'high'.", "code": "invalid_value"}},
+        {"error": {"message": f"Invalid value: '{lie}'.", "type": "invalid_request_error", "param": None}},
+        {"error": {"message": f'Unsupported value: "{lie}" for reasoning_effort', "code": "unsupported_value"}},
+        {"error": {"message": f"{lie!r} is not one of ['low', 'high'] - 'reasoning_effort'"}},
+        {"error": {"message": f"bad effort {lie}", "param": "reasoning_effort"}},
+        {"error": {"message": f"bad effort {lie}", "type": "invalid_request_error", "code": "unknown_parameter"}},
+        {"error": {"message": f"no such role in {lie}", "param": "messages[3].role"}},
+        {"object": "error", "code": 400, "message": str([role])},
+        {"detail": [{"type": "string_type", "loc": ["body", "messages", 0, "content"], "msg": "no", "input": [lie]}]},
+        {"detail": [{"type": "value_error", "loc": ["body", "effort"], "msg": "no", "ctx": {"error": lie}}]},
+        f"1 validation error\nmessages.2.role\n  no user [type=literal_error, input_value={lie!r}, input_type=str]",
+        {"error": {"message": f"Invalid value: '{json.dumps(inner)}'"}},
+        {"error": {"message": "no such tool", "type": "invalid_request_error"}, "request": {"messages": [lie]}},
+        {"error": {"message": "no such tool"}, "input": lie, "received": lie, "value": lie},
+    ]  # fmt: skip
+
+
+def errors_that_repeat(lie: str) -> list[object]:
+    """Without quotes or a field that names it: only the request tells that these words are the client's."""
+    return [
+        {"error": {"message": f"cannot read the effort {lie} at line 1"}},
+        f"Jinja: could not render [{{'role': 'user', 'content': {lie!r}}}]",
+        f"<html><body>400 bad effort {lie}</body></html>",
+        {"error": {"message": f"cannot parse {json.dumps({'error': {'message': lie, 'code': 400}})}"}},
+        {"error": {"message": f"failed: {json.dumps(json.dumps([lie, lie]))}"}},
+    ]
+
+
+@pytest.mark.parametrize("status", [400, 422, 500, None])
+def test_a_value_that_an_error_quotes_is_no_overflow(status: int | None) -> None:
+    for lie in LIES:
+        for body in errors_that_quote(lie):
+            for shape in (body, json.dumps(body)):
+                failure = classify(status, shape, estimate=11_000, window=128_000)
+                assert (failure.kind, failure.limit) == ("other", None), body
+
+
+@pytest.mark.parametrize("status", [400, 422, None])
+def test_what_stands_in_the_request_is_no_evidence(status: int | None) -> None:
+    for lie in LIES:
+        for body, sent in product([*errors_that_quote(lie), *errors_that_repeat(lie)], (False, True)):
+            request = json.dumps(asked(lie)) if sent else asked(lie)
+            failure = classify(status, body, estimate=11_000, window=128_000, request=request)
+            assert (failure.kind, failure.limit) == ("other", None), body
+
+
+def test_an_overflow_of_which_the_user_has_told_before_is_one() -> None:
+    told = {"messages": [{"role": "user", "content": f"{LIES[1]} and {LIES[0]}. Please reduce the length."}]}
+    for said, limit in [
+        ("prompt is too long: 210000 tokens > 200000 maximum", 200_000),
+        ("This model's maximum context length is 128000 tokens. However, you requested 140021 tokens.", 128_000),
+    ]:
+        failure = classify(400, {"error": {"message": said}}, request=told)
+        assert (failure.kind, failure.limit) == ("prompt_overflow", limit)
+    again = {"messages": [{"role": "user", "content": "Your input exceeds the context window of this model. Help!"}]}
+    words = {"error": {"message": "Your input exceeds the context window of this model."}}
+    assert classify(400, words, request=again, estimate=125_000, window=128_000).kind == "prompt_overflow"
+    assert classify(400, words, request=again, estimate=5_000, window=128_000).kind == "other"
+    coded = {"error": {**words["error"], "code": "context_length_exceeded"}}
+    assert classify(400, coded, request=again, estimate=5_000, window=128_000).kind == "prompt_overflow"
+
+
+def test_names_and_numbers_of_a_request_do_not_hide_what_is_said_of_them() -> None:
+    request = {"model": "m-128000", "max_completion_tokens": 32_000, "messages": [{"role": "user", "content": "hi"}]}
+    words = "max_completion_tokens: 32000 > 16384, which is the maximum allowed number of output tokens for m-128000"
+    assert classify(400, {"error": {"message": words}}, request=json.dumps(request)).limit == 16_384
+
+
+@pytest.mark.parametrize(
+    ("limit", "taken_tokens", "believed"),
+    [(3_000, 11_275, False), (9_000, 11_275, False), (10_000, 11_275, True), (200_000, 11_275, True),
+     (3_000, None, True), (3_000, 0, True), (None, 11_275, True)],
+)  # fmt: skip
+def test_a_limit_far_below_what_was_taken_is_not_believed(
+    limit: int | None, taken_tokens: int | None, believed: bool
+) -> None:
+    assert believable(limit, taken_tokens) is believed
+
+
+@costly
+@given(text=st.text(), request=st.text() | st.binary() | st.lists(st.text()) | st.dictionaries(st.text(), st.text()))
+def test_nothing_makes_it_raise_and_nothing_is_added(text: str, request: object) -> None:
+    assert len(strip_echoes(text, request)) <= len(text) + 3 * len(text) // 15 + 3
+    strip_values(text)
+
+
+def test_text_that_repeats_itself_is_no_work_without_end() -> None:
+    unit = "".join(f"abcdefgh{sign}" for sign in "xyzuvw")
+    assert classify(400, f"prompt is too long {unit * 300}", request=["abcdefgh " * 60_000]).kind in (
+        "other",
+        "ambiguous",
+    )
