@@ -14,6 +14,7 @@ from functools import cache
 from foldline.failures.figures import Figures, LimitOf, rate_figures, retry_after_seconds, size_figures
 from foldline.failures.reading import Evidence, read_body, read_error
 from foldline.failures.redaction import redact
+from foldline.failures.sentences import Size, overflow_in
 from foldline.failures.subject import kind_of_codes, kinds_excluded
 from foldline.failures.table import ROWS, Kind, Row
 
@@ -50,6 +51,7 @@ MESSAGE_CHARS = 500
 
 _NO_SIZE = frozenset((401, 402, 403, 404, 405, 407, 429))  # statuses that say by themselves that it is not about size
 _SIZE_KINDS = frozenset(("bytes_overflow", "output_overflow", "prompt_overflow", "ambiguous"))
+_DENIED = frozenset((401, 403))  # with which a gateway also says that a plan has a smaller window
 _UNSAID = frozenset((400, 413, 422))  # statuses with which a body without a word may be an overflow
 _GENERIC_CODES = frozenset(
     "invalid_request_error bad_request bad_request_error badrequesterror invalid_argument validationexception".split()
@@ -217,18 +219,7 @@ def _judge(evidence: Evidence, known: _Known) -> Failure:
     given, estimate, window = known.status, known.estimate, known.window
     # Inside a 200 stream, what counts is the status in the body; else the status of the response itself.
     status = given if given is not None and given >= 400 else evidence.status or given
-    excluded = kinds_excluded(evidence)
-    row = next((row for row in ROWS if row.kind not in excluded and _matches(row, evidence, status)), None)
-    kind: Kind = "other"
-    pattern: str | None = None
-    if row is not None and (row.kind not in _SIZE_KINDS or (named := kind_of_codes(evidence)) is None):
-        kind, pattern = row.kind, row.id
-    elif row is not None:
-        kind, pattern = named or row.kind, "code"
-    elif not evidence.text and status in _UNSAID and (evidence.code or "").lower() in {"", *_GENERIC_CODES}:
-        kind, pattern = "ambiguous", "no_words"
-    elif status in _BY_STATUS:
-        kind, pattern = _BY_STATUS[status], f"status.{status}"
+    kind, pattern, size = _kind_of(evidence, status, known)
     failure = Failure(
         kind,
         message=_shown(evidence.message),
@@ -242,10 +233,59 @@ def _judge(evidence: Evidence, known: _Known) -> Failure:
     if kind in ("rate", "quota", "request_too_large_for_rate"):
         return _with_rate(failure, evidence, estimate)
     if kind in ("prompt_overflow", "output_overflow"):
-        return _with_sizes(failure, size_figures(evidence.text, evidence.figures), estimate, window)
+        return _with_sizes(failure, _figures(evidence, kind, size), estimate, window)
     if kind == "ambiguous":
-        return _resolved(failure, estimate, window)
+        return _resolved(failure, estimate, window, size)
     return failure
+
+
+def _kind_of(evidence: Evidence, status: int | None, known: _Known) -> tuple[Kind, str | None, Size | None]:
+    """The kind, what told it, and what a sentence says of sizes: fields first, then rows, then sentences."""
+    excluded = kinds_excluded(evidence)
+    row = next((row for row in ROWS if row.kind not in excluded and _matches(row, evidence, status)), None)
+    named = kind_of_codes(evidence)
+    if row is not None and row.kind in _SIZE_KINDS and named is not None:
+        return named, "code", None
+    if row is not None and row.kind != "ambiguous":
+        return row.kind, row.id, None
+    size = None if excluded or named else overflow_in(evidence.text)
+    told = size is not None and size.kind != "ambiguous" and (row is None or size.limit is not None)
+    if size is not None and told and status not in _NO_SIZE:
+        return size.kind, "sentence", size
+    if size is not None and status in _DENIED and _is_near(known.estimate, size.limit or known.window):
+        return "prompt_overflow", "sentence+near_window", size
+    if row is not None:
+        return row.kind, row.id, size
+    if size is not None and status not in _NO_SIZE:
+        return "ambiguous", "sentence", size
+    if not evidence.text and status in _UNSAID and (evidence.code or "").lower() in {"", *_GENERIC_CODES}:
+        return "ambiguous", "no_words", None
+    if status in _BY_STATUS:
+        return _BY_STATUS[status], f"status.{status}", None
+    return "other", None, None
+
+
+def _figures(evidence: Evidence, kind: Kind, size: Size | None) -> Figures:
+    """The figures of the wording; where its patterns know none, those of the sentence that speaks of sizes."""
+    figures = size_figures(evidence.text, evidence.figures)
+    if figures.limit is not None and figures.requested is not None:
+        return figures
+    size = size or overflow_in(evidence.text)
+    if size is None or size.kind == "ambiguous" or (figures.limit or size.limit) is None:
+        return figures
+    limit_of: LimitOf = figures.limit_of or ("output" if size.kind == "output_overflow" else "window")
+    if kind == "output_overflow" and limit_of == "output":
+        return replace(figures, limit=figures.limit or size.limit, limit_of=limit_of)
+    return replace(
+        figures,
+        limit=figures.limit or size.limit,
+        limit_of=limit_of,
+        requested=figures.requested or size.requested,
+    )
+
+
+def _is_near(estimate: int | None, window: int | None) -> bool:
+    return estimate is not None and bool(window) and estimate >= NEAR_WINDOW * (window or 0)
 
 
 def _with_rate(failure: Failure, evidence: Evidence, estimate: int | None) -> Failure:
@@ -279,11 +319,13 @@ def _with_sizes(failure: Failure, figures: Figures, estimate: int | None, window
     )
 
 
-def _resolved(failure: Failure, estimate: int | None, window: int | None) -> Failure:
+def _resolved(failure: Failure, estimate: int | None, window: int | None, size: Size | None = None) -> Failure:
+    limit = size.limit if size is not None else None
+    if _is_near(estimate, limit or window):
+        told = replace(failure, limit=limit, limit_of="window") if limit else failure
+        return replace(told, kind="prompt_overflow", pattern=f"{failure.pattern}+near_window")
     if estimate is None or not window:
         return failure
-    if estimate >= NEAR_WINDOW * window:
-        return replace(failure, kind="prompt_overflow", pattern=f"{failure.pattern}+near_window")
     if failure.status == 413:  # far below the window in tokens, so what is too large is the bytes
         return replace(failure, kind="bytes_overflow", pattern=f"{failure.pattern}+far_from_window")
     return failure

@@ -34,6 +34,7 @@ _SIZES: tuple[tuple[LimitOf, str], ...] = (
         r"(?:in|for) the completion\)"
     )),
     ("window", r"«input» of text input, (?:«more» of tool input, )?«output» in the output"),
+    ("window", r"\(«input» in the (?:input|prompt)[,;]? (?:and )?«output» in the (?:output|completion)\)"),
     ("window", r"«input» tokens from the input messages and «output» tokens for the completion"),
     ("window", (
         r"requested «output» output tokens and your prompt contains ≥«input» input tokens, for a total of "

@@ -173,6 +173,8 @@ class _Reader:
         for name, digits in re.findall(_FIGURE_IN_TEXT, text):
             self._figures.setdefault(name, int(digits))
         self._places += re.findall(_PLACE_IN_TEXT, text)
+        if re.fullmatch(r"[\w.\-]{4,64}", text.strip()):  # a code alone is all that some servers say
+            self._codes.append((4, text.strip()))
         text = re.sub(_URL, "", text).strip()
         if not self._statuses and (found := re.search(_STATUS_IN_TEXT, text)):
             self._statuses.append(int(found[1] or found[2]))

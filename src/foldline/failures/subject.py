@@ -30,7 +30,10 @@ _OTHER_CODES: Final = (
     r"unexpected)|missing|extra_forbidden|enum|multiple_of|finite_number|greater_than(?:_equal)?|"
     r"(?:type|value)_error\.(?!any_str\.max_length|list\.max_items|number\.not_le)[\w.]{1,60}"
 )
-_OVERFLOW_CODES: Final = r"context_?(?:length|window|size)_?exceeded\w{0,9}|exceed_context_size_error|prompt_too_long"
+_OVERFLOW_CODES: Final = (
+    r"(?:model_?)?context_?(?:length|window|size|limit)?_?(?:exceeded|overflow)\w{0,9}|exceed\w{0,2}_?context\w{0,20}|"
+    r"prompt_too_long"
+)
 _MONEY: Final = r"\w{0,40}(?:quota|billing|credit|balance|payment)\w{0,40}"
 _AUTH: Final = r"\w{0,40}(?:auth(?!or)|permission|forbidden|api_?key|access_?denied)\w{0,40}"
 

@@ -96,10 +96,11 @@ _RATE = (
 )
 
 _BYTES = (
-    Row("bytes.body", "bytes_overflow", "nginx, vertex, axum",
-        "litellm vertex branch; HTTP status 413 phrases (RFC 9110, 15.5.14)",
-        r"(?:request (?:entity|body|payload)|payload|entity|content) (?:is )?too large|(?:payload|request|body|"
-        r"content) (?:size|length) (?:exceeds|is larger)|failed to buffer the request body"),
+    Row("bytes.body", "bytes_overflow", "nginx, vertex, axum, moonshot",
+        "litellm vertex branch; HTTP status 413 phrases (RFC 9110, 15.5.14); MoonshotAI/kimi-code#1862",
+        r"(?:request (?:entity|body|payload)|payload|entity|content) (?:is )?too large(?!.{0,60}?\btokens)|"
+        r"(?:payload|request|body|content|messages?) (?:size|length)(?: \(?[\d,_ ]{1,16}(?: bytes)?\)?)? "
+        r"(?:exceeds|is larger)(?!.{0,60}?(?:context|token|n_ctx))|failed to buffer the request body"),
     Row("bytes.anthropic", "bytes_overflow", "anthropic", "Anthropic API errors: 413 request_too_large, 32 MB",
         r"(?:request|body) exceeds the (?:maximum|allowed|limit)(?: allowed)? ?(?:size|number of bytes)|"
         r"exceeds? the maximum (?:allowed )?(?:request|payload|body|message) size|maximum (?:request|payload|"
@@ -125,7 +126,8 @@ _IMAGE = (
         r"image_url is only supported|(?:not|n't) support (?:image|vision|multimodal|picture)|"
         r"that support image input|images? (?:inputs? )?(?:is|are) not supported"),
     Row("image.code", "image", "openai", "OpenAI Responses API reference: error codes",
-        r"invalid_image(?:_\w{1,20})?|image_too_(?:large|small)|image_parse_error|unsupported_image_media_type",
+        r"invalid_image(?:_\w{1,20})?|image_too_(?:large|small)|image_parse_error|unsupported_image_media_type|"
+        r"\w{0,20}(?:image|media|vision)\w{0,20}_(?:exceed\w{0,4}|limit\w{0,12}|too_(?:large|many|big))",
         where="code"),
 )
 
@@ -248,9 +250,9 @@ _PROMPT = (
         r"超长|超[过出].{0,8}?最大.{0,8}?(?:长度|限制)|上下文.{0,12}?(?:超[过出限]|过长)"),
     Row("prompt.code", "prompt_overflow", "openai, llama.cpp, github-copilot, mistral, zhipu",
         "ggml-org/llama.cpp#15780; pydantic-ai models/mistral.py; litellm bigmodel",
-        r"context_(?:length|window|size)_?exceeded(?:_error)?|(?:model)?context(?:window|length)exceeded(?:error)?|"
-        r"contextoverflowerror|exceed_context_size_error|context_exceeded|model_max_prompt_tokens_exceeded|prompt_too_long|"
-        r"3051|1261",
+        r"(?!\w{0,40}(?:rate|quota|file|image|media|output|audio|tool|time|day|month))"
+        r"\w{0,40}(?:context|prompt|input)\w{0,40}(?:exceed|overflow|too_?long|too_?large)\w{0,20}|"
+        r"exceed\w{0,4}_?context\w{0,30}|model_max_prompt_tokens_exceeded|3051|1261",
         where="code"),
     Row("bytes.code", "bytes_overflow", "anthropic, openai", "Anthropic API errors",
         r"request_?too_?large(?:_?error)?|string_above_max_length|payload_too_large|request_entity_too_large",
