@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from foldline.codecs.labels import tool_names
 from foldline.messages import Message, Text, Wire
 from foldline.tokens import Counter, system_tokens, tools_tokens, wire_bytes
 from foldline.transcript import Seq
@@ -31,6 +32,8 @@ class Beside:
         self._moved: dict[Seq, tuple[str, ...]] = {}
         self._system: System = system
         self._size_bytes: int | None = None
+        self._named: Tools = None
+        self._tool_names: frozenset[str] = frozenset()
         self._current = True
         self._sent: System = system
         self._given_tokens = system_tokens(system, counter) + tools_tokens(tools, counter)
@@ -54,6 +57,13 @@ class Beside:
         if self._size_bytes is None:
             self._size_bytes = wire_bytes({"system": self.system, "tools": self.tools, "messages": []})
         return self._size_bytes + self._more_bytes
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of the tools, in the form of any dialect. O(tools) once for each change."""
+        if self._named is not self.tools:
+            self._named, self._tool_names = self.tools, frozenset(tool_names(self.tools))
+        return self._tool_names
 
     def give(self, system: System, tools: Tools) -> bool:
         """Send another system text and other tools of the caller; whether they differ from those of now. O(size)."""

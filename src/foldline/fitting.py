@@ -9,6 +9,7 @@ from foldline.beside import System, Tools
 from foldline.budget import Limits
 from foldline.codecs import codec as codec_for
 from foldline.codecs.base import Violation
+from foldline.codecs.caps import Caps
 from foldline.codecs.rules import violations
 from foldline.context import Context, SummarizeWith
 from foldline.errors import InvalidInput
@@ -81,12 +82,22 @@ def fit(
 
 
 def check(
-    messages: Sequence[Wire], *, dialect: str = "openai-chat", system: System = None, tools: Tools = None
+    messages: Sequence[Wire],
+    *,
+    dialect: str = "openai-chat",
+    system: System = None,
+    tools: Tools = None,
+    caps: Caps | None = None,
+    alternating: bool = False,
 ) -> list[Violation]:
-    """Why the strictest widely used server of the dialect would refuse the request; [] if it would take it."""
+    """Why the strictest widely used server of the dialect would refuse the request; [] if it would take it.
+
+    `caps` is what a request may hold besides tokens, where that differs from the least that the dialect takes.
+    `alternating` is for a server whose chat template wants the roles to alternate (Mistral, Gemma, Qwen ...).
+    """
     checked(dialect=dialect, system=system, tools=tools)
     codec_for(dialect)
-    return violations(_listed(messages), dialect, system=system, tools=tools)
+    return violations(_listed(messages), dialect, system=system, tools=tools, caps=caps, alternating=alternating)
 
 
 def count(

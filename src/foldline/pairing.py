@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from foldline.codecs.base import Codec
+from foldline.codecs.encoding import KEPT_ID_CHARS
 from foldline.messages import Message, Part, Reasoning, ToolCall, ToolResult
 from foldline.transcript import Repair, Seq
 
@@ -131,7 +132,7 @@ class Pairing:
         return message if not faults or tuple(parts) == message.parts else self.codec.revise(message, parts)
 
     def _free_name(self, call_id: str, times: int) -> str:
-        while (name := f"{call_id}-{times + 1}") in self._used:
+        while (name := f"{call_id[:KEPT_ID_CHARS]}-{times + 1}") in self._used:
             times += 1
         self._used[name] = 1
         return name
@@ -248,4 +249,10 @@ def _turn_out(codec: Codec, turn: _Turn, repairs: list[Repair]) -> list[Message]
         if not any(repair.rule == "missing-result" for repair in repairs):
             repairs.append(Repair(turn.results[-1][0], "split-results", "results of one turn joined in one message"))
         answers = [merged]
+    answers, apart = codec.apart(answers)
+    if apart is not None:
+        repairs.append(
+            Repair(turn.results[-1][0], "result-text", "images of results are sent in a message of the user")
+        )
+        answers.append(apart)
     return out + answers

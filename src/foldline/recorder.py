@@ -73,7 +73,8 @@ class Recorder:
         seq = self.next_seq
         hidden = not message.agent_visible
         moves = message.role == "system" and not self.codec.system_inside and message.agent_visible
-        clean = self.codec.sanitize(self.codec.read({**recorded, "role": "user"}) if moves else message)
+        given = self.codec.read({**recorded, "role": "user"}) if moves else message
+        clean = self.codec.sanitize(given, self.beside.tool_names)
         faults = list(clean.faults)
         sent = replace(message, agent_visible=False) if moves or clean.message is None else clean.message
         if moves and clean.message is not None:
@@ -162,7 +163,7 @@ class Recorder:
         return held
 
     def _show_again(self, entry: Entry) -> None:
-        clean = self.codec.sanitize(self.codec.read(entry.recorded)).message
+        clean = self.codec.sanitize(self.codec.read(entry.recorded), self.beside.tool_names).message
         visible = clean is not None and entry.message.agent_visible
         placed = self.pairing.take(entry.seq, _flags(clean, entry) if clean and visible else entry.message)
         again = replace(entry, message=placed.message, group=placed.group)

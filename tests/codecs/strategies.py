@@ -14,7 +14,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgAB5Sf
 
 words = st.text(min_size=1, max_size=12).filter(lambda text: bool(text.strip()))
 ids = st.sampled_from(["call_1", "toolu_02", "c-3", "d"])
-names = st.sampled_from(["read_file", "bash", "web.fetch"])
+names = st.sampled_from(["read_file", "bash", "web_fetch"])
 objects = st.dictionaries(words, st.one_of(words, st.integers(), st.none(), st.booleans()), max_size=3)
 extras = st.dictionaries(st.sampled_from(["x-mine", "cache_control", "metadata"]), objects, max_size=1)
 
@@ -60,7 +60,7 @@ chat_wires: st.SearchStrategy[Wire] = st.one_of(
                 "role": st.sampled_from(["user", "system", "developer"]),
                 "content": st.one_of(words, lists(chat_text, chat_image, chat_file, chat_audio, unknown)),
             },
-            optional={"name": words},
+            optional={"name": names},
         )
     ),
     also(
@@ -120,8 +120,9 @@ claude_document = block(
         ]
     ),
 )
-claude_thinking = st.one_of(
-    block("thinking", thinking=words, signature=st.just("c2ln")), block("redacted_thinking", data=st.just("Zz"))
+claude_thinking = st.one_of(  # without `also`: no cache marker may stand on thinking
+    st.fixed_dictionaries({"type": st.just("thinking"), "thinking": words, "signature": st.just("c2ln")}),
+    st.fixed_dictionaries({"type": st.just("redacted_thinking"), "data": st.just("Zz")}),
 )
 claude_call = block("tool_use", id=ids, name=names, input=objects)
 claude_server = st.one_of(

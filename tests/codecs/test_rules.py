@@ -58,6 +58,27 @@ def item_output(call_id: str, **fields: Any) -> Wire:
     return {"type": "function_call_output", "call_id": call_id, "output": "ok", **fields}
 
 
+def named(name: str) -> Wire:
+    call = {"id": "a", "type": "function", "function": {"name": name, "arguments": "{}"}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def image(media_type: str, data: str) -> Wire:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+def chat_image(media_type: str, data: str) -> Wire:
+    return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data}"}}
+
+
+def item_image(media_type: str, data: str) -> Wire:
+    return {"type": "input_image", "image_url": f"data:{media_type};base64,{data}"}
+
+
+PNG = "iVBORw0KGgo="
+MARK: Wire = {"cache_control": {"type": "ephemeral"}}
+HOUR: Wire = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+
 REASONING: Wire = {"type": "reasoning", "id": "rs_1", "summary": []}
 
 CHAT = "openai-chat"
@@ -117,10 +138,42 @@ BROKEN: dict[tuple[str, str], list[Any]] = {
     (CLAUDE, "signature"): [USER, says([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "x"}])],
     (CLAUDE, "system-text"): [USER],
     (CLAUDE, "tool-names"): [USER],
+    (CHAT, "call-name"): [USER, named("read file"), chat_result("a")],
+    (CHAT, "tool-name"): [USER],
+    (CHAT, "call-id-length"): [USER, chat_call("c" * 65), chat_result("c" * 65)],
+    (CHAT, "author"): [{**USER, "name": "Ann Lee"}],
+    (CHAT, "image"): [{"role": "user", "content": [chat_image("image/svg+xml", "PHN2Zz4=")]}],
+    (CHAT, "image-place"): [USER, says([chat_image("image/png", PNG)])],
+    (CHAT, "result-text"): [USER, chat_call("a"), chat_result("a", [chat_image("image/png", PNG)])],
+    (CHAT, "amount"): [{"role": "user", "content": [chat_image("image/png", PNG)] * 501}],
+    (CHAT, "alternation"): [USER, USER],
+    (RESPONSES, "call-name"): [USER, item_call("a", name="n" * 129), item_output("a")],
+    (RESPONSES, "tool-name"): [USER],
+    (RESPONSES, "call-id-length"): [USER, item_call("c" * 65, id="fc_1"), item_output("c" * 65)],
+    (RESPONSES, "item-id-form"): [USER, item_call("a", id="call_a"), item_output("a")],
+    (RESPONSES, "image"): [USER, item_call("a"), item_output("a", output=[item_image("image/svg+xml", "PHN2Zz4=")])],
+    (RESPONSES, "amount"): [{"role": "user", "content": [item_image("image/png", PNG)] * 501}],
+    (CLAUDE, "call-name"): [USER, use("a", name='view" path="a'), results("a")],
+    (CLAUDE, "tool-name"): [USER],
+    (CLAUDE, "failed-media"): [USER, use("a"), results("a", is_error=True, content=[image("image/png", PNG)])],
+    (CLAUDE, "image"): [{"role": "user", "content": [image("image/png", "")]}],
+    (CLAUDE, "amount"): [{"role": "user", "content": [image("image/png", PNG)] * 101}],
+    (CLAUDE, "cache-thinking"): [
+        USER,
+        says([{"type": "thinking", "thinking": "t", "signature": "s", **MARK}, {"type": "text", "text": "a"}]),
+    ],
+    (CLAUDE, "cache-count"): [{"role": "user", "content": [{"type": "text", "text": "a", **MARK}] * 5}],
+    (CLAUDE, "cache-order"): [
+        {"role": "user", "content": [{"type": "text", "text": "a", **MARK}, {"type": "text", "text": "a", **HOUR}]}
+    ],
 }
 BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     (CLAUDE, "system-text"): {"system": [{"type": "text", "text": ""}]},
     (CLAUDE, "tool-names"): {"tools": [{"name": "f"}, {"name": "f"}]},
+    (CLAUDE, "tool-name"): {"tools": [{"name": "n" * 129, "input_schema": {}}]},
+    (RESPONSES, "tool-name"): {"tools": [{"type": "function", "name": "a.b"}]},
+    (CHAT, "tool-name"): {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+    (CHAT, "alternation"): {"alternating": True},
 }
 
 LEGAL: dict[str, tuple[str, list[Wire]]] = {

@@ -24,6 +24,10 @@ def _result(call_id: str = "c1", content: Any = "done") -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
+def _picture(media_type: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,AAAA"}}
+
+
 CHAT: dict[str, dict[str, Any]] = {
     "empty-request": {"messages": []},
     "object": _chat("a text"),
@@ -38,7 +42,19 @@ CHAT: dict[str, dict[str, Any]] = {
     "call-ids": _chat(_calls(_call(), _call()), _result()),
     "arguments": _chat(_calls(_call(arguments="{")), _result()),
     "says-nothing": _chat({"role": "assistant", "content": None}),
+    "call-name": _chat(_calls(_call() | {"function": {"name": "ls -l", "arguments": "{}"}}), _result()),
+    "tool-name": {"messages": [USER], "tools": [{"type": "function", "function": {"name": "a.b"}}]},
+    "call-id-length": _chat(_calls(_call("c" * 80)), _result("c" * 80)),
+    "author": _chat(USER | {"name": "Ann Lee"}),
+    "image": _chat({"role": "user", "content": [_picture("image/svg+xml")]}),
+    "image-place": _chat({"role": "assistant", "content": [_picture("image/png")]}),
+    "result-text": _chat(_calls(_call()), _result(content=[_picture("image/png")])),
+    "amount": _chat({"role": "user", "content": [_picture("image/png")] * 501}),
 }
+
+
+def _item_picture(media_type: str) -> dict[str, Any]:
+    return {"type": "input_image", "image_url": f"data:{media_type};base64,AAAA"}
 
 
 def _items(*items: Any) -> dict[str, Any]:
@@ -68,6 +84,12 @@ RESPONSES: dict[str, dict[str, Any]] = {
     "item-ids": _items(_fc(), _out(), _fc("c2"), _out("c2")),
     "arguments": _items(_fc(arguments="{"), _out()),
     "reasoning-alone": _items({"type": "reasoning", "id": "rs_1", "summary": []}),
+    "call-name": _items(_fc() | {"name": "a b"}, _out()),
+    "tool-name": {"input": [USER], "tools": [{"type": "function", "name": "a b", "parameters": {}}]},
+    "call-id-length": _items(_fc("c" * 65), _out("c" * 65)),
+    "item-id-form": _items(_fc(item_id="item_1"), _out()),
+    "image": _items({"role": "user", "content": [_item_picture("image/svg+xml")]}),
+    "amount": _items({"role": "user", "content": [_item_picture("image/png")] * 501}),
 }
 
 
@@ -86,6 +108,15 @@ def _results(*blocks: Any) -> dict[str, Any]:
 def _tr(call_id: str = "t1", content: Any = "done", **more: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": call_id, "content": content} | more
 
+
+def _image(media_type: str = "image/png", data: str = "AAAA") -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+TEXT = {"type": "text", "text": "hi"}
 
 ANTHROPIC: dict[str, dict[str, Any]] = {
     "empty-request": {"messages": []},
@@ -109,6 +140,14 @@ ANTHROPIC: dict[str, dict[str, Any]] = {
     "signature": _chat(_uses({"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "hi"}), USER),
     "system-text": {"messages": [USER], "system": [{"type": "text", "text": " "}]},
     "tool-names": {"messages": [USER], "tools": [{"name": "ls", "input_schema": {}}, {"name": "ls"}]},
+    "call-name": _chat(_uses(_use(name="a b")), _results(_tr())),
+    "tool-name": {"messages": [USER], "tools": [{"name": "a b", "input_schema": {}}]},
+    "failed-media": _chat(_uses(_use()), _results(_tr(content=[_image()], is_error=True))),
+    "image": _chat(_results(_image("image/svg+xml"))),
+    "amount": _chat(_results(*[_image()] * 101)),
+    "cache-thinking": _chat(_uses(THOUGHT | MARK, TEXT), USER),
+    "cache-count": _chat(_results(*[TEXT | MARK] * 5)),
+    "cache-order": _chat(_results(TEXT | MARK, TEXT | HOUR)),
 }
 
 BROKEN = {"openai-chat": CHAT, "openai-responses": RESPONSES, "anthropic": ANTHROPIC}

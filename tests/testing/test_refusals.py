@@ -42,13 +42,34 @@ def test_a_request_that_breaks_a_rule_is_refused(dialect: str, rule: str, given:
     assert (app.served, list(app.requests)) == (0, [])
     assert [(r.status, r.kind, r.message) for r in app.refused] == [(400, rule, message)]
     kind = classify(400, sent.json()).kind
-    assert kind == "malformed" if rule in MALFORMED else kind in {"malformed", "other"}
+    assert kind == "malformed" if rule in MALFORMED else kind in {"malformed", "other", "image"}
     assert ask(app, PATHS[dialect], request | {"stream": True}).json()["error"]["message"] == message
 
 
 @every_dialect
 def test_every_rule_is_one_that_the_fake_refuses_by(dialect: str) -> None:
-    assert set(BROKEN[dialect]) == set(RULES[dialect])
+    assert set(BROKEN[dialect]) == set(RULES[dialect]) - {"alternation"}, "most servers take roles in any order"
+
+
+def test_a_server_whose_template_wants_alternation_refuses_two_in_a_row() -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "user", "content": "there"}]
+    assert ask_for(FakeProvider(), "openai-chat", messages).status_code == 200
+    app = FakeProvider(alternates=True)
+    sent = ask_for(app, "openai-chat", messages)
+    assert (sent.status_code, dict(app.refusals)) == (400, {"alternation": 1})
+    assert "roles must alternate" in sent.text
+
+
+@every_dialect
+def test_a_server_that_takes_fewer_images_says_how_many(dialect: str) -> None:
+    given = BROKEN[dialect]["amount"]
+    name = "input" if dialect == "openai-responses" else "messages"
+    content = given[name][-1]["content"][:6]
+    app = FakeProvider(max_images=5)
+    sent = ask(app, PATHS[dialect], body(dialect) | {name: [{"role": "user", "content": content}]})
+    assert dict(app.refusals) == {"amount": 1}
+    assert "6 images" in sent.text
+    assert "5 are taken" in sent.text
 
 
 def test_a_refusal_names_the_place_and_the_call() -> None:

@@ -11,8 +11,8 @@ session can move it there; `sanitize` by itself can only send it as the user's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from foldline.codecs.base import Sanitized
@@ -27,10 +27,12 @@ from foldline.codecs.blocks import (
     settle_content,
 )
 from foldline.codecs.encoding import EMPTY, UNNAMED, call_id_of, clean, fresh_id, json_text, mend_encoding, object_of
+from foldline.codecs.labels import CALL_NAME_CHARS, good_name
+from foldline.codecs.media import mend_media
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Message, Part, Role, Text, ToolCall, ToolResult, Wire
 
-__all__ = ["CALL_ID", "Anthropic", "is_blank", "is_empty"]
+__all__ = ["CALL_ID", "FAILED", "THOUGHTS", "Anthropic", "is_blank", "is_empty"]
 
 ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
@@ -39,6 +41,10 @@ CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
 _NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ONLY_ASSISTANT = frozenset({"tool_use", "thinking", "redacted_thinking"})
+THOUGHTS: Final = ("thinking", "redacted_thinking")  # compared, not hashed: a type may be anything in what is checked
+
+FAILED: Final = "[The call failed.]"
+"""Says what the flag of a failed result said that cannot be sent as failed."""
 
 
 def is_blank(block: Mapping[str, Any]) -> bool:
@@ -123,6 +129,14 @@ def _revised(base: Wire, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]
 # --- mending --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What is remembered from block to block of a message: names that the tools have, ids that were used."""
+
+    known: Collection[str]
+    ids: set[str] = field(default_factory=set)
+
+
 def _mend_id(value: Json, what: str, faults: list[str]) -> str:
     """The same id for the same value, so that a result still finds its call."""
     if isinstance(value, str) and CALL_ID.fullmatch(value):
@@ -132,74 +146,102 @@ def _mend_id(value: Json, what: str, faults: list[str]) -> str:
     return fixed
 
 
-def _mend_use(block: Mapping[str, Any], taken: set[str], faults: list[str]) -> Mapping[str, Any]:
+def _mend_use(block: Mapping[str, Any], marks: _Marks, faults: list[str]) -> Mapping[str, Any]:
     fixed: dict[str, Any] = {}
     call_id = _mend_id(block.get("id"), "call", faults)
-    call_id = fresh_id(call_id, taken, faults)
+    call_id = fresh_id(call_id, marks.ids, faults)
     if call_id != block.get("id"):
         fixed["id"] = call_id
     if not isinstance(block.get("name"), str) or not block["name"]:
         fixed["name"] = "unknown_tool"
         faults.append("a call named no tool")
+    elif (name := good_name(block["name"], CALL_NAME_CHARS["anthropic"], marks.known)) != block["name"]:
+        fixed["name"] = name
+        faults.append(f"no tool can have the name of a call; it is sent as {name!r}")
     if not isinstance(block.get("input"), Mapping):
         fixed["input"] = object_of(_read_call(block).arguments)
         faults.append(f"the input of call {call_id!r} was not an object")
     return {**block, **fixed} if fixed else block
 
 
-def _mend_result(block: Mapping[str, Any], taken: set[str], faults: list[str]) -> Mapping[str, Any] | None:
+def _mend_listed(content: Json, faults: list[str]) -> Json:
+    """A list of blocks with the images and documents that are taken; the same object if they all are."""
+    if not isinstance(content, list | tuple):
+        return content
+    mended = [mend_media(block, "anthropic", "text", faults) for block in content]
+    return content if same_items(mended, content) else mended
+
+
+def _mend_failed(block: Mapping[str, Any], faults: list[str]) -> Mapping[str, Any]:
+    """A failed result that holds more than text, as one that did not fail: the API takes only text in failed ones.
+
+    What it shows is worth more than the flag, and a line says what the flag said.
+    """
+    content = block.get("content")
+    if block.get("is_error") is not True or not isinstance(content, list | tuple):
+        return block
+    if all(inner["type"] == "text" for inner in content):
+        return block
+    faults.append("a failed result may hold only text; it is sent with a line that says that the call failed")
+    return {**block, "is_error": False, "content": [{"type": "text", "text": FAILED}, *content]}
+
+
+def _mend_result(block: Mapping[str, Any], marks: _Marks, faults: list[str]) -> Mapping[str, Any] | None:
     call_id = _mend_id(block.get("tool_use_id"), "result", faults)
-    if call_id in taken:
+    if call_id in marks.ids:
         faults.append(f"a second result for call {call_id!r} was left out")
         return None
-    taken.add(call_id)
-    content = mend_content(block.get("content"), "text", faults)
+    marks.ids.add(call_id)
+    content = _mend_listed(mend_content(block.get("content"), "text", faults), faults)
     if block.get("is_error") is True and is_empty(content):
         content = EMPTY
         faults.append("a failed result said nothing; it was given a text")
-    if call_id == block.get("tool_use_id") and content is block.get("content"):
-        return block
-    return {**block, "tool_use_id": call_id, "content": content}
+    if call_id != block.get("tool_use_id") or content is not block.get("content"):
+        block = {**block, "tool_use_id": call_id, "content": content}
+    return _mend_failed(block, faults)
 
 
-def _mend_assistant(block: Mapping[str, Any], taken: set[str], faults: list[str]) -> Mapping[str, Any] | None:
+def _mend_assistant(block: Mapping[str, Any], marks: _Marks, faults: list[str]) -> Mapping[str, Any] | None:
     kind = block["type"]
     if kind == "tool_use":
-        return _mend_use(block, taken, faults)
+        return _mend_use(block, marks, faults)
     if kind == "thinking" and not block.get("signature"):
         faults.append("thinking without its signature was left out")
         return None
     if kind == "tool_result":
         faults.append("a result in an assistant message was left out")
         return None
+    if kind in THOUGHTS and "cache_control" in block:
+        faults.append("thinking takes no cache marker; it was left out")
+        return {key: value for key, value in block.items() if key != "cache_control"}
     return block
 
 
-def _mend_user(block: Mapping[str, Any], taken: set[str], faults: list[str]) -> Mapping[str, Any] | None:
+def _mend_user(block: Mapping[str, Any], marks: _Marks, faults: list[str]) -> Mapping[str, Any] | None:
     kind = block["type"]
     if kind == "tool_result":
-        return _mend_result(block, taken, faults)
+        return _mend_result(block, marks, faults)
     if kind in _ONLY_ASSISTANT:
         faults.append(f"a {kind} block in a user message was left out")
         return None
-    return block
+    return mend_media(block, "anthropic", "text", faults)
 
 
-_MENDERS: Final[dict[bool, Callable[[Mapping[str, Any], set[str], list[str]], Mapping[str, Any] | None]]] = {
+_MENDERS: Final[dict[bool, Callable[[Mapping[str, Any], _Marks, list[str]], Mapping[str, Any] | None]]] = {
     True: _mend_assistant,
     False: _mend_user,
 }
 
 
 def _mend_blocks(
-    blocks: Sequence[Mapping[str, Any]], assistant: bool, faults: list[str]
+    blocks: Sequence[Mapping[str, Any]], assistant: bool, known: Collection[str], faults: list[str]
 ) -> Sequence[Mapping[str, Any]]:
-    mend, taken = _MENDERS[assistant], set[str]()
+    mend, marks = _MENDERS[assistant], _Marks(known)
     kept: list[Mapping[str, Any]] = []
     for block in blocks:
         if is_blank(block):
             faults.append("a blank text block was left out")
-        elif (mended := mend(block, taken, faults)) is not None:
+        elif (mended := mend(block, marks, faults)) is not None:
             kept.append(mended)
     if not assistant:
         ordered = sorted(kept, key=lambda block: block["type"] != "tool_result")
@@ -209,7 +251,7 @@ def _mend_blocks(
     return blocks if same_items(kept, blocks) else kept
 
 
-def _mend(wire: Wire, faults: list[str]) -> Wire | None:
+def _mend(wire: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
     wire = mend_encoding(wire, faults)
     role = wire["role"]
     if role not in {"user", "assistant"}:
@@ -219,7 +261,7 @@ def _mend(wire: Wire, faults: list[str]) -> Wire | None:
         wire = {**wire, "role": role}
     content = mend_content(wire.get("content"), "text", faults)
     if isinstance(content, list | tuple):
-        content = _mend_blocks(content, role == "assistant", faults)
+        content = _mend_blocks(content, role == "assistant", known, faults)
     if is_empty(content):
         faults.append(f"{'an assistant' if role == 'assistant' else 'a user'} message that says nothing was left out")
         return None
@@ -257,11 +299,11 @@ class Anthropic:
         wire, settled = _revised(base, parts)
         return replace(message, parts=settled, wire=wire)
 
-    def sanitize(self, message: Message) -> Sanitized:
+    def sanitize(self, message: Message, known: Collection[str] = ()) -> Sanitized:
         """What the API takes of the message, seen alone. An assistant message without content goes, a last one too."""
         wire = self.write(message)
         faults: list[str] = []
-        mended = _mend(wire, faults)
+        mended = _mend(wire, faults, known)
         if mended is None:
             return Sanitized(None, tuple(faults))
         return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
@@ -295,3 +337,7 @@ class Anthropic:
             pinned=any(message.pinned for message in messages),
             kind=kinds.pop() if len(kinds) == 1 else "",
         )
+
+    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
+        """The results as they are: images may stand in them."""
+        return list(results), None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,8 +69,11 @@ class Codec(Protocol):
         """The same message with other parts: fields this package does not know, and the JSON of parts that are
         still among `parts` (same object), stay as they are. No parts at all gives the dialect's emptiest legal form."""
 
-    def sanitize(self, message: Message) -> Sanitized:
-        """What the provider would take of this message, seen alone (no pairing)."""
+    def sanitize(self, message: Message, known: Collection[str] = ()) -> Sanitized:
+        """What the provider would take of this message, seen alone (no pairing).
+
+        A call may have a name of `known`, the tools beside the request, whatever that is.
+        """
 
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
         """A message of our own: role "user", "assistant" or "system" (user where system may not stand inside)."""
@@ -81,3 +84,10 @@ class Codec(Protocol):
     def merge(self, messages: Sequence[Message]) -> Message | None:
         """One message out of several that carry results, where the dialect wants all results of a turn in one
         message (Anthropic), results first; None where each result stands alone."""
+
+    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
+        """The messages with the results of a turn, and one of ours with what may not stand in them (None: nothing).
+
+        Where results hold only text (Chat Completions) the images of all of them are shown to the model in a user
+        message behind them.
+        """

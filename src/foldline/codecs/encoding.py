@@ -12,6 +12,7 @@ from foldline.messages import Json, Wire
 __all__ = [
     "ABSENT",
     "EMPTY",
+    "KEPT_ID_CHARS",
     "UNNAMED",
     "call_id_of",
     "clean",
@@ -35,6 +36,9 @@ UNNAMED: Final = "call_without_id"
 
 _DEPTH_LIMIT: Final = 200
 """Levels of nesting that are sent. The JSON reader of Python gives up at about 1,000; real messages have under 20."""
+
+KEPT_ID_CHARS: Final = 56
+"""What is kept of an id that gets a number behind it: OpenAI takes 64 characters."""
 
 _PLAIN: Final = frozenset({bool, int, type(None)})
 
@@ -160,10 +164,10 @@ def call_id_of(value: Json) -> str:
 
 
 def fresh_id(call_id: str, taken: set[str], faults: list[str]) -> str:
-    """The id, or a new one where it is in `taken` already; adds it there."""
+    """The id, or a new one of at most 64 characters where it is in `taken` already; adds it there."""
     fresh, number = call_id, 2
     while fresh in taken:
-        fresh, number = f"{call_id}-{number}", number + 1
+        fresh, number = f"{call_id[:KEPT_ID_CHARS]}-{number}", number + 1
     if fresh != call_id:
         faults.append(f"two calls had the id {call_id!r}; the later one is sent as {fresh!r}")
     taken.add(fresh)

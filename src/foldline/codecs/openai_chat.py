@@ -11,53 +11,53 @@ user. A retired `function_call` waits for no result and passes as `Opaque`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from foldline.codecs.base import Sanitized
-from foldline.codecs.blocks import carry, mend_content, read_content, role_of, same_items, settle_block, settle_content
+from foldline.codecs.blocks import (
+    carry,
+    read_block,
+    read_content,
+    role_of,
+    same_items,
+    settle_block,
+    settle_content,
+)
+from foldline.codecs.chat_mending import OTHER_FIELDS, ROLES, mended_wire, says_nothing
 from foldline.codecs.encoding import (
-    ABSENT,
     EMPTY,
-    UNNAMED,
     call_id_of,
     clean,
-    fresh_id,
-    is_json,
     json_text,
-    mend_arguments,
-    mend_encoding,
 )
+from foldline.codecs.media import mend_media, only_text
 from foldline.errors import InvalidInput
-from foldline.messages import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
+from foldline.messages import (
+    Document,
+    Image,
+    Json,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Wire,
+)
 
 __all__ = ["ROLES", "OpenAIChat", "says_nothing"]
-
-ROLES: Final[dict[str, Role]] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-}
-"""The roles on the wire. "developer" is the system role of newer OpenAI models."""
 
 _THOUGHT_FIELDS = {"reasoning_content": False, "reasoning": False, "reasoning_details": True, "thinking_blocks": True}
 """Fields with reasoning; True where it may hold signatures, which the provider behind the server verifies."""
 
-_OTHER_FIELDS = ("audio", "function_call")
-_PART_FIELDS = frozenset({"refusal", *_OTHER_FIELDS, *_THOUGHT_FIELDS})
+_PART_FIELDS = frozenset({"refusal", *OTHER_FIELDS, *_THOUGHT_FIELDS})
 _OWN_FIELDS = frozenset({"content", "tool_calls", *_PART_FIELDS})
 
-_NAMELESS = "unknown_tool"
-
-
-def says_nothing(wire: Wire) -> bool:
-    """Whether an assistant message has neither text nor calls nor anything that stands for them."""
-    if wire.get("content") not in (None, "", []):
-        return False
-    return not any(wire.get(field) for field in ("tool_calls", "refusal", *_OTHER_FIELDS))
+APART: Final = "[What the results above hold besides text:]"
+"""Stands before the images of tool messages, which hold only text (OpenAI API reference, tool message)."""
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def _assistant_parts(wire: Wire) -> tuple[Part, ...]:
     refusal = wire.get("refusal")
     if isinstance(refusal, str) and refusal:
         parts.append(Text(refusal, raw={"refusal": refusal}))
-    parts += [Opaque(field, raw={field: wire[field]}) for field in _OTHER_FIELDS if wire.get(field)]
+    parts += [Opaque(field, raw={field: wire[field]}) for field in OTHER_FIELDS if wire.get(field)]
     calls = wire.get("tool_calls")
     if isinstance(calls, list | tuple):
         parts += map(_read_call, calls)
@@ -193,78 +193,6 @@ def _revise_result(base: Wire, parts: Sequence[Part]) -> tuple[Wire, tuple[Part,
     return wire, (ToolResult(call_id, settled, results[0].is_error if results else False, raw=wire),)
 
 
-# --- mending --------------------------------------------------------------------------------------------------------
-
-
-def _mend_call(call: Mapping[str, Any], taken: set[str], faults: list[str]) -> Mapping[str, Any]:
-    fixed: dict[str, Any] = {}
-    call_id = call.get("id")
-    if not isinstance(call_id, str) or not call_id:
-        call_id = call_id_of(call_id) or UNNAMED
-        faults.append("a call had no id, as text; it was given one")
-    call_id = fresh_id(call_id, taken, faults)
-    if call_id != call.get("id"):
-        fixed["id"] = call_id
-    kind = call.get("type", "function")
-    if kind not in ("function", "custom"):
-        kind = fixed["type"] = "function"
-        faults.append("a call was of an unknown type; it was made a function call")
-    body = call.get(kind)
-    if not isinstance(body, Mapping) or not isinstance(body.get("name"), str) or not body["name"]:
-        name = {"name": _NAMELESS}
-        body = fixed[kind] = {**body, **name} if isinstance(body, Mapping) else name
-        faults.append("a call named no tool")
-    if kind == "function" and not is_json(body.get("arguments", ABSENT)):
-        fixed[kind] = {**body, "arguments": mend_arguments(body.get("arguments", {}))}
-        faults.append(f"the arguments of call {call_id!r} were not JSON text")
-    if kind == "custom" and not isinstance(body.get("input"), str):
-        fixed[kind] = {**body, "input": "" if body.get("input") is None else json_text(body["input"])}
-        faults.append(f"the input of call {call_id!r} was not text")
-    return {**call, **fixed} if fixed else call
-
-
-def _mend_calls(wire: Wire, faults: list[str]) -> Wire:
-    given = wire["tool_calls"]
-    calls = [call for call in given if isinstance(call, Mapping)] if isinstance(given, list | tuple) else []
-    if not isinstance(given, list | tuple) or len(calls) < len(given):
-        faults.append("what was no call was taken out of tool_calls")
-    elif not calls:
-        faults.append("an empty list of calls was taken out")
-    taken: set[str] = set()
-    mended = [_mend_call(call, taken, faults) for call in calls]
-    if not mended:
-        return {key: value for key, value in wire.items() if key != "tool_calls"}
-    return wire if same_items(mended, given) else {**wire, "tool_calls": mended}
-
-
-def _mend(wire: Wire, faults: list[str]) -> Wire | None:
-    wire = mend_encoding(wire, faults)
-    role = wire["role"]
-    if role not in ROLES:
-        faults.append(f"the role {role!r} is unknown; sent as user")
-        role = "user"
-        wire = {**wire, "role": role}
-    if role == "assistant" and wire.get("tool_calls") is not None:
-        wire = _mend_calls(wire, faults)
-    if role == "tool":
-        call_id = wire.get("tool_call_id")
-        if not isinstance(call_id, str) or not call_id:
-            faults.append("a result named no call, as text; it was given an id")
-            wire = {**wire, "tool_call_id": call_id_of(call_id) or UNNAMED}
-    content = mend_content(wire.get("content"), "text", faults)
-    if role == "assistant":
-        if content is not wire.get("content"):
-            wire = {**wire, "content": content}
-        if says_nothing(wire):
-            faults.append("an assistant message that says nothing was left out")
-            return None
-        return wire
-    if content is None or (role != "tool" and content == []):
-        faults.append(f"a {role} message had no content; it was given an empty text")
-        content = ""
-    return wire if content is wire.get("content") else {**wire, "content": content}
-
-
 class OpenAIChat:
     """The codec of "openai-chat": one result per message, system text among the messages."""
 
@@ -303,11 +231,11 @@ class OpenAIChat:
             return _revise_result(base, parts)
         return _revise_plain(base, parts, message.role == "assistant")
 
-    def sanitize(self, message: Message) -> Sanitized:
+    def sanitize(self, message: Message, known: Collection[str] = ()) -> Sanitized:
         """What servers of this dialect take of the message, seen alone."""
         wire = self.write(message)
         faults: list[str] = []
-        mended = _mend(wire, faults)
+        mended = mended_wire(wire, faults, known)
         if mended is None:
             return Sanitized(None, tuple(faults))
         return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
@@ -324,3 +252,22 @@ class OpenAIChat:
     def merge(self, messages: Sequence[Message]) -> Message | None:
         """None: each result is a message of its own."""
         return None
+
+    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
+        """The results of a turn as text alone, and a user message with the images and files that were among them."""
+        out: list[Message] = []
+        seen: list[Part] = []
+        for message in results:
+            content = (message.wire or {}).get("content")
+            text = only_text(content, "text", "a result", []) if isinstance(content, list | tuple) else content
+            if text is content:
+                out.append(message)
+                continue
+            media = [part for result in message.results for part in result.parts if isinstance(part, Image | Document)]
+            raws = [mend_media(part.raw, "openai-chat", "text", []) for part in media]
+            seen += [read_block(raw) for raw in raws]
+            out.append(carry(message, self.read({**(message.wire or {}), "content": text})))
+        if not seen:
+            return list(results), None
+        blocks = [{"type": "text", "text": APART}, *(part.raw for part in seen)]
+        return out, replace(self.read({"role": "user", "content": blocks}), kind="notice")

@@ -8,7 +8,7 @@ or without: the server looks for it next to the item it led to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,11 +25,13 @@ from foldline.codecs.encoding import (
     mend_encoding,
     object_of,
 )
+from foldline.codecs.labels import CALL_ID_CHARS, CALL_NAME_CHARS, bounded_id, good_item_id, good_name
+from foldline.codecs.media import mend_media
 from foldline.codecs.outputs import OUTPUT, empty_output, is_output, read_output, settle_output
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
 
-__all__ = ["CALL_FIELDS", "FROM_USER", "ROLES", "OpenAIResponses", "call_id_in", "item_type"]
+__all__ = ["CALL_FIELDS", "FROM_USER", "NAMED_CALLS", "ROLES", "OpenAIResponses", "call_id_in", "item_type"]
 
 ROLES: Final[dict[str, Role]] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
@@ -42,6 +44,9 @@ CALL_FIELDS: Final = {
     "apply_patch_call": "operation",
 }
 """Calls that wait for an output of the client, and the field that says what is asked for."""
+
+NAMED_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+"""Calls that say which tool they are for."""
 
 _TEXT_FIELDS = frozenset({"arguments", "input"})
 FROM_USER: Final = frozenset({"mcp_approval_response"})
@@ -186,13 +191,18 @@ def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, 
 # --- mending --------------------------------------------------------------------------------------------------------
 
 
-def _mend_call(item: Wire, kind: str, faults: list[str]) -> Wire:
+def _mend_call(item: Wire, kind: str, known: Collection[str], faults: list[str]) -> Wire:
     fixed: dict[str, Any] = {}
     field = CALL_FIELDS[kind]
     given = item.get(field)
-    if kind in {"function_call", "custom_tool_call"} and (not isinstance(item.get("name"), str) or not item["name"]):
-        fixed["name"] = "unknown_tool"
-        faults.append("a call named no tool")
+    if kind in NAMED_CALLS:
+        name = item.get("name")
+        if not isinstance(name, str) or not name:
+            fixed["name"] = "unknown_tool"
+            faults.append("a call named no tool")
+        elif (fit := good_name(name, CALL_NAME_CHARS["openai-responses"], known)) != name:
+            fixed["name"] = fit
+            faults.append(f"no tool can have the name of a call; it is sent as {fit!r}")
     if kind == "function_call" and not is_json(given):
         fixed[field] = mend_arguments(given)
         faults.append("the arguments of a call were not JSON text")
@@ -205,7 +215,11 @@ def _mend_call(item: Wire, kind: str, faults: list[str]) -> Wire:
 def _mend_id(item: Wire, kind: str, faults: list[str]) -> Wire:
     call_id = item.get("call_id")
     if isinstance(call_id, str) and call_id:
-        return item
+        bounded = bounded_id(call_id, CALL_ID_CHARS["openai-responses"])
+        if bounded == call_id:
+            return item
+        faults.append(f"the id of a call had {len(call_id)} characters; sent as {bounded!r}")
+        return {**item, "call_id": bounded}
     if call_id is None and kind == "local_shell_call_output" and isinstance(item.get("id"), str) and item["id"]:
         return item
     faults.append("a call or its output named no call, as text; it was given an id")
@@ -218,25 +232,45 @@ def _mend_message(item: Wire, faults: list[str]) -> Wire:
         faults.append(f"the role {role!r} is unknown; sent as user")
         role = "user"
         item = {**item, "role": role}
-    content: Json = mend_content(item.get("content"), _text_type(role), faults)
+    content: Json = _mend_parts(mend_content(item.get("content"), _text_type(role), faults), faults)
     if content is None:
         faults.append("a message had no content; it was given an empty text")
         content = ""
     return item if content is item.get("content") else {**item, "content": content}
 
 
-def _mend(item: Wire, faults: list[str]) -> Wire:
+def _mend_parts(content: Json, faults: list[str]) -> Json:
+    """A list of blocks with the images that are taken; the same object if they all are."""
+    if not isinstance(content, list | tuple):
+        return content
+    media = (
+        mend_media(block, "openai-responses", "input_text", faults) if isinstance(block, Mapping) else block
+        for block in content
+    )
+    mended = list(media)
+    return content if same_items(mended, content) else mended
+
+
+def _mend(item: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
     item = mend_encoding(item, faults)
     kind = item_type(item)
+    if not good_item_id(item, kind):
+        if kind == "reasoning":
+            faults.append(f"reasoning with the id {item['id']!r}, which is not taken, was left out")
+            return None
+        faults.append(f"the id {item['id']!r} of an item is not taken; it is sent without")
+        item = {key: value for key, value in item.items() if key != "id"}
     if kind == "message":
         return _mend_message(item, faults)
     if kind in CALL_FIELDS:
-        return _mend_id(_mend_call(item, kind, faults), kind, faults)
+        return _mend_id(_mend_call(item, kind, known, faults), kind, faults)
     if is_output(kind):
         item = _mend_id(item, kind, faults)
         if item.get(OUTPUT) is None and kind != "apply_patch_call_output":
             faults.append("an output item had no output; it was given an empty one")
             return {**item, OUTPUT: empty_output(kind)}
+        output = _mend_parts(item.get(OUTPUT), faults)
+        return item if output is item.get(OUTPUT) else {**item, OUTPUT: output}
     return item
 
 
@@ -265,11 +299,13 @@ class OpenAIResponses:
         wire, settled = _revise(message, parts)
         return replace(message, parts=settled, wire=wire)
 
-    def sanitize(self, message: Message) -> Sanitized:
+    def sanitize(self, message: Message, known: Collection[str] = ()) -> Sanitized:
         """What the API takes of the item, seen alone."""
         wire = self.write(message)
         faults: list[str] = []
-        mended = _mend(wire, faults)
+        mended = _mend(wire, faults, known)
+        if mended is None:
+            return Sanitized(None, tuple(faults))
         return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
 
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
@@ -288,3 +324,7 @@ class OpenAIResponses:
     def merge(self, messages: Sequence[Message]) -> Message | None:
         """None: each output is an item of its own."""
         return None
+
+    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
+        """The results as they are: images may stand in them."""
+        return list(results), None

@@ -42,6 +42,14 @@ _EMPTY_ERROR = 'Anthropic API, error "content cannot be empty if `is_error` is t
 _ONLY_IN = 'Anthropic API, errors "blocks can only be in `assistant` messages" and "... in `user` messages"'
 
 
+_NAME_PATTERN = 'OpenAI API, error "string does not match pattern" for function.name, '
+_VISION = 'Anthropic docs, "Vision"'
+_CACHING = 'Anthropic docs, "Prompt caching"'
+_MANY_IMAGES = "OpenAI docs, Images and vision: 500 images in a request"
+_IMAGES = "OpenAI docs, Images and vision: PNG, JPEG, WEBP and GIF, 20 MB each"
+_CALL_ID = 'OpenAI API, error "string too long. Expected a string with maximum length 64" for '
+
+
 def _shared(source: str) -> tuple[Rule, ...]:
     return (
         Rule("empty-request", "A request has at least one message.", source),
@@ -74,6 +82,34 @@ _CHAT_RULES = (
         "Mistral AI API, chat completions: an assistant message has either content or tool_calls",
         alone=True,
     ),
+    Rule(
+        "call-name",
+        "The name of a tool has 1 to 64 letters, digits, _ and -.",
+        f"{_NAME_PATTERN}at most 64 characters",
+        alone=True,
+    ),
+    Rule("tool-name", "The name of a tool has 1 to 64 letters, digits, _ and -.", f"{_CHAT}: tools, function.name"),
+    Rule("call-id-length", "The id of a call has at most 64 characters.", f"{_CALL_ID}tool_calls.id", alone=True),
+    Rule(
+        "author",
+        "The name of who speaks has at most 64 characters, no blanks, no <, |, \\, / and >.",
+        'OpenAI API, error "string does not match pattern" for messages.name',
+        alone=True,
+    ),
+    Rule("image", "An image is one that can be read.", _IMAGES, alone=True),
+    Rule(
+        "image-place",
+        "Images and files stand in messages of the user.",
+        "OpenAI API, error \"Image URLs are only allowed for messages with role 'user'\"",
+        alone=True,
+    ),
+    Rule("result-text", "A tool message holds only text.", f"{_CHAT}: tool message, content"),
+    Rule("amount", "A request holds no more images than are taken.", _MANY_IMAGES),
+    Rule(
+        "alternation",
+        "One system message first, then the user and the assistant in turn.",
+        'chat templates of Mistral, Gemma and Qwen, error "conversation roles must alternate"',
+    ),
 )
 
 _RESPONSES_RULES = (
@@ -86,6 +122,22 @@ _RESPONSES_RULES = (
     Rule("item-ids", "An item id stands once.", 'OpenAI API, error "Duplicate item found with id"'),
     Rule("arguments", "Call arguments are JSON text.", f"{_RESPONSES}: function_call, arguments", alone=True),
     Rule("reasoning-alone", "Reasoning is followed by what it led to.", _REASONING),
+    Rule(
+        "call-name",
+        "The name of a tool has 1 to 128 letters, digits, _ and -.",
+        f"{_NAME_PATTERN}at most 128 characters",
+        alone=True,
+    ),
+    Rule("tool-name", "The name of a tool has 1 to 128 letters, digits, _ and -.", f"{_RESPONSES}: tools, name"),
+    Rule("call-id-length", "The id of a call has at most 64 characters.", f"{_CALL_ID}input.call_id", alone=True),
+    Rule(
+        "item-id-form",
+        "The id of an item begins with the mark of its type: msg, fc, ct, rs; at most 64 letters, digits, _ and -.",
+        'OpenAI API, errors "Expected an ID that begins with" and "Expected an ID that contains letters, numbers ..."',
+        alone=True,
+    ),
+    Rule("image", "An image is one that can be read.", _IMAGES, alone=True),
+    Rule("amount", "A request holds no more images than are taken.", _MANY_IMAGES),
 )
 
 _ANTHROPIC_RULES = (
@@ -103,6 +155,33 @@ _ANTHROPIC_RULES = (
     Rule("id-pattern", "A call id holds only letters, digits, _ and -.", _ID_PATTERN, alone=True),
     Rule("input-object", "The input of a call is an object.", f"{_MESSAGES}: tool_use, input", alone=True),
     Rule("signature", "A thinking block has its signature.", _THINKING, alone=True),
+    Rule(
+        "call-name",
+        "The name of a tool in a call has 1 to 200 letters, digits, _ and -.",
+        'Anthropic API, error "String should have at most 200 characters" for tool_use.name',
+        alone=True,
+    ),
+    Rule("tool-name", "The name of a tool has 1 to 128 letters, digits, _ and -.", _TOOL_USE),
+    Rule(
+        "failed-media",
+        "A failed result holds only text.",
+        'Anthropic API, error "all content must be type `text` if `is_error` is true"',
+        alone=True,
+    ),
+    Rule(
+        "image",
+        "An image is a PNG, JPEG, GIF or WebP file, labelled so, of at most 5 MB and 8,000 pixels; a file is a PDF.",
+        f'{_VISION}; "PDF support"',
+        alone=True,
+    ),
+    Rule(
+        "amount",
+        "A request holds at most 100 images and PDF pages (600 for models with a larger window) and 100,000 messages.",
+        f'{_VISION}; "PDF support"; {_MESSAGES}: messages',
+    ),
+    Rule("cache-thinking", "Thinking has no cache marker.", _CACHING, alone=True),
+    Rule("cache-count", "A request has at most 4 cache markers.", _CACHING),
+    Rule("cache-order", "Markers for an hour stand before those for five minutes: tools, system, messages.", _CACHING),
     Rule("system-text", "A system text block has visible text.", _NON_EMPTY),
     Rule("tool-names", "Tools have different names.", 'Anthropic API, error "Tool names must be unique"'),
 )

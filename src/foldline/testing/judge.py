@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from foldline.codecs.caps import caps_of
 from foldline.errors import InvalidInput
 from foldline.fitting import check
-from foldline.testing.forms.anthropic import breakpoint_fault
 from foldline.testing.forms.base import Form, Prompt, missing
 from foldline.testing.values import Body, Refusal
 from foldline.testing.wording import (
@@ -33,6 +33,8 @@ class Terms:
     models: Collection[str] | None
     api_key: str | None
     max_output_tokens: int | None
+    max_images: int | None = None
+    alternates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def judge(form: Form, body: Body, terms: Terms, *, counting: bool = False) -> Ta
         return missing("max_tokens", anthropic=True)
     if terms.models is not None and prompt.model not in terms.models:
         return no_such_model(form.dialect, prompt.model)
-    fault = _fault(form, body, prompt)
+    fault = _fault(form, prompt, terms)
     if fault is not None:
         return fault
     tokens = terms.count(body)
@@ -92,16 +94,23 @@ def judge(form: Form, body: Body, terms: Terms, *, counting: bool = False) -> Ta
     return Taken(prompt, tokens)
 
 
-def _fault(form: Form, body: Body, prompt: Prompt) -> Refusal | None:
+def _fault(form: Form, prompt: Prompt, terms: Terms) -> Refusal | None:
     """The first rule of the dialect that the history breaks."""
     try:
-        found = check(prompt.messages, dialect=form.dialect, system=prompt.system, tools=prompt.tools)
+        found = check(
+            prompt.messages,
+            dialect=form.dialect,
+            system=prompt.system,
+            tools=prompt.tools,
+            caps=caps_of(form.dialect, terms.window_tokens).learned(max_images=terms.max_images),
+            alternating=terms.alternates,
+        )
     except InvalidInput as error:
         code = None if form.dialect == "anthropic" else "invalid_type"
         return Refusal(400, "field", f"{error.place}: {error.reason}", code, error.place)
     if found:
         return broken_rule(form.dialect, found[0])
-    return breakpoint_fault(body) if form.dialect == "anthropic" else None
+    return None
 
 
 def _no_json(form: Form, why: str) -> Refusal:

@@ -19,9 +19,8 @@ from foldline.replay.cache import common_prefix
 from foldline.testing.counting import dumped
 from foldline.testing.values import Body
 
-__all__ = ["MAX_BREAKPOINTS", "Cached", "PromptCache", "breakpoints"]
+__all__ = ["Cached", "PromptCache", "breakpoints"]
 
-MAX_BREAKPOINTS: Final = 4  # Anthropic, "Prompt caching": up to 4 cache breakpoints
 _LOOK_BACK_BLOCKS: Final = 20  # as above: checks up to 20 blocks before each breakpoint
 _KEPT_PROMPTS: Final = 8
 _KEPT_MODELS: Final = 16

@@ -57,6 +57,8 @@ class FakeProvider:
 
     A request must keep the rules of `foldline.check`, and fit `window_tokens` as `count` (body -> tokens) has it; with
     `models`, `api_key`, `max_output_tokens` and `max_request_bytes` it must keep those too. `usage=False` reports none.
+    `max_images` stands in place of the number that the dialect's provider takes; with `alternates` the chat template
+    wants one system message first and then the user and the assistant in turn, as those of Mistral and Gemma do.
     `tells_window=False` hides the window, as hosted servers do. Cached tokens: see `PromptCache`.
 
     `requests` are the last `keep` requests that were taken, `refused` the last `keep` that were not (those of the
@@ -79,12 +81,14 @@ class FakeProvider:
         api_key: str | None = None,
         max_output_tokens: int | None = None,
         max_request_bytes: int | None = None,
+        max_images: int | None = None,
+        alternates: bool = False,
         usage: bool = True,
         tells_window: bool = True,
         repeat: bool = False,
         keep: int = 20,
     ) -> None:
-        self._terms = Terms(window_tokens, count, models, api_key, max_output_tokens)
+        self._terms = Terms(window_tokens, count, models, api_key, max_output_tokens, max_images, alternates)
         self._max_request_bytes = max_request_bytes
         self._usage, self._tells_window = usage, tells_window
         self._steps = Steps(script, repeat=repeat)

@@ -26,6 +26,10 @@ __all__ = [
 
 _ROLES: Final = "'system', 'assistant', 'user', 'function', 'tool', and 'developer'"
 
+_PATTERN: Final = (
+    "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$', of bounded length."
+)
+
 # {at} is the number of the message, {ids} the ids that the finding names, {detail} the finding.
 _WORDS: Final[dict[str, dict[str, str]]] = {
     "openai-chat": {
@@ -53,6 +57,32 @@ _WORDS: Final[dict[str, dict[str, str]]] = {
         ),
         "call-ids": "Duplicate value for 'tool_call_id' in messages[{at}].tool_calls.",
         "says-nothing": "Assistant message must have either content or tool_calls, but not none (messages[{at}]).",
+        "call-name": f"Invalid 'messages[{{at}}].tool_calls[0].function.name': {_PATTERN}",
+        "tool-name": f"Invalid 'tools[0].function.name': {_PATTERN}",
+        "call-id-length": (
+            "Invalid 'messages[{at}].tool_calls[0].id': string too long. Expected a string with maximum length 64, but "
+            "got a longer string instead."
+        ),
+        "author": (
+            "Invalid 'messages[{at}].name': string does not match pattern. Expected a string that matches the pattern "
+            "'^[^\\s<|\\\\/>]+$'."
+        ),
+        "image": (
+            "You uploaded an unsupported image. Please make sure your image has of one the following formats: ['png', "
+            "'jpeg', 'gif', 'webp']. (messages[{at}])"
+        ),
+        "image-place": (
+            "Invalid 'messages[{at}]'. Image URLs are only allowed for messages with role 'user', but this message "
+            "contains an image URL."
+        ),
+        "result-text": (
+            "Invalid 'messages[{at}]'. Image URLs are only allowed for messages with role 'user', but this message "
+            "with role 'tool' contains an image URL."
+        ),
+        "amount": "Invalid 'messages': {detail}.",
+        "alternation": (
+            "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
+        ),
     },
     "openai-responses": {
         "empty-request": (
@@ -69,6 +99,15 @@ _WORDS: Final[dict[str, dict[str, str]]] = {
         "call-without-result": "No tool output found for function call {ids}.",
         "result-content": "Missing required parameter: 'input[{at}].output'.",
         "item-ids": "Duplicate item found with id {ids}. Remove duplicate items from your input and try again.",
+        "call-name": f"Invalid 'input[{{at}}].name': {_PATTERN}",
+        "tool-name": f"Invalid 'tools[0].name': {_PATTERN}",
+        "call-id-length": (
+            "Invalid 'input[{at}].call_id': string too long. Expected a string with maximum length 64, but got a "
+            "longer string instead."
+        ),
+        "item-id-form": "Invalid 'input[{at}].id'. Expected an ID that begins with the mark of its type ({detail}).",
+        "image": "The image data you provided does not represent a valid image (input[{at}]).",
+        "amount": "Invalid 'input': {detail}.",
         "reasoning-alone": "Item 'input[{at}]' of type 'reasoning' was provided without its required following item.",
     },
     "anthropic": {
@@ -104,6 +143,17 @@ _WORDS: Final[dict[str, dict[str, str]]] = {
         "signature": "messages.{at}.content.thinking.signature: Field required",
         "system-text": "system: text content blocks must be non-empty",
         "tool-names": "tools: Tool names must be unique.",
+        "call-name": "messages.{at}.content.0.tool_use.name: String should match pattern '^[a-zA-Z0-9_-]{{1,200}}$'",
+        "tool-name": "tools.0.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'",
+        "failed-media": ("messages.{at}.content.0.tool_result: all content must be type `text` if `is_error` is true"),
+        "image": "messages.{at}.content.0.image.source.base64: Could not process image ({detail})",
+        "amount": "Too much media: {detail}",
+        "cache-thinking": "messages.{at}.content.0.thinking.cache_control: Extra inputs are not permitted",
+        "cache-count": "A maximum of 4 blocks with cache_control may be provided. Found {number}.",
+        "cache-order": (
+            "messages.0.content.0.cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
+            "cache_control block. Note that blocks are processed in the following order: `tools`, `system`, `messages`."
+        ),
     },
 }
 
@@ -151,7 +201,8 @@ def broken_rule(dialect: str, violation: Violation) -> Refusal:
         name = "input" if dialect == "openai-responses" else "messages"
         place = name if not at else f"{name}.{at}" if dialect == "anthropic" else f"{name}[{at}]"
         words = f"{place}: {{detail}}"
-    message = words.format(at=at, ids=ids, detail=violation.detail)
+    number = next(iter(re.findall(r"\d+", violation.detail)), "")
+    message = words.format(at=at, ids=ids, detail=violation.detail, number=number)
     return Refusal(400, violation.rule, message, None, "input" if dialect == "openai-responses" else "messages")
 
 

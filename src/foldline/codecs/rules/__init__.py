@@ -6,25 +6,39 @@ O(size of the request).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from foldline.codecs.base import Violation
+from foldline.codecs.caps import Caps, caps_of
 from foldline.codecs.encoding import sendable
+from foldline.codecs.outputs import OUTPUT
+from foldline.codecs.roles import roles_out_of_turn
 from foldline.codecs.rulebook import RULES, Findings, Rule
 from foldline.codecs.rules.anthropic import check_messages, check_outside
 from foldline.codecs.rules.chat import check_chat
 from foldline.codecs.rules.responses import check_responses
+from foldline.codecs.rules.shared import check_amounts, check_tools
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
 
 __all__ = ["RULES", "Rule", "violations"]
 
 
-def violations(wires: Sequence[Wire], dialect: str, *, system: Json = None, tools: Json = None) -> list[Violation]:
+def violations(
+    wires: Sequence[Wire],
+    dialect: str,
+    *,
+    system: Json = None,
+    tools: Json = None,
+    caps: Caps | None = None,
+    alternating: bool = False,
+) -> list[Violation]:
     """Why a provider of the dialect would refuse the request; [] means that it would take it.
 
-    `system` and `tools` are what is sent beside the messages. Raises InvalidInput for an unknown dialect only.
+    `system` and `tools` are what is sent beside the messages; `caps` what a request may hold, where that differs from
+    the least that the dialect takes; `alternating` is for a server whose template wants the roles to alternate. Raises
+    InvalidInput for an unknown dialect only.
     """
     check = _CHECKS.get(dialect)
     if check is None:
@@ -37,12 +51,25 @@ def violations(wires: Sequence[Wire], dialect: str, *, system: Json = None, tool
             if not sendable(wire):
                 found.add(index, "encoding")
         check(found, wires)
+        check_amounts(found, caps or caps_of(dialect), map(_content, wires))
+        if alternating and dialect == "openai-chat":
+            for index, fault in roles_out_of_turn(wires):
+                found.add(index, "alternation", fault)
     for name, value in (("system text", system), ("tools", tools)):
         if not sendable(value):
             found.add(None, "encoding", f"the {name} cannot be sent as UTF-8 JSON")
+    check_tools(found, tools)
     if dialect == "anthropic":
-        check_outside(found, system, tools)
+        check_outside(found, system, tools, wires if isinstance(wires, list | tuple) else ())
     return found.found
+
+
+def _content(wire: Json) -> Json:
+    """What a message, or an output item, holds."""
+    if not isinstance(wire, Mapping):
+        return None
+    output = wire.get(OUTPUT)
+    return [output] if isinstance(output, Mapping) else output if output is not None else wire.get("content")
 
 
 _CHECKS: Final[dict[str, Callable[[Findings, Sequence[Wire]], None]]] = {

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from foldline.codecs.anthropic import CALL_ID, is_empty
+from foldline.codecs.anthropic import CALL_ID, THOUGHTS, is_empty
+from foldline.codecs.caching import markers, out_of_order
+from foldline.codecs.caps import MARKERS
 from foldline.codecs.rulebook import Findings
-from foldline.codecs.rules.shared import check_content, is_blank, named, read_role
+from foldline.codecs.rules.shared import check_call_name, check_content, check_media, is_blank, named, read_role
 from foldline.messages import Json
 
 __all__ = ["check_messages", "check_outside"]
 
-_THOUGHTS: Final = ("thinking", "redacted_thinking")  # compared, not hashed: a type may be anything here
 
-
-def check_outside(found: Findings, system: Json, tools: Json) -> None:
-    """Note what is wrong with the system text and the tools. O(their size)."""
+def check_outside(found: Findings, system: Json, tools: Json, wires: Sequence[Json]) -> None:
+    """Note what is wrong with the system text and the tools, and with the cache markers of all. O(size)."""
     blocks = system if isinstance(system, list | tuple) else ()
     if any(is_blank(block) for block in blocks if isinstance(block, Mapping)):
         found.add(None, "system-text")
@@ -24,6 +24,11 @@ def check_outside(found: Findings, system: Json, tools: Json) -> None:
     names = [tool["name"] for tool in given if isinstance(tool, Mapping) and isinstance(tool.get("name"), str)]
     if len(set(names)) < len(names):
         found.add(None, "tool-names")
+    marked = list(markers(tools, system, wires))
+    if len(marked) > MARKERS:
+        found.add(None, "cache-count", f"the request has {len(marked)} cache markers, {MARKERS} are taken")
+    if any(out_of_order(marked)):
+        found.add(None, "cache-order", "a cache marker for an hour stands after one for five minutes")
 
 
 def _blocks(wire: Json) -> list[Mapping[str, Any]]:
@@ -76,8 +81,11 @@ def _check_results(found: Findings, index: int, results: Sequence[Mapping[str, A
         if call_id is not None:
             seen.add(call_id)
         check_content(found, index, block.get("content"))
+        check_media(found, index, block.get("content"), "text")
         if block.get("is_error") is True and is_empty(block.get("content")):
             found.add(index, "empty-error")
+        if block.get("is_error") is True and any(inner.get("type") != "text" for inner in _blocks(block)):
+            found.add(index, "failed-media")
     if waiting - seen:
         detail = f"calls {named(waiting - seen)} have no result in the next user message"
         found.add(index, "call-without-result", detail)
@@ -85,9 +93,10 @@ def _check_results(found: Findings, index: int, results: Sequence[Mapping[str, A
 
 def _check_user_blocks(found: Findings, index: int, blocks: Sequence[Mapping[str, Any]]) -> None:
     kinds = [block.get("type") for block in blocks]
-    for kind in ("tool_use", *_THOUGHTS):
+    for kind in ("tool_use", *THOUGHTS):
         if kind in kinds:
             found.add(index, "block-place", f"a {kind} block in a user message")
+    check_media(found, index, blocks, "text")
     flags = [kind != "tool_result" for kind in kinds]
     if flags != sorted(flags):
         found.add(index, "results-first")
@@ -99,6 +108,8 @@ def _check_uses(found: Findings, index: int, blocks: Sequence[Mapping[str, Any]]
         kind = block.get("type")
         if kind == "thinking" and not block.get("signature"):
             found.add(index, "signature")
+        if kind in THOUGHTS and "cache_control" in block:
+            found.add(index, "cache-thinking")
         if kind != "tool_use":
             continue
         call_id = _pattern_id(found, index, block.get("id"), "call")
@@ -109,6 +120,8 @@ def _check_uses(found: Findings, index: int, blocks: Sequence[Mapping[str, Any]]
             here.add(call_id)
         if not isinstance(block.get("name"), str) or not block["name"]:
             found.add(index, "call-shape", f"call {call_id!r} names no tool")
+        else:
+            check_call_name(found, index, block["name"])
         if not isinstance(block.get("input"), Mapping):
             found.add(index, "input-object", f"the input of call {call_id!r} is not an object")
     return here

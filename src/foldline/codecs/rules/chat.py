@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from foldline.codecs.encoding import ABSENT, is_json
+from foldline.codecs.labels import good_author
+from foldline.codecs.media import only_text
 from foldline.codecs.openai_chat import ROLES, says_nothing
 from foldline.codecs.rulebook import Findings
-from foldline.codecs.rules.shared import check_content, named, read_role
+from foldline.codecs.rules.shared import check_call_id, check_call_name, check_content, check_media, named, read_role
 from foldline.messages import Json, Wire
 
 __all__ = ["check_chat"]
@@ -22,6 +24,10 @@ def check_chat(found: Findings, wires: Sequence[Wire]) -> None:
             continue
         content = wire.get("content")
         check_content(found, index, content)
+        _check_place(found, index, role, content)
+        name = wire.get("name")
+        if name is not None and (not isinstance(name, str) or not name or good_author(name) != name):
+            found.add(index, "author", f"the name {name!r} of who speaks is not taken")
         if role == "tool":
             _check_tool_message(found, index, wire, waiting)
             continue
@@ -38,6 +44,17 @@ def check_chat(found: Findings, wires: Sequence[Wire]) -> None:
         found.add(None, "call-without-result", f"calls {named(waiting)} have no result at the end")
 
 
+def _check_place(found: Findings, index: int, role: str, content: Json) -> None:
+    """Note images that would be refused, and those that stand elsewhere than in a message of the user."""
+    faults: list[str] = []
+    if role in ("user", "developer", "function"):
+        check_media(found, index, content, "text")
+    elif isinstance(content, list | tuple):
+        only_text(content, "text", f"a message of the role {role!r}", faults)
+    for fault in faults:
+        found.add(index, "result-text" if role == "tool" else "image-place", fault.partition(";")[0])
+
+
 def _check_tool_message(found: Findings, index: int, wire: Wire, waiting: set[str]) -> None:
     call_id = wire.get("tool_call_id")
     if not isinstance(call_id, str) or not call_id:
@@ -46,6 +63,8 @@ def _check_tool_message(found: Findings, index: int, wire: Wire, waiting: set[st
         found.add(index, "result-without-call", f"result {call_id!r} answers no open call")
     else:
         waiting.discard(call_id)
+    if isinstance(call_id, str):
+        check_call_id(found, index, call_id)
     if wire.get("content") is None:
         found.add(index, "result-content")
 
@@ -70,10 +89,14 @@ def _check_tool_call(found: Findings, index: int, call: Json) -> str | None:
     if not isinstance(call_id, str) or not call_id:
         found.add(index, "call-shape", "a call without id")
         call_id = None
+    else:
+        check_call_id(found, index, call_id)
     body = call.get(kind) if kind in ("function", "custom") else None
     if not isinstance(body, Mapping) or not isinstance(body.get("name"), str) or not body["name"]:
         found.add(index, "call-shape", f"call {call_id!r} names no tool")
-    elif kind == "function" and not is_json(body.get("arguments", ABSENT)):
+        return call_id
+    check_call_name(found, index, body["name"])
+    if kind == "function" and not is_json(body.get("arguments", ABSENT)):
         found.add(index, "arguments", f"the arguments of call {call_id!r} are not JSON text")
     elif kind == "custom" and not isinstance(body.get("input"), str):
         found.add(index, "call-shape", f"the input of call {call_id!r} is not text")

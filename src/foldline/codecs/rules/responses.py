@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from foldline.codecs.encoding import is_json
-from foldline.codecs.openai_responses import CALL_FIELDS, FROM_USER, ROLES
+from foldline.codecs.labels import good_item_id
+from foldline.codecs.openai_responses import CALL_FIELDS, FROM_USER, NAMED_CALLS, ROLES
 from foldline.codecs.outputs import OUTPUT, is_output
 from foldline.codecs.rulebook import Findings
-from foldline.codecs.rules.shared import check_content, read_role
+from foldline.codecs.rules.shared import check_call_id, check_call_name, check_content, check_media, read_role
 from foldline.messages import Json, Wire
 
 __all__ = ["check_responses"]
@@ -35,6 +36,8 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
             found.add(index, "object")
             continue
         item_id = item.get("id")
+        if not good_item_id(item, kind):
+            found.add(index, "item-id-form", f"the id {item_id!r} is none of an item of the type {kind!r}")
         if isinstance(item_id, str) and item_id:
             if item_id in ids:
                 found.add(index, "item-ids", f"the item id {item_id!r} was used before")
@@ -60,6 +63,7 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
 def _check_item_message(found: Findings, index: int, item: Wire) -> None:
     read_role(found, index, item, ROLES)
     check_content(found, index, item.get("content"))
+    check_media(found, index, item.get("content"), "input_text")
     if item.get("content") is None:
         found.add(index, "content", "a message without content")
 
@@ -70,8 +74,12 @@ def _check_call_item(found: Findings, index: int, item: Wire, kind: str) -> str 
     if not isinstance(call_id, str) or not call_id:
         found.add(index, "call-shape", "a call without call_id")
         call_id = None
-    if kind in ("function_call", "custom_tool_call") and (not isinstance(item.get("name"), str) or not item["name"]):
+    else:
+        check_call_id(found, index, call_id)
+    if kind in NAMED_CALLS and (not isinstance(item.get("name"), str) or not item["name"]):
         found.add(index, "call-shape", f"call {call_id!r} names no tool")
+    elif kind in NAMED_CALLS:
+        check_call_name(found, index, item["name"])
     if kind == "function_call" and not is_json(given):
         found.add(index, "arguments", f"the arguments of call {call_id!r} are not JSON text")
     if kind == "custom_tool_call" and not isinstance(given, str):
@@ -87,6 +95,8 @@ def _check_output_item(found: Findings, index: int, item: Wire, calls: Mapping[s
     if not isinstance(call_id, str) or not call_id:
         found.add(index, "call-shape", "an output without call_id")
         return
+    check_call_id(found, index, call_id)
+    check_media(found, index, item.get(OUTPUT), "input_text")
     if call_id not in calls:
         found.add(index, "result-without-call", f"output {call_id!r} stands without its call")
     if call_id in answered:

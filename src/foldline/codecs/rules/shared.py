@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from foldline.codecs.blocks import mend_content
+from foldline.codecs.blocks import mend_content, read_block, read_content
+from foldline.codecs.caps import Amounts, Caps
+from foldline.codecs.labels import CALL_ID_CHARS, CALL_NAME_CHARS, TOOL_NAME_CHARS, bounded_id, good_name, tool_names
+from foldline.codecs.media import amounts_of, mend_media
 from foldline.codecs.rulebook import Findings
-from foldline.messages import Json
+from foldline.messages import Json, Part, ToolResult
 
-__all__ = ["check_content", "is_blank", "named", "read_role"]
+__all__ = [
+    "check_amounts",
+    "check_call_id",
+    "check_call_name",
+    "check_content",
+    "check_media",
+    "check_tools",
+    "is_blank",
+    "named",
+    "read_role",
+]
+
+_SHOWN_CHARS: Final = 48
+"""Of a name or an id that is too long, in a finding."""
 
 
 def is_blank(block: Mapping[str, Any]) -> bool:
@@ -40,3 +56,57 @@ def read_role(found: Findings, index: int, wire: Json, known: Mapping[str, Any])
 def named(ids: set[str]) -> str:
     """The ids in quotes, sorted, for a sentence."""
     return ", ".join(map(repr, sorted(ids)))
+
+
+def check_call_name(found: Findings, index: int, name: str) -> None:
+    """Note a name that no tool can have. O(its length)."""
+    most = CALL_NAME_CHARS[found.dialect]
+    if good_name(name, most) != name:
+        found.add(index, "call-name", f"no tool can have the name {_brief(name)} of a call: {_why(name, most)}")
+
+
+def check_call_id(found: Findings, index: int, call_id: str) -> None:
+    """Note an id of a call that is too long. O(its length)."""
+    if bounded_id(call_id, CALL_ID_CHARS[found.dialect]) != call_id:
+        found.add(index, "call-id-length", f"the id {_brief(call_id)} of a call has {len(call_id)} characters")
+
+
+def check_tools(found: Findings, tools: Json) -> None:
+    """Note the tools beside the messages whose names are not taken. O(tools)."""
+    most = TOOL_NAME_CHARS[found.dialect]
+    for name in tool_names(tools):
+        if good_name(name, most) != name:
+            found.add(None, "tool-name", f"no tool can have the name {_brief(name)}: {_why(name, most)}")
+
+
+def check_media(found: Findings, index: int, content: Json, text_type: str) -> None:
+    """Note the images and files of a list of blocks that would be refused. O(blocks)."""
+    faults: list[str] = []
+    for block in content if isinstance(content, list | tuple) else ():
+        if isinstance(block, Mapping):
+            mend_media(block, found.dialect, text_type, faults)
+    for fault in faults:
+        found.add(index, "image", fault.partition("; ")[0])
+
+
+def check_amounts(found: Findings, caps: Caps, contents: Iterable[Json]) -> None:
+    """Note what there is more of than the provider takes, over all `contents` of a request. O(size)."""
+    held = Amounts()
+    for content in contents:
+        held += amounts_of(read_content(content, _read_any))
+    for name, number, most in caps.over(held):
+        found.add(None, "amount", f"the request holds {number:,} {name}, {most:,} are taken")
+
+
+def _read_any(block: Json) -> Part:
+    if isinstance(block, Mapping) and block.get("type") == "tool_result":
+        return ToolResult("", read_content(block.get("content"), _read_any), raw=block)
+    return read_block(block)
+
+
+def _brief(name: str) -> str:
+    return repr(name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}...")
+
+
+def _why(name: str, most: int) -> str:
+    return f"it has {len(name)} characters, {most} are taken" if len(name) > most else "only letters, digits, _ and -"

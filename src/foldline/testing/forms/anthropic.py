@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from foldline.testing.counting import dumped
 from foldline.testing.forms.base import Made, Prompt, Stream, StreamEvent, missing, pieces, whole_number, with_field
-from foldline.testing.prompt_cache import MAX_BREAKPOINTS, breakpoints
 from foldline.testing.values import Body, Refusal
 
-__all__ = ["AnthropicForm", "breakpoint_fault"]
+__all__ = ["AnthropicForm"]
 
 _STOP: Final = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
 _TYPES: Final = {
@@ -87,15 +86,6 @@ class AnthropicForm:
     def error_event(self, refusal: Refusal, made: Made) -> StreamEvent:
         """The same object as an event of its own name."""
         return self.error(refusal, made.number)
-
-
-def breakpoint_fault(body: Body) -> Refusal | None:
-    """Refuses more cache breakpoints than the API takes. O(size)."""
-    found = breakpoints(body)
-    if found <= MAX_BREAKPOINTS:
-        return None
-    message = f"A maximum of {MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {found}."
-    return Refusal(400, "cache-breakpoints", message)
 
 
 def _head(made: Made, content: list[dict[str, Any]], stop_reason: str | None) -> dict[str, Any]:

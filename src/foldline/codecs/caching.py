@@ -1,0 +1,77 @@
+"""Cache markers of the Messages API: where they stand, in which order, and which may go.
+
+Source: Anthropic docs, "Prompt caching": at most four; blocks are read in the order tools, system, messages; a marker
+for an hour stands before those for five minutes; thinking has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from foldline.messages import Json, Wire
+
+__all__ = ["bare", "marked", "markers", "out_of_order", "unmarked"]
+
+_MARKER: Final = "cache_control"
+_HOUR: Final = "1h"
+
+
+def _marks(block: Json) -> Iterator[str]:
+    """The lifetimes that a block and the blocks inside it ask for, in order."""
+    if not isinstance(block, Mapping):
+        return
+    inner = block.get("content")
+    if isinstance(inner, list | tuple):
+        for each in inner:
+            yield from _marks(each)
+    marker = block.get(_MARKER)
+    if isinstance(marker, Mapping):
+        lifetime = marker.get("ttl")
+        yield lifetime if isinstance(lifetime, str) else "5m"
+
+
+def marked(wire: Json) -> int:
+    """Markers of a message. O(blocks)."""
+    return sum(1 for _ in _marks(wire))
+
+
+def markers(tools: Json, system: Json, wires: Sequence[Json]) -> Iterator[str]:
+    """The lifetime of every marker of a request, in the order in which the API reads them. O(blocks)."""
+    for listed in (tools, system, wires):
+        for each in listed if isinstance(listed, list | tuple) else ():
+            yield from _marks(each)
+
+
+def out_of_order(lifetimes: Sequence[str]) -> Iterator[bool]:
+    """For each marker, whether it asks for an hour after one that did not."""
+    short = False
+    for lifetime in lifetimes:
+        yield short and lifetime == _HOUR
+        short = short or lifetime != _HOUR
+
+
+def bare(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A block, or a message, without the markers in it; the same object where it has none. O(blocks)."""
+    if not marked(block):
+        return block
+    out = {key: value for key, value in block.items() if key != _MARKER}
+    inner = out.get("content")
+    if isinstance(inner, list | tuple):
+        out["content"] = [bare(each) if isinstance(each, Mapping) else each for each in inner]
+    return out
+
+
+def unmarked(wire: Wire, keep: int) -> Wire:
+    """A message without its markers, all but its last `keep`; the same object where it has no more. O(blocks)."""
+    if marked(wire) <= keep:
+        return wire
+    if keep <= 0:
+        return bare(wire)
+    blocks: list[Any] = []
+    for block in reversed(wire["content"]):
+        here = marked(block)
+        left = block if here <= keep else unmarked(block, keep) if keep else bare(block)
+        blocks.append(left)
+        keep -= min(here, keep)
+    return {**wire, "content": blocks[::-1]}

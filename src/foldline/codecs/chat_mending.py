@@ -1,0 +1,160 @@
+"""What servers of Chat Completions take of a message, seen alone, and what stands for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from foldline.codecs.blocks import mend_content, same_items
+from foldline.codecs.encoding import (
+    ABSENT,
+    UNNAMED,
+    call_id_of,
+    fresh_id,
+    is_json,
+    json_text,
+    mend_arguments,
+    mend_encoding,
+)
+from foldline.codecs.labels import CALL_ID_CHARS, CALL_NAME_CHARS, bounded_id, good_author, good_name
+from foldline.codecs.media import mend_media, only_text
+from foldline.messages import Json, Role, Wire
+
+__all__ = ["OTHER_FIELDS", "ROLES", "mended_wire", "says_nothing"]
+
+ROLES: Final[dict[str, Role]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+"""The roles on the wire. "developer" is the system role of newer OpenAI models."""
+
+OTHER_FIELDS: Final = ("audio", "function_call")
+"""Fields of a message that say something and are neither content nor calls."""
+
+
+def says_nothing(wire: Wire) -> bool:
+    """Whether an assistant message has neither text nor calls nor anything that stands for them."""
+    if wire.get("content") not in (None, "", []):
+        return False
+    return not any(wire.get(field) for field in ("tool_calls", "refusal", *OTHER_FIELDS))
+
+
+def _mend_call(
+    call: Mapping[str, Any], taken: set[str], known: Collection[str], faults: list[str]
+) -> Mapping[str, Any]:
+    fixed: dict[str, Any] = {}
+    call_id = call.get("id")
+    if not isinstance(call_id, str) or not call_id:
+        call_id = call_id_of(call_id) or UNNAMED
+        faults.append("a call had no id, as text; it was given one")
+    call_id = fresh_id(_bounded(call_id, faults), taken, faults)
+    if call_id != call.get("id"):
+        fixed["id"] = call_id
+    kind = call.get("type", "function")
+    if kind not in ("function", "custom"):
+        kind = fixed["type"] = "function"
+        faults.append("a call was of an unknown type; it was made a function call")
+    body = call.get(kind)
+    if not isinstance(body, Mapping) or not isinstance(body.get("name"), str) or not body["name"]:
+        name = {"name": "unknown_tool"}
+        body = fixed[kind] = {**body, **name} if isinstance(body, Mapping) else name
+        faults.append("a call named no tool")
+    elif (fit := good_name(body["name"], CALL_NAME_CHARS["openai-chat"], known)) != body["name"]:
+        body = fixed[kind] = {**body, "name": fit}
+        faults.append(f"no tool can have the name of a call; it is sent as {fit!r}")
+    if kind == "function" and not is_json(body.get("arguments", ABSENT)):
+        fixed[kind] = {**body, "arguments": mend_arguments(body.get("arguments", {}))}
+        faults.append(f"the arguments of call {call_id!r} were not JSON text")
+    if kind == "custom" and not isinstance(body.get("input"), str):
+        fixed[kind] = {**body, "input": "" if body.get("input") is None else json_text(body["input"])}
+        faults.append(f"the input of call {call_id!r} was not text")
+    return {**call, **fixed} if fixed else call
+
+
+def _bounded(call_id: str, faults: list[str]) -> str:
+    """The same id for the same value, so that a result still finds its call."""
+    bounded = bounded_id(call_id, CALL_ID_CHARS["openai-chat"])
+    if bounded != call_id:
+        faults.append(f"the id of a call had {len(call_id)} characters; sent as {bounded!r}")
+    return bounded
+
+
+def _mend_author(wire: Wire, known: Collection[str], faults: list[str]) -> Wire:
+    """The message with a `name` that is taken; without one where nothing is left of it."""
+    name = wire.get("name")
+    if name is None:
+        return wire
+    given = name if isinstance(name, str) else ""
+    fit = (
+        good_name(given, CALL_NAME_CHARS["openai-chat"], known)
+        if wire["role"] == "tool" and given
+        else good_author(given)
+    )
+    if fit and fit == name:
+        return wire
+    faults.append(f"the name {name!r} of who speaks is not taken; " + (f"sent as {fit!r}" if fit else "left out"))
+    return {**wire, "name": fit} if fit else {key: value for key, value in wire.items() if key != "name"}
+
+
+def _mend_parts(content: Json, role: str, faults: list[str]) -> Json:
+    """A `content` with the images and files that are taken, and where they are taken; the same object if all are."""
+    if not isinstance(content, list | tuple):
+        return content
+    if role == "tool":
+        return content  # `apart` shows its images to the model in another way
+    if role != "user":
+        return only_text(content, "text", f"a message of the role {role!r}", faults)
+    mended = [mend_media(block, "openai-chat", "text", faults) for block in content]
+    return content if same_items(mended, content) else mended
+
+
+def _mend_calls(wire: Wire, known: Collection[str], faults: list[str]) -> Wire:
+    given = wire["tool_calls"]
+    calls = [call for call in given if isinstance(call, Mapping)] if isinstance(given, list | tuple) else []
+    if not isinstance(given, list | tuple) or len(calls) < len(given):
+        faults.append("what was no call was taken out of tool_calls")
+    elif not calls:
+        faults.append("an empty list of calls was taken out")
+    taken: set[str] = set()
+    mended = [_mend_call(call, taken, known, faults) for call in calls]
+    if not mended:
+        return {key: value for key, value in wire.items() if key != "tool_calls"}
+    return wire if same_items(mended, given) else {**wire, "tool_calls": mended}
+
+
+def mended_wire(wire: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
+    """A message as servers take it, seen alone; the same object where it is taken, None where nothing can be sent.
+
+    `faults` gets a sentence for each thing that was mended. O(size).
+    """
+    wire = mend_encoding(wire, faults)
+    role = wire["role"]
+    if role not in ROLES:
+        faults.append(f"the role {role!r} is unknown; sent as user")
+        role = "user"
+        wire = {**wire, "role": role}
+    if role == "assistant" and wire.get("tool_calls") is not None:
+        wire = _mend_calls(wire, known, faults)
+    if role == "tool":
+        call_id = wire.get("tool_call_id")
+        if not isinstance(call_id, str) or not call_id:
+            faults.append("a result named no call, as text; it was given an id")
+            wire = {**wire, "tool_call_id": call_id_of(call_id) or UNNAMED}
+        elif (bounded := _bounded(call_id, faults)) != call_id:
+            wire = {**wire, "tool_call_id": bounded}
+    wire = _mend_author(wire, known, faults)
+    content = _mend_parts(mend_content(wire.get("content"), "text", faults), role, faults)
+    if role == "assistant":
+        if content is not wire.get("content"):
+            wire = {**wire, "content": content}
+        if says_nothing(wire):
+            faults.append("an assistant message that says nothing was left out")
+            return None
+        return wire
+    if content is None or (role != "tool" and content == []):
+        faults.append(f"a {role} message had no content; it was given an empty text")
+        content = ""
+    return wire if content is wire.get("content") else {**wire, "content": content}

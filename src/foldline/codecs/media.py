@@ -1,0 +1,172 @@
+"""Images and files as providers take them: types, sizes, and where they may stand.
+
+A picture that would be refused gives way to a line of text, and one with the wrong label gets the right one. The lines
+follow from the block alone, so that they stay the same in every request.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from foldline.codecs.blocks import source_of
+from foldline.codecs.caps import MANY_SIDE_PX, Amounts
+from foldline.messages import Document, Image, Json, Part, ToolResult
+from foldline.tokens import image_size_of_base64
+
+__all__ = ["DOCUMENTS", "IMAGES", "MEDIA", "amounts_of", "mend_media", "only_text", "pages_of"]
+
+IMAGES: Final = frozenset({"image", "image_url", "input_image", "computer_screenshot"})
+DOCUMENTS: Final = frozenset({"document", "file", "input_file"})
+MEDIA: Final = IMAGES | DOCUMENTS | {"input_audio", "video_url", "input_video"}
+
+_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_PDF: Final = "application/pdf"
+_SIGNS: Final = {
+    "iVBORw0KGgo": "image/png",
+    "/9j/": "image/jpeg",
+    "R0lGOD": "image/gif",
+    "UklGR": "image/webp",
+    "JVBERi": _PDF,
+}
+"""How the base64 of a file begins, by the signs of the formats themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Most:
+    """The largest single image: characters of its base64, pixels of its longer side (0: no limit)."""
+
+    characters: int
+    side_px: int = 0
+
+
+_MOST: Final = {
+    "anthropic": _Most(5 * 1024 * 1024, 8_000),
+    "openai-chat": _Most(20 * 1024 * 1024 * 4 // 3),
+    "openai-responses": _Most(20 * 1024 * 1024 * 4 // 3),
+}
+"""Anthropic, "Vision": 5 MB (of base64, as its errors count), 8,000 pixels. OpenAI, "Images and vision": 20 MB."""
+
+
+def _format_of(data: str) -> str:
+    return next((media_type for sign, media_type in _SIGNS.items() if data.startswith(sign)), "")
+
+
+def _image_fault(block: Mapping[str, Any], dialect: str) -> tuple[str, str]:
+    """Why an image would be refused ("" if not), and the media type that it should be labelled with ("" as it is)."""
+    source = source_of(block)
+    if not source.data:
+        return ("", "") if source.url or source.file_id else ("it has no data", "")
+    found = _format_of(source.data)
+    declared = source.media_type.lower()
+    if found == _PDF:
+        return "it is a PDF file", ""
+    if not found and declared not in (*_TYPES, "image/jpg"):
+        return f"{declared or 'its type'} is no image that is taken", ""
+    most = _MOST[dialect]
+    if len(source.data) > most.characters:
+        return f"it has {len(source.data):,} bytes, {most.characters:,} are taken", ""
+    side = max(image_size_of_base64(source.data))
+    if most.side_px and side > most.side_px:
+        return f"its longer side has {side:,} pixels, {most.side_px:,} are taken", ""
+    right = found or ("image/jpeg" if declared == "image/jpg" else declared)
+    wrong = right != source.media_type and (dialect == "anthropic" or declared not in (*_TYPES, "image/jpg"))
+    return "", right if wrong else ""
+
+
+def _relabelled(block: Mapping[str, Any], media_type: str) -> Mapping[str, Any]:
+    if block["type"] == "image":
+        return {**block, "source": {**block["source"], "media_type": media_type}}
+    url = f"data:{media_type};base64,{source_of(block).data}"
+    inner = block.get("image_url")
+    return {**block, "image_url": {**inner, "url": url} if isinstance(inner, Mapping) else url}
+
+
+def _document_fault(block: Mapping[str, Any]) -> str:
+    """Why a document would be refused: the Messages API takes base64 of PDF files alone, and no empty one."""
+    source = block.get("source")
+    if block["type"] != "document" or not isinstance(source, Mapping) or source.get("type") != "base64":
+        return ""
+    if not source.get("data"):
+        return "it has no data"
+    return "" if source.get("media_type") == _PDF else f"{source.get('media_type')} is no document that is taken"
+
+
+def mend_media(block: Mapping[str, Any], dialect: str, text_type: str, faults: list[str]) -> Mapping[str, Any]:
+    """The block, labelled right, or a line of text where it would be refused; the same object if it is taken. O(1).
+
+    `faults` gets a sentence for what is not.
+    """
+    kind = block.get("type")
+    if not isinstance(kind, str) or kind not in MEDIA or kind == "computer_screenshot":
+        return block
+    fault, label = _image_fault(block, dialect) if kind in IMAGES else (_document_fault(block), "")
+    what = "an image" if kind in IMAGES else "a document"
+    if fault:
+        faults.append(f"{what} would be refused, {fault}; a line of text stands for it")
+        return _line(f"[{what.partition(' ')[2]} left out: {fault}]", text_type)
+    if label:
+        faults.append(f"{what} was labelled {source_of(block).media_type!r}; sent as {label!r}")
+        return _relabelled(block, label)
+    return block
+
+
+def only_text(blocks: Sequence[Json], text_type: str, where: str, faults: list[str]) -> Sequence[Json]:
+    """The blocks with a line of text for each image and file: `where` takes only text. The same object if none is."""
+    if not any(isinstance(block, Mapping) and _is_media(block) for block in blocks):
+        return blocks
+    out = []
+    for block in blocks:
+        media = isinstance(block, Mapping) and _is_media(block)
+        out.append(_line(f"[{_noun(block)}: {where} holds only text]", text_type) if media else block)
+    faults.append(f"{where} holds only text; a line stands for each image or file in it")
+    return out
+
+
+def _is_media(block: Mapping[str, Any]) -> bool:
+    kind = block.get("type")
+    return isinstance(kind, str) and kind in MEDIA
+
+
+def _noun(block: Mapping[str, Any]) -> str:
+    return "image" if block["type"] in IMAGES else "file"
+
+
+def _line(text: str, text_type: str) -> Mapping[str, Any]:
+    return {"type": text_type, "text": text}
+
+
+# --- counting -------------------------------------------------------------------------------------------------------
+
+_PAGE: Final = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
+_COUNT: Final = re.compile(rb"/Count\s+(\d{1,6})")
+
+
+def pages_of(data: str) -> int:
+    """Pages of a PDF in base64, by its page tree; 1 where that is packed away and cannot be read. O(size)."""
+    try:
+        raw = base64.b64decode(data, validate=False)
+    except (binascii.Error, ValueError):
+        return 1
+    counted = max((int(found) for found in _COUNT.findall(raw)), default=0)
+    return max(1, counted, len(_PAGE.findall(raw)))
+
+
+def amounts_of(parts: Sequence[Part]) -> Amounts:
+    """What the parts of one message hold. O(parts), O(size) of a PDF."""
+    images = pages = large = 0
+    waiting = list(parts)
+    while waiting:
+        match waiting.pop():
+            case Image(width=width, height=height):
+                images += 1
+                large += max(width, height) > MANY_SIDE_PX
+            case ToolResult(parts=inner):
+                waiting += inner
+            case Document(media_type=media_type, size_bytes=size, raw=raw) if media_type == _PDF:
+                pages += pages_of(source_of(raw).data) if size else 1
+    return Amounts(images, pages, 1, large)
