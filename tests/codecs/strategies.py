@@ -57,8 +57,17 @@ chat_wires: st.SearchStrategy[Wire] = st.one_of(
     also(
         st.fixed_dictionaries(
             {
-                "role": st.sampled_from(["user", "system", "developer"]),
+                "role": st.just("user"),
                 "content": st.one_of(words, lists(chat_text, chat_image, chat_file, chat_audio, unknown)),
+            },
+            optional={"name": names},
+        )
+    ),
+    also(
+        st.fixed_dictionaries(
+            {
+                "role": st.sampled_from(["system", "developer"]),
+                "content": st.one_of(words, lists(chat_text, unknown)),
             },
             optional={"name": names},
         )

@@ -201,7 +201,7 @@ def convert(message: Message, target: Codec) -> Converted:
     out: list[Message] = []
     for role, group in _groups(parts, message.role, target.dialect):
         fresh = target.read(target.write(replace(message, role=role, parts=group, wire=None)))
-        sent = fresh if role == "system" else target.sanitize(fresh).message
+        sent = fresh if role == "system" and not target.system_inside else target.sanitize(fresh).message
         if sent is not None:
             out.append(carry(message, sent))
     if not out and message.role == "user" and message.parts:
