@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from foldline.catalog.models import CACHE_RULES, CacheRule, Model, lookup
+from foldline.codecs.caps import Caps, caps_of
 from foldline.errors import InvalidInput
 from foldline.transcript import Limited, Seq
 from foldline.view import View
@@ -27,6 +28,7 @@ __all__ = [
     "assumed_window",
     "cache_rule_of",
     "cache_seconds",
+    "caps_for",
     "consent_tokens",
     "limited",
     "limits_from",
@@ -226,6 +228,12 @@ def assumed_window(model: str | None) -> int:
     if known.warning is not None:
         warnings.warn(known.warning, stacklevel=3)
     return known.window_tokens
+
+
+def caps_for(model: str | None, dialect: str) -> Caps:
+    """What a request to a model may hold besides tokens, by its dialect and the window that the catalogue gives it."""
+    known = lookup(model)
+    return caps_of(dialect, known.window_tokens if known.known else None)
 
 
 def cache_rule_of(model: str | None, dialect: str, seconds: int = 0) -> CacheRule:

@@ -8,9 +8,10 @@ from typing import Any
 
 from foldline.archive import Archive, MemoryArchive
 from foldline.beside import Beside, System, Tools
-from foldline.budget import Limits, assumed_window, cache_rule_of, limited, limits_of
+from foldline.budget import Limits, assumed_window, cache_rule_of, caps_for, limited, limits_of
 from foldline.catalog.models import CacheRule
 from foldline.codecs import codec as codec_for
+from foldline.codecs.caps import Caps
 from foldline.compaction import compact
 from foldline.continuing import Continuing
 from foldline.drive import AsyncSummarize, Completion, Continues, SummarizeWith, drive, drive_async
@@ -59,6 +60,7 @@ class Context:
         auto: bool = True,
         endpoint: str = "",
         max_request_bytes: int | None = None,
+        caps: Caps | None = None,
         counter: Counter = ESTIMATE,
         archive: Archive | None = None,
         cache_rule: CacheRule | None = None,
@@ -93,6 +95,7 @@ class Context:
             rent=Rent(rule, keep=chosen.kept_share) if chosen.economical else None,
             auto=auto,
             max_request_bytes=max_request_bytes,
+            caps=caps or caps_for(model, dialect),
             continuing=Continuing(rule),
         )
 

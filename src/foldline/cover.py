@@ -10,6 +10,7 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterator
 
 from foldline.codecs.base import Codec
+from foldline.codecs.caps import Amounts
 from foldline.ledger import Ledger
 from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
@@ -147,6 +148,11 @@ class Cover:
     def message_count(self) -> int:
         """Messages that are sent. O(1)."""
         return self._ledger.messages
+
+    @property
+    def amounts(self) -> Amounts:
+        """Images and what else is limited besides tokens, of all that is sent. O(1)."""
+        return self._ledger.amounts
 
     @property
     def size_bytes(self) -> int:

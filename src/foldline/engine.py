@@ -13,14 +13,16 @@ from typing import TypeAlias, TypeVar
 from foldline.beside import System, Tools
 from foldline.budget import Limits, Need, Pressure
 from foldline.catalog.models import CACHE_RULES, CacheRule
+from foldline.codecs.caps import Caps
 from foldline.continuing import Continuing
 from foldline.errors import DoesNotFit, SummaryError
 from foldline.events import FoldFailed, folding
 from foldline.messages import Wire
-from foldline.policy import FOR_BYTES, MILD_RUNGS, RUNGS, Policy
+from foldline.policy import FOR_AMOUNTS, FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.recorder import Recorder
 from foldline.reducers.base import Ask, Reducer
-from foldline.reducers.floor import floor_of, too_large, too_many_bytes
+from foldline.reducers.floor import floor_of, too_large, too_many, too_many_bytes
+from foldline.reducers.images import OldMedia
 from foldline.rent import Bill, Rent, foldable
 from foldline.tokens import message_tokens, wire_bytes
 from foldline.transcript import Fold, Seq, Usage
@@ -30,6 +32,9 @@ __all__ = ["Engine", "Steps"]
 
 BYTES_LANDING = 0.85
 """Share of the byte budget that its rungs aim at: at the budget itself they would run for every message."""
+
+AMOUNTS_LANDING = 0.75
+"""Share of a number of images or messages that its rungs aim at, for the same reason."""
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Ask, str, T]
@@ -45,6 +50,9 @@ class Engine(Recorder):
     rent: Rent | None = None
     auto: bool = True
     max_request_bytes: int | None = None
+    caps: Caps = field(default_factory=Caps)
+    """What a request may hold besides tokens and bytes. A provider that names another number in a refusal is believed
+    by `engine.caps = engine.caps.learned(max_images=50)`: the next request keeps to it."""
     trigger_at_limit: bool = False
     """Whether only the limit itself triggers (one-shot `fit`)."""
     settled: Seq = -1
@@ -99,8 +107,8 @@ class Engine(Recorder):
         return self.view.tokens
 
     def fits(self) -> bool:
-        """Whether the request is within its token limit and its byte budget."""
-        return self.used_tokens <= self.limits.input_tokens and self._bytes_over() <= 0
+        """Whether the request is within its token limit, its byte budget and the other limits of its provider."""
+        return self.used_tokens <= self.limits.input_tokens and self._bytes_over() <= 0 and not self._amounts_over()
 
     def need(self, pressure: Pressure, target_tokens: float) -> Need:
         """What reducers are asked for, in the tokens of the view."""
@@ -223,8 +231,21 @@ class Engine(Recorder):
                 share = 1 - over / max(1, self.view.size_bytes)
                 target = max(1.0, BYTES_LANDING * share * self.used_tokens)
                 yield from self.run((rung,), Pressure.HARD, target, False, until=lambda: self._bytes_over() <= 0)
+        if self._amounts_over():
+            yield from self._fewer()
         if not self.fits():
             raise self.no_fit()
+
+    def _fewer(self) -> Steps[None]:
+        """What brings a request within the limits that are neither tokens nor bytes."""
+        yield from self.run((OldMedia(self.caps),), Pressure.HARD, 0, False)
+        for rung in FOR_AMOUNTS:
+            if over := self._amounts_over():
+                target = max(1.0, AMOUNTS_LANDING * min(most / n for _, n, most in over) * self.used_tokens)
+                yield from self.run((rung,), Pressure.HARD, target, False, until=self._landed)
+
+    def _landed(self) -> bool:
+        return not any(self.caps.share(AMOUNTS_LANDING).over(self.view.amounts))
 
     def run(
         self,
@@ -313,12 +334,18 @@ class Engine(Recorder):
 
     def no_fit(self, reason: str | None = None) -> DoesNotFit:
         """The error for a request that is over its limit with nothing left to fold."""
+        if amounts := self._amounts_over():
+            name, number, most = amounts[0]
+            return too_many(self.view, name, number, most, reason)
         over = self._bytes_over()
         if self.used_tokens <= self.limits.input_tokens and over > 0:
             return too_many_bytes(self.view, over, self.max_request_bytes or 0, reason)
         floor = floor_of(self.view)
         least = round(floor.tokens * self.meter.ratio) if floor.folds else self.used_tokens
         return too_large(least, self.limits.input_tokens, floor.parts, reason, used_tokens=self.used_tokens)
+
+    def _amounts_over(self) -> list[tuple[str, int, int]]:
+        return list(self.caps.over(self.view.amounts))
 
     def _bytes_over(self) -> int:
         if self.max_request_bytes is None:

@@ -98,7 +98,8 @@ class DoesNotFit(FoldlineError):  # noqa: N818 - a fixed public name
     """What may not be reduced needs `floor_tokens`, and the limit is `limit` tokens.
 
     Fitting with a limit of exactly `floor_tokens` works. `parts` are what the floor is made of, largest first.
-    `unit` is "tokens", or "bytes" when the byte budget of the request is what cannot be met. Where folding is switched
+    `unit` is "tokens", or "bytes" when the byte budget of the request is what cannot be met, or what else there is too
+    much of ("images", "messages"). Where folding is switched
     off, or a provider refuses a request that cannot be made smaller, `reason` says so, `used_tokens` is its size, and
     the floor may be under the limit.
     """

@@ -45,6 +45,7 @@ def fit(
     max_output_tokens: int = 0,
     summarize: SummarizeWith | None = None,
     max_request_bytes: int | None = None,
+    caps: Caps | None = None,
     counter: Counter = ESTIMATE,
 ) -> Fit:
     """A valid request of at most `max_tokens - max_output_tokens` tokens; unchanged when it fits already.
@@ -63,6 +64,7 @@ def fit(
         system=system,
         tools=tools,
         max_request_bytes=max_request_bytes,
+        caps=caps,
         counter=counter,
     )
     context.judge_by_own_count(Limits(max_tokens, max_output_tokens, margin=0.0))

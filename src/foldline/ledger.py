@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
+from foldline.codecs.caps import NOTHING, Amounts
 from foldline.messages import Message, Wire
 from foldline.tiles import Unit
 from foldline.transcript import Repair, Seq
@@ -20,6 +21,7 @@ class Ledger:
         self.size_bytes = 0
         self.content_bytes = 0
         self.messages = 0
+        self.amounts: Amounts = NOTHING
         self._write = write
         self._repaired: dict[Seq, tuple[Repair, ...]] = {}
         self._starts: list[Seq] = []
@@ -41,6 +43,7 @@ class Ledger:
         self.size_bytes += sign * unit.size_bytes
         self.content_bytes += sign * unit.content_bytes
         self.messages += sign * len(unit.messages)
+        self.amounts = self.amounts + unit.amounts if sign > 0 else self.amounts - unit.amounts
         if unit.repairs and sign > 0:
             self._repaired[unit.start] = unit.repairs
         else:

@@ -33,6 +33,7 @@ from foldline.reducers.without_model import WithoutModel
 from foldline.settings import COMPACT_THRESHOLD, CheckpointSettings, ContextSettings, compact_threshold
 
 __all__ = [
+    "FOR_AMOUNTS",
     "FOR_BYTES",
     "MILD_RUNGS",
     "OVERFLOW",
@@ -85,6 +86,10 @@ FOR_BYTES: tuple[Reducer, ...] = (
     Minimum(),
 )
 """What brings a request under its byte budget, images first."""
+
+
+FOR_AMOUNTS: tuple[Reducer, ...] = (Digest(), DropGroups(), Minimum())
+"""What is left to do when a request holds too many images, pages or messages and old media have gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

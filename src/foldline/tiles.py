@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from foldline.codecs.caps import NOTHING, Amounts
+from foldline.codecs.media import amounts_of
 from foldline.growing import Growth
 from foldline.messages import Message, Part, Reasoning, ToolResult
 from foldline.transcript import Entry, Fold, Repair, Seq
 
-__all__ = ["Seen", "Span", "Unit", "entries_of", "history", "own_words", "reasons", "released_count", "speaks"]
+__all__ = [
+    "Seen",
+    "Span",
+    "Unit",
+    "entries_of",
+    "held_by",
+    "history",
+    "own_words",
+    "reasons",
+    "released_count",
+    "speaks",
+]
 
 
 @dataclass(slots=True)
@@ -33,6 +46,8 @@ class Unit:
     content_bytes: int = 0
     """Sum of `contents`."""
     size_bytes: int = 0
+    amounts: Amounts = NOTHING
+    """Images and what else its messages hold that is limited."""
     repairs: tuple[Repair, ...] = ()
     late: Seq | None = None
     """A result that came when an answer in its place had been sent already."""
@@ -104,6 +119,11 @@ def _seen(unit: Unit, *, hidden: bool, archived: bool) -> Iterator[Seen]:
     for message in shown:
         # Words that had to stay are among the entries already: there the user reads them.
         yield Seen(None, message, not hidden, message.user_visible and bool(message.kind), message.kind)
+
+
+def held_by(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:
+    """What messages hold that is limited besides tokens, and what was held before. O(parts)."""
+    return sum((amounts_of(message.parts) for message in messages), before)
 
 
 def speaks(message: Message) -> bool:

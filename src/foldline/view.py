@@ -16,7 +16,7 @@ from foldline.errors import FoldRefused
 from foldline.growing import Edit, grown
 from foldline.messages import Message
 from foldline.pairing import arrange, is_reasoning
-from foldline.tiles import Unit, entries_of, own_words, speaks
+from foldline.tiles import Unit, entries_of, held_by, own_words, speaks
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -238,6 +238,7 @@ class View(Cover):
             unit.content_bytes += sum(contents) - sum(unit.contents[at:stop])
             if self.weighed:
                 unit.size_bytes += self._bytes(new) - self._bytes(unit.messages[at:stop])
+            unit.amounts = held_by(new, unit.amounts - held_by(unit.messages[at:stop]))
             unit.messages = unit.messages[:at] + new + unit.messages[stop:]
             unit.weights = unit.weights[:at] + weights + unit.weights[stop:]
             unit.contents = unit.contents[:at] + contents + unit.contents[stop:]
@@ -266,6 +267,7 @@ class View(Cover):
             unit.repairs = (*faults, *found)
         unit.contents = tuple(measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in unit.messages)
         unit.tokens, unit.content_bytes = sum(unit.weights), sum(unit.contents)
+        unit.amounts = held_by(unit.messages)
         unit.size_bytes = self._bytes(unit.messages) if self.weighed else 0
         self._ledger.account(unit, 1)
         self._ledger.touch(index)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-__all__ = ["MANY_SIDE_PX", "MARKERS", "Amounts", "Caps", "caps_of"]
+__all__ = ["BESIDE_LARGER", "MANY_SIDE_PX", "MARKERS", "NOTHING", "Amounts", "Caps", "caps_of"]
 
 MARKERS: Final = 4
 """Cache markers of a request, at most (Anthropic docs, "Prompt caching")."""
@@ -17,6 +17,9 @@ MARKERS: Final = 4
 
 MANY_SIDE_PX: Final = 2_000
 """Pixels of the longer side that an image may have where a request holds many (Anthropic docs, "Vision")."""
+
+BESIDE_LARGER: Final = f"images beside some over {MANY_SIDE_PX:,} pixels"
+"""What there is too much of where many images stand beside large ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,9 @@ class Amounts:
         )
 
 
+NOTHING: Final = Amounts()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
     """The most that a request may hold; None for no limit.
@@ -66,9 +72,14 @@ class Caps:
             ("PDF pages", held.pages, self.max_pages),
             ("images and PDF pages", held.images + held.pages, self.max_media),
             ("messages", held.messages, self.max_messages),
-            ("images beside larger ones", held.images if held.large_images else 0, self.many_images),
+            (BESIDE_LARGER, held.images if held.large_images else 0, self.many_images),
         )
         return ((name, number, most) for name, number, most in figures if most is not None and number > most)
+
+    def share(self, part: float) -> Caps:
+        """A part of each limit, at least one of each: where to land when a limit is passed."""
+        figures = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Caps(**{name: most if most is None else max(1, int(part * most)) for name, most in figures.items()})
 
     def learned(self, **told: int | None) -> Caps:
         """These limits with others that the provider, or the user, named: fields of `Caps`; None tells nothing.

@@ -20,7 +20,7 @@ from foldline.tiles import Unit
 from foldline.transcript import Fold
 from foldline.view import View
 
-__all__ = ["Floor", "Minimum", "floor_of", "too_large", "too_many_bytes"]
+__all__ = ["Floor", "Minimum", "floor_of", "too_large", "too_many", "too_many_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,16 @@ def too_many_bytes(view: View, over: int, limit: int, reason: str | None = None)
     if view.leads:
         parts.append(Part("first message that had to be supplied", view.request_bytes - view.size_bytes))
     return DoesNotFit(limit + over, limit, _largest(parts), reason=reason, unit="bytes")
+
+
+def too_many(view: View, name: str, number: int, most: int, reason: str | None = None) -> DoesNotFit:
+    """The error for a request with more of something than its provider takes, with its largest messages. O(units)."""
+    parts = [
+        Part(view.protected(index) or "message", held, unit.start)
+        for index, unit in enumerate(view.units)
+        if (held := unit.amounts.images + unit.amounts.pages or unit.amounts.messages)
+    ]
+    return DoesNotFit(number, most, _largest(parts), reason=reason, unit=name)
 
 
 def _largest(parts: Sequence[Part], most: int = 12) -> tuple[Part, ...]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from operator import is_
 
 from foldline.budget import Need
-from foldline.messages import Image, Part, Text, ToolResult
+from foldline.codecs.caps import BESIDE_LARGER, NOTHING, Amounts, Caps
+from foldline.codecs.media import amounts_of
+from foldline.messages import Document, Image, Part, Text, ToolResult
 from foldline.reducers.base import form_fold
 from foldline.transcript import Fold
 from foldline.view import View
 
-__all__ = ["OldImages"]
+__all__ = ["OldImages", "OldMedia"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,71 @@ class OldImages:
             fold = form_fold(view, unit, entry, parts, reducer=self.name, reason="an image older than the newest ones")
             if fold is not None:
                 yield fold
+
+
+@dataclass(frozen=True, slots=True)
+class OldMedia:
+    """Replaces images and PDF files by a line where a request holds more than `caps` allow, oldest first.
+
+    It lands at `landing` of what is allowed, so that not every further image moves the prefix; the newest stay, and so
+    do those of the newest user message. Where only the large images among many are too large, these alone leave if they
+    are fewer.
+    """
+
+    caps: Caps = field(default_factory=Caps)
+    landing: float = 0.75
+    name: str = "images"
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """One fold per entry that holds what has to leave."""
+        del need
+        held, landing = view.amounts, self.caps.share(self.landing)
+        over = list(self.caps.over(held))
+        large = [name for name, _, _ in over] == [BESIDE_LARGER] and held.large_images <= held.images - over[0][2]
+        for unit in view.units:
+            if unit.fold is not None or unit.pinned or unit.system:
+                continue
+            for entry in unit.entries:
+                if not any(landing.over(held)):
+                    return
+                form = unit.form(entry)
+                if entry.seq == view.newest_user or not any(map(_shows_media, form.parts)):
+                    continue
+                parts, left = _fewer(form.parts, held, landing, large)
+                fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=_too_many(over))
+                if fold is not None:
+                    held = left
+                    yield fold
+
+
+def _too_many(over: Iterable[tuple[str, int, int]]) -> str:
+    return "more than the provider takes: " + ", ".join(f"{n:,} {name} of {most:,}" for name, n, most in over)
+
+
+def _shows_media(part: Part) -> bool:
+    return isinstance(part, Image | Document) or (isinstance(part, ToolResult) and any(map(_shows_media, part.parts)))
+
+
+def _fewer(parts: Iterable[Part], held: Amounts, landing: Caps, large: bool) -> tuple[list[Part], Amounts]:
+    """The parts without their first media until what is held is down at the landing, and what is held then.
+
+    Only large images go where `large` says so.
+    """
+    out: list[Part] = []
+    for part in parts:
+        if isinstance(part, ToolResult):
+            inner, held = _fewer(part.parts, held, landing, large)
+            same = all(map(is_, inner, part.parts))
+            out.append(part if same else replace(part, parts=tuple(inner)))
+            continue
+        here = replace(amounts_of((part,)), messages=0) if isinstance(part, Image | Document) else NOTHING
+        goes = here.large_images if large else here.images or here.pages
+        if goes and any(landing.over(held)):
+            held -= here
+            out.append(Text(f"[{'image' if here.images else 'document'} removed]"))
+        else:
+            out.append(part)
+    return out, held
 
 
 def _shows_image(part: Part) -> bool:
