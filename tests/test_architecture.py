@@ -103,6 +103,7 @@ THIRD_PARTY = {
 # in the engine; nowhere else is one caught unnamed and kept.
 FOREIGN_CODE = {
     "foldline.drive": "calls the summariser that a user handed in",
+    "foldline.agent.workers": "whatever work in a thread raises is raised again where it is waited for",
     "foldline.agent.tools.toolbox": "runs tools that a user or an MCP server brought",
     "foldline.bench.systems": "runs systems of other people, whose errors are counted as figures of theirs",
     "foldline.interfaces.proxy.exchange": "a fault of ours costs a client the folding, not the request; it is logged",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from random import Random
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from foldline.errors import InvalidInput
-from foldline.patterns import MOST_CHARS, MOST_STEPS, Pattern
+from foldline.patterns import LOOK_STEPS, MOST_CHARS, MOST_STEPS, OutOfSteps, Pattern, Work
 from tests.property.depth import costly
 
 atoms = st.sampled_from(
@@ -52,23 +52,57 @@ def test_it_says_where_the_match_that_ends_first_does(pattern: str, line: str, s
     assert Pattern(pattern).search(line) == stop
 
 
-@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(.*a){12}x", r".*.*.*.*=.*", r"(a?){40}a{40}b", r"(\w|a)+\d"])
+HOSTILE = [r"(a+)+$", r"(.*a){12}x", r".*.*.*.*=.*", r"(a?){40}a{40}b", r"(\w|a)+\d", r"(a|b){300}(.a){90}x"]
+
+
+@pytest.mark.parametrize("pattern", HOSTILE)
 def test_a_hostile_text_costs_what_a_friendly_one_does(pattern: str) -> None:
-    """Each character is tested against the pattern a bounded number of times, however long the text is."""
-    tested = 0
-    wanted = Pattern(pattern)
+    """Each character takes a bounded number of steps, and one once they are remembered."""
+    wanted, work = Pattern(pattern), Work()
+    assert wanted.search("a" * 20_000 + "!", work) is None
+    assert work.steps <= 20_001 + 200 * MOST_STEPS
 
-    def counted(test: Callable[[str], object]) -> Callable[[str], object]:
-        def run(char: str) -> object:
-            nonlocal tested
-            tested += 1
-            return test(char)
 
-        return run
+@pytest.mark.parametrize("pattern", [r"(.{0,100}a){6}x", r"(\w{1,30}\b.?){20}x", r"(?:.?a|b.?){180}x"])
+def test_a_text_for_which_nothing_can_be_remembered_costs_an_eighth_of_the_pattern_for_each_character(
+    pattern: str,
+) -> None:
+    random = Random(1)
+    text = "".join(random.choice("ab1 c") for _ in range(60_000))  # 60,000 letters held up a server for 15 s once
+    wanted, work = Pattern(pattern), Work()
+    wanted.search(text, work)
+    assert work.steps <= len(text) * (MOST_STEPS // 8 + 1) + 200 * MOST_STEPS
 
-    wanted._steps = [step._replace(test=counted(step.test)) if step.test else step for step in wanted._steps]
-    assert wanted.search("a" * 20_000 + "!") is None
-    assert tested <= len(wanted._steps) * 200
+
+def test_a_search_ends_when_its_steps_are_taken_and_says_what_to_write_instead() -> None:
+    work = Work(10_000)
+    with pytest.raises(OutOfSteps, match="takes more than 10,000 steps on this text: repeat less in it") as raised:
+        Pattern("(.{0,100}a){6}x").search("ab1" * 10_000, work)
+    assert isinstance(raised.value, InvalidInput)
+    assert work.ended
+
+
+def test_the_steps_of_several_searches_add_up() -> None:
+    work, wanted = Work(950), Pattern("x")
+    for _ in range(9):
+        wanted.search("a" * 100, work)
+    with pytest.raises(OutOfSteps):
+        wanted.search("a" * 100, work)
+
+
+def test_whoever_waits_can_end_a_search_in_the_middle_of_a_line() -> None:
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise KeyboardInterrupt
+
+    work = Work(check=look)
+    with pytest.raises(KeyboardInterrupt):
+        Pattern("(.{0,100}a){6}x").search("a1 b" * 1_000_000, work)
+    assert work.steps < 4 * (LOOK_STEPS + 20_000)
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -93,9 +127,10 @@ def test_what_is_remembered_is_bounded() -> None:
         ("(?x)a", "one pass"),
         (r"(a)\1", "one pass"),
         ("(?P<n>a)(?P=n)", "one pass"),
-        ("a++", "possessive"),
+        ("a++", "possessive repeat, which one pass cannot match: without its second"),
+        ("(?=a)", "write it without look-around"),
         ("a" * (MOST_CHARS + 1), "characters"),
-        (f"a{{{MOST_STEPS}}}", "too large"),
+        (f"a{{{MOST_STEPS}}}", r"too large .* use \*, \+ or smaller counts"),
         ("(?:(?:){2000}){2000}", "too large"),
     ],
 )

@@ -22,6 +22,7 @@ from foldline.failures import Failure, silent_truncation
 from foldline.figures import Figures, figures_of
 from foldline.messages import Wire, snapshot
 from foldline.originals import Originals
+from foldline.patterns import Work
 from foldline.peek import grep, head
 from foldline.policy import Policy, remembering
 from foldline.policy import policy as policy_of
@@ -306,9 +307,9 @@ class Context:
         part = {"start_line": start_line, "start_char": start_char, "lines": lines}
         return head(self._engine.codec, self._engine.view.entries, seq, call_id=call_id, **part)
 
-    def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
+    def grep(self, pattern: str, *, seq: Seq | None = None, work: Work | None = None) -> list[tuple[Seq, int, str]]:
         """(seq, line number, line) of the lines that match, over shown and folded entries alike: see `peek.grep`."""
-        return grep(self._engine.codec, self._engine.view.entries, pattern, seq=seq)
+        return grep(self._engine.codec, self._engine.view.entries, pattern, seq=seq, work=work)
 
     def explain(self, seq: Seq) -> tuple[Fold, ...]:
         """Every fold in effect that covers an entry, inner ones first. Raises InvalidInput. O(folds)."""

@@ -2,24 +2,35 @@
 
 The patterns come from a model and the texts from the web; a pair of them can keep a backtracking matcher busy for
 years. Here a pattern is a set of places that are followed side by side (K. Thompson, "Regular Expression Search
-Algorithm", 1968), so that each character is looked at once. What needs memory of earlier matches cannot be had so.
+Algorithm", 1968), all of them at once as the bits of one number (V. M. Glushkov, "The Abstract Theory of Automata",
+1961), so that each character is looked at once. What needs memory of earlier matches cannot be had so.
+
+One pass over a long text still takes its time. So its steps are counted (`Work`): there are so many and no more, and
+between them whoever waits can end the search.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from foldline.errors import InvalidInput
 
-__all__ = ["Pattern"]
+__all__ = ["OutOfSteps", "Pattern", "Work"]
 
 MOST_CHARS: Final = 1_000
 MOST_STEPS: Final = 2_000
 """Bounds of a pattern, counted repeats written out: each character of a text costs at most so many steps."""
 MOST_REMEMBERED: Final = 50_000
 """Steps that are remembered before all are forgotten and found again."""
+MOST_WORK: Final = 50_000_000
+"""Steps of one search, or of all that share a `Work`: a few seconds; 50 million characters of an ordinary one."""
+LOOK_STEPS: Final = 10_000
+"""Steps between two looks whether anybody still waits: a millisecond."""
+_PIECE_CHARS: Final = 16_384
+"""Characters that are searched before they are counted."""
 
 _ATOM = re.compile(
     r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}]*\}|0[0-7]{0,2}|[^0-9])"  # an escape
@@ -32,7 +43,43 @@ _FLAGS = re.compile(r"\(\?([ims]+)\)")
 _GROUP = re.compile(r"\((?:\?:|\?P<\w+>)?(?!\?)")
 _ANCHORS: Final = {"^": "start", "\\A": "start", "$": "end", "\\Z": "end", "\\b": "edge", "\\B": "inside"}
 
+_INSTEAD: Final = "write it without look-around and back-references, and choose among the lines that it finds"
+
 Test: TypeAlias = Callable[[str], object]
+
+
+class OutOfSteps(InvalidInput):
+    """A search took all the steps that it was given."""
+
+
+class Work:
+    """What searches may cost together.
+
+    `most_steps` are the steps they may take, after which they raise OutOfSteps; `check` is called between steps, and
+    may raise to end them. A step is a character that is looked at, or a handful of places of the pattern at one.
+    """
+
+    __slots__ = ("_check", "_look_at", "_most_steps", "steps")
+
+    def __init__(self, most_steps: int = MOST_WORK, check: Callable[[], None] = lambda: None) -> None:
+        self._most_steps, self._check = most_steps, check
+        self._look_at = LOOK_STEPS
+        self.steps = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether all steps are taken."""
+        return self.steps > self._most_steps
+
+    def spend(self, steps: int) -> None:
+        """Count steps. Raises OutOfSteps, and what `check` raises."""
+        self.steps += steps
+        if self.steps > self._most_steps:
+            told = f"takes more than {self._most_steps:,} steps on this text: repeat less in it ({{m,n}} above all), "
+            raise OutOfSteps(f"{told}begin it with plain letters, or search less", place="pattern")
+        if self.steps >= self._look_at:
+            self._look_at = self.steps + LOOK_STEPS
+            self._check()
 
 
 class _Step(NamedTuple):
@@ -41,6 +88,21 @@ class _Step(NamedTuple):
     then: tuple[int, ...]
     test: Test | None = None
     anchor: str = ""
+
+
+@dataclass(slots=True)
+class _Follow:
+    """Between two characters of given kinds: which places are reached from the beginning, and from each that matched.
+
+    Sets of places are numbers, a bit for each place that tests a character, the lowest for the end of the pattern.
+    """
+
+    holds: frozenset[str]
+    """The anchors that hold there."""
+    first: int = 0
+    of_place: dict[int, int] = field(default_factory=dict)
+    of_eight: list[dict[int, int]] = field(default_factory=list)
+    """What follows eight places together, by the byte of those that matched."""
 
 
 class Pattern:
@@ -57,67 +119,131 @@ class Pattern:
             self._steps, self._first = _Parser(pattern).steps()
         except (re.error, OverflowError, RecursionError) as error:
             raise InvalidInput(f"is not a regular expression: {error}", place="pattern") from None
-        self._ids: dict[tuple[frozenset[int], str], int] = {}
-        self._states: list[tuple[frozenset[int], str]] = []
-        self._next: list[dict[str, int]] = []
-        self._remembered = 0
+        testing = [number for number, step in enumerate(self._steps) if step.test is not None]
+        self._bits = {number: bit for bit, number in enumerate([0, *testing])}
+        self._places = [0, *testing]
+        self._size_bytes = len(self._places) // 8 + 1
+        self._anchored = any(step.anchor for step in self._steps)
+        self._tests: dict[Test, int] = {}
+        for bit, number in enumerate(testing, 1):
+            if (test := self._steps[number].test) is not None:
+                self._tests[test] = self._tests.get(test, 0) | 1 << bit
+        self._follows: dict[tuple[str, str], _Follow] = {}
+        self._forget()
 
-    def search(self, line: str) -> int | None:
+    def search(self, line: str, work: Work | None = None) -> int | None:
         """Where the match that ends first does; None if there is none.
 
-        O(characters x steps) at worst, O(characters) once the steps are remembered.
+        O(characters x steps / 8) at worst, O(characters) once the steps are remembered. Raises OutOfSteps, and what the
+        `work` raises.
         """
-        state = self._id(frozenset(), "")
-        for place, char in enumerate(line):
-            following = self._next[state].get(char)
-            if following is None:
-                following = self._advance(state, char)
-            if following < 0:
-                return place
-            state = following
+        work = Work() if work is None else work
+        state = self._id(0, "")
+        for start in range(0, len(line), _PIECE_CHARS):
+            piece = line[start : start + _PIECE_CHARS]
+            work.spend(len(piece))
+            for place, char in enumerate(piece, start):
+                following = self._next[state].get(char)
+                if following is None:
+                    following = self._advance(state, char, work)
+                if following < 0:
+                    return place
+                state = following
         places, before = self._states[state]
-        return len(line) if 0 in self._reached(places, before, "") else None
+        work.spend(1)
+        return len(line) if self._reached(places, before, "", work) & 1 else None
 
-    def _advance(self, state: int, char: str) -> int:
+    def _advance(self, state: int, char: str, work: Work) -> int:
         """The state after one more character; -1 when a match ends before it."""
         places, before = self._states[state]
-        reached = self._reached(places, before, char)
-        if 0 in reached:
-            after = -1
-        else:
-            passed = (step for place in reached if (step := self._steps[place]).test is not None and step.test(char))
-            after = self._id(frozenset(place for step in passed for place in step.then), char)
+        kind = self._kind(char)
+        reached = self._reached(places, before, kind, work)
+        after = -1 if reached & 1 else self._id(reached & self._passing(char, work), kind)
         if self._remembered > MOST_REMEMBERED:
             kept = None if after < 0 else self._states[after]
-            self._ids.clear()
-            self._states.clear()
-            self._next.clear()
-            self._remembered = 0
+            self._forget()
             return -1 if kept is None else self._id(*kept)
         self._next[state][char] = after
         self._remembered += 1
         return after
 
-    def _reached(self, places: frozenset[int], before: str, char: str) -> set[int]:
-        """All places that can be reached between two characters without reading one; a match may begin anywhere."""
-        edge = _in_word(before) != _in_word(char)
-        inside = not edge and bool(before or char)  # `re` finds no inside in a text of no characters
-        holds = {"start": not before, "end": not char, "edge": edge, "inside": inside, "": True}
-        seen: set[int] = set()
-        waiting = [self._first, *places]
-        while waiting:
-            place = waiting.pop()
-            if place in seen:
-                continue
-            seen.add(place)
-            step = self._steps[place]
-            if step.test is None and holds[step.anchor]:
-                waiting += step.then
-        return seen
+    def _forget(self) -> None:
+        self._ids: dict[tuple[int, str], int] = {}
+        self._states: list[tuple[int, str]] = []
+        self._next: list[dict[str, int]] = []
+        self._passed: dict[str, int] = {}
+        for follow in self._follows.values():
+            follow.of_eight = [{} for _ in range(self._size_bytes)]
+        self._remembered = 0
 
-    def _id(self, places: frozenset[int], before: str) -> int:
-        # Of the character before only what an anchor asks matters: is there one, and is it of a word.
-        key = (places, before and ("a" if _in_word(before) else " "))
+    def _kind(self, char: str) -> str:
+        """Of the characters beside a place only what an anchor asks matters: is there one, and is it of a word."""
+        if not self._anchored:
+            return ""
+        return char and ("a" if char == "_" or char.isalnum() else " ")
+
+    def _passing(self, char: str, work: Work) -> int:
+        """The places whose test a character passes."""
+        found = self._passed.get(char)
+        if found is None:
+            work.spend(len(self._tests))
+            found = 0
+            for test, places in self._tests.items():
+                if test(char):
+                    found |= places
+            self._passed[char] = found
+            self._remembered += 1
+        return found
+
+    def _reached(self, places: int, before: str, after: str, work: Work) -> int:
+        """All places that can be reached between two characters without reading one; a match may begin anywhere."""
+        follow = self._follows.get((before, after))
+        if follow is None:
+            follow = _Follow(_holding(before, after))
+            follow.first = self._closed((self._first,), follow.holds, work)
+            follow.of_eight = [{} for _ in range(self._size_bytes)]
+            self._follows[before, after] = follow
+        reached = follow.first
+        if places:
+            work.spend(self._size_bytes)
+            for at, byte in enumerate(places.to_bytes(self._size_bytes, "little")):
+                if byte:
+                    known = follow.of_eight[at].get(byte)
+                    reached |= self._after(follow, at, byte, work) if known is None else known
+        return reached
+
+    def _after(self, follow: _Follow, at: int, byte: int, work: Work) -> int:
+        """What follows up to eight places."""
+        reached = 0
+        for bit in _set_bits(byte):
+            place = 8 * at + bit
+            if place not in follow.of_place:
+                then = self._steps[self._places[place]].then
+                follow.of_place[place] = self._closed(then, follow.holds, work)
+            reached |= follow.of_place[place]
+        follow.of_eight[at][byte] = reached
+        self._remembered += 1
+        return reached
+
+    def _closed(self, then: tuple[int, ...], holds: frozenset[str], work: Work) -> int:
+        """These places and all behind them for which no character is read."""
+        reached = 0
+        seen: set[int] = set()
+        waiting = list(then)
+        while waiting:
+            number = waiting.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            if (bit := self._bits.get(number)) is not None:
+                reached |= 1 << bit
+            elif (step := self._steps[number]).anchor in holds:
+                waiting += step.then
+        work.spend(len(seen))
+        return reached
+
+    def _id(self, places: int, before: str) -> int:
+        key = (places, before)
         found = self._ids.get(key)
         if found is None:
             found = self._ids[key] = len(self._states)
@@ -127,8 +253,16 @@ class Pattern:
         return found
 
 
-def _in_word(char: str) -> bool:
-    return char == "_" or char.isalnum()
+def _holding(before: str, after: str) -> frozenset[str]:
+    """The anchors that hold between characters of two kinds ("": none there)."""
+    edge = (before == "a") != (after == "a")
+    inside = not edge and bool(before or after)  # `re` finds no inside in a text of no characters
+    holds = {"": True, "start": not before, "end": not after, "edge": edge, "inside": inside}
+    return frozenset(anchor for anchor, is_so in holds.items() if is_so)
+
+
+def _set_bits(byte: int) -> Iterator[int]:
+    return (bit for bit in range(8) if byte >> bit & 1)
 
 
 class _Parser:
@@ -142,6 +276,7 @@ class _Parser:
         self._text = pattern
         self._at = flags.end() if flags else 0
         self._steps = [_Step(())]
+        self._tests: dict[str, Test] = {}
 
     def steps(self) -> tuple[list[_Step], int]:
         """The steps, and the first of them."""
@@ -150,7 +285,8 @@ class _Parser:
 
     def _add(self, step: _Step) -> int:
         if len(self._steps) >= MOST_STEPS:
-            raise InvalidInput("is too large with its repeats written out", place="pattern")
+            told = f"is too large with its repeats written out (over {MOST_STEPS:,} places): use *, + or smaller counts"
+            raise InvalidInput(told, place="pattern")
         self._steps.append(step)
         return len(self._steps) - 1
 
@@ -181,18 +317,20 @@ class _Parser:
         if text[at] == "(":
             group = _GROUP.match(text, at)
             if group is None:
-                raise InvalidInput(f"has {text[at : at + 3]!r}, which one pass cannot match", place="pattern")
+                raise InvalidInput(
+                    f"has {text[at : at + 3]!r}, which one pass cannot match: {_INSTEAD}", place="pattern"
+                )
             self._at = group.end()
             inner = self._choice()
             self._at += 1
             return inner
         atom = _ATOM.match(text, at)
         if atom is None:
-            raise InvalidInput(f"has {text[at : at + 2]!r}, which one pass cannot match", place="pattern")
+            raise InvalidInput(f"has {text[at : at + 2]!r}, which one pass cannot match: {_INSTEAD}", place="pattern")
         self._at = atom.end()
         if (anchor := _ANCHORS.get(atom[0])) is not None:
             return lambda then: self._add(_Step((then,), anchor=anchor))
-        test = re.compile(atom[0], self._flags).fullmatch
+        test = self._tests.setdefault(atom[0], re.compile(atom[0], self._flags).fullmatch)
         return lambda then: self._add(_Step((then,), test))
 
     def _repeated(self, piece: _Piece) -> _Piece:
@@ -203,7 +341,10 @@ class _Parser:
         self._at = found.end()
         mark = self._text[self._at : self._at + 1]
         if mark == "+":
-            raise InvalidInput("has a possessive repeat, which one pass cannot match", place="pattern")
+            told = (
+                "has a possessive repeat, which one pass cannot match: without its second + it finds the same or more"
+            )
+            raise InvalidInput(told, place="pattern")
         self._at += mark == "?"
         least, most = _bounds(found)
 

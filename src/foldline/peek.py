@@ -5,16 +5,16 @@ Answers are bounded, so that a look at what was hidden for its size does not bri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from foldline.codecs.base import Codec
 from foldline.errors import InvalidInput
 from foldline.messages import Document, Message, Reasoning, Text
-from foldline.patterns import Pattern
+from foldline.patterns import Pattern, Work
 from foldline.transcript import Entry, Seq
 
-__all__ = ["grep", "head", "matching", "told", "window"]
+__all__ = ["found_in", "grep", "head", "matching", "told", "window"]
 
 MOST_LINES = 400
 """Lines of one look, at most."""
@@ -84,32 +84,46 @@ def _shown(text: list[str], start_line: int, start_char: int, lines: int) -> str
 
 
 def grep(
-    codec: Codec, entries: Mapping[Seq, Entry], pattern: str, *, seq: Seq | None = None
+    codec: Codec,
+    entries: Mapping[Seq, Entry],
+    pattern: str,
+    *,
+    seq: Seq | None = None,
+    work: Work | None = None,
 ) -> list[tuple[Seq, int, str]]:
     """(seq, line number from 1, line) of each line in which `pattern` is found, oldest first, 200 at most.
 
     Line numbers are those of `head` without `call_id`. `pattern` is a regular expression, matched in one pass over the
-    text (`patterns`): none can hang a session. Raises InvalidInput for one that does not compile. O(size of what is
-    searched).
+    text (`patterns`): none can hang a session. `work` bounds the whole search, and may end it from another thread.
+    Raises InvalidInput for a pattern that does not compile, or takes more steps than that. O(size of what is searched).
     """
-    wanted = Pattern(pattern)
+    found = list(entries.values()) if seq is None else [_entry(entries, seq)]
+    return found_in(codec, found, pattern, work)
+
+
+def found_in(
+    codec: Codec, entries: Iterable[Entry], pattern: str, work: Work | None = None
+) -> list[tuple[Seq, int, str]]:
+    """`grep` over entries that come one after the other, as out of a log."""
+    wanted, work = Pattern(pattern), work or Work()
     out: list[tuple[Seq, int, str]] = []
-    for entry in entries.values() if seq is None else [_entry(entries, seq)]:
-        lines = _matching(told(_original(codec, entry)) or "", wanted)
+    for entry in entries:
+        work.spend(1)
+        lines = _matching(told(_original(codec, entry)) or "", wanted, work)
         out += [(entry.seq, number, line) for number, line in islice(lines, MOST_FOUND - len(out))]
         if len(out) == MOST_FOUND:
             break
     return out
 
 
-def matching(text: str, pattern: str) -> list[tuple[int, str]]:
+def matching(text: str, pattern: str, work: Work | None = None) -> list[tuple[int, str]]:
     """(line number from 1, line) of each line of a text in which `pattern` is found, 200 at most: see `grep`."""
-    return list(islice(_matching(text, Pattern(pattern)), MOST_FOUND))
+    return list(islice(_matching(text, Pattern(pattern), work or Work()), MOST_FOUND))
 
 
-def _matching(text: str, wanted: Pattern) -> Iterator[tuple[int, str]]:
+def _matching(text: str, wanted: Pattern, work: Work) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.split("\n"), 1):
-        if (stop := wanted.search(line)) is not None:
+        if (stop := wanted.search(line, work)) is not None:
             yield number, _around(line, stop)
 
 

@@ -17,6 +17,7 @@ from foldline.agent.replies import BrokenOffError, answered, streamed
 from foldline.agent.session import INTERRUPTED, AgentSession
 from foldline.agent.tools.base import Outcome, Scope
 from foldline.agent.tools.toolbox import Toolbox
+from foldline.agent.workers import owned_by
 from foldline.codecs import codec as codec_for
 from foldline.context import AsyncSummarize, Request
 from foldline.display import RunNotice
@@ -71,7 +72,8 @@ class Agent:
             raise InvalidInput("a turn is running; wait for its end, or stop it", place="message")
         self._running, self._pausing = True, False
         try:
-            return await self._run(prompt, key)
+            with owned_by(self.session.stored.id if self.session.stored is not None else self.session):
+                return await self._run(prompt, key)
         finally:
             self._running = False
 

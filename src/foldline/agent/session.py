@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from foldline.events import ContextEvent
 from foldline.failures import Failure
 from foldline.figures import Figures
 from foldline.messages import Json, Message, Text, ToolCall, Wire
+from foldline.patterns import Work
+from foldline.peek import found_in, head
 from foldline.policy import Policy
 from foldline.recovery import Recovery
 from foldline.store.base import StoredSession
@@ -222,8 +224,11 @@ class AgentSession:
         self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None
     ) -> str:
         """Lines of an entry as it came in, in memory or on the disk. Raises InvalidInput."""
-        context = self._context if seq in self._context.view.entries else self.whole()
-        return context.peek(seq, start_line=start_line, start_char=start_char, lines=lines, call_id=call_id)
+        part: dict[str, Any] = {"start_line": start_line, "start_char": start_char, "lines": lines, "call_id": call_id}
+        if seq in self._context.view.entries:
+            return self._context.peek(seq, **part)
+        found = {entry.seq: entry for entry in self._entries() if entry.seq == seq}
+        return head(codec_for(self.under.dialect), found, seq, **part)
 
     def saved(self, name: str) -> str:
         """An output that went to the archive whole, by its SHA-256 or its path there. Raises InvalidInput."""
@@ -233,9 +238,15 @@ class AgentSession:
         except (KeyError, UnicodeDecodeError):
             raise InvalidInput(f"no output is kept under {name[:100]!r}", place="saved") from None
 
-    def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
-        """(seq, line number, line) of the lines that match, over all entries. O(log). Raises InvalidInput."""
-        return self.whole().grep(pattern, seq=seq)
+    def grep(self, pattern: str, *, seq: Seq | None = None, work: Work | None = None) -> list[tuple[Seq, int, str]]:
+        """(seq, line number, line) of the lines that match, over all entries. O(log). Raises InvalidInput.
+
+        Like `peek` it may be called in another thread than that of the loop, while nothing is recorded.
+        """
+        if not self._context.released or seq in self._context.view.entries:
+            return self._context.grep(pattern, seq=seq, work=work)
+        found = (entry for entry in self._entries() if seq is None or entry.seq == seq)
+        return found_in(codec_for(self.under.dialect), found, pattern, work)
 
     def explain(self, seq: Seq) -> tuple[Fold, ...]:
         """Every fold in effect that covers an entry. O(log). Raises InvalidInput."""
@@ -306,6 +317,11 @@ class AgentSession:
 
     def _all_events(self) -> list[Event]:
         return list(self._context.events if self.stored is None else self.stored.events())
+
+    def _entries(self) -> Iterator[Entry]:
+        """The entries as they were written down, what has left memory too."""
+        events = self._context.events if self.stored is None else self.stored.events()
+        return (event for event in events if isinstance(event, Entry))
 
     def _whole(self) -> None:
         if self._context.released:

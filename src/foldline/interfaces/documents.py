@@ -15,7 +15,8 @@ from typing import Final
 from foldline.agent.tools.decoding import HEAD_BYTES, decoded, is_pdf
 from foldline.agent.tools.notebook import notebook_text
 from foldline.agent.tools.pdf import pdf_text
-from foldline.agent.tools.threads import Stop, in_thread
+from foldline.agent.tools.threads import in_thread
+from foldline.agent.workers import READERS, Stop, owned_by
 from foldline.display import Room, preview_lines, size_text
 from foldline.errors import InvalidInput
 from foldline.interfaces.actor import Actor, Look
@@ -56,7 +57,11 @@ async def kept_document(actor: Actor, name: str, data: bytes, *, taken_tokens: i
     original = await actor.keep(data)
     given = _Given(json.dumps(name, ensure_ascii=False), len(data), original)
     try:
-        text, note = await in_thread(lambda stop: _text(data, name, stop))
+        with owned_by(actor.id):
+            if is_pdf(data[:HEAD_BYTES]):
+                text, note = await READERS.run(lambda stop: _pdf_text(data, name, stop)), ""
+            else:
+                text, note = await in_thread(lambda _: _text(data, name))
     except InvalidInput as error:
         return given.document(name, f"It {error.reason}; its bytes are kept.")
     if not text.strip():
@@ -117,13 +122,14 @@ class _Given:
         )
 
 
-def _text(data: bytes, name: str, stop: Stop) -> tuple[str, str]:
+def _pdf_text(data: bytes, name: str, stop: Stop) -> str:
+    with tempfile.TemporaryFile() as file:  # its reader is another process
+        file.write(data)
+        return pdf_text(file, name, stop)
+
+
+def _text(data: bytes, name: str) -> tuple[str, str]:
     """The text of a file, and what a reader must know of how it was read. Raises InvalidInput for one without text."""
-    if is_pdf(data[:HEAD_BYTES]):
-        with tempfile.TemporaryFile() as file:  # its reader is another process
-            file.write(data)
-            file.flush()
-            return pdf_text(file, name, stop), ""
     found = decoded(data, name)
     if name.lower().endswith(".ipynb"):
         try:

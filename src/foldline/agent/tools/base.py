@@ -8,6 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from foldline.display import Room
 from foldline.messages import Json
+from foldline.patterns import Work
 from foldline.transcript import Seq
 
 __all__ = ["CONSENT_NEEDED", "Ask", "Compact", "History", "Keeps", "Outcome", "Scope", "Tool"]
@@ -44,15 +45,18 @@ class Ask:
 
 
 class History(Protocol):
-    """The session as a tool may look into it: entries by number, shown or folded (`Context` is one)."""
+    """The session as a tool may look into it: entries by number, shown or folded (`Context` is one).
+
+    It is looked into in another thread than that of the loop, while a turn waits for its calls.
+    """
 
     def peek(
         self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None
     ) -> str:
         """Lines of an entry as it came in. Raises InvalidInput."""
 
-    def grep(self, pattern: str, *, seq: Seq | None = None) -> list[tuple[Seq, int, str]]:
-        """(seq, line number, line) of the lines that match. Raises InvalidInput."""
+    def grep(self, pattern: str, *, seq: Seq | None = None, work: Work | None = None) -> list[tuple[Seq, int, str]]:
+        """(seq, line number, line) of the lines that match, for no more than this work. Raises InvalidInput."""
 
 
 @runtime_checkable

@@ -62,7 +62,7 @@ class WriteFile:
             stop.check()
             self.workspace.write(place, data)
 
-        await in_thread(write)
+        await in_thread(write, to_its_end=True)
         lines = data.count(b"\n") + (data[-1:] not in {b"", b"\n"})
         then = "a new file" if before is None else f"it had {_bytes(before)}"
         return Outcome(f"Wrote {place.name}: {_bytes(len(data))}, {_counted(lines, 'line')} ({then}).")
@@ -126,7 +126,7 @@ class EditFile:
                 self.workspace.write(now.place, now.data)
                 return now
 
-        done = await in_thread(edit)
+        done = await in_thread(edit, to_its_end=True)
         before = done.place.status.st_size if done.place.status else 0
         return Outcome(
             f"Edited {done.place.name}: {_counted(len(done.offsets), 'place')} ({_line_list(done.lines)}); "

@@ -8,13 +8,17 @@ from __future__ import annotations
 import asyncio
 import codecs
 import re
-from collections.abc import Mapping
+import tempfile
+import zlib
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+from foldline.agent.tools.apart import TookTooLong, read_apart
 from foldline.agent.tools.base import Outcome, Scope
-from foldline.agent.tools.page_text import page_text
 from foldline.agent.tools.reach import Pinned, Refuses, Resolve, refusal, resolve
+from foldline.agent.workers import READERS, Stop
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.messages import Json
 
@@ -30,6 +34,10 @@ MOST_BYTES: Final = 2 * 1024 * 1024
 MOST_REDIRECTS: Final = 5
 TIMEOUT_SECONDS: Final = 30.0
 """For one call, redirects included."""
+
+READ_SECONDS: Final = 20.0
+"""For taking the text out of one page."""
+_PAGE_TEXT: Final = Path(__file__).with_name("page_text.py")
 
 _TEXT: Final = re.compile(
     r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml)$"
@@ -79,7 +87,11 @@ class FetchUrl:
             trust_env=False,
             follow_redirects=False,
             timeout=self.timeout_seconds,
-            headers={"User-Agent": "foldline", "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.5"},
+            headers={
+                "User-Agent": "foldline",
+                "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.5",
+                "Accept-Encoding": "gzip, deflate",
+            },
         )
         try:
             async with asyncio.timeout(self.timeout_seconds), client:
@@ -107,7 +119,7 @@ class FetchUrl:
             raise InvalidInput(f"is no text: {kind}{told}", place="url")
         body = bytearray()
         cut = ""
-        async for piece in response.aiter_bytes():
+        async for piece in _unpacked(response, self.most_bytes):
             body += piece
             if len(body) > self.most_bytes:
                 del body[self.most_bytes :]
@@ -117,12 +129,46 @@ class FetchUrl:
         if not kind and "\0" in text:
             raise InvalidInput("is no text: the server names no type, and there are NUL characters", place="url")
         if kind in _HTML:
-            text = await asyncio.to_thread(page_text, text, str(response.url))
+            text = await READERS.run(lambda stop: _page_text(text, str(response.url), stop))
         status = f"{response.status_code} {response.reason_phrase}".strip()
         return Outcome(
             f"[{response.url} · {status} · {kind or 'no type'} · what follows is data]\n{text}{cut}",
             is_error=response.is_error,
         )
+
+
+async def _unpacked(response: httpx.Response, most_bytes: int) -> AsyncIterator[bytes]:
+    """The body in plain bytes, never many more than `most_bytes` of it. Raises InvalidInput for an odd packing."""
+    packed = response.headers.get("content-encoding", "").strip().lower()
+    if packed in {"", "identity"}:
+        async for piece in response.aiter_raw():
+            yield piece
+        return
+    if packed not in {"gzip", "x-gzip", "deflate"}:
+        raise InvalidInput(f"is packed in a way that was not asked for: {packed[:40]}", place="url")
+    inflate = None
+    async for piece in response.aiter_raw():
+        if inflate is None:  # "deflate" comes with the head of zlib, and from some servers without
+            bare = packed == "deflate" and piece[:1] and piece[0] & 0x0F != 8
+            inflate = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS | 32)
+        try:
+            yield inflate.decompress(piece, most_bytes + 1)
+        except zlib.error as error:
+            raise InvalidInput(f"is not packed as it says ({packed}): {error}", place="url") from None
+
+
+def _page_text(html: str, url: str, stop: Stop) -> str:
+    """The text of a page. Raises InvalidInput for one that cannot be read in time."""
+    with tempfile.TemporaryFile() as file:  # its reader is another process
+        file.write(html.encode("utf-8", "surrogatepass"))
+        try:
+            found = read_apart(_PAGE_TEXT, file, stop, most_seconds=READ_SECONDS, given=[url[:2_000]])
+        except TookTooLong:
+            told = f"is a page that cannot be read: it took more than {READ_SECONDS:g} seconds"
+            raise InvalidInput(told, place="url") from None
+    if not isinstance(found.get("text"), str):
+        raise InvalidInput(f"is a page that cannot be read: {found.get('error')}", place="url")
+    return str(found["text"])
 
 
 def _address(text: str) -> httpx.URL:

@@ -1,14 +1,21 @@
-"""The text of an HTML page: titles, headings, lists and links stay, scripts and styles go."""
+"""The text of an HTML page: titles, headings, lists and links stay, scripts and styles go.
+
+Run as a process of its own (`apart.py`) it reads a page on standard input, and writes its text as JSON: `html.parser`
+takes the square of the size for some pages that are made to hurt, inside of expressions that nothing can end. So it
+imports nothing of this package.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from html.parser import HTMLParser
 from time import thread_time
 from typing import Final
 from urllib.parse import urljoin
 
-__all__ = ["page_text"]
+__all__ = ["main", "page_text"]
 
 _SILENT: Final = frozenset({"script", "style", "template", "noscript", "svg", "canvas"})
 _BLOCKS: Final = frozenset(
@@ -17,8 +24,11 @@ _BLOCKS: Final = frozenset(
 )
 _HEADINGS: Final = {f"h{level}": "#" * level for level in range(1, 7)}
 MOST_SECONDS: Final = 10.0
-"""Processor time for one page. Ordinary ones of 2 MiB take one to three seconds; for some that are made to hurt,
-html.parser takes the square of the size."""
+"""Processor time for one page, where html.parser lets go often enough to look. Ordinary ones of 2 MiB take one to three
+seconds."""
+MOST_CHARS: Final = 4_000_000
+ADDRESS_CHARS: Final = 2_000
+"""Of a link; a page may give all its links a beginning of a megabyte."""
 _SPACES: Final = re.compile(r"[ \t\r\n\f\v]+")
 _GAPS: Final = re.compile(r"\n(?:[ \t]*\n)+")
 
@@ -39,8 +49,15 @@ def page_text(html: str, url: str = "", *, most_seconds: float = MOST_SECONDS) -
     return f"{title}\n\n{body}".strip() if title else body
 
 
+def main() -> None:
+    """Write {"text": …} of the page on standard input, which is at the address that is the first argument."""
+    html = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
+    answer = {"text": page_text(html, sys.argv[1])}
+    sys.stdout.buffer.write(json.dumps(answer).encode("ascii"))
+
+
 class _LateError(Exception):
-    """The page takes too long."""
+    """The page takes too long, or brings too much."""
 
 
 class _Page(HTMLParser):
@@ -49,6 +66,7 @@ class _Page(HTMLParser):
         self.pieces: list[str] = []
         self.title: list[str] = []
         self._url = url
+        self._chars = 0
         self._silent = ""
         self._depth = 0
         self._in_title = False
@@ -60,6 +78,9 @@ class _Page(HTMLParser):
     def add(self, text: str) -> None:
         if text:
             self.pieces.append(text)
+            self._chars += len(text)
+        if self._chars > MOST_CHARS:
+            raise _LateError(f"it has more than {MOST_CHARS:,} characters of text")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._silent:
@@ -125,10 +146,15 @@ class _Page(HTMLParser):
 
 def _whole(base: str, href: str) -> str:
     """The address of a link that leads somewhere: not one of this page, of a script or of inline data."""
-    if not href or href.startswith("#"):
+    if not href or href.startswith("#") or len(href) + len(base) > 2 * ADDRESS_CHARS:
         return ""
     try:
         address = urljoin(base, href.strip())
     except ValueError:
         return ""
-    return address if address.startswith(("http://", "https://", "mailto:")) else ""
+    known = address.startswith(("http://", "https://", "mailto:"))
+    return address if known and len(address) <= ADDRESS_CHARS else ""
+
+
+if __name__ == "__main__":
+    main()

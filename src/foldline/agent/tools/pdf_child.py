@@ -1,4 +1,4 @@
-"""Run as a process of its own by `pdf.py`: reads a PDF on standard input, writes its text as JSON.
+"""Run as a process of its own (`apart.py`): reads a PDF on standard input, writes its text as JSON.
 
 It imports nothing of this package, so that it starts fast and works however the package was found.
 """
@@ -8,34 +8,30 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 
 from pypdf import PdfReader
 from pypdf.errors import DependencyError, PyPdfError
 
-try:
-    import resource
-except ImportError:  # Windows has no such limits; the time limit of the caller holds there too
-    resource = None  # type: ignore[assignment]
-
 __all__ = ["main"]
 
-MOST_MEMORY_BYTES = 2 * 1024**3
-MOST_CPU_SECONDS = 120
+MOST_SECONDS = 40.0
+"""After it no more pages are begun: those that were read are shown."""
+MOST_PAGES = 5_000
 MOST_CHARS = 8_000_000
 # What pypdf lets out of damaged files, beside its own errors.
 DAMAGE = (PyPdfError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, OSError)
 
 
 def main() -> None:
-    """Write {"pages": [text, …], "total": n} or {"error": reason}."""
-    if resource is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
-        resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_SECONDS, MOST_CPU_SECONDS))
+    """Write {"pages": [text, …], "total": n, "left_out": why} or {"error": reason}."""
     logging.disable()
     try:
         answer = read()
     except DependencyError:
         answer = {"error": "it is encrypted, in a way that needs the package cryptography"}
+    except MemoryError:
+        answer = {"error": "it takes too much memory"}
     except DAMAGE as error:
         answer = {"error": f"it is damaged ({type(error).__name__}: {error})"}
     sys.stdout.buffer.write(json.dumps(answer).encode("ascii"))
@@ -49,14 +45,22 @@ def read() -> dict[str, object]:
     pages: list[str] = []
     total = len(reader.pages)
     chars = 0
-    while len(pages) < total and chars < MOST_CHARS:
+    ends = time.monotonic() + MOST_SECONDS
+    left_out = ""
+    while len(pages) < total and not left_out:
         try:
             text = reader.pages[len(pages)].extract_text()
         except DAMAGE as error:
             text = f"[this page is damaged: {type(error).__name__}: {error}]"
-        pages.append(text)
+        pages.append(text[: MOST_CHARS - chars])
         chars += len(text)
-    return {"pages": pages, "total": total}
+        if len(pages) >= MOST_PAGES:
+            left_out = "there are too many"
+        elif chars >= MOST_CHARS:
+            left_out = "there is too much text"
+        elif time.monotonic() > ends:
+            left_out = "reading them takes too long"
+    return {"pages": pages, "total": total, "left_out": left_out}
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ address that was checked.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
+from foldline.agent.workers import NAMES
 from foldline.errors import InvalidInput, MissingExtra
 
 try:
@@ -73,8 +73,7 @@ def _inner(address: Address) -> ipaddress.IPv4Address | None:
 
 async def resolve(host: str, port: int) -> list[str]:
     """The addresses of a host, as the system has them. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await NAMES.run(lambda _: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 

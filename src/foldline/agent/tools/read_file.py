@@ -14,6 +14,7 @@ from foldline.agent.tools.notebook import notebook_text
 from foldline.agent.tools.pdf import pdf_text
 from foldline.agent.tools.threads import Stop, in_thread
 from foldline.agent.tools.workspace import Place, Workspace
+from foldline.agent.workers import READERS
 from foldline.display import Room, file_part, file_refusal, file_view, line_bounds
 from foldline.errors import InvalidInput
 from foldline.messages import Json
@@ -65,15 +66,19 @@ class ReadFile:
         wish = _Wish(
             arguments["path"], arguments.get("start_line"), arguments.get("end_line"), scope.room(), self.counter
         )
-        return Outcome(await in_thread(lambda stop: self._read(wish, stop)))
+        shown = await in_thread(lambda stop: self._read(wish, stop))
+        if shown is None:
+            shown = await READERS.run(lambda stop: self._read_pdf(wish, stop))
+        return Outcome(shown)
 
-    def _read(self, wish: _Wish, stop: Stop) -> str:
+    def _read(self, wish: _Wish, stop: Stop) -> str | None:
+        """What is shown of a file; None for a PDF, which other threads wait for."""
         wish.check()
         with self.workspace.open(wish.path) as (file, place):
             head = file.read(HEAD_BYTES)
             file.seek(0)
             if is_pdf(head):
-                return wish.view(self._pdf_text(file, place, wish.path, stop))
+                return None
             size_bytes = place.status.st_size if place.status else 0
             refuse_binary(head, wish.path, size_bytes)
             most_bytes = max(MOST_WHOLE_BYTES, CHARS_PER_TOKEN * wish.room.budget_tokens)
@@ -91,6 +96,10 @@ class ReadFile:
                 note = f"[not a notebook that can be read (it {error.reason}); shown as it is]"
                 return wish.view(found.text, note)
         return wish.view(found.text, found.note)
+
+    def _read_pdf(self, wish: _Wish, stop: Stop) -> str:
+        with self.workspace.open(wish.path) as (file, place):
+            return wish.view(self._pdf_text(file, place, wish.path, stop))
 
     def _pdf_text(self, file: BinaryIO, place: Place, path: str, stop: Stop) -> str:
         stamp = place.stamp or ()

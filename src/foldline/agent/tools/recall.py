@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from foldline.agent.tools.base import History, Keeps, Outcome, Scope
+from foldline.agent.tools.threads import in_thread
 from foldline.errors import InvalidInput
 from foldline.messages import Json
+from foldline.patterns import Work
 from foldline.peek import matching, window
 
 __all__ = ["Recall"]
@@ -63,9 +65,10 @@ class Recall:
             raise InvalidInput("there is no conversation to look into here")
         if "saved" in arguments and "entry" in arguments:
             raise InvalidInput("names an output, entry a part of the conversation: give one of them", place="saved")
+        history = scope.history
         if arguments["action"] == "grep":
-            return Outcome(_found(scope.history, arguments))
-        return Outcome(_read(scope.history, arguments))
+            return Outcome(await in_thread(lambda stop: _found(history, arguments, Work(check=stop.check))))
+        return Outcome(await in_thread(lambda _: _read(history, arguments)))
 
 
 def _read(history: History, arguments: Mapping[str, Json]) -> str:
@@ -87,17 +90,17 @@ def _saved(history: History, arguments: Mapping[str, Json]) -> str:
     return history.saved(arguments["saved"])
 
 
-def _found(history: History, arguments: Mapping[str, Json]) -> str:
+def _found(history: History, arguments: Mapping[str, Json], work: Work) -> str:
     if "pattern" not in arguments:
         raise InvalidInput("grep needs a pattern", place="pattern")
     pattern, entry = arguments["pattern"], arguments.get("entry")
     found: Sequence[tuple[str, int, str]]
     if "saved" in arguments:
         where, text = "the saved output", _saved(history, arguments)
-        found = [("", number, line) for number, line in matching(text, pattern)]
+        found = [("", number, line) for number, line in matching(text, pattern, work)]
     else:
         where = "the conversation" if entry is None else f"entry {entry}"
-        found = [(f"entry {seq}, ", number, line) for seq, number, line in history.grep(pattern, seq=entry)]
+        found = [(f"entry {seq}, ", number, line) for seq, number, line in history.grep(pattern, seq=entry, work=work)]
     if not found:
         return f"No line of {where} matches {pattern!r}."
     lines: list[str] = []

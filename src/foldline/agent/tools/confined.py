@@ -1,0 +1,42 @@
+"""Run as a process of its own by `apart.py`: takes on limits, then runs the script that it is given.
+
+It imports nothing of this package, so that it starts fast and works however the package was found.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from contextlib import suppress
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits; the time limit of the caller holds there too
+    resource = None  # type: ignore[assignment]
+
+__all__ = ["main"]
+
+MOST_MEMORY_BYTES = 1024**3
+MOST_CPU_SECONDS = 60
+"""More than the caller waits for, or a script gives itself: for a process whose caller has died."""
+NICENESS = 10
+"""Whoever waits for answers of the server goes first."""
+
+
+def main() -> None:
+    """Limit this process, and run the script whose path is the first argument with the others."""
+    if resource is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_SECONDS, MOST_CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if hasattr(os, "nice"):
+        with suppress(OSError):
+            os.nice(NICENESS)
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
