@@ -10,6 +10,7 @@ from typing import Any, Literal
 from foldline.agent.events import Listener
 from foldline.agent.held_messages import HeldMessages
 from foldline.agent.in_thread import to_its_end
+from foldline.agent.workers import while_wanted
 from foldline.archive import Archive, MemoryArchive
 from foldline.catalog.prices import CacheRule
 from foldline.codecs import codec as codec_for
@@ -321,7 +322,7 @@ class AgentSession:
     def _entries(self) -> Iterator[Entry]:
         """The entries as they were written down, what has left memory too."""
         events = self._context.events if self.stored is None else self.stored.events()
-        return (event for event in events if isinstance(event, Entry))
+        return (event for event in while_wanted(events) if isinstance(event, Entry))
 
     def _whole(self) -> None:
         if self._context.released:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from foldline.errors import InvalidInput
 
-__all__ = ["NAMES", "READERS", "TOOLS", "Cancelled", "Stop", "Workers", "owned_by"]
+__all__ = ["NAMES", "READERS", "TOOLS", "Cancelled", "Stop", "Workers", "owned_by", "while_wanted"]
 
 T = TypeVar("T")
 
@@ -31,6 +31,7 @@ MOST_WAITING: Final = 200
 """Pieces of work of one owner that wait, at most."""
 
 _OWNER: Final[ContextVar[object]] = ContextVar("owner", default=None)
+_STOP: Final[ContextVar[Stop | None]] = ContextVar("stop", default=None)
 
 
 class Cancelled(Exception):  # noqa: N818 - says what happened; no error of ours: it never leaves the thread
@@ -57,6 +58,15 @@ class Stop:
             self._paused_at = perf_counter()
 
 
+def while_wanted(items: Iterable[T]) -> Iterator[T]:
+    """The items, as long as somebody waits for the work of this thread. Raises Cancelled."""
+    stop = _STOP.get()
+    for item in items:
+        if stop is not None:
+            stop.check()
+        yield item
+
+
 @contextmanager
 def owned_by(owner: object) -> Iterator[None]:
     """What is run in the block belongs to `owner`, unless it belongs to somebody already (a sub-agent's work)."""
@@ -80,6 +90,7 @@ class _Job:
 
     def run(self) -> None:
         try:
+            self.context.run(_STOP.set, self.stop)
             result = self.context.run(self.work, self.stop)
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
             self._tell(self.future.set_exception, error)
@@ -98,8 +109,8 @@ class Workers:
     Owners take turns; what one has waiting is bounded. Safe for several loops and threads.
     """
 
-    def __init__(self, name: str, threads: int, *, each: int | None = None) -> None:
-        self._name, self._most = name, threads
+    def __init__(self, name: str, threads: int, *, each: int | None = None, most_waiting: int = MOST_WAITING) -> None:
+        self._name, self._most, self._most_waiting = name, threads, most_waiting
         self._each = max(1, threads - 1) if each is None else each
         self._changed = threading.Condition()
         self._waiting: OrderedDict[object, deque[_Job]] = OrderedDict()
@@ -129,11 +140,11 @@ class Workers:
     def _add(self, job: _Job) -> None:
         with self._changed:
             queue = self._waiting.setdefault(job.owner, deque())
-            if len(queue) >= MOST_WAITING:
-                raise InvalidInput(f"{MOST_WAITING} calls of this session wait already; make fewer at a time")
+            if len(queue) >= self._most_waiting:
+                raise InvalidInput(f"{self._most_waiting:,} calls of this session wait already; make fewer at a time")
             queue.append(job)
             self._threads = {thread for thread in self._threads if thread.is_alive()}
-            if not self._idle and len(self._threads) < self._most:
+            if self._idle < sum(map(len, self._waiting.values())) and len(self._threads) < self._most:
                 thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._threads.add(thread)
                 thread.start()

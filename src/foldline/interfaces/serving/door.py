@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final, ParamSpec, TypeVar
 
+from foldline.agent.workers import Workers
 from foldline.interfaces.actors import Actors
 from foldline.interfaces.serving.bodies import BodyLimits
 from foldline.interfaces.serving.metrics import Metrics
@@ -19,6 +20,8 @@ from foldline.store.base import Listed
 __all__ = ["Door", "DoorLimits"]
 
 _LIST_SECONDS: Final = 2.0
+_MOST_WAITING: Final = 10_000
+"""Reads that wait: more than connections there are."""
 _LIST_SHARE: Final = 5.0
 """A list is fresh for so many times of what it took: sessions at work are read from their logs for each."""
 
@@ -53,13 +56,18 @@ class Door:
         self.stopping = False
         self.turn_streams = 0
         self._listing, self._listed, self._listed_until, self._changes = asyncio.Lock(), list[Listed](), 0.0, 0
-        self._reads = asyncio.Semaphore(self.limits.reads)
+        reads = self.limits.reads
+        self._reads = Workers("foldline-read", reads, each=reads, most_waiting=_MOST_WAITING)
+        self._glances = Workers("foldline-glance", 2, each=2, most_waiting=_MOST_WAITING)
         self._heard = [actors.subscribe(self.broadcast.hear), actors.subscribe(self.metrics.hear)]
 
     async def read(self, work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
         """What something reads of the store, in a thread; only some at a time, as each may hold a whole log."""
-        async with self._reads:
-            return await asyncio.to_thread(work, *given, **named)
+        return await self._reads.run(lambda _: work(*given, **named))
+
+    async def glance(self, work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
+        """The same for what is read quickly: no log that somebody reads keeps it waiting."""
+        return await self._glances.run(lambda _: work(*given, **named))
 
     async def sessions(self) -> list[Listed]:
         """The sessions, the one written last first; those that run as they stood before it, without reading their logs.
@@ -69,7 +77,7 @@ class Door:
         async with self._listing:
             if monotonic() >= self._listed_until:
                 changes, began = self._changes, monotonic()
-                self._listed = await self.read(self.actors.store.sessions, stale=True)
+                self._listed = await self.glance(self.actors.store.sessions, stale=True)
                 ended = monotonic()
                 fresh_seconds = min(_LIST_SECONDS, _LIST_SHARE * (ended - began))
                 self._listed_until = ended + fresh_seconds if changes == self._changes else 0.0

@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from foldline.agent.workers import while_wanted
 from foldline.codecs import codec as codec_for
 from foldline.errors import InvalidInput
 from foldline.interfaces.actor import Actor, Look
@@ -130,7 +131,7 @@ async def entry(door: Door, call: Call) -> Handled:
         found = store.messages(actor.id, start=seq, stop=seq + 1)
         if not found:
             return None
-        folds = shapes.folds_of(store.records(actor.id), codec)
+        folds = shapes.folds_of(while_wanted(store.records(actor.id)), codec)
         covering = [shapes.fold(one, in_effect=now) for one, now in folds if one.start <= seq < one.stop]
         return dumped({**shapes.entry(found[0], codec, shown.states, whole=True), "folds": covering})
 
@@ -146,7 +147,7 @@ async def folds(door: Door, call: Call) -> Handled:
     dialect = await actor.look(lambda look: look.header.dialect)
 
     def read() -> bytes:
-        found = shapes.folds_of(door.actors.store.records(actor.id), codec_for(dialect))
+        found = shapes.folds_of(while_wanted(door.actors.store.records(actor.id)), codec_for(dialect))
         return dumped({"folds": [shapes.fold(one) for one, in_effect in found if in_effect]})
 
     return Response(await door.read(read), media_type="application/json")
@@ -157,6 +158,6 @@ async def turns(door: Door, call: Call) -> Handled:
     actor = await actor_of(door, call)
 
     def read() -> list[Turn]:
-        return list(deque(turns_of(door.actors.store.records(actor.id)), maxlen=call["limit"]))
+        return list(deque(turns_of(while_wanted(door.actors.store.records(actor.id))), maxlen=call["limit"]))
 
     return as_response({"turns": [shapes.turn_row(one) for one in await door.read(read)]})

@@ -32,7 +32,7 @@ async def ready(door: Door, call: Call) -> Handled:
     del call
     try:
         async with asyncio.timeout(_READY_SECONDS):
-            await door.read(door.actors.store.bound, "ready")
+            await door.glance(door.actors.store.bound, "ready")
     except TimeoutError:
         raise
     except (FoldlineError, OSError):
