@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent.tools.file_calls import scope, text
@@ -12,7 +13,9 @@ from tests.agent.tools.file_calls import scope, text
 from foldline.agent.tools.find import ListFiles, SearchFiles
 from foldline.agent.tools.globs import Glob
 from foldline.agent.tools.toolbox import Toolbox
-from foldline.agent.tools.workspace import Workspace
+from foldline.agent.tools.walking import Walk
+from foldline.agent.tools.workspace import Item, Workspace
+from foldline.agent.workers import Cancelled, Stop
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 from foldline.tokens import ESTIMATE
@@ -223,10 +226,10 @@ def test_a_link_to_its_own_folder_is_no_endless_walk(listing: ListFiles, root: P
 
 def test_a_folder_that_vanishes_or_is_closed_is_told_not_fatal(root: Path) -> None:
     class Closed(Workspace):
-        def scan(self, path: str) -> list[object]:  # type: ignore[override]
+        def scan(self, path: str, **how: Any) -> list[Item]:
             if path == "src/app":
                 raise InvalidInput("permission denied", place=path)
-            return list(super().scan(path))
+            return super().scan(path, **how)
 
     shown = text(ListFiles(Closed(root)), depth=9)
     assert "[1 could not be read: src/app]" in shown
@@ -249,3 +252,110 @@ def test_names_that_are_no_text_do_not_break_a_listing(listing: ListFiles, root:
     (Path(os.fsdecode(os.fsencode(root) + b"/bad\xff"))).touch()
     call = ToolCall("1", "list_files", "{}")
     assert "bad\N{REPLACEMENT CHARACTER}  0 bytes" in asyncio.run(Toolbox([listing]).run(call, scope())).text
+
+
+@pytest.fixture
+def project(root: Path) -> Path:
+    """The small project with rules of its own about what is ignored."""
+    (root / ".gitignore").write_text("*.log\n/build/\n!keep.log\n")
+    (root / "src" / ".gitignore").write_text("lib.ts\n")
+    (root / ".git" / "info").mkdir()
+    (root / ".git" / "info" / "exclude").write_text("/scratch*\n")
+    for name in ("a.log", "keep.log", "build/out.py", "src/app/x.log", "scratch.py", "src/build/b.py"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("def made(): ...\n")
+    return root
+
+
+def test_what_the_project_ignores_is_left_out_and_said_so(listing: ListFiles, project: Path) -> None:
+    shown = text(listing, depth=9).split("\n")
+    assert "keep.log  16 bytes" in shown
+    assert "src/build/b.py  16 bytes" in shown
+    assert not {"a.log  16 bytes", "build/", "scratch.py  16 bytes", "src/app/x.log  16 bytes"} & set(shown)
+    assert "src/lib.ts" not in "\n".join(shown)
+    assert shown[-1] == "[5 left out by .gitignore; include_ignored=true shows them]"
+
+
+def test_a_search_honours_it_too_and_both_look_there_when_asked(
+    listing: ListFiles, searching: SearchFiles, project: Path
+) -> None:
+    found = text(searching, pattern="def made")
+    assert [line.partition(":")[0] for line in found.split("\n")[:2]] == ["keep.log", "src/build/b.py"]
+    assert "include_ignored=true shows them" in found
+    every = text(searching, pattern="def made", include_ignored=True)
+    assert "build/out.py:1: def made" in every
+    assert "src/app/x.log:1: def made" in every
+    assert "left out by .gitignore" not in every
+    assert "build/out.py  16 bytes" in text(listing, depth=9, include_ignored=True).split("\n")
+
+
+def test_rules_of_folders_above_hold_in_a_folder_that_is_named(listing: ListFiles, project: Path) -> None:
+    assert "x.log" not in text(listing, path="src/app", depth=1)
+    assert "src/lib.ts" not in text(listing, path="src", depth=1)
+
+
+def test_all_of_an_ignored_folder_is_shown_when_it_is_named(listing: ListFiles, project: Path) -> None:
+    assert text(listing, path="build") == "build/out.py  16 bytes"
+    assert text(listing, path="build", pattern="*.py") == "build/out.py  16 bytes"
+
+
+def test_rules_behind_a_link_are_not_read(listing: ListFiles, root: Path) -> None:
+    (root.parent / "outside" / "rules").write_text("*\n")
+    (root / ".gitignore").symlink_to("../outside/rules")
+    assert "src/lib.ts  25 bytes" in text(listing).split("\n")
+
+
+def test_rules_that_are_too_much_are_told_and_stop_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foldline.agent.tools.walking.RULE_STEPS", 1_000)
+    (root / ".gitignore").write_text("*a*b*c*d\n" * 500)
+    shown = text(ListFiles(Workspace(root)), depth=9)
+    assert "src/lib.ts  25 bytes" in shown
+    assert "[the rules of .gitignore are too much to be matched" in shown
+
+
+def test_a_folder_of_very_many_names_is_looked_at_so_far_and_no_further(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldline.agent.tools.walking.MOST_LOOKED_AT", 50)
+    (root / "many").mkdir()
+    for number in range(120):
+        (root / "many" / f"{number}.txt").touch()
+    workspace = Workspace(root)
+    assert len(workspace.scan("many", most=30)) == 30
+    walk = Walk(workspace, Stop())
+    assert len(list(walk.below("many"))) == 50
+    assert walk.notes() == ["[ended after 50 names; name a folder further down]"]
+
+
+def test_a_walk_ends_within_a_folder_once_nobody_waits(root: Path) -> None:
+    stop = Stop()
+    stop.set()
+    with pytest.raises(Cancelled):
+        Workspace(root).scan(".", check=stop.check)
+
+
+def test_a_search_whose_pattern_takes_too_many_steps_shows_what_it_found_and_says_so(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldline.agent.tools.find.MOST_STEPS", 20_000)
+    (root / "a.txt").write_text("first ab1\n" + "ab1" * 40_000)
+    shown = text(SearchFiles(Workspace(root)), pattern=r"1$|(.{0,100}a){6}x")
+    assert shown.startswith("a.txt:1: first ab1")
+    assert "[ended after" in shown
+    assert "begin it with plain letters]" in shown
+
+
+def test_millions_of_empty_lines_take_steps_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foldline.agent.tools.find.MOST_STEPS", 1_000_000)
+    (root / "a.txt").write_text("\n" * 2_000_000)
+    assert "[ended after 1 million steps" in text(SearchFiles(Workspace(root)), pattern="needle")
+
+
+def test_a_line_of_many_megabytes_is_searched_in_its_first_part_and_the_rest_is_told(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldline.agent.tools.find.MOST_LINE_CHARS", 10_000)
+    (root / "min.js").write_text("x" * 9_000 + "needle" + "x" * 3_000_000 + "needle\n")
+    shown = text(SearchFiles(Workspace(root)), pattern="needle")
+    assert "min.js:1: …" in shown
+    assert "[1 lines have more than 10,000 characters: the rest was not searched]" in shown

@@ -17,7 +17,7 @@ from foldline.cutting import largest
 from foldline.display import size_text
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.patterns import Pattern
+from foldline.patterns import OutOfSteps, Pattern, Work
 from foldline.tokens import ESTIMATE, Counter
 
 __all__ = ["ListFiles", "SearchFiles"]
@@ -32,6 +32,10 @@ LINE_CHARS: Final = 200
 MOST_LINE_CHARS: Final = 4_000_000
 MOST_CHARS: Final = 200_000_000
 """Characters that one search reads."""
+MOST_STEPS: Final = 100_000_000
+"""Steps that one search takes (`Work`): some ten seconds."""
+LINE_STEPS: Final = 4
+"""What a line takes, whatever is in it."""
 NOTES_TOKENS: Final = 80
 """Kept of the budget for what is said below a list."""
 
@@ -52,7 +56,8 @@ def _list_schema() -> dict[str, Json]:
         pattern=("string", "Only names or paths like this: *.py, src/**/test_*."),
         depth=("integer", f"Folders down; {DEPTH} if not given, all with a pattern."),
         limit=("integer", f"Most entries to show; {LISTED} if not given."),
-        hidden=("boolean", "Hidden and ignored ones (.git, node_modules, …) too."),
+        hidden=("boolean", "Hidden ones and folders of made things (.git, node_modules, …) too."),
+        include_ignored=("boolean", "What .gitignore names too."),
     )
 
 
@@ -73,10 +78,10 @@ class ListFiles:
 
     def _list(self, arguments: Mapping[str, Json], budget_tokens: int, stop: Stop) -> str:
         path = arguments.get("path") or "."
-        glob = Glob(arguments["pattern"]) if arguments.get("pattern") else None
+        glob = Glob(arguments["pattern"], Work(check=stop.check)) if arguments.get("pattern") else None
         depth = min(int(arguments.get("depth") or (MOST_DEPTH if glob else DEPTH)), MOST_DEPTH)
         limit = min(int(arguments.get("limit") or LISTED), MOST_LISTED)
-        walk = Walk(self.workspace, stop, hidden=arguments.get("hidden") is True, most_depth=depth)
+        walk = _walk(self.workspace, arguments, stop, depth)
         above = self.workspace.find(path).name
         found = [
             (depth, number, item)
@@ -95,6 +100,16 @@ class ListFiles:
         more = len(found) - most
         told = [f"… and {more:,} more; list a folder further down, or give a pattern"] if more else []
         return "\n".join([*([text(most)] if most else []), *told, *walk.notes()])
+
+
+def _walk(workspace: Workspace, arguments: Mapping[str, Json], stop: Stop, depth: int = MOST_DEPTH) -> Walk:
+    return Walk(
+        workspace,
+        stop,
+        hidden=arguments.get("hidden") is True,
+        include_ignored=arguments.get("include_ignored") is True,
+        most_depth=depth,
+    )
 
 
 def _relative(path: str, above: str) -> str:
@@ -116,7 +131,8 @@ def _search_schema() -> dict[str, Json]:
         path=("string", "Folder or file to search; the whole workspace if not given."),
         glob=("string", "Only files like this: *.py, src/**/*.md."),
         max_matches=("integer", f"Most lines to show; {MATCHES} if not given."),
-        hidden=("boolean", "Hidden and ignored ones (.git, node_modules, …) too."),
+        hidden=("boolean", "Hidden ones and folders of made things (.git, node_modules, …) too."),
+        include_ignored=("boolean", "What .gitignore names too."),
     )
 
 
@@ -137,8 +153,8 @@ class SearchFiles:
 
     def _search(self, arguments: Mapping[str, Json], budget_tokens: int, stop: Stop) -> str:
         path = arguments.get("path") or "."
-        glob = Glob(arguments["glob"]) if arguments.get("glob") else None
-        walk = Walk(self.workspace, stop, hidden=arguments.get("hidden") is True)
+        glob = Glob(arguments["glob"], Work(check=stop.check)) if arguments.get("glob") else None
+        walk = _walk(self.workspace, arguments, stop)
         search = _Search(self.workspace, arguments["pattern"], stop)
         place = self.workspace.find(path)
         if place.kind == "file":
@@ -146,6 +162,8 @@ class SearchFiles:
         else:
             files = (item for _, item in walk.below(path) if item.kind == "file")
             for item in files:
+                if search.ended:
+                    break
                 if glob is None or glob.matches(item.path, _relative(item.path, place.name)):
                     search.file_if_text(item.path)
         limit = min(int(arguments.get("max_matches") or MATCHES), MOST_MATCHES)
@@ -170,7 +188,9 @@ class _Search:
         self._pattern = Pattern(pattern)
         self._needle = _needle(pattern)
         self._stop = stop
+        self._work = Work(MOST_STEPS, stop.check)
         self._chars = 0
+        self._cut = 0
         self.found: list[str] = []
         self.count = self.hits = self.files = 0
         self.unreadable = 0
@@ -184,7 +204,7 @@ class _Search:
 
     def file(self, path: str) -> None:
         """Search a file. Raises InvalidInput for one that has no text."""
-        if self._ended:
+        if self.ended:
             return
         with self._workspace.open(path) as (file, place):
             head = file.read(HEAD_BYTES)
@@ -201,30 +221,43 @@ class _Search:
     def _matches(self, pieces: Iterator[str], name: str) -> tuple[int, list[str]]:
         count = 0
         lines: list[str] = []
-        for number, line in enumerate(each_line(self._counted(pieces), MOST_LINE_CHARS), 1):
-            if self._needle not in line:
-                continue
-            if (end := self._pattern.search(line)) is not None:
-                count += 1
-                if len(lines) < MOST_MATCHES:
-                    lines.append(f"{name}:{number}: {_excerpt(line, end)}")
+        try:
+            for number, line in enumerate(each_line(self._counted(pieces), MOST_LINE_CHARS), 1):
+                self._cut += len(line) == MOST_LINE_CHARS
+                if self._needle not in line:
+                    continue
+                if (end := self._pattern.search(line, self._work)) is not None:
+                    count += 1
+                    if len(lines) < MOST_MATCHES:
+                        lines.append(f"{name}:{number}: {_excerpt(line, end)}")
+        except OutOfSteps:  # what was found is shown
+            pass
         return count, lines
 
     def _counted(self, pieces: Iterable[str]) -> Iterator[str]:
         for piece in pieces:
             self._chars += len(piece)
+            self._work.spend(LINE_STEPS * piece.count("\n"))
             yield piece
-            if self._ended:
+            if self.ended:
                 return
 
     @property
-    def _ended(self) -> bool:
-        return self._chars >= MOST_CHARS
+    def ended(self) -> bool:
+        """Whether it has read, or compared, as much as it may."""
+        return self._chars >= MOST_CHARS or self._work.ended
 
     def notes(self) -> list[str]:
         """What a reader must know of what was not searched."""
         out = [f"[{self.unreadable:,} binary or unreadable files skipped]"] if self.unreadable else []
-        if self._ended:
+        if self._cut:
+            out.append(
+                f"[{self._cut:,} lines have more than {MOST_LINE_CHARS:,} characters: the rest was not searched]"
+            )
+        if self._work.ended:
+            told = f"[ended after {MOST_STEPS // 1_000_000} million steps; name a folder or a glob, repeat less in the "
+            out.append(f"{told}pattern, or begin it with plain letters]")
+        elif self.ended:
             out.append(f"[ended after {self._chars // 1_000_000} million characters; name a folder or a glob]")
         return out
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import BinaryIO, Final
 
 from foldline.errors import InvalidInput
@@ -16,7 +18,7 @@ __all__ = ["BY_DESCRIPTOR", "Folder"]
 
 BY_DESCRIPTOR: Final = (
     {os.open, os.stat, os.readlink, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
-    and os.listdir in os.supports_fd
+    and os.scandir in os.supports_fd
     and hasattr(os, "O_NOFOLLOW")
 )
 """Whether this platform can open a file relative to an open folder."""
@@ -91,9 +93,10 @@ class Folder:
         except OSError:
             return ""
 
-    def list(self) -> list[str]:
-        """All names in it, in no order."""
-        return os.listdir(self.path if self.descriptor is None else self.descriptor)
+    def list(self, most: int = sys.maxsize) -> list[str]:
+        """The names in it, in no order; of more than `most` so many. O(names listed)."""
+        with os.scandir(self.path if self.descriptor is None else self.descriptor) as found:
+            return [each.name for each in islice(found, most)]
 
     def make(self, name: str) -> None:
         """Makes a folder in it, if it is not there."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from foldline.errors import InvalidInput
-from foldline.patterns import Pattern
+from foldline.patterns import Pattern, Work
 
 __all__ = ["Glob"]
 
@@ -18,14 +18,16 @@ _PLAIN = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 class Glob:
     """Wildcards: * and ? within a name, ** over folders, [a-z], {a,b}. Without a "/" it is for names in any folder.
 
-    Raises InvalidInput.
+    All matches together take no more than `work`. Raises InvalidInput.
     """
 
     text: str
     _pattern: Pattern
+    _work: Work
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, work: Work | None = None) -> None:
         object.__setattr__(self, "text", text)
+        object.__setattr__(self, "_work", work or Work())
         try:
             pattern = Pattern(rf"(?s)\A(?:{_expression(text.removeprefix('./'))})\Z")
         except InvalidInput as error:
@@ -33,9 +35,12 @@ class Glob:
         object.__setattr__(self, "_pattern", pattern)
 
     def matches(self, *paths: str) -> bool:
-        """Whether it fits one of the ways to write a path; of a pattern without "/" the name counts."""
+        """Whether it fits one of the ways to write a path; of a pattern without "/" the name counts.
+
+        Raises OutOfSteps, and what the work raises.
+        """
         tried = paths if "/" in self.text else (paths[0].rpartition("/")[2],)
-        return any(self._pattern.search(path) is not None for path in tried)
+        return any(self._pattern.search(path, self._work) is not None for path in tried)
 
 
 def _expression(glob: str) -> str:

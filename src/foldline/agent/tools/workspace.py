@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -135,8 +136,11 @@ class Workspace:
             _only_file(status, path)
             yield file, Place("/".join([*folder.names, name]), status)
 
-    def scan(self, path: str) -> list[Item]:
-        """What is in a folder, sorted by name; links are not followed. O(names)."""
+    def scan(self, path: str, *, most: int = sys.maxsize, check: Callable[[], None] = lambda: None) -> list[Item]:
+        """What is in a folder, sorted by name; links are not followed. Of more than `most` names any so many. O(names).
+
+        `check` is called at each name, and may raise to end it.
+        """
         with self._walk(path) as (above, last, _), ExitStack() as stack:
             if last == ".":
                 folder = above
@@ -145,7 +149,8 @@ class Workspace:
                 folder = stack.enter_context(above.enter(last))
             prefix = "".join(f"{part}/" for part in folder.names)
             found = []
-            for name in sorted(folder.list()):
+            for name in sorted(folder.list(most)):
+                check()
                 status = folder.status(name)
                 if status is not None:  # it was there a moment ago
                     kind = kind_of(status)
