@@ -12,7 +12,7 @@ from foldline.errors import InvalidInput, MissingExtra
 
 __all__ = ["pdf_text"]
 
-MOST_SECONDS: Final = 60.0
+MOST_SECONDS: Final = 30.0
 _CHILD: Final = Path(__file__).with_name("pdf_child.py")
 
 

@@ -15,7 +15,7 @@ from pypdf.errors import DependencyError, PyPdfError
 
 __all__ = ["main"]
 
-MOST_SECONDS = 40.0
+MOST_SECONDS = 20.0
 """After it no more pages are begun: those that were read are shown."""
 MOST_PAGES = 5_000
 MOST_CHARS = 8_000_000
