@@ -28,7 +28,7 @@ from foldline.policy import Policy, remembering
 from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
 from foldline.rent import Rent
-from foldline.repeating import repeat
+from foldline.repeating import make_sound, repeat
 from foldline.request import Request
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Pin, Seq, Unfold, Usage
@@ -125,8 +125,7 @@ class Context:
         longer. What is recorded is a copy, so that a list whose messages are edited in place is noticed. Raises
         InvalidInput, then nothing has changed. O(history) to compare, O(new) to take up.
         """
-        path, codec = self._engine.path, self._engine.codec
-        same = len(path)
+        path, codec, same = self._engine.path, self._engine.codec, len(self._engine.path)
         if path != list(wires[:same]):
             pairs = enumerate(zip(path, wires, strict=False))
             same = next((at for at, (old, new) in pairs if old != new), min(len(path), len(wires)))
@@ -328,11 +327,16 @@ class Context:
 
     @classmethod
     def replay(cls, events: Iterable[Event], **settings: Any) -> Context:
-        """A context with the state that a log leads to, under the same settings. O(log)."""
+        """The state that a log leads to, under the same settings. O(log). Raises InvalidInput where it leads nowhere."""
         context = cls(**settings)
         for event in events:
-            repeat(context._engine, event, append=context.append, pin=context.pin, measure=context._measure)
+            context.repeat(event)
+        make_sound(context._engine)
         return context
+
+    def repeat(self, event: Event) -> None:
+        """Do again what an event of a log says was done. O(what it did). Raises InvalidInput where that cannot be."""
+        repeat(self._engine, event, append=self.append, pin=self.pin, measure=self._measure)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

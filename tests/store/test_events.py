@@ -75,10 +75,11 @@ def test_wherever_a_crash_cuts_the_file_no_half_event_is_left(
 
 def test_what_was_cut_off_is_reported(path: Path) -> None:
     whole = written(path, {"seq": 0}, {"seq": 1})
-    path.write_bytes(whole[:-4])
+    at = whole.index(b"\n") + 1
+    path.write_bytes(whole[: at + 6])
     with EventLog(path) as log:
-        assert log.torn == Torn(at_byte=10, data=b'{"seq"')
-        assert str(log.torn) == "a half-written event of 6 bytes at byte 10"
+        assert log.torn == Torn(at_byte=at, data=b'{"seq"')
+        assert str(log.torn) == f"a half-written event of 6 bytes at byte {at}"
     with EventLog(path) as log:
         assert log.torn is None
 
@@ -88,7 +89,7 @@ def test_a_torn_event_longer_than_a_block_is_cut_off_whole(path: Path) -> None:
     path.write_bytes(whole[:-3])
     with EventLog(path) as log:
         assert log.torn is not None
-        assert log.torn.at_byte == 10
+        assert log.torn.at_byte == whole.index(b"\n") + 1
         assert list(log) == [{"seq": 0}]
 
 
@@ -139,11 +140,11 @@ def test_line_breaks_and_lone_surrogates_stay_inside_their_event(path: Path) -> 
 
 
 def test_text_is_written_as_text(path: Path) -> None:
-    assert written(path, {"text": "日本語"}) == '{"text":"日本語"}\n'.encode()
+    assert '{"text":"日本語",'.encode() in written(path, {"text": "日本語"})
 
 
 def test_the_order_of_fields_is_kept(path: Path) -> None:
-    assert written(path, json.loads('{"z":1,"a":{"y":2,"b":3}}')) == b'{"z":1,"a":{"y":2,"b":3}}\n'
+    assert written(path, json.loads('{"z":1,"a":{"y":2,"b":3}}')).startswith(b'{"z":1,"a":{"y":2,"b":3},"n":0,')
 
 
 def test_a_log_can_be_read_while_it_is_written(path: Path) -> None:
@@ -195,7 +196,7 @@ def test_a_batch_is_written_whole_or_not_at_all(path: Path) -> None:
         with pytest.raises(InvalidInput):
             log.extend([{"seq": 2}, {"n": float("nan")}])
         assert list(log) == [{"seq": 0}, {"seq": 1}]
-        assert log.size_bytes == path.stat().st_size == 20
+        assert log.size_bytes == path.stat().st_size == 2 * len(b'{"seq":0,"n":0,"crc":"12345678"}\n')
 
 
 @posix_only

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.store.logs import change
 from tests.store.test_session import Ticking, filled, user
 
 from foldline.context import Context
@@ -127,8 +128,7 @@ def test_no_broken_folder_ends_the_list(store: FileStore) -> None:
     log.write_bytes(log.read_bytes().replace(b'"type":"turn"', b'"type":turn'))
     (store.root / empty / "events.jsonl").write_bytes(b"")
     (store.root / bare / "events.jsonl").unlink()
-    log = store.root / newer / "events.jsonl"
-    log.write_bytes(log.read_bytes().replace(b'"type":"turn"', b'"type":"dream"'))
+    change(store.root / newer / "events.jsonl", 1, lambda record: {**record, "type": "dream"})
     (store.root / "notes.txt").write_text("not a session")
     (store.root / "20261128-040000-00000000").write_text("not a folder")
     listed = {one.id: one for one in store.sessions()}

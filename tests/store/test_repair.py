@@ -103,7 +103,7 @@ def test_a_damaged_first_record_is_told_by_the_snapshot(store: FileStore) -> Non
     name, context = long(store, "anthropic")
     path = store.root / name / "events.jsonl"
     path.write_bytes(b"?" + path.read_bytes()[1:])
-    assert store.sessions()[0].snapshot is not None, "the list still has what it knows"
+    assert "line 1" in store.sessions()[0].damage
     assert store.repair(name) is not None
     again = store.read(name)
     assert (again.header.id, again.header.dialect) == (name, "anthropic")
@@ -111,8 +111,30 @@ def test_a_damaged_first_record_is_told_by_the_snapshot(store: FileStore) -> Non
         e for e in store.read(name).events if isinstance(e, Entry)
     ]
     assert len([e for e in again.events if isinstance(e, Entry)]) == len(context.view.entries)
-    path.write_bytes(b"?" + path.read_bytes()[1:])
+
+
+def test_a_damaged_first_record_that_no_snapshot_tells_is_told_by_the_rest(store: FileStore) -> None:
+    name, context = long(store, "anthropic")
+    path = store.root / name / "events.jsonl"
     (path.parent / "state.yaml").unlink()
+    whole = path.read_bytes()
+    for spoilt in (whole.replace(b'"policy":"balanced"', b'"policy":"bblanced"', 1), b"?" * 9 + whole[9:]):
+        path.write_bytes(spoilt)
+        (path.parent / "state.yaml").unlink(missing_ok=True)
+        done = store.repair(name)
+        assert done is not None
+        assert (done.lines, done.lost_messages) == ((1,), 0)
+        again = store.read(name)
+        assert (again.header.id, again.header.dialect) == (name, "anthropic")
+        assert [e.recorded for e in again.events if isinstance(e, Entry)] == [
+            e.recorded for e in context.events if isinstance(e, Entry)
+        ]
+
+
+def test_a_log_of_which_nothing_is_left_is_not_made_up(store: FileStore) -> None:
+    name, _ = long(store, "openai-chat")
+    (store.root / name / "state.yaml").unlink()
+    (store.root / name / "events.jsonl").write_bytes(b"?\n?\n")
     with pytest.raises(InvalidInput, match="line 1: the record of the session is damaged"):
         store.repair(name)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.property.sessions import DIALECTS
 from tests.store.children import child
+from tests.store.logs import put_records, records_in
 from tests.store.writer import write
 
 from foldline.codecs import codec
@@ -47,7 +48,7 @@ def user(text: str) -> dict[str, str]:
 
 
 def records(session: FileSession) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (session.folder / "events.jsonl").read_text("utf-8").splitlines()]
+    return records_in(session.folder / "events.jsonl")
 
 
 def filled(session: FileSession, turns: int = 3, window: int = 4_000) -> Context:
@@ -265,9 +266,9 @@ def test_a_record_that_makes_no_sense_is_named(store: FileStore, change: dict[st
     with store.create(dialect="openai-chat") as session:
         filled(session, 1)
     path = session.folder / "events.jsonl"
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    lines = records_in(path)
     lines[2] |= change
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    put_records(path, lines)
     with pytest.raises(InvalidInput, match=f"line 3.*{words}"):
         store.read(session.id)
 
@@ -276,12 +277,12 @@ def test_a_newer_log_is_read_as_far_as_it_is_understood(store: FileStore) -> Non
     with store.create(dialect="openai-chat") as session:
         filled(session, 1)
     path = session.folder / "events.jsonl"
-    lines = [json.loads(line) | {"unknown": [1]} for line in path.read_text("utf-8").splitlines()]
+    lines = [record | {"unknown": [1]} for record in records_in(path)]
     lines[0]["v"] = 2
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    put_records(path, lines)
     assert len(store.read(session.id).events) == 2
-    with path.open("a") as file:
-        file.write('{"type":"dream","v":2}\n')
+    with EventLog(path) as log:
+        log.append({"type": "dream", "v": 2})
     with pytest.raises(InvalidInput, match=r"'dream'; it was written by a newer version \(form 2, this one reads 1\)"):
         store.read(session.id)
 
@@ -321,7 +322,9 @@ def test_a_second_writer_is_told_so_and_a_reader_is_not_kept_out(store: FileStor
         assert store.sessions()[0].snapshot is not None
         with child(write, str(store.root), session.id, patience_seconds=0) as second:
             assert second.hear() == f"refused: {caught.value}"
-        filled(session, 1)
+        written = context.event_count
+        context.append(user("and more"))
+        session.append(context.events_after(written))
     store.open(session.id).close()
 
 

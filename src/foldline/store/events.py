@@ -1,4 +1,8 @@
-"""The log of a session on disk: `events.jsonl`, one JSON object per line, only ever appended to."""
+"""The log of a session on disk: `events.jsonl`, one JSON object per line, only ever appended to.
+
+Each line ends with its number and a checksum (`checksums`): what was altered, lost, doubled or moved is noticed by
+whoever reads it.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,20 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from foldline.errors import InvalidInput
 from foldline.messages import Json
+from foldline.store.checksums import Damage, Verifier
 from foldline.store.files import make_private_folder
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["ANOTHER_WRITER", "EventLog", "Torn", "read_events"]
+__all__ = ["ANOTHER_WRITER", "EventLog", "Torn", "ended", "line_of", "looked_at", "object_in", "read_events"]
 
 ANOTHER_WRITER = "the log has another writer"
 """The reason that is given to whoever comes second."""
@@ -42,10 +47,39 @@ def read_events(path: Path | str) -> Iterator[dict[str, Json]]:
     """Yields the events of a log, oldest first, and changes nothing; O(size), one line in memory at a time.
 
     A last line that is torn, or that another process is writing at this moment, is no event yet and is left out. Raises
-    FileNotFoundError, and InvalidInput (file and line named) for a line that is no JSON object.
+    FileNotFoundError, and InvalidInput (file, line and byte named) where the log is damaged.
     """
+    for event, _ in ended(path):
+        yield event
+
+
+def ended(path: Path | str) -> Iterator[tuple[dict[str, Json], int]]:
+    """As `read_events`, and with each event the byte at which its line ends."""
     with open(path, "rb") as file:
-        yield from _events(file, Path(path))
+        for found, end in looked_at(file):
+            if isinstance(found, Damage):
+                why = f"damaged at byte {found.byte:,}: {found.reason}"
+                raise InvalidInput(why, place=f"{path}, line {found.line}")
+            yield found, end
+
+
+def looked_at(file: IO[bytes], checks: Verifier | None = None) -> Iterator[tuple[dict[str, Json] | Damage, int]]:
+    """Each event of a log, or what is wrong with its line, and the byte at which the line ends. Its end if torn."""
+    checks, end = Verifier() if checks is None else checks, 0
+    for number, read in enumerate(file, 1):
+        line, start, end = read, end, end + len(read)
+        if not line.endswith(b"\n") and not _is_object(line):
+            line = line[:-1]
+            if checks.fits(line) != checks.number:  # else it is whole, but for its line break
+                return
+        body = checks.body(line)
+        event = object_in(line if isinstance(body, tuple) else body)
+        if isinstance(event, str):
+            yield Damage(number, start, "not-json", event), end
+        elif isinstance(body, tuple):
+            yield Damage(number, start, *body), end
+        else:
+            yield event, end
 
 
 class EventLog:
@@ -61,13 +95,15 @@ class EventLog:
         self._path = Path(os.path.abspath(path))
         self._fsync = fsync
         self._torn: Torn | None = None
+        self._checks: Verifier | None = None
+        """What seals the next event; None for a log that is damaged, which takes none."""
         make_private_folder(self._path.parent)
         self._file = os.fdopen(os.open(self._path, _FLAGS, 0o600), "r+b", buffering=0)
         try:
             self._lock()
             if sys.platform != "win32":
                 os.fchmod(self._file.fileno(), 0o600)  # it may have been made by someone less careful
-            self._mend()
+            self._resume()
         except BaseException:
             self._file.close()
             raise
@@ -94,10 +130,16 @@ class EventLog:
     def extend(self, events: Iterable[Mapping[str, Json]]) -> None:
         """Appends several events as one write, and one fsync where that is wanted: all of them or none. O(their size).
 
-        A crash in between may leave the first of them. Raises InvalidInput when one is no JSON object, ValueError when
-        the log is closed, and OSError (a full disk) after taking back what was written.
+        A crash in between may leave the first of them. Raises InvalidInput when one is no JSON object or the log is
+        damaged, ValueError when the log is closed, and OSError (a full disk) after taking back what was written.
         """
-        data = b"".join([_line(event) for event in events])
+        checks = self._checks
+        if checks is None:
+            raise InvalidInput(
+                "nothing is written behind damaged events; they are to be repaired", place=str(self._path)
+            )
+        checks = replace(checks)
+        data = b"".join([line_of(event, checks) for event in events])
         if not data and not self._file.closed:
             return
         end = self._file.seek(0, os.SEEK_END)
@@ -112,6 +154,7 @@ class EventLog:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = str(self._path)  # "No space left on device" alone does not say where
             raise
+        self._checks = checks
 
     def let_go(self) -> None:
         """Let another writer have the file, and hold nothing open; `take` has it back."""
@@ -122,7 +165,7 @@ class EventLog:
         try:
             while not self._reopened():
                 pass
-            self._mend()
+            self._resume()
         except FileNotFoundError:
             raise InvalidInput("there is no log any more", place=str(self._path)) from None
 
@@ -160,7 +203,24 @@ class EventLog:
             except BlockingIOError:
                 raise InvalidInput(ANOTHER_WRITER, place=str(self._path)) from None
 
-    def _mend(self) -> None:
+    def _resume(self) -> None:
+        """Mend the end, and find what the next event is sealed with. O(last event), O(size) for an older log."""
+        self._file.seek(0)
+        head = Verifier()
+        head.body(self._file.read(_BLOCK_BYTES).partition(b"\n")[0])  # a longer one: then all of it is looked at
+        self._mend(head)
+        end = self._file.seek(0, os.SEEK_END)
+        last = b"" if end == 0 else b"".join(reversed(list(self._backwards(end - 1))))
+        number = head.fits(last)
+        if number is not None:
+            self._checks = Verifier(number + 1, head.root, sealed=True)
+            return
+        checks = Verifier()
+        with open(self._path, "rb") as file:
+            whole = not any(isinstance(found, Damage) for found, _ in looked_at(file, checks))
+        self._checks = checks if whole else None
+
+    def _mend(self, head: Verifier) -> None:
         """Cuts off what a crash left behind the last line break."""
         end = self._file.seek(0, os.SEEK_END)
         rest = b"".join(reversed(list(self._backwards(end))))
@@ -170,8 +230,10 @@ class EventLog:
         if _is_object(rest):  # an object ends with its own brace: only the line break is missing
             self._file.write(b"\n")
         else:
-            self._file.truncate(at)
-            self._torn = Torn(at, rest)
+            whole = len(rest) - 1 if head.fits(rest[:-1]) is not None else 0  # something else than a line break ends it
+            self._torn = Torn(at + whole, rest[whole:])
+            self._file.truncate(at + whole)
+            self._file.write(b"\n" if whole else b"")
         if self._fsync:
             os.fsync(self._file.fileno())
 
@@ -192,36 +254,34 @@ class EventLog:
                 return
 
 
-def _line(event: Mapping[str, Json]) -> bytes:
+def line_of(event: Mapping[str, Json], checks: Verifier) -> bytes:
+    """The line of an event that `checks` seals next. Raises InvalidInput for what is no JSON object; then it is not."""
+    return checks.sealed_line(_json(event)) + b"\n"
+
+
+def _json(event: Mapping[str, Json]) -> bytes:
     if not isinstance(event, Mapping):
         raise InvalidInput(f"an event is a JSON object, not {type(event).__name__}")
     try:
         text = json.dumps(dict(event), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         if not text.isascii():
             try:
-                return text.encode() + b"\n"
+                return text.encode()
             except UnicodeEncodeError:  # a lone surrogate, as half an emoji in a cut tool output: kept as an escape
                 text = json.dumps(dict(event), allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"an event that is no JSON: {error}") from error
-    return text.encode() + b"\n"
+    return text.encode()
 
 
 def _is_object(line: bytes) -> bool:
+    return not isinstance(object_in(line), str)
+
+
+def object_in(line: bytes) -> dict[str, Json] | str:
+    """The JSON object in a line, or why there is none."""
     try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _events(file: IO[bytes], path: Path) -> Iterator[dict[str, Json]]:
-    for number, line in enumerate(file, 1):
-        if not line.endswith(b"\n") and not _is_object(line):
-            return
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"no JSON: {error}", place=f"{path}, line {number}") from error
-        if not isinstance(event, dict):
-            raise InvalidInput(f"an event is a JSON object, not {type(event).__name__}", place=f"{path}, line {number}")
-        yield event
+        event = json.loads(line.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        return f"no JSON: {error}"
+    return event if isinstance(event, dict) else f"an event is a JSON object, not {type(event).__name__}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 from foldline.store.base import Listed
-from foldline.store.events import EventLog, read_events
+from foldline.store.events import EventLog
 from foldline.store.files import FileArchive, make_private_folder, sync_folder, sync_tree
 from foldline.store.kept_json import change_json, read_json
 from foldline.store.keys import FileKeys
@@ -33,6 +33,7 @@ from foldline.store.recording import (
     read_recording,
     snapshot_of,
     stamp,
+    whole_log,
 )
 from foldline.store.records import Record, seq_of
 from foldline.store.repair import Repaired
@@ -111,7 +112,11 @@ class FileStore:
         What can be read stays, what cannot is told and kept aside. Raises InvalidInput when another process has the
         session, or nothing tells what it was; OSError, then it is as it was.
         """
-        return repaired(self._folder(self.find(name)))
+        folder = self._folder(self.find(name))
+        done = repaired(folder)
+        if done is not None:
+            _rebuilt(folder, keep=True)
+        return done
 
     def read(self, name: str) -> Recording:
         """Reads a session without taking it; `name` as in `find`. O(log). Raises InvalidInput."""
@@ -144,7 +149,7 @@ class FileStore:
 
     def records(self, name: str, *, start: int = 0, stop: int | None = None) -> Iterator[Record]:
         """The records of a log, oldest first, by their place in it. O(log). Raises InvalidInput (file and line)."""
-        return islice(read_events(self._folder(self.find(name)) / LOG), start, stop)
+        return islice(whole_log(self._folder(self.find(name)) / LOG), start, stop)
 
     def messages(self, name: str, *, start: int, stop: int) -> list[Record]:
         """The records of the messages with start <= seq < stop. O(log). Raises InvalidInput (file and line)."""
@@ -276,13 +281,22 @@ class FileStore:
     def _listed(self, name: str, keep: bool, stale: bool) -> Listed:
         try:
             folder = self._folder(name)
-            kept = read_snapshot(folder / STATE)
-            size_bytes = (folder / LOG).stat().st_size
-            if kept is not None and kept.id == name and (kept.log_bytes == size_bytes or stale):
+            kept, kept_at = read_snapshot(folder / STATE), _written_at(folder / STATE)
+            log = (folder / LOG).stat()
+            whole = kept is not None and kept.id == name and log.st_size >= kept.log_bytes
+            if kept is not None and whole and (stale or (kept.log_bytes == log.st_size and log.st_mtime_ns <= kept_at)):
                 return Listed(name, kept)
             return Listed(name, _rebuilt(folder, keep))
         except (FoldlineError, OSError) as error:
             return Listed(name, None, str(error))
+
+
+def _written_at(path: Path) -> int:
+    """When a file was written, in nanoseconds; 0 where there is none. A log that was written later is read anew."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _rebuilt(folder: Path, keep: bool) -> Snapshot:

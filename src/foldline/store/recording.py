@@ -20,10 +20,10 @@ from foldline.context import Context
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 from foldline.policy import Policy, policy
-from foldline.store.events import read_events
+from foldline.store.events import ended
 from foldline.store.records import VERSION, Record, event_of
-from foldline.store.snapshot import Snapshot, title_of
-from foldline.transcript import Entry, Event, Fold, Limited, Seq, Unfold
+from foldline.store.snapshot import Snapshot, read_snapshot, title_of
+from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Seq, Unfold
 
 __all__ = [
     "AGENTS",
@@ -40,12 +40,15 @@ __all__ = [
     "gathered",
     "header_of",
     "in_force",
+    "named",
     "now_utc",
     "read_log",
     "read_recording",
     "seconds_since",
     "snapshot_of",
     "stamp",
+    "stop_of",
+    "whole_log",
 ]
 
 Clock: TypeAlias = Callable[[], datetime]
@@ -290,18 +293,33 @@ def _size(path: Path) -> int:
     return status.st_size
 
 
-def _whole(path: Path) -> Iterator[Record]:
-    """The records of a log. Raises InvalidInput for a damaged line, and says what helps."""
+def whole_log(path: Path) -> Iterator[Record]:
+    """The records of a log. O(log). Raises InvalidInput for a damaged one, and says where and what helps.
+
+    What the snapshot knows to have been written must be there: a log that was cut off at a line is noticed by that.
+    """
+    kept, name, read = read_snapshot(path.parent / STATE, sealed=True), None, 0
     try:
-        yield from read_events(path)
+        for record, end in ended(path):
+            name, read = (record.get("id") if name is None else name), end
+            yield record
+        if kept is not None and kept.id == name and read < kept.log_bytes:
+            why = f"damaged at byte {read:,}: the last {kept.log_bytes - read:,} bytes that were written are missing"
+            raise InvalidInput(why, place=str(path))
     except InvalidInput as error:
-        how = f"foldline sessions repair {path.parent.name}"
+        how = f"foldline sessions repair {named(path.parent)}"
         raise InvalidInput(f"{error.reason} (what can be read is kept by: {how})", place=error.place) from error
+
+
+def named(folder: Path) -> str:
+    """What a command calls the session in a folder: ID, or ID/agents/ID for that of a sub-agent."""
+    outer = folder.parent
+    return f"{named(outer.parent)}/{AGENTS}/{folder.name}" if outer.name == AGENTS else folder.name
 
 
 def read_log(path: Path) -> Iterator[tuple[Header, Record, Event | None]]:
     """The log of a session, as `followed` gives it. Raises InvalidInput (file and line)."""
-    return followed(_whole(path), lambda number: f"{path}, line {number + 1}")
+    return followed(whole_log(path), lambda number: f"{path}, line {number + 1}")
 
 
 def followed(records: Iterable[Record], place: Callable[[int], str]) -> Iterator[tuple[Header, Record, Event | None]]:
@@ -310,6 +328,7 @@ def followed(records: Iterable[Record], place: Callable[[int], str]) -> Iterator
     Raises InvalidInput with the `place` of a record by its number, from 0, when it is none of a session.
     """
     header: Header | None = None
+    seen: Seq = 0
     for number, record in enumerate(records):
         event: Event | None = None
         try:
@@ -319,6 +338,29 @@ def followed(records: Iterable[Record], place: Callable[[int], str]) -> Iterator
                 header = header.changed(record)
             elif record.get("type") not in ("turn", "note"):
                 event = event_of(record, codec, version=header.version)
+                seen = _counted(event, seen)
         except InvalidInput as error:
             raise InvalidInput(str(error), place=place(number)) from None
         yield header, record, event
+
+
+def stop_of(event: Event | None) -> Seq:
+    """How many messages there must have been before an event."""
+    match event:
+        case Entry(seq=stop) | Fold(stop=stop) | Branch(stop=stop):
+            return stop
+        case Pin(seq=seq):
+            return seq + 1
+    return 0
+
+
+def _counted(event: Event, seen: Seq) -> Seq:
+    """How many messages there are with this event. Raises InvalidInput where one is missing, or there twice."""
+    stop = stop_of(event)
+    if isinstance(event, Entry) and stop != seen:
+        raise InvalidInput(
+            f"message {stop:,} stands where {seen:,} should: one is missing, or there twice", place="seq"
+        )
+    if stop > seen:
+        raise InvalidInput(f"it is about message {stop - 1:,}, which is not there: there are {seen:,}", place="seq")
+    return seen + isinstance(event, Entry)

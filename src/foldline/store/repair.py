@@ -1,114 +1,270 @@
-"""Going on after damage in the middle of a log: what can be read stays, what cannot is named and kept aside."""
+"""Going on after damage: what is whole stays, what is not is named and kept aside."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Final
 
+from foldline.catalog.models import lookup
 from foldline.codecs import codec as codec_for
 from foldline.codecs.base import Codec
+from foldline.context import Context
 from foldline.errors import InvalidInput
+from foldline.sessions import detect_dialect
+from foldline.store.checksums import Damage, Verifier, plain, root_of
+from foldline.store.events import line_of, object_in
 from foldline.store.files import unused, write_whole
-from foldline.store.recording import Header, header_of
+from foldline.store.recording import Header, first_record, header_of, stop_of
 from foldline.store.records import Record, event_of, record_of
-from foldline.transcript import Branch, Entry, Event, Fold, Pin, Seq, Unfold
+from foldline.transcript import Entry, Event, Fold, Pin, Seq, Unfold
 
-__all__ = ["LOST", "Repaired", "repair_log"]
+__all__ = ["LOST", "Line", "Mended", "Repaired", "mended", "repair_log"]
 
 LOST: Final = "[a message was lost here: the log of this session was damaged]"
+
+_SHOWN: Final = 5
+_NOTED: Final = 20
+"""Places that are named in words, and those that the new log remembers; all of them are in `damage`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair did: the damaged lines of the old log, which is kept at `kept`, and how many messages are lost.
+    """What a repair did: what was wrong and where, the place of the old log, and how many messages are lost.
 
-    Folds, unfolds and pins behind the damage are left out of the new log (`left_out`), because they may rest on what
-    was lost: the messages stand there whole, and are folded anew.
+    Folds, unfolds and pins behind what was lost are left out of the new log (`left_out`), because they may rest on it:
+    the messages stand there whole, and are folded anew. What only stood in the wrong place, or twice, is put right.
     """
 
-    lines: tuple[int, ...]
-    kept: Path
+    damage: tuple[Damage, ...]
+    kept: Path | str
     lost_messages: int
     left_out: int
 
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The lines of the old log, or the records of the table, in which something was wrong."""
+        return tuple(sorted({one.line for one in self.damage}))
+
     def __str__(self) -> str:
-        lines = ", ".join(map(str, self.lines[:5])) + (" …" if len(self.lines) > 5 else "")
-        return f"line {lines} of the log was damaged; {self.lost_messages} messages are lost; the old log: {self.kept}"
+        unit = "record" if self.damage and self.damage[0].byte is None else "line"
+        lines = ", ".join(map(str, self.lines[:_SHOWN])) + (" …" if len(self.lines) > _SHOWN else "")
+        left = f", {self.left_out} folds and pins behind the damage are left out" if self.left_out else ""
+        lost = f"{self.lost_messages} messages are lost{left}"
+        return f"{unit} {lines} of the log was damaged; {lost}; the old log: {self.kept}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a log, or the record of a table, as it is kept."""
+
+    number: int
+    byte: int | None
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """The records of the new log, the first of the session among them, and what was wrong with the old one."""
+
+    records: tuple[Record, ...]
+    damage: tuple[Damage, ...]
+    lost_messages: int
+    left_out: int
 
 
 @dataclass(slots=True)
 class _Mending:
-    """One walk over the lines of a damaged log."""
+    """One walk over what is whole of a damaged log, in the order in which it was written."""
 
+    header: Header
     codec: Codec
-    version: int
+    context: Context
+    most: int
+    """Messages that may be missing at one place: a damaged number may say anything."""
+    broken: bool = False
+    """Whether something is missing before here."""
     next_seq: Seq = 0
     lost: int = 0
     left_out: int = 0
-    damaged: list[int] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
 
-    def records(self, number: int, line: bytes) -> Iterator[Record]:
-        """What stands for one line in the new log."""
+    def records(self, line: Line, record: Record) -> Iterator[Record]:
+        """What stands for one record in the new log."""
         event: Event | None = None
         try:
-            record = json.loads(line)
-            if record["type"] not in ("turn", "settings", "note"):
-                event = event_of(record, self.codec, version=self.version)
+            if record.get("type") == "settings":
+                self.header = self.header.changed(record)
+            elif record.get("type") not in ("turn", "note"):
+                event = event_of(record, self.codec, version=self.header.version)
             if isinstance(event, Entry) and event.seq < self.next_seq:
                 raise InvalidInput("this message is there already", place="seq")
-        except (ValueError, TypeError, KeyError, RecursionError):
-            self.damaged.append(number)
-            return
-        yield from self._stand_ins(_known(event))
-        if self.damaged and isinstance(event, Fold | Unfold | Pin):
-            self.left_out += 1
+            for stand_in in self._stand_ins(stop_of(event)):
+                self.context.repeat(event_of(stand_in, self.codec))
+                yield stand_in
+            if isinstance(event, Fold | Unfold | Pin) and self.broken:
+                self.left_out += 1
+                return
+            if event is not None:
+                self.context.repeat(event)
+        except InvalidInput as error:
+            self.damage.append(Damage(line.number, line.byte, "contradiction", str(error)))
+            self.broken = True
             return
         self.next_seq += isinstance(event, Entry)
         yield record
 
     def _stand_ins(self, stop: Seq) -> Iterator[Record]:
-        """Entries keep their numbers: an unseen one stands where a message is missing."""
-        for seq in range(self.next_seq, stop):
+        """Entries keep their numbers: an unseen one stands where a message is missing. Raises InvalidInput."""
+        if stop - self.next_seq > self.most:
+            raise InvalidInput(f"it is about message {stop - 1:,}, and there are only {self.next_seq:,}", place="seq")
+        while self.next_seq < stop:
             note = self.codec.note(LOST)
-            yield record_of(Entry(seq, seq, note, 0, self.codec.write(note), (), hidden=True), self.codec)
+            seq = self.next_seq
+            self.next_seq += 1
             self.lost += 1
-        self.next_seq = max(self.next_seq, stop)
+            self.broken = True
+            yield record_of(Entry(seq, seq, note, 0, self.codec.write(note), (), hidden=True), self.codec)
 
 
-def _known(event: Event | None) -> Seq:
-    """How many messages there must have been before an event."""
-    match event:
-        case Entry(seq=stop) | Fold(stop=stop) | Branch(stop=stop):
-            return stop
-        case Pin(seq=seq):
-            return seq + 1
-    return 0
+def mended(
+    lines: Sequence[Line], *, header: Header | None, name: str, place: str, tail: Damage | None = None
+) -> Mended | None:
+    """The log that can be made of a damaged one; None where nothing is wrong with it. O(log).
+
+    Where the first record itself is damaged, `header` is used (what the snapshot knows), else what can be read of it,
+    or told from the messages; raises InvalidInput where there is nothing. `name` is the id of the session. `tail` says
+    what is missing at the end, if nothing else is wrong.
+    """
+    root = _root(lines)
+    whole = _whole(lines, root)
+    damage = list(_wrong(lines, root)) or ([] if tail is None else [tail])
+    first, rest = _first(whole, lines, header, name, place)
+    if rest is whole and not damage:
+        damage = [Damage(1, 0, "contradiction", "the log does not begin with the record of its session")]
+    window = first.window or lookup(first.model).window_tokens
+    context = Context(dialect=first.dialect, window=window)
+    walk = _Mending(first, codec_for(first.dialect), context, most=len(lines) + _NOTED, damage=damage)
+    records = [first_record(first)]
+    for one in rest:
+        walk.broken = walk.broken or one.gap
+        records += walk.records(one.line, one.record)
+    if not walk.damage:
+        return None
+    said = [str(one) for one in walk.damage[:_NOTED]]
+    note = {"type": "note", "repaired": said, "damaged": len(walk.damage), "lost_messages": walk.lost}
+    return Mended((*records, note), tuple(walk.damage), walk.lost, walk.left_out)
 
 
-def repair_log(path: Path, header: Header | None = None) -> Repaired | None:
+def _first(
+    whole: list[_Whole], lines: Sequence[Line], header: Header | None, name: str, place: str
+) -> tuple[Header, list[_Whole]]:
+    """What the session is, and the records behind the first; all of them where the first one is not whole."""
+    try:
+        return header_of(whole[0].record), whole[1:]
+    except (InvalidInput, IndexError):
+        if header is not None:
+            return header, whole
+    read = object_in(plain(lines[0].data)) if lines else ""
+    try:
+        return replace(header_of({} if isinstance(read, str) else read), id=name), whole
+    except InvalidInput:
+        messages = [one.record.get("message") for one in whole if one.record.get("type") == "message"]
+        if not messages:
+            why = "the record of the session is damaged, and nothing else tells what it was"
+            raise InvalidInput(why, place=place) from None
+    created = next((str(one.record["at"]) for one in whole if "at" in one.record), "")
+    return Header(id=name, created=created, dialect=detect_dialect(messages)), whole
+
+
+def repair_log(path: Path, header: Header | None = None, *, known_bytes: int = 0) -> Repaired | None:
     """Puts a log that can be read in place of a damaged one; None when nothing is damaged. O(log).
 
-    Whoever calls this holds the log's lock. The old log is kept beside the new one. `header` is used where the first
-    record itself is damaged; without it that raises InvalidInput. Raises OSError, then the old log is in its place.
+    Whoever calls this holds the log's lock. The old log is kept beside the new one. `header` is as in `mended`.
+    `known_bytes` are known to have been written. Raises InvalidInput, and OSError, then the old log is in its place.
     """
-    lines = path.read_bytes().splitlines(keepends=True)
-    try:
-        first = header_of(json.loads(lines[0]))
-        damaged: list[int] = []
-    except (ValueError, TypeError, AttributeError, IndexError, RecursionError):
-        if header is None:
-            why = "the record of the session is damaged, and nothing else tells what it was"
-            raise InvalidInput(why, place=f"{path}, line 1") from None
-        first, damaged = header, [1]
-    mending = _Mending(codec_for(first.dialect), first.version, damaged=damaged)
-    records = [record for number, line in enumerate(lines[1:], 2) for record in mending.records(number, line)]
-    if not mending.damaged:
+    lines, end = [], 0
+    for number, data in enumerate(BytesIO(path.read_bytes()), 1):
+        lines.append(Line(number, end, data))
+        end += len(data)
+    tail = None
+    if end < known_bytes:
+        tail = Damage(
+            len(lines) + 1, end, "missing", f"the last {known_bytes - end:,} bytes that were written are missing"
+        )
+    made = mended(lines, header=header, name=path.parent.name, place=f"{path}, line 1", tail=tail)
+    if made is None:
         return None
-    kept = unused(path.with_name(f"events.damaged-{path.stat().st_size}.jsonl"))
-    write_whole(kept, lines)
-    text = (json.dumps(record) + "\n" for record in ({**first.record(), "at": first.created}, *records))
-    write_whole(path, (line.encode() for line in text))
-    return Repaired(tuple(mending.damaged), kept, mending.lost, mending.left_out)
+    kept = unused(path.with_name(f"events.damaged-{end}.jsonl"))
+    write_whole(kept, [line.data for line in lines])
+    checks = Verifier()
+    write_whole(path, [line_of(record, checks) for record in made.records])
+    return Repaired(made.damage, kept, made.lost_messages, made.left_out)
+
+
+# --- what is whole, and what is wrong ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A record that is whole; `gap` says whether something is missing between it and the one before."""
+
+    line: Line
+    record: Record
+    gap: bool
+
+
+def _root(lines: Sequence[Line]) -> int | None:
+    """What the checksums of a log have in common: by its first record, unless that fits to no other."""
+    if not lines:
+        return None
+    checks = Verifier()
+    by_first = None if isinstance(checks.body(lines[0].data), tuple) else checks.root
+    if by_first is not None and any(Verifier(root=by_first).fits(line.data) for line in lines[1:]):
+        return by_first
+    by_most = root_of(line.data for line in lines)
+    return by_first if by_most is None else by_most
+
+
+def _whole(lines: Sequence[Line], root: int | None) -> list[_Whole]:
+    """The records that are whole, each once, in the order in which they were written.
+
+    Without a checksum that is one which can be read, where it stands.
+    """
+    found: dict[tuple[int, int], tuple[int | None, Line, Record]] = {}
+    checks, newest = Verifier(root=root), -1
+    for index, line in enumerate(lines):
+        number = checks.fits(line.data)
+        record = object_in(plain(line.data))
+        if isinstance(record, str):
+            continue
+        if number is not None:
+            newest = max(newest, number)
+            found.setdefault((number, -1), (number, line, record))
+        elif not isinstance(Verifier(root=root).body(line.data), tuple):
+            found[newest, index] = (index if newest < 0 else None, line, record)
+    out: list[_Whole] = []
+    expected = 0
+    for _, (number, line, record) in sorted(found.items(), key=lambda item: item[0]):
+        out.append(_Whole(line, record, number is not None and number > expected))
+        expected = expected + 1 if number is None else number + 1
+    return out
+
+
+def _wrong(lines: Sequence[Line], root: int | None) -> Iterator[Damage]:
+    """What is wrong with each line, as whoever reads the log meets it."""
+    checks = Verifier()
+    for line in lines:
+        body = checks.body(line.data)
+        record = object_in(plain(line.data) if isinstance(body, tuple) else body)
+        if isinstance(record, str):
+            yield Damage(line.number, line.byte, "not-json", record)
+        elif isinstance(body, tuple):
+            yield Damage(line.number, line.byte, *body)
+        else:
+            continue
+        number = Verifier(root=root).fits(line.data)
+        next_number = checks.number + isinstance(body, tuple) if number is None else max(checks.number, number + 1)
+        checks = Verifier(next_number, root, sealed=checks.sealed or number is not None, before=None)

@@ -181,6 +181,10 @@ def repaired(folder: Path) -> Repaired | None:
             title=kept.title,
             parent=kept.parent,
         )
+    sealed = read_snapshot(folder / STATE, sealed=True)
     with opened(folder / LOG, True) as log:
         _set_aside(log)
-        return repair_log(log.path, header)
+        done = repair_log(log.path, header, known_bytes=0 if sealed is None else sealed.log_bytes)
+        if done is not None:
+            (folder / STATE).unlink(missing_ok=True)  # it is about the old log
+    return done

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
+from zlib import crc32
 
 from foldline.failures import redact
 from foldline.messages import Json, Message
@@ -26,6 +27,7 @@ __all__ = [
     "MESSAGE_CHARS",
     "TITLE_CHARS",
     "Snapshot",
+    "as_record",
     "as_snapshot",
     "read_snapshot",
     "shown_messages",
@@ -119,21 +121,34 @@ def write_snapshot(path: Path, snapshot: Snapshot, shown: Iterable[Json]) -> Non
     write_whole(path, (line.encode() for line in _lines(snapshot, shown)))
 
 
-def read_snapshot(path: Path) -> Snapshot | None:
-    """The fields of a snapshot; None when it is not there, or is not what `write_snapshot` writes. O(fields)."""
+def read_snapshot(path: Path, *, sealed: bool = False) -> Snapshot | None:
+    """The fields of a snapshot; None when it is not there, or is not what `write_snapshot` wrote. O(fields).
+
+    One of an older version has no checksum: it counts as lost where it is to be `sealed`.
+    """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with os.fdopen(os.open(path, flags), "rb") as file:
             given = _fields(file)
     except (OSError, ValueError, RecursionError):  # unreadable, no UTF-8, no JSON
         return None
-    if given is None or given.pop("v", None) != _VERSION:
+    if given is None or given.pop("v", None) != _VERSION or (sealed and "crc" not in given):
         return None
     return as_snapshot(given)
 
 
+def as_record(snapshot: Snapshot) -> dict[str, Json]:
+    """The fields of a snapshot and a checksum over them, as they are kept."""
+    given: dict[str, Json] = {field.name: getattr(snapshot, field.name) for field in fields(snapshot)}
+    return {**given, "crc": _crc(given)}
+
+
 def as_snapshot(given: Mapping[str, Any]) -> Snapshot | None:
-    """The snapshot with these fields; None when they are not those of one."""
+    """The snapshot with these fields; None when they are not those of one, or not those that were written."""
+    if "crc" in given:
+        given = dict(given)
+        if given.pop("crc") != _crc(given):
+            return None
     if given.keys() != {field.name for field in fields(Snapshot)}:
         return None
     if any(not _fits(given[field.name], str(field.type)) for field in fields(Snapshot)):
@@ -144,13 +159,21 @@ def as_snapshot(given: Mapping[str, Any]) -> Snapshot | None:
 def _lines(snapshot: Snapshot, shown: Iterable[Json]) -> Iterator[str]:
     yield _HEADING
     yield f"v: {_VERSION}\n"
-    for field in fields(snapshot):
-        yield f"{field.name}: {_json(getattr(snapshot, field.name))}\n"
+    for name, value in as_record(snapshot).items():
+        yield f"{name}: {_json(value)}\n"
     count = 0
     for count, message in enumerate(shown, 1):
         yield f"{'shown:' + chr(10) if count == 1 else ''}- {_json(message)}\n"
     if not count:
         yield "shown: []\n"
+
+
+def _crc(given: Mapping[str, Any]) -> str:
+    """CRC-32 of the fields, in any order. Raises nothing: what has no form in JSON fits to no checksum."""
+    try:
+        return f"{crc32(json.dumps(dict(given), sort_keys=True).encode()):08x}"
+    except (TypeError, ValueError, RecursionError):
+        return ""
 
 
 def _json(value: Json) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 
 from sqlalchemy import delete, insert
 
@@ -15,7 +14,7 @@ from foldline.errors import SessionLost
 from foldline.store.base import Store
 from foldline.store.recording import Clock, Header, first_record, snapshot_of
 from foldline.store.records import Record
-from foldline.store.snapshot import Snapshot, as_snapshot
+from foldline.store.snapshot import Snapshot, as_record, as_snapshot
 from foldline.store.sql_lease import Lease, Leases
 from foldline.store.sql_log import Log, SqlArchive, as_rows
 from foldline.store.sql_schema import originals, records, sessions
@@ -27,7 +26,7 @@ __all__ = ["SqlSession", "snapshot_in", "snapshot_text"]
 
 def snapshot_text(snapshot: Snapshot) -> str:
     """A snapshot as it stands in its table."""
-    return json.dumps(asdict(snapshot), allow_nan=False)
+    return json.dumps(as_record(snapshot), allow_nan=False)
 
 
 def snapshot_in(text: str | None) -> Snapshot | None:
