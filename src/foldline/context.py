@@ -327,7 +327,7 @@ class Context:
 
     @classmethod
     def replay(cls, events: Iterable[Event], **settings: Any) -> Context:
-        """The state that a log leads to, under the same settings. O(log). Raises InvalidInput where it leads nowhere."""
+        """The state that a log leads to, under the same settings. O(log). Raises InvalidInput if it leads nowhere."""
         context = cls(**settings)
         for event in events:
             context.repeat(event)

@@ -1,7 +1,7 @@
 """Repeats the events of a log, one by one: what `Context.replay` is made of.
 
-A log may have been damaged, or edited. The messages in it are taken up as from anywhere, and repaired; what a fold shows
-instead of them is sent as it stands, so here it is judged before it is believed.
+A log may have been damaged, or edited. The messages in it are taken up as from anywhere, and repaired. What a fold
+shows instead of them is sent as it stands: here it is judged before it is believed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def repeat(
 ) -> None:
     """Do what an event says was done; `append`, `pin` and `measure` are the session's own. O(what it did).
 
-    A fold that shows what no provider would take, or that no longer holds, is left out and told. Raises InvalidInput for
-    an event that contradicts those before it.
+    A fold that shows what no provider would take, or that no longer holds, is left out and told. Raises InvalidInput
+    for an event that contradicts those before it.
     """
     if isinstance(event, Entry):
         was = event.message
@@ -46,7 +46,9 @@ def repeat(
         try:
             pin(event.seq, pinned=event.pinned)
         except FoldRefused as refused:
-            raise InvalidInput(f"a pin of what cannot be pinned: {refused.reason}", place=f"entry {event.seq}") from None
+            raise InvalidInput(
+                f"a pin of what cannot be pinned: {refused.reason}", place=f"entry {event.seq}"
+            ) from None
     elif isinstance(event, Branch):
         if event.start not in engine.path_seqs:
             raise InvalidInput("a fork from where the session is not", place=f"entry {event.start}")

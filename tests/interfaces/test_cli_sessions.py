@@ -21,6 +21,7 @@ import foldline
 from foldline.interfaces.cli import cli
 from foldline.interfaces.cli_sessions_export import redacted
 from foldline.sessions import read_session
+from foldline.store import read_events
 
 ROOT = Path(__file__).parents[2]
 
@@ -433,7 +434,7 @@ def test_markdown_is_a_text_that_no_message_can_break(home: Path) -> None:
 
 def test_events_are_the_log(home: Path) -> None:
     name, _ = talk(home, 2)
-    log = [json.loads(line) for line in (store_in(home).root / name / "events.jsonl").read_bytes().splitlines()]
+    log = list(read_events(store_in(home).root / name / "events.jsonl"))
     assert [json.loads(line) for line in good(home, "export", name, "--format", "events").splitlines()] == log
 
 

@@ -170,7 +170,7 @@ def test_what_is_asked_is_found_by_an_index(places: Places) -> None:
             store.messages(name, start=0, stop=1)
             list(store.records(name, start=0, stop=1))
         asked = [one for one in sent if "foldline_records" in one]
-        assert len(asked) == 2
+        assert len(asked) == 4
         with database.reading() as connection:
             for one in asked:
                 numbers = tuple(range(one.count("?")))
@@ -187,12 +187,12 @@ def test_a_damaged_row_is_named_and_ends_no_list(store: SqlStore, database: Data
     listed = {one.id: one for one in store.sessions()}
     assert listed[good].snapshot is not None
     assert listed[spoilt].snapshot is not None
-    assert "record 1: no JSON" in listed[bad].damage
+    assert "record 1: damaged: no JSON" in listed[bad].damage
     with pytest.raises(InvalidInput, match=f"{bad}, record 1"):
         store.open(bad)
     with database.writing() as connection:
         connection.exec_driver_sql(f"DELETE FROM foldline_records WHERE {row.format(good)}")
-    with pytest.raises(InvalidInput, match="records are missing"):
+    with pytest.raises(InvalidInput, match="record 1: damaged: it is missing"):
         store.read(good)
     store.delete(bad)  # whoever could not open it has not taken it
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
 import click
 
-from foldline.errors import InvalidInput
 from foldline.interfaces.cli_files import json_out
 from foldline.interfaces.session_choice import Where, choose, where_option
 
+if TYPE_CHECKING:
+    from foldline.store.repair import Repaired
+
 __all__ = ["repair"]
+
+_SHOWN: Final = 20
+"""Places that are named, one in a line."""
 
 
 @click.command()
@@ -18,21 +26,29 @@ __all__ = ["repair"]
 def repair(*, session: str, as_json: bool, where: Where) -> None:
     """Make a session whose log is damaged fit to be opened.
 
-    What can be read stays; a message that cannot is replaced by a line that says so, and the old log is kept beside the
-    new one. The session must not be open in another process. In a database nothing can be torn: only folders are
-    repaired.
+    What is whole stays; a message that is lost is replaced by a line that says so, and the old log is kept: beside the
+    new one, or in a database in the archive of the session. The session must not be open in another process.
     """
-    from foldline.store.folders import FileStore
-
     chosen = choose(where.store, session)
-    if not isinstance(chosen.store, FileStore):
-        why = "a database has no torn log: it writes a record whole or not at all, so there is nothing to repair here"
-        raise InvalidInput(why, place=chosen.store.place)
     done = chosen.store.repair(chosen.id)
     if as_json:
-        found = (
-            {} if done is None else {"lines": done.lines, "lost_messages": done.lost_messages, "kept": str(done.kept)}
-        )
-        json_out({"session": chosen.name, "damaged": done is not None, **found})
+        json_out({"session": chosen.name, "damaged": done is not None, **({} if done is None else _plain(done))})
         return
-    click.echo("nothing is damaged" if done is None else str(done))
+    if done is None:
+        click.echo("nothing is damaged")
+        return
+    click.echo(str(done))
+    for damage in done.damage[:_SHOWN]:
+        click.echo(f"  {damage}")
+    if len(done.damage) > _SHOWN:
+        click.echo(f"  … and {len(done.damage) - _SHOWN:,} more")
+
+
+def _plain(done: Repaired) -> dict[str, Any]:
+    return {
+        "lines": done.lines,
+        "damage": [asdict(one) for one in done.damage],
+        "lost_messages": done.lost_messages,
+        "left_out": done.left_out,
+        "kept": str(done.kept),
+    }

@@ -15,6 +15,7 @@ from foldline.context import Context
 from foldline.messages import Json
 from foldline.store.recording import Header, Recording, Tally
 from foldline.store.records import Record
+from foldline.store.repair import Repaired
 from foldline.store.snapshot import Snapshot
 from foldline.transcript import Event
 
@@ -138,6 +139,13 @@ class Store(Protocol):
         """Every session, the one written last first; a broken one too, with the reason. With `keep=False` nothing is
         written. O(sessions), and O(log) for each whose snapshot is lost or stale; with `stale=True` one that is behind
         its log will do, as that of a turn that runs.
+        """
+
+    def repair(self, name: str) -> Repaired | None:
+        """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
+
+        What is whole stays, what is not is told, and the old log is kept. Raises SessionTaken, and InvalidInput where
+        nothing tells what the session was.
         """
 
     def read(self, name: str) -> Recording:

@@ -68,10 +68,12 @@ def newest_first(found: Iterable[Listed]) -> list[Listed]:
 
 def latest_of(listed: Iterable[Listed]) -> str:
     """The id of the first that can be read. Raises InvalidInput when there is none."""
-    latest = next((one.id for one in listed if one.snapshot is not None), None)
-    if latest is None:
-        raise InvalidInput("there is no session yet", place="session")
-    return latest
+    damaged = ""
+    for one in listed:
+        if one.snapshot is not None:
+            return one.id
+        damaged = damaged or f"no session can be read; {one.id}: {one.damage}"
+    raise InvalidInput(damaged or "there is no session yet", place="session")
 
 
 def meant(name: str, beginning: Callable[[str], Iterable[str]]) -> str:

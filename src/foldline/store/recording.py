@@ -39,6 +39,7 @@ __all__ = [
     "followed",
     "gathered",
     "header_of",
+    "header_of_snapshot",
     "in_force",
     "named",
     "now_utc",
@@ -140,6 +141,19 @@ def header_of(record: Mapping[str, Json]) -> Header:
     header = Header(**_checked(given))
     codec_for(header.dialect)  # an unknown dialect is named here, not later
     return header
+
+
+def header_of_snapshot(kept: Snapshot) -> Header:
+    """The header of a session as its snapshot knows it: all but the window that the user set."""
+    return Header(
+        id=kept.id,
+        created=kept.created,
+        dialect=kept.dialect,
+        model=kept.model,
+        policy=kept.policy,
+        title=kept.title,
+        parent=kept.parent,
+    )
 
 
 @dataclass(slots=True)

@@ -101,6 +101,9 @@ class _Mending:
                 event = event_of(record, self.codec, version=self.header.version)
             if isinstance(event, Entry) and event.seq < self.next_seq:
                 raise InvalidInput("this message is there already", place="seq")
+            if stop_of(event) > self.next_seq and not self.broken:
+                gone = f"message {self.next_seq:,} is missing before it"
+                self.damage.append(Damage(line.number, line.byte, "missing", gone))
             for stand_in in self._stand_ins(stop_of(event)):
                 self.context.repeat(event_of(stand_in, self.codec))
                 yield stand_in
@@ -130,17 +133,17 @@ class _Mending:
 
 
 def mended(
-    lines: Sequence[Line], *, header: Header | None, name: str, place: str, tail: Damage | None = None
+    lines: Sequence[Line], *, header: Header | None, name: str, place: str, more: Sequence[Damage] = ()
 ) -> Mended | None:
     """The log that can be made of a damaged one; None where nothing is wrong with it. O(log).
 
     Where the first record itself is damaged, `header` is used (what the snapshot knows), else what can be read of it,
-    or told from the messages; raises InvalidInput where there is nothing. `name` is the id of the session. `tail` says
-    what is missing at the end, if nothing else is wrong.
+    or told from the messages; raises InvalidInput where there is nothing. `name` is the id of the session. `more` is
+    what else was found, which counts where the lines show nothing wrong.
     """
     root = _root(lines)
     whole = _whole(lines, root)
-    damage = list(_wrong(lines, root)) or ([] if tail is None else [tail])
+    damage = list(_wrong(lines, root)) or list(more)
     first, rest = _first(whole, lines, header, name, place)
     if rest is whole and not damage:
         damage = [Damage(1, 0, "contradiction", "the log does not begin with the record of its session")]
@@ -189,12 +192,11 @@ def repair_log(path: Path, header: Header | None = None, *, known_bytes: int = 0
     for number, data in enumerate(BytesIO(path.read_bytes()), 1):
         lines.append(Line(number, end, data))
         end += len(data)
-    tail = None
+    more: list[Damage] = []
     if end < known_bytes:
-        tail = Damage(
-            len(lines) + 1, end, "missing", f"the last {known_bytes - end:,} bytes that were written are missing"
-        )
-    made = mended(lines, header=header, name=path.parent.name, place=f"{path}, line 1", tail=tail)
+        why = f"the last {known_bytes - end:,} bytes that were written are missing"
+        more = [Damage(len(lines) + 1, end, "missing", why)]
+    made = mended(lines, header=header, name=path.parent.name, place=f"{path}, line 1", more=more)
     if made is None:
         return None
     kept = unused(path.with_name(f"events.damaged-{end}.jsonl"))
@@ -235,7 +237,8 @@ def _whole(lines: Sequence[Line], root: int | None) -> list[_Whole]:
     """
     found: dict[tuple[int, int], tuple[int | None, Line, Record]] = {}
     checks, newest = Verifier(root=root), -1
-    for index, line in enumerate(lines):
+    for line in lines:
+        index = line.number if line.byte is None else line.number - 1
         number = checks.fits(line.data)
         record = object_in(plain(line.data))
         if isinstance(record, str):
@@ -257,6 +260,9 @@ def _wrong(lines: Sequence[Line], root: int | None) -> Iterator[Damage]:
     """What is wrong with each line, as whoever reads the log meets it."""
     checks = Verifier()
     for line in lines:
+        if line.byte is None and line.number > checks.number:
+            yield Damage(checks.number, None, "missing", "it is missing, with all up to the next")
+            checks = Verifier(line.number, root, sealed=checks.sealed, before=None)
         body = checks.body(line.data)
         record = object_in(plain(line.data) if isinstance(body, tuple) else body)
         if isinstance(record, str):

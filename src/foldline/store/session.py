@@ -28,6 +28,7 @@ from foldline.store.recording import (
     Clock,
     Header,
     first_record,
+    header_of_snapshot,
     now_utc,
     read_log,
     snapshot_of,
@@ -170,17 +171,7 @@ def _set_aside(log: EventLog) -> None:
 def repaired(folder: Path) -> Repaired | None:
     """Repairs the log of a session that nobody writes; None when nothing is damaged. O(log). Raises as `open` does."""
     kept = read_snapshot(folder / STATE)
-    header = None
-    if kept is not None:
-        header = Header(
-            id=kept.id,
-            created=kept.created,
-            dialect=kept.dialect,
-            model=kept.model,
-            policy=kept.policy,
-            title=kept.title,
-            parent=kept.parent,
-        )
+    header = None if kept is None else header_of_snapshot(kept)
     sealed = read_snapshot(folder / STATE, sealed=True)
     with opened(folder / LOG, True) as log:
         _set_aside(log)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, Self
 
-from sqlalchemy import ColumnElement, delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from foldline.archive import key_of
@@ -17,6 +17,7 @@ from foldline.errors import FoldlineError, InvalidInput, SessionTaken
 from foldline.messages import Json
 from foldline.store.addresses import lease_of
 from foldline.store.base import Listed
+from foldline.store.checksums import Verifier
 from foldline.store.naming import LATEST, first_header, latest_of, meant, named_by, newest_first
 from foldline.store.recording import (
     Clock,
@@ -29,12 +30,14 @@ from foldline.store.recording import (
     stamp,
 )
 from foldline.store.records import Record
+from foldline.store.repair import Repaired
 from foldline.store.snapshot import Snapshot
 from foldline.store.sql_database import Database
 from foldline.store.sql_keys import SqlKeys, kept_key
 from foldline.store.sql_lease import LEASE_SECONDS, Lease, Leases
-from foldline.store.sql_log import Log, SqlArchive, as_rows, as_text
+from foldline.store.sql_log import Log, SqlArchive, as_rows, as_text, length_fault
 from foldline.store.sql_migrations import migrate
+from foldline.store.sql_repair import repair_rows
 from foldline.store.sql_schema import ROOT, claims, originals, records, remembered, sessions
 from foldline.store.sql_session import SqlSession, snapshot_in, snapshot_text
 
@@ -126,12 +129,23 @@ class SqlStore:
         One query, and O(log) for each whose snapshot is lost or stale: it is made again. With `keep=False` nothing is
         written.
         """
-        asked = select(sessions.c.number, sessions.c.id, sessions.c.records, sessions.c.snapshot)
+        newest = select(func.max(records.c.number)).where(records.c.session == sessions.c.number).scalar_subquery()
+        columns = (sessions.c.number, sessions.c.id, sessions.c.records, sessions.c.snapshot, newest.label("newest"))
         with self._database.reading() as connection:
-            rows = connection.execute(asked.where(*self._within())).all()
-        return newest_first(
-            self._listed(self._log(row.number, row.id), row.records, row.snapshot, keep, stale) for row in rows
-        )
+            rows = connection.execute(select(*columns).where(*self._within())).all()
+        return newest_first(self._listed(row, keep, stale) for row in rows)
+
+    def repair(self, name: str) -> Repaired | None:
+        """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
+
+        What is whole stays; the old rows are kept as one object of its archive. Raises SessionTaken, InvalidInput
+        (nothing tells what it was), OSError; then it is as it was.
+        """
+        log = self._found(name)
+        done = repair_rows(log, self._leases)
+        if done is not None:
+            self._rebuilt(log, keep=True)
+        return done
 
     def read(self, name: str) -> Recording:
         """Reads a session without taking it; `name` as in `find`. O(log). Raises InvalidInput, OSError."""
@@ -270,7 +284,7 @@ class SqlStore:
             with self._database.writing() as connection:
                 new = insert(sessions).values(scope=self._scope, id=name, records=0, **row)
                 [number] = connection.execute(new).inserted_primary_key or [None]
-                rows, count = as_rows(number, 0, log), 0
+                rows, count = as_rows(int(number), Verifier(), log), 0
                 while some := list(islice(rows, _AT_ONCE)):
                     connection.execute(insert(records), some)
                     count += len(some)
@@ -287,9 +301,10 @@ class SqlStore:
                 return None
             raise InvalidInput("there is no such session any more, to hold others", place=self.place) from None
 
-    def _listed(self, log: Log, count: int, text: str | None, keep: bool, stale: bool) -> Listed:
-        kept = snapshot_in(text)
-        if kept is not None and kept.id == log.id and (kept.log_bytes == count or stale):
+    def _listed(self, row: Any, keep: bool, stale: bool) -> Listed:
+        log, kept = self._log(row.number, row.id), snapshot_in(row.snapshot)
+        whole = length_fault(row.records, row.newest) is None
+        if whole and kept is not None and kept.id == log.id and (kept.log_bytes == row.records or stale):
             return Listed(log.id, kept)
         try:
             return Listed(log.id, self._rebuilt(log, keep))

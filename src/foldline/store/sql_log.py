@@ -1,4 +1,8 @@
-"""The log and the originals of a session in tables: records as text, byte for byte what was written."""
+"""The log and the originals of a session in tables: records as text, byte for byte what was written.
+
+Each text ends with its number and a checksum, as the lines of a file do (`checksums`): a row that was altered, lost,
+doubled or moved is noticed by whoever reads it.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.exc import IntegrityError
 
 from foldline.archive import key_of
 from foldline.errors import InvalidInput
 from foldline.messages import Json
+from foldline.store.checksums import Damage, Verifier
+from foldline.store.events import object_in
 from foldline.store.recording import Header, followed
 from foldline.store.records import Record, seq_of
 from foldline.store.sql_database import Database
 from foldline.store.sql_schema import originals, records, sessions
 from foldline.transcript import Event
 
-__all__ = ["Log", "SqlArchive", "as_rows", "as_text"]
+__all__ = ["Log", "SqlArchive", "as_rows", "as_text", "length_fault", "read_row"]
 
 _PAGE: Final = 100
 """Records in memory at a time. Each page is a transaction of its own: a slow reader holds nothing."""
@@ -37,17 +43,18 @@ def as_text(value: Json) -> str:
         raise InvalidInput(f"a record that is no JSON: {error}") from error
 
 
-def as_rows(session: int, start: int, given: Iterable[Record]) -> Iterator[Mapping[str, Any]]:
-    """The rows of records that are numbered from `start` on. Raises InvalidInput."""
-    for number, record in enumerate(given, start):
-        at = record.get("at")
-        yield {
-            "session": session,
-            "number": number,
-            "seq": seq_of(record),
-            "at": as_text(at)[1:-1] if isinstance(at, str) else None,
-            "body": as_text(record),
-        }
+def as_rows(session: int, checks: Verifier, given: Iterable[Record]) -> Iterator[Mapping[str, Any]]:
+    """The rows of records that come next, sealed by `checks`. Raises InvalidInput."""
+    for record in given:
+        body, number = as_text(record), checks.number
+        sealed = checks.sealed_line(body.encode()).decode()
+        yield {"session": session, "number": number, **columns_of(record), "body": sealed}
+
+
+def columns_of(record: Record) -> dict[str, Any]:
+    """What stands beside the text of a record, so that it can be found by it. Raises InvalidInput."""
+    at = record.get("at")
+    return {"seq": seq_of(record), "at": as_text(at)[1:-1] if isinstance(at, str) else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,46 +75,103 @@ class Log:
         return f"{self.place}, record {number}"
 
     def length(self) -> int:
-        """How many records there are. Raises InvalidInput when there is no such session any more, OSError."""
+        """How many records there are. Raises InvalidInput (no such session any more; the last ones are missing, or
+        there are more than were written), OSError.
+        """
+        newest = select(func.max(records.c.number)).where(records.c.session == self.session).scalar_subquery()
         with self.database.reading() as connection:
-            found = connection.scalar(select(sessions.c.records).where(sessions.c.number == self.session))
+            asked = select(sessions.c.records, newest).where(sessions.c.number == self.session)
+            found = connection.execute(asked).one_or_none()
         if found is None:
             raise InvalidInput("there is no such session any more", place=self.place)
-        return int(found)
+        if (wrong := length_fault(*found)) is not None:
+            raise self._damaged(wrong)
+        return int(found[0])
 
-    def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
-        """The records with start <= number < stop, as many as there are now. O(those). Raises InvalidInput, OSError."""
+    def records(self, start: int = 0, stop: int | None = None, checks: Verifier | None = None) -> Iterator[Record]:
+        """The records with start <= number < stop, as many as there are now. O(those). Raises InvalidInput, OSError.
+
+        Given `checks`, they know all of them in the end.
+        """
         length = self.length()
         stop = length if stop is None else min(stop, length)
+        if checks is None:
+            checks = Verifier() if start == 0 else Verifier(start, self._root(), before=None)
         for first in range(start, stop, _PAGE):
             last = min(first + _PAGE, stop)
             page = self._page(records.c.number >= first, records.c.number < last)
-            if len(page) < last - first:
-                raise InvalidInput("was deleted while it was read, or records are missing", place=self.where(first))
-            yield from page
+            there = {row.number for row in page}
+            if (gone := next((number for number in range(first, last) if number not in there), None)) is not None:
+                self.length()  # it may have been deleted while it was read
+                raise self._damaged(Damage(gone, None, "missing", "it is missing"))
+            yield from [self._record(row, checks) for row in page]
 
     def messages(self, start: int, stop: int) -> list[Record]:
         """The messages with start <= seq < stop. O(those). Raises InvalidInput, OSError."""
-        return self._page(records.c.seq >= start, records.c.seq < stop)
+        page = self._page(records.c.seq >= start, records.c.seq < stop)
+        root = self._root() if page else None
+        return [self._record(row, Verifier(row.number, root, before=None)) for row in page]
 
-    def followed(self, stop: int | None = None) -> Iterator[tuple[Header, Record, Event | None]]:
+    def followed(
+        self, stop: int | None = None, checks: Verifier | None = None
+    ) -> Iterator[tuple[Header, Record, Event | None]]:
         """Each record with the header and the event in it, as `recording.followed` gives them."""
-        return followed(self.records(0, stop), self.where)
+        return followed(self.records(0, stop, checks), self.where)
 
-    def _page(self, *which: ColumnElement[bool]) -> list[Record]:
-        asked = select(records.c.number, records.c.body).where(records.c.session == self.session, *which)
+    def rows(self) -> list[Any]:
+        """Every row as it is, unchecked: `number`, `seq`, `at` and `body`. O(log)."""
+        return self._page()
+
+    def _page(self, *which: ColumnElement[bool]) -> list[Any]:
+        columns = (records.c.number, records.c.seq, records.c.at, records.c.body)
+        asked = select(*columns).where(records.c.session == self.session, *which)
         with self.database.reading() as connection:
-            rows = connection.execute(asked.order_by(records.c.number)).all()
-        return [self._record(row.number, row.body) for row in rows]
+            return list(connection.execute(asked.order_by(records.c.number)).all())
 
-    def _record(self, number: int, body: str) -> Record:
-        try:
-            record = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"no JSON: {error}", place=self.where(number)) from error
-        if not isinstance(record, dict):
-            raise InvalidInput(f"an event is a JSON object, not {type(record).__name__}", place=self.where(number))
-        return record
+    def _root(self) -> int | None:
+        """What the checksums of this log have in common."""
+        checks = Verifier()
+        for row in self._page(records.c.number == 0):
+            self._record(row, checks)
+        return checks.root
+
+    def _record(self, row: Any, checks: Verifier) -> Record:
+        found = read_row(row, checks)
+        if isinstance(found, Damage):
+            raise self._damaged(found)
+        return found
+
+    def _damaged(self, damage: Damage) -> InvalidInput:
+        why = f"damaged: {damage.reason} (what can be read is kept by: foldline sessions repair {self.id})"
+        return InvalidInput(why, place=self.where(damage.line))
+
+
+def read_row(row: Any, checks: Verifier) -> Record | Damage:
+    """The record in a row, or what is wrong with it."""
+    body = checks.body(row.body.encode("utf-8", "surrogatepass"))
+    record = object_in(row.body.encode("utf-8", "surrogatepass") if isinstance(body, tuple) else body)
+    if isinstance(record, str):
+        return Damage(row.number, None, "not-json", record)
+    if isinstance(body, tuple):
+        return Damage(row.number, None, *body)
+    try:
+        beside = columns_of(record)
+    except InvalidInput as error:
+        return Damage(row.number, None, "contradiction", str(error))
+    if beside != {"seq": row.seq, "at": row.at}:
+        return Damage(row.number, None, "contradiction", "the columns beside it say something else than it does")
+    return record
+
+
+def length_fault(length: int, newest: int | None) -> Damage | None:
+    """What is wrong when a session says that it has so many records, and the newest one has that number."""
+    there = 0 if newest is None else newest + 1
+    if there == length:
+        return None
+    if there < length:
+        gone = f"record {there:,} is" if there == length - 1 else f"records {there:,} to {length - 1:,} are"
+        return Damage(there, None, "missing", f"{gone} missing at the end")
+    return Damage(length, None, "number", f"it is there, and the session says that it has {length:,} records")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from sqlalchemy import delete, insert
 
@@ -12,6 +13,7 @@ from foldline.archive import key_of
 from foldline.context import Context
 from foldline.errors import SessionLost
 from foldline.store.base import Store
+from foldline.store.checksums import Verifier
 from foldline.store.recording import Clock, Header, first_record, snapshot_of
 from foldline.store.records import Record
 from foldline.store.snapshot import Snapshot, as_record, as_snapshot
@@ -56,9 +58,13 @@ class SqlSession(Writing):
         self._unsure = False
         self._closed = False
         self._length = 1
+        self._checks = Verifier()
+        """What seals the next record."""
         if header is not None:
             leases.keep(lease)
-            self._begin(header, first_record(header))
+            first = first_record(header)
+            list(as_rows(log.session, self._checks, [first]))  # as it was sealed when it was written
+            self._begin(header, first)
             return
         self._length = leases.take(lease)
         try:
@@ -147,7 +153,8 @@ class SqlSession(Writing):
             raise SessionLost(self.id)
 
     def _extend(self, given: Sequence[Record]) -> None:
-        rows = list(as_rows(self._log.session, self._length, given))
+        checks = replace(self._checks)
+        rows = list(as_rows(self._log.session, checks, given))
         if self._unsure:
             self._settle()
         length = self._length + len(rows)
@@ -162,7 +169,7 @@ class SqlSession(Writing):
             with suppress(OSError):
                 self._settle()
             raise
-        self._length = length
+        self._length, self._checks = length, checks
 
     def _settle(self) -> None:
         """Take back what was written without our knowing it, as a log in a file is cut. Raises SessionLost, OSError."""
@@ -175,3 +182,8 @@ class SqlSession(Writing):
 
     def _read(self) -> Iterator[tuple[Header, Record, Event | None]]:
         return self._log.followed(self._length)
+
+    def _recount(self) -> None:
+        checks = Verifier()
+        self._count(self._log.followed(self._length, checks))
+        self._checks = checks

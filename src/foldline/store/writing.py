@@ -137,9 +137,12 @@ class Writing(ABC):
         self._tally.take(first)
 
     def _recount(self) -> None:
+        self._count(self._read())
+
+    def _count(self, log: Iterable[tuple[Header, Record, Event | None]]) -> None:
         header, tally = None, Tally()
         events: list[Event] = []
-        for header, record, event in self._read():  # noqa: B007 - the last one counts
+        for header, record, event in log:  # noqa: B007 - the last one counts
             tally.take(record, event)
             if event is not None:
                 events.append(event)
