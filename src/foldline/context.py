@@ -28,7 +28,7 @@ from foldline.policy import Policy, remembering
 from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
 from foldline.rent import Rent
-from foldline.repeating import make_sound, repeat
+from foldline.repeating import repeat, repeat_all
 from foldline.request import Request
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Pin, Seq, Unfold, Usage
@@ -182,8 +182,7 @@ class Context:
 
         A `Usage` with `reported=False` is recorded and corrects nothing.
         """
-        found = usage_of(usage, self._requests)
-        engine = self._engine
+        engine, found = self._engine, usage_of(usage, self._requests)
         if engine.rent is not None:
             found = engine.rent.noted(found)
         if not found.reported:  # our own count says nothing about itself
@@ -329,9 +328,7 @@ class Context:
     def replay(cls, events: Iterable[Event], **settings: Any) -> Context:
         """The state that a log leads to, under the same settings. O(log). Raises InvalidInput if it leads nowhere."""
         context = cls(**settings)
-        for event in events:
-            context.repeat(event)
-        make_sound(context._engine)
+        repeat_all(context._engine, events, context.repeat)
         return context
 
     def repeat(self, event: Event) -> None:
@@ -353,10 +350,9 @@ class Context:
         """Correct our count by a report for a request that was sent."""
         if not usage.estimated_tokens:
             return
-        meter = self._engine.meter
-        meter.observe(usage.estimated_tokens, usage.input_tokens, usage.output_tokens or None)
+        self._engine.meter.observe(usage.estimated_tokens, usage.input_tokens, usage.output_tokens or None)
         if not usage.current:
-            meter.folded()
+            self._engine.meter.folded()
 
     def _prepare(self, asking: bool, idle_seconds: float) -> Steps[Request]:
         engine = self._engine

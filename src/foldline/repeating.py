@@ -6,7 +6,7 @@ shows instead of them is sent as it stands: here it is judged before it is belie
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from foldline.budget import limits_from
 from foldline.codecs.base import Codec
@@ -17,7 +17,7 @@ from foldline.events import FoldFailed
 from foldline.pairing import arrange
 from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage
 
-__all__ = ["make_sound", "repeat"]
+__all__ = ["repeat", "repeat_all"]
 
 
 def repeat(
@@ -62,11 +62,14 @@ def repeat(
         measure(event)
 
 
-def make_sound(engine: Engine) -> None:
-    """Have a repeated session send what a provider takes: where it would not, its folds are taken back. O(shown).
+def repeat_all(engine: Engine, events: Iterable[Event], again: Callable[[Event], None]) -> None:
+    """Do again what a whole log says was done, and have what follows be what a provider takes. O(log).
 
-    Raises InvalidInput, with the rule that is broken, where that does not help.
+    Where it would not be, all folds are taken back. Raises InvalidInput, with the rule that is broken, where that does
+    not help, and as `repeat` does.
     """
+    for event in events:
+        again(event)
     if not engine.path or not _broken(engine):
         return
     engine.take_back(list(engine.folds))
