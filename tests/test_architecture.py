@@ -53,6 +53,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "policy",
         "validation",
         "events",
+        "folding",
         "log",
         "recorder",
         "engine",

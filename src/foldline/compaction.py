@@ -7,7 +7,7 @@ from dataclasses import replace
 from foldline.budget import Need, Pressure
 from foldline.engine import Engine, Steps
 from foldline.errors import SummaryError
-from foldline.events import folding
+from foldline.folding import Folding, telling
 from foldline.reducers.base import Ask
 from foldline.reducers.summarize import Summarize
 from foldline.reducers.without_model import WithoutModel
@@ -16,23 +16,22 @@ from foldline.transcript import Fold, Unfold
 __all__ = ["compact"]
 
 
-def compact(engine: Engine, instructions: str | None, *, asking: bool) -> Steps[tuple[Fold, ...]]:
+def compact(engine: Engine, instructions: str | None, folding: Folding) -> Steps[tuple[Fold, ...]]:
     """Fold all that may be folded, with what follows by the policy; the folds that came of it.
 
-    `asking` says whether there is a model; without one a digest stands for each span. Raises SummaryError: then the
-    view is as it was.
+    Without a model a digest stands for each span. Raises SummaryError: then the view is as it was.
     """
     summarize = engine.policy.compactor.focused(instructions)
     need = engine.need(Pressure.SOFT, 0)
     # A checkpoint either way: the figures of the session begin anew there (S4.04).
-    reducer = summarize if asking else WithoutModel(summarize, name=summarize.name)
-    engine.view.asked = True
-    with engine.batching() as batch, folding(engine, "compaction was asked for"):
-        yield from _compacted(engine, reducer, need, batch)
-    return tuple(engine.folds[number] for number in batch if number in engine.folds)
+    reducer = summarize if folding.asks else WithoutModel(summarize, name=summarize.name)
+    folding.wanted = True
+    with engine.during(folding), telling(engine, "compaction was asked for"):
+        yield from _compacted(engine, reducer, need, folding)
+    return tuple(fold for fold in folding.folds if fold.id in engine.folds)
 
 
-def _compacted(engine: Engine, reducer: Summarize | WithoutModel, need: Need, batch: list[int]) -> Steps[None]:
+def _compacted(engine: Engine, reducer: Summarize | WithoutModel, need: Need, folding: Folding) -> Steps[None]:
     try:
         moves: list[Fold | Ask] = list(reducer.propose(engine.view, replace(need, target_tokens=need.limit_tokens)))
         if not moves:
@@ -47,13 +46,11 @@ def _compacted(engine: Engine, reducer: Summarize | WithoutModel, need: Need, ba
     except BaseException as error:
         if isinstance(error, SummaryError):
             engine.fail(reducer.name, error.reason, 0, engine.next_seq)
-        made = [number for number in batch if number in engine.folds]  # none, unless the session changed
+        made = {fold.id for fold in folding.folds if fold.id in engine.folds}  # none, unless the session changed
         if not engine.released:
-            engine.take_back(made)
-            engine.news = [event for event in engine.news if _number(event) not in batch]
+            engine.take_back(sorted(made))
+            engine.news = [event for event in engine.news if _number(event) not in made]
         raise
-    finally:
-        engine.view.asked = False
 
 
 def _number(event: Fold | Unfold) -> int:

@@ -19,7 +19,8 @@ from foldline.engine import Engine, Steps
 from foldline.errors import InvalidInput
 from foldline.events import ContextEvent, LimitLearned, SilentTruncation
 from foldline.failures import Failure, silent_truncation
-from foldline.figures import Figures, figures_of
+from foldline.figures import Figures
+from foldline.folding import Folding
 from foldline.messages import Wire, snapshot
 from foldline.originals import Originals
 from foldline.patterns import Work
@@ -152,11 +153,13 @@ class Context:
         asked by the request that was sent last, where that is cheaper. `idle_seconds` since then: the provider's cache
         has forgotten it once its lifetime is over, and a fold breaks nothing (`economical` waits for that).
         """
-        return drive(self._prepare(self._asking(summarize), idle_seconds), summarize, self._engine.asked)
+        folding = self._folding(summarize)
+        return drive(self._prepare(folding, idle_seconds), summarize, folding.usage)
 
     async def prepare_async(self, summarize: AsyncSummarize | None = None, *, idle_seconds: float = 0.0) -> Request:
         """`prepare` with an async summariser. Messages may come meanwhile; a cancellation leaves a valid session."""
-        return await drive_async(self._prepare(self._asking(summarize), idle_seconds), summarize, self._engine.asked)
+        folding = self._folding(summarize)
+        return await drive_async(self._prepare(folding, idle_seconds), summarize, folding.usage)
 
     def compact(
         self, instructions: str | None = None, *, summarize: SummarizeWith | None, idle_seconds: float = 0.0
@@ -166,16 +169,16 @@ class Context:
         Raises SummaryError: then nothing has changed.
         """
         self._engine.continuing.left(idle_seconds)
-        steps = compact(self._engine, instructions, asking=self._asking(summarize))
-        return drive(steps, summarize, self._engine.asked)
+        folding = self._folding(summarize)
+        return drive(compact(self._engine, instructions, folding), summarize, folding.usage)
 
     async def compact_async(
         self, instructions: str | None = None, *, summarize: AsyncSummarize | None, idle_seconds: float = 0.0
     ) -> tuple[Fold, ...]:
         """`compact` with an async summariser."""
         self._engine.continuing.left(idle_seconds)
-        steps = compact(self._engine, instructions, asking=self._asking(summarize))
-        return await drive_async(steps, summarize, self._engine.asked)
+        folding = self._folding(summarize)
+        return await drive_async(compact(self._engine, instructions, folding), summarize, folding.usage)
 
     def observe(self, usage: object) -> Usage:
         """Take the usage that a provider reported for the last request. Raises InvalidInput.
@@ -186,7 +189,7 @@ class Context:
         if engine.rent is not None:
             found = engine.rent.noted(found)
         if not found.reported:  # our own count says nothing about itself
-            engine.log.append(found)
+            engine.note_usage(found)
             return found
         engine.continuing.reported(found)
         why = None
@@ -201,7 +204,7 @@ class Context:
             )
             if why is None:
                 found = replace(found, estimated_tokens=estimated, current=changes == engine.meter.changes)
-        engine.log.append(found)
+        engine.note_usage(found)
         if (reached := engine.policy.threshold(found.input_tokens, engine.limits)) is not None:
             self._tell(reached)
         if why is not None:
@@ -215,11 +218,13 @@ class Context:
         The next `prepare` sends strictly fewer tokens (or a lower cap) when `retry` is set. No model is asked without
         `summarize`.
         """
-        return drive(self._recover(failure, self._asking(summarize)), summarize, self._engine.asked)
+        folding = self._folding(summarize)
+        return drive(self._recover(failure, folding), summarize, folding.usage)
 
     async def recover_async(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:
         """`recover` with an async summariser."""
-        return await drive_async(self._recover(failure, self._asking(summarize)), summarize, self._engine.asked)
+        folding = self._folding(summarize)
+        return await drive_async(self._recover(failure, folding), summarize, folding.usage)
 
     def send_beside(self, *, system: System, tools: Tools, leading: Sequence[Wire] = ()) -> None:
         """Send this system text and these tools from now on, as a client resends them. O(their size) if they differ.
@@ -287,16 +292,9 @@ class Context:
 
     @property
     def figures(self) -> Figures:
-        """How full the window is, by reported usage and as it stands now. O(events since the last checkpoint)."""
-        engine = self._engine
-        return figures_of(
-            engine.log,
-            checkpoint=engine.policy.compactor.name,
-            in_effect=engine.folds,
-            max_context_tokens=engine.limits.window_tokens,
-            current_context_tokens=engine.used_tokens,
-            ask_at_tokens=engine.policy.ask_at_tokens(engine.limits),
-        )
+        """How full the window is, by reported usage and as it stands now. O(1)."""
+        engine, limits = self._engine, self._engine.limits
+        return engine.totals.figures(engine.folds, limits, engine.used_tokens, engine.policy.ask_at_tokens(limits))
 
     def peek(
         self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None
@@ -316,9 +314,11 @@ class Context:
         return tuple(fold for fold in self._engine.folds.values() if fold.start <= seq < fold.stop)
 
     def undo(self) -> tuple[Unfold, ...]:
-        """Take back the last batch of folds; empty when there is none. The next `prepare` may fold again if it must."""
-        engine = self._engine
-        return engine.take_back(engine.batches.pop()) if engine.batches else ()
+        """Take back the last batch of folds: those of one call. Empty when there is none.
+
+        The next `prepare` may fold again if it must. Raises InvalidInput, and takes nothing back, after `release`.
+        """
+        return self._engine.take_back(self._engine.last_batch())
 
     def original(self, fold: Fold) -> tuple[bytes, ...]:
         """The originals behind a fold, as the JSON they came in as, from the archive. Raises KeyError."""
@@ -337,14 +337,14 @@ class Context:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _asking(self, summarize: SummarizeWith | AsyncSummarize | None) -> bool:
-        """Whether there is a model to ask; from then on also whether it can go on from what was sent."""
-        self._engine.continuing.on = (
+    def _folding(self, summarize: SummarizeWith | AsyncSummarize | None) -> Folding:
+        """The state of a call: whether there is a model to ask, and whether it can go on from what was sent."""
+        continues = (
             isinstance(summarize, Continues)
             and (summarize.model or None) == (self.model or None)
             and summarize.dialect == self.dialect
         )
-        return summarize is not None
+        return Folding(asks=summarize is not None, continues=continues)
 
     def _measure(self, usage: Usage) -> None:
         """Correct our count by a report for a request that was sent."""
@@ -354,20 +354,20 @@ class Context:
         if not usage.current:
             self._engine.meter.folded()
 
-    def _prepare(self, asking: bool, idle_seconds: float) -> Steps[Request]:
+    def _prepare(self, folding: Folding, idle_seconds: float) -> Steps[Request]:
         engine = self._engine
         engine.continuing.left(idle_seconds)
         if not engine.path:
             raise InvalidInput("no messages", place="messages")
-        yield from engine.settle(asking)
+        with engine.during(folding):
+            yield from engine.settle(folding.asks)
         messages, stable = engine.view.wires()
         system, as_before = engine.beside.send()
         self._requests += 1
         self._request = (engine.view.estimated_tokens, engine.meter.changes)
         engine.meter.sent()
         news, engine.news = tuple(engine.news), []
-        asked = tuple(engine.asked)
-        engine.asked.clear()  # the drivers hold this very list
+        asked, engine.asked = tuple(engine.asked), []
         request = Request(
             messages=messages,
             system=system,
@@ -382,10 +382,11 @@ class Context:
         engine.continuing.sent(request, engine.view, engine.next_seq)
         return request
 
-    def _recover(self, failure: Failure, asking: bool) -> Steps[Recovery]:
+    def _recover(self, failure: Failure, folding: Folding) -> Steps[Recovery]:
         engine, limits = self._engine, self._engine.limits
         engine.continuing.forget()  # what was refused is in no cache
-        outcome = yield from recover(engine, failure, asking)
+        with engine.during(folding):
+            outcome = yield from recover(engine, failure, folding.asks)
         if engine.limits != limits:
             engine.log.append(limited(engine.limits))
         if outcome.limit is not None:

@@ -56,15 +56,13 @@ _OF_THE_FORM = frozenset({400, 404, 405, 415, 422})
 class Continuing:
     """What a question may be put to: the request that was sent last, as long as the session is still what it was.
 
-    `on` says whether the summariser that is at hand now can go on from a request of the session, `cold` whether the
-    provider's cache has been left for too long. After a reply that was no summary the session is asked no more: the
-    model has gone on with its work, and would again. One that was merely too long is another matter, for a model writes
-    no less to a prompt of its own, which costs some ten times as much: only two of them in a row end it. What a server
-    refuses ends it only where it would refuse it again.
+    `cold` says whether the provider's cache has been left for too long. After a reply that was no summary the session
+    is asked no more: the model has gone on with its work, and would again. One that was merely too long is another
+    matter, for a model writes no less to a prompt of its own, which costs some ten times as much: only two of them in a
+    row end it. What a server refuses ends it only where it would refuse it again.
     """
 
     rule: CacheRule
-    on: bool = False
     cold: bool = False
     _gave_up: bool = False
     _too_long: int = 0
@@ -133,7 +131,7 @@ class Continuing:
         less. O(messages).
         """
         request, question = self._request, ask.continued
-        if not self.on or self._gave_up or request is None or question is None or self._view is not view:
+        if self._gave_up or request is None or question is None or self._view is not view:
             return None
         if request.tools != beside.tools or request.system != beside.system:
             return None

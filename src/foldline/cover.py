@@ -15,7 +15,7 @@ from foldline.ledger import Ledger
 from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
 from foldline.names import names
-from foldline.tiles import Seen, Span, Unit, entries_of, history, reasons, released_count, speaks
+from foldline.tiles import Seen, Span, Unit, entries_of, history, reasons, speaks
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -61,8 +61,10 @@ class Cover:
         self.asked = False
         """Set while a compaction that was asked for runs: it may fold a newest user message that is answered."""
         self._folded_users: set[Seq | None] = set()
-        self._plain_loop: Seq | None = None
-        """The newest user message whose loop is known to have begun without reasoning (-1: there was none)."""
+        self._spared: Seq | None = None
+        """A folded newest user message that stayed when entries were let go of."""
+        self._loop_reasons: bool | None = None
+        """Whether the running tool loop began with signed reasoning; None until it begins."""
         self._ledger = Ledger(codec.write)
         self._lead = codec.note(LEAD)
         self._led = False
@@ -252,7 +254,7 @@ class Cover:
         running = self.newest_user is None or unit.start > self.newest_user
         if unit.fold is not None or not running or unit.messages[0].role != "assistant":
             return True
-        return reasons(unit.messages[0]) or not self._loop_reasons()
+        return reasons(unit.messages[0]) or not self._loop_reasons
 
     def spans(self, last: int | None = None) -> list[Span]:
         """The longest runs of units before unit `last` that may be folded, oldest first. O(units)."""
@@ -306,13 +308,10 @@ class Cover:
     def covered_count(self, start: Seq, stop: Seq, *, seen: bool = False) -> int:
         """How many entries of the active branch whole units [start, stop) cover, or those the model was to see.
 
-        Those that were let go of count. O(covered).
+        Those that were let go of count. O(units, and the entries of blocks).
         """
-        count = 0
-        for unit in self.units[self.index(start) : self.index(stop - 1) + 1]:
-            count += released_count(unit, seen=seen)
-            count += sum(entry.message.agent_visible or not seen for entry in entries_of(unit))
-        return count
+        units = self.units[self.index(start) : self.index(stop - 1) + 1]
+        return sum(unit.count()[1 if seen else 0] for unit in units)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -328,14 +327,3 @@ class Cover:
         return bool(
             self.newest_user is not None and self.entries[self.newest_user].message.results and not unit.waiting
         )
-
-    def _loop_reasons(self) -> bool:
-        """Whether the running tool loop began with signed reasoning."""
-        after = 0 if self.newest_user is None else self.newest_user + 1
-        if self._plain_loop == after - 1:
-            return False
-        for unit in self.units[self.index(after) if self.units else 0 :]:
-            for entry in entries_of(unit):
-                if entry.seq >= after and entry.message.role == "assistant":
-                    return reasons(entry.message)
-        return False

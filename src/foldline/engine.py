@@ -6,7 +6,8 @@ SummaryError that is thrown in; `Context` has the two drivers (sync, async) that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -16,7 +17,8 @@ from foldline.catalog.models import CACHE_RULES, CacheRule
 from foldline.codecs.caps import Caps
 from foldline.continuing import Continuing
 from foldline.errors import DoesNotFit, SummaryError
-from foldline.events import FoldFailed, folding
+from foldline.events import FoldFailed
+from foldline.folding import Folding, telling
 from foldline.messages import Wire
 from foldline.policy import FOR_AMOUNTS, FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.recorder import Recorder
@@ -59,19 +61,23 @@ class Engine(Recorder):
     """Entries up to here have been looked at: preparing twice is the same need, and folds nothing more."""
     replying: bool = False
     """In a replay: whether the last message was one of a reply."""
-    failure: str | None = None  # of the folding that is going on, or went on last
     continuing: Continuing = field(default_factory=lambda: Continuing(CACHE_RULES["none"]))
     asked: list[Usage] = field(default_factory=list)
-    """What the model calls for folding reported since the last request."""
+    """What the model calls of finished foldings reported since the last request."""
     ask_again_at: dict[str, int] = field(default_factory=dict)
     """Size of everything ever taken up at which a reducer may ask again after a rejected text, by its name."""
 
     # --- folding -----------------------------------------------------------------------------------------------------
 
     def closed(self, fold: Fold) -> None:
-        """A fold over whole groups ends the rent, whoever wanted it: a compaction and a recovery pay the price too."""
+        """A fold over whole groups ends the rent, whoever wanted it: a compaction and a recovery pay the price too.
+
+        The figures begin anew with a checkpoint.
+        """
         if self.rent is not None and not fold.form:
             self.rent.settle()
+        if fold.reducer == self.policy.compactor.name:
+            self.totals.checkpoint(fold.id)
 
     def send_beside(self, system: System, tools: Tools, leading: Sequence[Wire]) -> None:
         """Send these from now on; `leading` in place of the system messages that the log begins with. O(their size)."""
@@ -122,12 +128,28 @@ class Engine(Recorder):
             self.limits.max_output_tokens,
         )
 
+    @contextmanager
+    def during(self, folding: Folding) -> Iterator[Folding]:
+        """Do the work of one call that may fold. While it waits for a model others may do theirs (`_apart`)."""
+        before, self.folding = self.folding, folding
+        asked, self.view.asked = self.view.asked, folding.wanted
+        try:
+            yield folding
+        finally:
+            self.folding, self.view.asked = before, asked
+            self.asked += folding.usage
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Lay the call that is at work aside, while its model writes."""
+        folding, self.folding, self.view.asked = self.folding, None, False
+        try:
+            yield
+        finally:
+            self.folding, self.view.asked = folding, folding is not None and folding.wanted
+
     def settle(self, asking: bool) -> Steps[None]:
         """Make the next request fit, as the policy wants it. Raises DoesNotFit."""
-        with self.batching():
-            yield from self._settle(asking)
-
-    def _settle(self, asking: bool) -> Steps[None]:
         if not self.auto:
             if not self.fits():
                 raise self.no_fit(reason="folding is switched off (auto=False)")
@@ -157,14 +179,15 @@ class Engine(Recorder):
             if not self.fits():
                 self.check_floor()
             most = policy.trigger.limit_tokens(self.limits)
-            with folding(self, f"policy {policy.name}", limit_tokens=most, limit_bytes=policy.trigger.bytes):
+            with telling(self, f"policy {policy.name}", limit_tokens=most, limit_bytes=policy.trigger.bytes):
                 yield from self._fold(target, asking)
 
     def _fold(self, target: float, asking: bool) -> Steps[None]:
-        policy, before = self.policy, len(self.news)
+        policy, folding = self.policy, self.folding
+        before = len(folding.folds) if folding is not None else 0
         pressure = Pressure.SOFT if self.fits() else Pressure.HARD
         yield from self.run(policy.reducers, pressure, target, asking)
-        if len(self.news) > before:
+        if folding is not None and len(folding.folds) > before:
             yield from self.run(policy.after_compact, pressure, 0, False)
         yield from self._rungs(policy.landing_tokens(self.limits.input_tokens, self.view.fixed_tokens, default=0.60))
         if self.rent is not None:
@@ -270,9 +293,12 @@ class Engine(Recorder):
         for reducer in reducers:
             if met():
                 return
-            for move in list(reducer.propose(self.view, self.need(pressure, target_tokens))):
+            view = self.view
+            for move in list(reducer.propose(view, self.need(pressure, target_tokens))):
                 if met():
                     return
+                if self.view is not view:
+                    break  # a fork or an undo came while a model wrote: this is about what was shown before
                 if isinstance(move, Fold):
                     self.commit(move)
                 elif asking and self.taken_tokens >= self.ask_again_at.get(reducer.name, 0):
@@ -290,13 +316,15 @@ class Engine(Recorder):
 
     def fail(self, reducer: str, reason: str, start: Seq, stop: Seq) -> None:
         """Tell of a fold that was wanted and not made; the end of the folding names it too."""
-        self.failure = reason
+        if self.folding is not None:
+            self.folding.failure = reason
         self.tell(FoldFailed(reducer, reason, start, stop))
 
     def answered(self, ask: Ask) -> Steps[Fold]:
         """The fold that comes of an ask, over as many asks as it takes. Raises SummaryError, also after a fork."""
         view = self.view
-        instead = self.continuing.instead(ask, view, self.beside, self.limits)
+        continues = self.folding is not None and self.folding.continues
+        instead = self.continuing.instead(ask, view, self.beside, self.limits) if continues else None
         move: Fold | Ask = ask if instead is None else instead
         while isinstance(move, Ask):
             put = move
@@ -313,12 +341,8 @@ class Engine(Recorder):
 
     def _written(self, ask: Ask, view: View) -> Steps[Fold | Ask]:
         """What comes of one text. Raises SummaryError, also after a fork."""
-        batch, asked = self.batch, view.asked
-        self.batch, view.asked = None, False  # other work may go on while the model writes
-        try:
+        with self._apart():
             text = yield ask
-        finally:
-            self.batch, view.asked = batch, asked
         if self.view is not view:
             raise SummaryError("the session has changed under the summary")
         return ask.finish(text)

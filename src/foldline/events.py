@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from foldline.transcript import Fold, Repair, Seq, Unfold, Usage
-from foldline.view import View
+from foldline.transcript import Fold, Repair, Seq, Usage
 
 __all__ = [
     "ContextEvent",
@@ -20,7 +17,6 @@ __all__ = [
     "SilentTruncation",
     "ThresholdReached",
     "call_line",
-    "folding",
     "log_line",
 ]
 
@@ -140,55 +136,3 @@ def log_line(event: ContextEvent) -> str | None:
         line = f"Context compacted: {before} {unit} -> {after} {unit} (saved {before - after} {unit})"
         return line if event.error is None else f"{line}; {event.error}"
     return None
-
-
-class Folding(Protocol):
-    """What `folding` looks at: the engine of a session."""
-
-    failure: str | None
-    news: list[Fold | Unfold]
-    asked: list[Usage]
-
-    @property
-    def tell(self) -> Callable[[ContextEvent], None]: ...
-
-    @property
-    def view(self) -> View: ...
-
-    @property
-    def used_tokens(self) -> int: ...
-
-
-@contextmanager
-def folding(
-    engine: Folding, reason: str, *, limit_tokens: int | None = None, limit_bytes: int | None = None
-) -> Iterator[None]:
-    """Tell that folding begins, and how it ended: also when it failed or was cancelled (S2.08)."""
-    engine.failure = None
-    before, asked_before = len(engine.news), len(engine.asked)
-    view = engine.view
-    start = FoldStarted(reason, engine.used_tokens, view.message_count, view.content_bytes, limit_tokens, limit_bytes)
-
-    def finished(error: str | None) -> FoldFinished:
-        made = tuple(event for event in engine.news[before:] if isinstance(event, Fold))
-        view = engine.view
-        return FoldFinished(
-            made,
-            engine.used_tokens,
-            view.message_count,
-            view.content_bytes,
-            start.tokens,
-            start.messages,
-            start.size_bytes,
-            limit_bytes is not None,
-            error,
-            tuple(engine.asked[asked_before:]),
-        )
-
-    engine.tell(start)
-    try:
-        yield
-    except BaseException as error:
-        engine.tell(finished(str(error) or type(error).__name__))
-        raise
-    engine.tell(finished(engine.failure))

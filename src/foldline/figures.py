@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Reversible
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, field
 
-from foldline.transcript import Event, Fold, Usage
+from foldline.budget import Limits
+from foldline.transcript import Usage
 
-__all__ = ["Figures", "figures_of"]
+__all__ = ["Figures", "Totals"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,35 +44,52 @@ class Figures:
         return 0 < self.ask_at_tokens <= self.used_tokens
 
 
-def figures_of(
-    events: Reversible[Event],
-    *,
-    checkpoint: str,
-    in_effect: Container[int],
-    max_context_tokens: int,
-    current_context_tokens: int,
-    ask_at_tokens: int = 0,
-) -> Figures:
-    """The figures of a log. They begin anew with each fold by the reducer `checkpoint` that is `in_effect`.
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    """The totals as a fold was made, and the last report before it."""
 
-    O(events since then).
-    """
-    last = Usage(input_tokens=0)
-    prompt = completion = 0
-    for event in reversed(events):
-        if isinstance(event, Fold) and event.reducer == checkpoint and event.id in in_effect:
-            break
-        if isinstance(event, Usage):
-            if not (prompt or completion):
-                last = event
-            prompt += event.input_tokens
-            completion += event.output_tokens
-    return Figures(
-        max_context_tokens=max_context_tokens,
-        current_context_tokens=current_context_tokens,
-        last_prompt_tokens=last.input_tokens,
-        last_completion_tokens=last.output_tokens,
-        total_prompt_tokens=prompt,
-        total_completion_tokens=completion,
-        ask_at_tokens=ask_at_tokens,
-    )
+    fold: int
+    prompt_tokens: int
+    completion_tokens: int
+    last: Usage
+
+
+_BEGINNING = _Checkpoint(-1, 0, 0, Usage(input_tokens=0))
+
+
+@dataclass(slots=True)
+class Totals:
+    """Reported tokens added up as they come, so that the figures need not look at the log."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    last: Usage = _BEGINNING.last
+    """The last report that says anything."""
+    _checkpoints: list[_Checkpoint] = field(default_factory=list)
+
+    def report(self, usage: Usage) -> None:
+        """Add a report. O(1)."""
+        self.prompt_tokens += usage.input_tokens
+        self.completion_tokens += usage.output_tokens
+        if usage.input_tokens or usage.output_tokens:
+            self.last = usage
+
+    def checkpoint(self, fold: int) -> None:
+        """Begin anew with this fold. O(1)."""
+        self._checkpoints.append(_Checkpoint(fold, self.prompt_tokens, self.completion_tokens, self.last))
+
+    def figures(self, folds: Container[int], limits: Limits, current_tokens: int, ask_at_tokens: int = 0) -> Figures:
+        """The figures since the newest checkpoint among the `folds` in effect. O(1)."""
+        while self._checkpoints and self._checkpoints[-1].fold not in folds:
+            self._checkpoints.pop()
+        since = self._checkpoints[-1] if self._checkpoints else _BEGINNING
+        last = self.last if self.last is not since.last else _BEGINNING.last
+        return Figures(
+            max_context_tokens=limits.window_tokens,
+            current_context_tokens=current_tokens,
+            last_prompt_tokens=last.input_tokens,
+            last_completion_tokens=last.output_tokens,
+            total_prompt_tokens=self.prompt_tokens - since.prompt_tokens,
+            total_completion_tokens=self.completion_tokens - since.completion_tokens,
+            ask_at_tokens=ask_at_tokens,
+        )

@@ -5,21 +5,22 @@ Everything here is about what happened; when to fold is the engine's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from foldline.beside import Beside
 from foldline.codecs.base import Codec
 from foldline.errors import FoldRefused, InvalidInput
 from foldline.events import ContextEvent, FoldFailed, Repaired
+from foldline.figures import Totals
+from foldline.folding import Folding
 from foldline.log import Log
 from foldline.messages import Message, Wire
 from foldline.meter import Meter
 from foldline.originals import Originals
 from foldline.pairing import Pairing
 from foldline.tokens import Counter, message_tokens
-from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold
+from foldline.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold, Usage
 from foldline.view import View
 
 __all__ = ["Recorder"]
@@ -42,12 +43,12 @@ class Recorder:
     path_seqs: list[Seq] = field(default_factory=list)
     folds: dict[int, Fold] = field(default_factory=dict)
     """The folds in effect, those under other folds too."""
-    batches: list[list[int]] = field(default_factory=list)
-    batch: list[int] | None = None
-    """The folds of each finished batch, and of the one that is being made."""
-    batch_number: int = -1
+    folding: Folding | None = None
+    """The call that is at work now; None while each one waits for a model."""
     next_batch: int = 0
     news: list[Fold | Unfold] = field(default_factory=list)
+    """What the next request names: folds made and taken back since the one before."""
+    totals: Totals = field(default_factory=Totals)
     fresh: Seq = 0
     next_seq: Seq = 0
     next_fold: int = 0
@@ -95,6 +96,11 @@ class Recorder:
             self.tell(Repaired(Repair(seq, "message", fault)))
         return entry
 
+    def note_usage(self, usage: Usage) -> None:
+        """Record what was reported for a request. O(1)."""
+        self.log.append(usage)
+        self.totals.report(usage)
+
     def fork(self, keep: int) -> None:
         """Leave the branch after its first `keep` messages; folds that no longer hold are taken back. O(log)."""
         self._whole("a fork")
@@ -127,7 +133,6 @@ class Recorder:
     def _forget(self, lost: Sequence[Unfold]) -> None:
         for event in lost:
             del self.folds[event.fold]
-        self.batches = [rest for batch in self.batches if (rest := [fold for fold in batch if fold in self.folds])]
 
     def _rebuild(self, folds: set[int]) -> set[int]:
         """The view anew from the log: the messages of the path, and of the folds only those given. Those that held."""
@@ -175,7 +180,7 @@ class Recorder:
         """Let go of what spans have folded: entries, their forms, inner folds. How many entries. O(in memory).
 
         What is sent, and what is folded next, stay as they are: reducers look at what is shown. The newest fold by the
-        reducer `checkpoint` stays, figures begin there.
+        reducer `checkpoint` stays, `figures` begin there.
         """
         view = self.view
         gone = view.release()
@@ -186,7 +191,6 @@ class Recorder:
         shown |= {form.id for unit in view.units for form in unit.forms.values()}
         shown |= {max((number for number, fold in self.folds.items() if fold.reducer == checkpoint), default=-1)}
         self.folds = {number: fold for number, fold in self.folds.items() if number in shown}
-        self.batches.clear()
         self.originals.forget(view.entries)
         pairs = zip(self.path, self.path_seqs, strict=True)
         path = [(wire, seq) for wire, seq in pairs if seq in view.entries]
@@ -206,25 +210,18 @@ class Recorder:
 
     # --- folds -------------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def batching(self) -> Iterator[list[int]]:
-        """Folds made inside are one batch, which `undo` takes back as one. Batches may overlap (`prepare_async`)."""
-        before, self.batch = self.batch, (batch := list[int]())
-        number, self.batch_number = self.batch_number, self.next_batch
-        self.next_batch += 1
-        try:
-            yield batch
-        finally:
-            self.batch, self.batch_number = before, number
-            if live := [number for number in batch if number in self.folds]:
-                self.batches.append(live)
+    def last_batch(self) -> list[int]:
+        """The folds in effect that were made in one call with the newest one; [] when there is none. O(folds)."""
+        number = next((fold.batch for fold in reversed(self.folds.values()) if fold.batch >= 0), None)
+        return [fold.id for fold in self.folds.values() if fold.batch == number]
 
     def commit(self, fold: Fold, *, again: bool = False) -> Fold | None:
         """Put a fold into effect (`again`: as it was before) and record it; None when it was refused, which is told."""
+        folding = self.folding
         try:
             key = self.originals.keep(self.view, fold, self.view.is_form(fold))
-            number = self.batch_number if self.batch is not None else fold.batch
-            made = self.view.commit(replace(fold, id=self.next_fold, archive=key, batch=number), again=again)
+            batch = fold.batch if folding is None else self.next_batch if folding.batch < 0 else folding.batch
+            made = self.view.commit(replace(fold, id=self.next_fold, archive=key, batch=batch), again=again)
         except FoldRefused as refused:
             self.tell(FoldFailed(fold.reducer, refused.reason, fold.start, fold.stop))
             return None
@@ -232,8 +229,10 @@ class Recorder:
         self.folds[made.id] = made
         self.log.append(made)
         self.news.append(made)
-        if self.batch is not None:
-            self.batch.append(made.id)
+        self.next_batch = max(self.next_batch, made.batch + 1)
+        if folding is not None:
+            folding.batch = made.batch
+            folding.folds.append(made)
         self._close(made)
         self.closed(made)
         self.meter.folded()
@@ -246,16 +245,10 @@ class Recorder:
         """Commit a fold of a recorded log, with its id and in its batch."""
         self.next_fold = fold.id
         self.view.asked = True
-        made = self.commit(fold, again=True)
+        self.commit(fold, again=True)
         self.view.asked = False
         self.next_fold = fold.id + 1  # of one that no longer holds, too
-        if made is None or made.batch < 0:
-            return
-        self.next_batch = max(self.next_batch, made.batch + 1)
-        if self.batches and self.batches[-1] and self.folds[self.batches[-1][-1]].batch == made.batch:
-            self.batches[-1].append(made.id)
-        else:
-            self.batches.append([made.id])
+        self.next_batch = max(self.next_batch, fold.batch + 1)
 
     def _close(self, fold: Fold) -> None:
         if not fold.form:

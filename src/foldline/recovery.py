@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 
 from foldline.budget import MARGIN, Pressure
 from foldline.engine import Engine, Steps
-from foldline.events import folding
 from foldline.failures import NEAR_WINDOW, Failure
+from foldline.folding import telling
 from foldline.policy import OVERFLOW
 from foldline.reducers.images import OldImages
 
@@ -146,10 +146,10 @@ def _no_images(engine: Engine, failure: Failure, before: int, asking: bool) -> S
 
 @contextmanager
 def _refused(engine: Engine, failure: Failure) -> Iterator[None]:
-    """Folding after a refusal: one batch, with a beginning and an end that are told."""
+    """Folding after a refusal, with a beginning and an end that are told."""
     if not (engine.auto and engine.policy.auto):
         raise engine.no_fit(reason="folding is switched off")
-    with engine.batching(), folding(engine, f"the provider refused the request: {failure.kind}"):
+    with telling(engine, f"the provider refused the request: {failure.kind}"):
         yield
 
 

@@ -57,7 +57,7 @@ def repeat(
         engine.limits = limits_from(event, engine.limits)
         engine.log.append(event)
     else:
-        engine.log.append(event)
+        engine.note_usage(event)
         engine.report_again(event)
         measure(event)
 

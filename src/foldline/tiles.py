@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from foldline.codecs.caps import NOTHING, Amounts
@@ -18,9 +18,9 @@ __all__ = [
     "entries_of",
     "held_by",
     "history",
+    "leaves",
     "own_words",
     "reasons",
-    "released_count",
     "speaks",
 ]
 
@@ -36,8 +36,8 @@ class Unit:
     forms: dict[Seq, Fold] = field(default_factory=dict)
     """Entries of a block that are shown in a shorter form."""
     under: list[Unit] = field(default_factory=list)
-    gone: tuple[int, int] = (0, 0)
-    """Entries under this fold that were let go of, and how many of them the model was to see."""
+    covers: tuple[int, int] = (0, 0)
+    """Entries that this fold stands for, and how many of them the model was to see; also when they were let go of."""
     messages: tuple[Message, ...] = ()
     weights: tuple[int, ...] = ()
     contents: tuple[int, ...] = ()
@@ -60,6 +60,12 @@ class Unit:
     def system(self) -> bool:
         """Whether it holds system text."""
         return any(entry.message.role == "system" for entry in self.entries)
+
+    def count(self) -> tuple[int, int]:
+        """Entries that it holds or stands for, and how many of them the model was to see. O(entries of a block)."""
+        if self.fold is not None:
+            return self.covers
+        return len(self.entries), sum(entry.message.agent_visible for entry in self.entries)
 
     def form(self, entry: Entry) -> Message:
         """How an entry of this block is shown now."""
@@ -97,28 +103,26 @@ class Seen:
     kind: str
 
 
-def history(units: Iterable[Unit]) -> Iterator[Seen]:
+def history(units: Sequence[Unit]) -> Iterator[Seen]:
     """Every entry of the session in order, folded or not; what stands for folded ones follows them. O(log)."""
-    for unit in units:
-        yield from _seen(unit, hidden=False, archived=False)
-
-
-def _seen(unit: Unit, *, hidden: bool, archived: bool) -> Iterator[Seen]:
-    if unit.fold is None:
-        for entry in unit.entries:
-            message = entry.message
-            kind = message.kind
-            if message.results:
-                kind = "tool_result_archived" if archived else kind or "tool_result"
-            yield Seen(entry, message, message.agent_visible and not hidden, message.user_visible, kind)
-        return
-    shown = unit.fold.shown
-    archived = archived or any(message.kind == "tool_summary" for message in shown)
-    for inner in unit.under:
-        yield from _seen(inner, hidden=True, archived=archived)
-    for message in shown:
-        # Words that had to stay are among the entries already: there the user reads them.
-        yield Seen(None, message, not hidden, message.user_visible and bool(message.kind), message.kind)
+    waiting: list[tuple[Unit, bool, bool, bool]] = [(unit, False, False, False) for unit in reversed(units)]
+    while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
+        unit, hidden, archived, closing = waiting.pop()
+        if unit.fold is None:
+            for entry in unit.entries:
+                message = entry.message
+                kind = message.kind
+                if message.results:
+                    kind = "tool_result_archived" if archived else kind or "tool_result"
+                yield Seen(entry, message, message.agent_visible and not hidden, message.user_visible, kind)
+        elif closing:
+            for message in unit.fold.shown:
+                # Words that had to stay are among the entries already: there the user reads them.
+                yield Seen(None, message, not hidden, message.user_visible and bool(message.kind), message.kind)
+        else:
+            inside = archived or any(message.kind == "tool_summary" for message in unit.fold.shown)
+            waiting.append((unit, hidden, archived, True))
+            waiting += [(inner, True, inside, False) for inner in reversed(unit.under)]
 
 
 def held_by(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:
@@ -136,30 +140,20 @@ def speaks(message: Message) -> bool:
     )
 
 
-def entries_of(unit: Unit) -> list[Entry]:
-    """The entries that a unit covers, those under its fold too, in order. O(covered)."""
-    if unit.fold is None:
-        return unit.entries
-    out: list[Entry] = []
-    waiting = [*reversed(unit.under)]
+def leaves(unit: Unit) -> Iterator[Unit]:
+    """The blocks that a unit covers, in order; what was let go of is not among them. O(covered)."""
+    waiting = [unit]
     while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
         inner = waiting.pop()
         if inner.fold is None:
-            out += inner.entries
+            yield inner
         else:
             waiting += reversed(inner.under)
-    return out
 
 
-def released_count(unit: Unit, *, seen: bool) -> int:
-    """How many entries under a unit were let go of, inner folds included; with `seen` those the model was to see."""
-    count = 0
-    waiting = [unit]
-    while waiting:  # as above
-        inner = waiting.pop()
-        count += inner.gone[1 if seen else 0]
-        waiting += inner.under
-    return count
+def entries_of(unit: Unit) -> list[Entry]:
+    """The entries that a unit covers, those under its fold too, in order. O(covered)."""
+    return unit.entries if unit.fold is None else [entry for leaf in leaves(unit) for entry in leaf.entries]
 
 
 def reasons(message: Message) -> bool:

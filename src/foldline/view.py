@@ -16,7 +16,7 @@ from foldline.errors import FoldRefused
 from foldline.growing import Edit, grown
 from foldline.messages import Message
 from foldline.pairing import arrange, is_reasoning
-from foldline.tiles import Unit, entries_of, held_by, own_words, speaks
+from foldline.tiles import Unit, held_by, leaves, own_words, reasons, speaks
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -65,8 +65,10 @@ class View(Cover):
         block.stop = entry.seq + 1
         block.waiting = waits(block.start) or (self.codec.itemised and is_reasoning(entry.message))
         if speaks(entry.message):
-            self.newest_user = entry.seq
+            self.newest_user, self._loop_reasons = entry.seq, None
         if entry.message.role == "assistant":
+            if self._loop_reasons is None:
+                self._loop_reasons = reasons(entry.message)
             self.meter.reply(entry.tokens, item=self.codec.itemised)
         if entry.message.role != "tool":
             self._unheard.append(entry.message)
@@ -114,31 +116,34 @@ class View(Cover):
         fold = self._shrinking(fold, before, again)
         if self.newest_user is not None and fold.start <= self.newest_user < fold.stop and self.released:
             self._folded_users.add(self.newest_user)
-        self._replace(first, last, [Unit(fold.start, fold.stop, fold=fold, under=self.units[first:last])])
+        under = self.units[first:last]
+        counts = [inner.count() for inner in under]
+        covers = sum(count for count, _ in counts), sum(seen for _, seen in counts)
+        self._replace(first, last, [Unit(fold.start, fold.stop, fold=fold, under=under, covers=covers)])
         self._refresh(first)
         return fold
 
     def release(self) -> int:
         """Let go of the entries under folds; how many. O(units + what is let go of).
 
-        Their numbers stay covered. Those of a running loop that began with reasoning stay: they decide where it may be
-        cut. So does a folded newest user message.
+        Their numbers stay covered. A folded newest user message stays: it says what may be folded next.
         """
-        count = 0
+        count, spared = 0, None
         self.listen()  # what waits for it would keep what is let go of
-        running, reasoning = -1 if self.newest_user is None else self.newest_user, self._loop_reasons()
         for unit in self.units:
-            of_loop = unit.start > running
-            if unit.fold is None or not unit.under or self._holds_newest(unit) or (of_loop and reasoning):
+            if unit.fold is None or not unit.under:
                 continue
-            if of_loop:
-                self._plain_loop = running
-            entries = entries_of(unit)
-            unit.gone = self.covered_count(unit.start, unit.stop), self.covered_count(unit.start, unit.stop, seen=True)
+            for leaf in leaves(unit):
+                for seq in range(leaf.start, leaf.stop):  # those of a branch that was left stand in no unit
+                    if seq == self.newest_user:
+                        spared = seq
+                    else:
+                        count += self.entries.pop(seq, None) is not None
             unit.under = []
-            for seq in range(unit.start, unit.stop):
-                self.entries.pop(seq, None)
-            count += len(entries)
+        if self._spared not in (None, self.newest_user):
+            self.entries.pop(self._spared, None)
+            self._spared = None
+        self._spared = self._spared if spared is None else spared
         return count
 
     def is_form(self, fold: Fold) -> bool:

@@ -273,11 +273,12 @@ class Summarize:
 
 
 def _stood(fact: str, view: View, span: Span) -> bool:
-    """Whether a fact was said anywhere in what a span covers, originals under earlier folds included. O(covered).
+    """Whether a fact was said anywhere in what a span covers, originals under earlier folds included.
 
-    Of originals that were let go of, what stands for them tells.
+    What stands for originals tells of those that were let go of. It is asked first, since a summary holds the facts:
+    O(shown), and O(covered) for a fact that is in none.
     """
-    shown = (unit.fold.shown for unit in view.units[span.first : span.last] if unit.fold is not None and unit.gone[0])
+    shown = (unit.fold.shown for unit in view.units[span.first : span.last] if unit.fold is not None)
     return any(fact in message.text for messages in shown for message in messages) or any(
         fact in text
         for message in (entry.message for entry in view.covered(span.start, span.stop))
