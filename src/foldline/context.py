@@ -314,10 +314,9 @@ class Context:
         return tuple(fold for fold in self._engine.folds.values() if fold.start <= seq < fold.stop)
 
     def undo(self) -> tuple[Unfold, ...]:
-        """Take back the last batch of folds: those of one call. Empty when there is none.
+        """Take back the last batch of folds, those of one call; the next `prepare` may fold again if it must.
 
-        The next `prepare` may fold again if it must. Raises InvalidInput, and takes nothing back, after `release`.
-        """
+        Empty when there is none. Raises InvalidInput, and takes nothing back, after `release`."""
         return self._engine.take_back(self._engine.last_batch())
 
     def original(self, fold: Fold) -> tuple[bytes, ...]:
