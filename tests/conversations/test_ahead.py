@@ -238,7 +238,7 @@ def test_a_cap_that_is_learned_meanwhile_changes_nothing_that_has_gone_out() -> 
         body = body_of("openai-chat", [{"role": "user", "content": "Hello"}], max_tokens=4_000)
         asked = known.asked(body, WIDE)
         assert known.passes(asked)
-        known._most_output[body.model] = 1_000
+        known._taught.learn_output(b"", body.model, 1_000)
         hold = await known.take_up(asked, sent=True)
         assert (hold.plan.data, hold.plan.changed) == (body.raw, False)
 

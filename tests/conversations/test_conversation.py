@@ -13,11 +13,11 @@ from tests.conversations.clients import Wire, array, body_of, sent_messages, ste
 
 from foldline.archive import MemoryArchive
 from foldline.budget import Trigger
+from foldline.conversations.beginning import before
 from foldline.conversations.body import FORMS, RequestBody, read_body
 from foldline.conversations.conversation import (
     Conversation,
     Plan,
-    before,
     folds_in,
     limits_for,
     title_of,

@@ -7,8 +7,11 @@ import gc
 import json
 import re
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
+from time import sleep
 from typing import Any, cast
 
 import pytest
@@ -547,3 +550,44 @@ def test_a_conversation_that_comes_back_after_an_hour_finds_the_cache_cold(
         await two.aclose()
 
     run(work)
+
+
+def test_a_store_is_opened_once_however_many_threads_need_it_at_once(tmp_path: Path) -> None:
+    opened: list[FileStore] = []
+    together = Barrier(8)
+
+    def opens() -> FileStore:
+        opened.append(FileStore(tmp_path, fsync=False))
+        sleep(0.02)
+        return opened[-1]
+
+    keeping = Keeping(opens)
+
+    def asks(_: int) -> object:
+        together.wait()
+        return keeping.store
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(asks, range(8))) == set(opened)
+    assert len(opened) == 1
+    assert keeping.open() is keeping.store is opened[0]
+    keeping.close()
+    keeping.close()
+    with pytest.raises(InvalidInput):
+        keeping.open()
+
+
+def test_a_store_that_could_not_be_opened_is_tried_again(tmp_path: Path) -> None:
+    failures = [OSError("away"), OSError("away")]
+
+    def opens() -> FileStore:
+        if failures:
+            raise failures.pop()
+        return FileStore(tmp_path, fsync=False)
+
+    keeping = Keeping(opens)
+    for _ in range(2):
+        with pytest.raises(OSError, match="away"):
+            keeping.open()
+    assert keeping.open() is keeping.store
+    keeping.close()

@@ -570,7 +570,7 @@ def test_a_window_that_a_refusal_named_holds_for_all_that_come() -> None:
 
 
 def test_a_window_that_a_refusal_named_holds_for_what_it_was_learned_as() -> None:
-    learned: dict[tuple[str, str], int] = {}
+    learned: dict[tuple[str, str, bytes], int] = {}
 
     async def work() -> None:
         known = conversations(under_=under(learned=learned, endpoint="http://there"))
@@ -584,7 +584,7 @@ def test_a_window_that_a_refusal_named_holds_for_what_it_was_learned_as() -> Non
         await known.aclose()
 
     asyncio.run(work())
-    assert learned == {("http://there", "some-model (told 100000)"): 2_000}
+    assert learned == {("http://there", "some-model (told 100000)", b""): 2_000}
 
 
 def test_an_output_cap_that_a_refusal_named_holds_for_all_that_come() -> None:

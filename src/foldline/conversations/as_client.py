@@ -43,6 +43,7 @@ class _AsClient:
     asks: ForClient
     places: Callable[[], Mapping[int, int]]
     body: RequestBody
+    seen: Callable[[], None]
 
     @property
     def model(self) -> str:
@@ -57,6 +58,7 @@ class _AsClient:
 
     def continued(self, request: Request, /) -> str | Completion:
         """The client's own messages, with the cache markers that it sets now."""
+        self.seen()
         known = self.places()
         messages: list[Wire] = []
         for wire in request.messages:
@@ -66,16 +68,20 @@ class _AsClient:
 
 
 def as_client(
-    summarize: SummarizeWith | None, body: RequestBody, places: Callable[[], Mapping[int, int]]
+    summarize: SummarizeWith | None,
+    body: RequestBody,
+    places: Callable[[], Mapping[int, int]],
+    seen: Callable[[], None] = lambda: None,
 ) -> SummarizeWith | None:
     """The summariser, able to go on from what a client sends where its requests are such that an answer is a text.
 
     That is: no call is forced, no form is set, and there is no field that is not known to do no harm.
 
-    `places` says which message of the body a recorded one is, by its identity.
+    `places` says which message of the body a recorded one is, by its identity. `seen` is called before a model is
+    asked that has system text and tools in sight.
     """
     if isinstance(summarize, ForClient) and is_text_only(_fields(body)) and _cached(body):
-        return _AsClient(summarize, places, body)
+        return _AsClient(summarize, places, body, seen)
     return summarize
 
 

@@ -19,6 +19,10 @@ __all__ = ["FORMS", "Form", "RequestBody", "read_body", "written"]
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
+_REFERENCE: Final = "item_reference"
+_SAID: Final = ("role", "content")
+"""What an item without a type has that says something."""
+
 _MOST_LEVELS: Final = 100
 """Deeper JSON cannot be read by all that look at it later, and no client means it."""
 
@@ -35,7 +39,8 @@ class Form:
     """What the fields of a dialect's request are called. Sources: the API references of Chat, Responses, Messages.
 
     `caps` are the names of the output cap, the one that counts first. `elsewhere` are fields that say that the
-    server holds a part of the conversation: what it was sent cannot be known here.
+    server holds a part of the conversation: what it was sent cannot be known here. `references` says that items may
+    stand for what it holds.
     """
 
     dialect: str
@@ -43,6 +48,7 @@ class Form:
     system: str | None
     caps: tuple[str, ...]
     elsewhere: tuple[str, ...] = ()
+    references: bool = False
 
 
 FORMS: Final[Mapping[str, Form]] = {
@@ -55,6 +61,7 @@ FORMS: Final[Mapping[str, Form]] = {
         system="instructions",
         caps=("max_output_tokens",),
         elsewhere=("previous_response_id", "conversation"),
+        references=True,
     ),
     "anthropic": Form(dialect="anthropic", messages="messages", system="system", caps=("max_tokens",)),
 }
@@ -84,6 +91,16 @@ class RequestBody:
         """The model that is asked; "" where none is named."""
         named = self.fields.get("model")
         return named if isinstance(named, str) else ""
+
+    @property
+    def elsewhere(self) -> str:
+        """What says that the server holds a part of the conversation, so that it cannot be known here; "" for nothing.
+
+        An item with an id and nothing else is a reference (OpenAI, "Create a model response": Item reference), whether
+        it names its type or not.
+        """
+        named = next((name for name in self.form.elsewhere if self.fields.get(name) is not None), "")
+        return named or (_REFERENCE if self.form.references and any(map(_is_reference, self.messages)) else "")
 
     @property
     def streamed(self) -> bool:
@@ -139,6 +156,11 @@ class RequestBody:
                 pieces.append(f"{',' if self.spans else ''}{json.dumps(name)}:{changes[name]}")
         pieces.append(self.text[self.end :])
         return "".join(pieces).encode("utf-8", "surrogatepass")
+
+
+def _is_reference(item: Wire) -> bool:
+    kind = item.get("type")
+    return kind == _REFERENCE or (kind is None and "id" in item and not any(map(item.get, _SAID)))
 
 
 def read_body(form: Form, raw: bytes) -> RequestBody:

@@ -1,7 +1,8 @@
 """How a conversation without an id is known again: by a chain of hashes over its messages.
 
 A client resends everything, so that the request of one turn begins with that of the turn before. Link n stands for the
-first n messages, and whoever has the same link has the same n messages.
+first n messages, and whoever has the same link has the same n messages and the same credential: the chain begins with a
+hash of it, so that no client ever goes on with what was made for another one.
 
 There are two chains. The *exact* one is made of the JSON text of the messages, cache markers taken out: clients move
 those from turn to turn. The *tolerant* one is the second chance: it sees no white space at all, nor the order of keys,
@@ -34,9 +35,9 @@ _MARKER: Final = re.compile(
 """A cache marker with the comma that parts it from its neighbours. Inside a text its quotes would be escaped."""
 
 
-def exact_links(dialect: str, texts: Iterable[str]) -> list[bytes]:
-    """The exact chain over the JSON texts of messages. O(size)."""
-    link = _link(b"exact", dialect.encode())
+def exact_links(dialect: str, texts: Iterable[str], *, client: bytes = b"") -> list[bytes]:
+    """The exact chain over the JSON texts of messages of one client. O(size)."""
+    link = _link(b"exact", dialect.encode() + client)
     links = []
     for text in texts:
         plain = _MARKER.sub("", text) if '"cache_control"' in text else text
@@ -45,9 +46,14 @@ def exact_links(dialect: str, texts: Iterable[str]) -> list[bytes]:
     return links
 
 
-def tolerant_links(dialect: str, messages: Iterable[Mapping[str, Json]], *, after: bytes | None = None) -> list[bytes]:
-    """The tolerant chain over messages, or what goes on `after` a link. O(size), several times as dear as exact."""
-    link = _link(b"tolerant", dialect.encode()) if after is None else after
+def tolerant_links(
+    dialect: str, messages: Iterable[Mapping[str, Json]], *, client: bytes = b"", after: bytes | None = None
+) -> list[bytes]:
+    """The tolerant chain over messages of a client, or what goes on `after` a link.
+
+    O(size), several times as dear as the exact one.
+    """
+    link = _link(b"tolerant", dialect.encode() + client) if after is None else after
     links = []
     for message in messages:
         pieces: list[str] = []

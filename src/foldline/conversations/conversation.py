@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
 
 from foldline.archive import Archive
 from foldline.beside import System
@@ -14,7 +15,8 @@ from foldline.codecs import codec
 from foldline.context import Context, Request, SummarizeWith
 from foldline.conversations.as_client import as_client
 from foldline.conversations.body import RequestBody, written
-from foldline.conversations.chain import leading, without_markers
+from foldline.conversations.chain import leading
+from foldline.conversations.marking import MARKER, marks, plain, with_marker
 from foldline.errors import DoesNotFit, Part
 from foldline.failures import Failure, silent_truncation
 from foldline.messages import Json, Wire
@@ -24,22 +26,34 @@ from foldline.store.idle import Idle
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Unfold, Usage
 
-__all__ = ["CALM", "Conversation", "Plan", "Under", "before", "limits_for", "waits"]
+__all__ = ["CALM", "UNKNOWN_TOKENS", "Conversation", "Learned", "Plan", "Under", "limits_for", "waits"]
 
 _TITLE_CHARS: Final = 80
-_MARKER: Final = '"cache_control"'
+UNKNOWN_TOKENS: Final = 2**40
+"""The window where nobody knows it: no request comes near."""
+
 CALM: Final = 0.5
 """Share of the input limit below which no policy that looks at tokens folds: their triggers are well above."""
 
 
+class Learned(Protocol):
+    """Windows that refusals named, by a base URL, the name under which one is learned, and a hash of a credential."""
+
+    def get(self, key: tuple[str, str, bytes], /) -> int | None:
+        """The window in tokens, if one is known."""
+
+    def __setitem__(self, key: tuple[str, str, bytes], tokens: int, /) -> None:
+        """Take a window that was named."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Under:
-    """What every conversation runs under. `learned` are windows that refusals named, by `endpoint` and a name."""
+    """What every conversation runs under. `learned` are windows that refusals of `endpoint` named."""
 
     policy: Policy
     endpoint: str = ""
     max_request_bytes: int | None = None
-    learned: MutableMapping[tuple[str, str], int]
+    learned: Learned
     counter: Counter = ESTIMATE
 
 
@@ -137,6 +151,11 @@ class Conversation:
         """The largest cap that the upstream takes, as far as is known: for the model, or for the newest request."""
         self._lowered = False
         """Whether the newest request was refused for its output: then a cap is said even where the client set none."""
+        self.sight = b""
+        """The system text and tools that a model had in sight when it wrote a fold, as a hash; b"" if none was."""
+        self.varies = False
+        """Whether its client has sent other system text or tools with it: then none are in sight of a model any more,
+        as what is written so holds for no other ones."""
         self._entry_tokens = self._bytes = 0
         self._begun_with: set[int] = set()
         """The folds that it began with: they are no news."""
@@ -172,7 +191,7 @@ class Conversation:
         """
         leads = body.messages[: leading(body.dialect, body.messages)]
         self.context.send_beside(system=body.system, tools=body.tools, leading=leads)
-        new = [_plain(wire, body) for wire in body.messages[self.count :]]
+        new = [plain(wire, body) for wire in body.messages[self.count :]]
         if not new:
             return
         for wire in new:
@@ -194,14 +213,18 @@ class Conversation:
         summarize: SummarizeWith | None = None,
         *,
         most_output_tokens: int | None = None,
+        sight: bytes = b"",
     ) -> Plan:
         """What to send for a request that was taken up. Raises DoesNotFit. O(new) where nothing is folded.
 
-        `most_output_tokens` is the largest output cap that the model takes, where that is known.
+        `most_output_tokens` is the largest output cap that the model takes, where that is known. Without `sight`, the
+        hash of what stands beside the messages, no model is asked that has it in sight.
         """
         self._most_output_tokens, self._lowered = most_output_tokens, False
         self.context.send_to(body.model or None, limits, cache_seconds=cache_seconds(body.text))
-        asks = as_client(summarize, body, self.places)
+        asks = summarize
+        if sight and not self.varies:
+            asks = as_client(summarize, body, self.places, partial(setattr, self, "sight", sight))
         request = self.context.prepare(asks, idle_seconds=self.idle.seconds)
         self.idle.ends()
         return self._planned(body, request)
@@ -320,27 +343,10 @@ class Conversation:
             at = places.get(id(wire))
             pieces.append(written(wire) if at is None or not body.item_spans else body.item(at))
         pieces += map(body.item, range(self.count, len(body.item_spans)))
-        if self.dialect == "anthropic" and _marks(body) and not any(_MARKER in piece for piece in pieces):
+        if self.dialect == "anthropic" and marks(body) and not any(MARKER in piece for piece in pieces):
             # All marks stood on what is folded: without one nothing of the conversation would be cached any more.
-            pieces[-1] = written(_with_marker(shown[-1] if self.count == len(body.messages) else body.messages[-1]))
+            pieces[-1] = written(with_marker(shown[-1] if self.count == len(body.messages) else body.messages[-1]))
         return f"[{','.join(pieces)}]"
-
-
-def before(events: Iterable[Event], count: int) -> list[Event]:
-    """The events of a log that are about its first `count` messages alone: what a branch begins with. O(events)."""
-    kept: list[Event] = []
-    folds = set()
-    for event in events:
-        if isinstance(event, Entry) and event.seq < count:
-            kept.append(event)
-        elif isinstance(event, Fold) and event.stop <= count:
-            folds.add(event.id)
-            kept.append(event)
-        elif isinstance(event, Unfold) and event.fold in folds:
-            kept.append(event)
-        elif isinstance(event, Usage):  # it says how this provider counts, if no more of what was left
-            kept.append(replace(event, current=False))
-    return kept
 
 
 def waits(policy: Policy) -> bool:
@@ -365,27 +371,6 @@ def title_of(messages: Sequence[Wire]) -> str:
             if text:
                 return text if len(text) <= _TITLE_CHARS else f"{text[: _TITLE_CHARS - 1]}…"
     return ""
-
-
-def _plain(wire: Wire, body: RequestBody) -> Wire:
-    """A message as it is recorded: a marker is for this request, and there may be four of them in one."""
-    if body.dialect != "anthropic":
-        return wire
-    plain = without_markers(wire)
-    return plain if isinstance(plain, dict) else wire
-
-
-def _marks(body: RequestBody) -> bool:
-    start, stop = body.spans[body.form.messages]
-    return body.text.find(_MARKER, start, stop) >= 0
-
-
-def _with_marker(wire: Wire) -> Wire:
-    content = wire.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if not isinstance(blocks, list) or not blocks or not isinstance(blocks[-1], dict):
-        return wire
-    return {**wire, "content": [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]}
 
 
 def _caps(body: RequestBody, cap_tokens: int) -> dict[str, str]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from foldline.context import SummarizeWith
-from foldline.conversations.asked import How
 from foldline.conversations.conversation import Plan
 from foldline.conversations.known import Held
 from foldline.transcript import Usage
 
-__all__ = ["Hold"]
+__all__ = ["Hold", "How"]
+
+How: TypeAlias = Literal["fold", "look", "refuse"]
+"""Fold what does not fit; the same, written nowhere; refuse what does not fit."""
 
 
 @dataclass(slots=True)
 class Hold:
     """One request of a conversation: what to send for it. `warning` says what could not be done as it should.
 
-    A window that a refusal of it names is learned as `learned_as`.
+    A window that a refusal of it names is learned as `learned_as`, for this `client` alone.
     """
 
     held: Held
@@ -26,6 +29,9 @@ class Hold:
     summarize: SummarizeWith | None
     warning: str = ""
     learned_as: str = ""
+    client: bytes = b""
+    doubted: bool = False
+    """Whether it was changed for a limit that is not believed: another request is sent as if there had been none."""
 
     @property
     def session(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -25,6 +26,8 @@ __all__ = ["Found", "Keeping", "LateArchive"]
 _EXACT: Final = "proxy="
 _TOLERANT: Final = "proxy~"
 _NAMED: Final = "proxy:"
+_SEEN: Final = "proxy!"
+"""Says of a session that a model wrote in it with system text and tools in sight, and, with their hash, with which."""
 
 
 class LateArchive:
@@ -71,7 +74,8 @@ class LateArchive:
 class Found:
     """A conversation in a store: its log of `count` events, those of them that hold now, and its originals.
 
-    `idle_seconds` is how long ago it was written in, by the clocks of those who wrote and of this machine.
+    `idle_seconds` is how long ago it was written in, by the clocks of those who wrote and of this machine. `sight` is
+    what a model had in sight that wrote in it: b"" for messages alone, None for what the one who reads it has not sent.
     """
 
     session: str
@@ -79,6 +83,7 @@ class Found:
     events: tuple[Event, ...]
     archive: Archive
     idle_seconds: float = 0.0
+    sight: bytes | None = b""
 
     @property
     def messages(self) -> Iterator[Wire]:
@@ -92,6 +97,7 @@ class _Origin(NamedTuple):
     session: str
     events: int
     taken: int
+    sight: bytes
 
 
 class _Kept:
@@ -100,6 +106,7 @@ class _Kept:
     def __init__(self, session: StoredSession) -> None:
         self.session = session
         self.events = 0
+        self.sight = b""
 
 
 class Keeping:
@@ -111,20 +118,27 @@ class Keeping:
     def __init__(self, store: Store | Callable[[], Store]) -> None:
         self._opens = store if callable(store) else None
         self._store = None if callable(store) else store
+        self._opening = Lock()
         self._kept: WeakKeyDictionary[Conversation, _Kept] = WeakKeyDictionary()
         self._origins: WeakKeyDictionary[Conversation, _Origin] = WeakKeyDictionary()
 
     @property
     def store(self) -> Store:
         """The store, opened. Raises OSError."""
-        if self._store is None:
-            assert self._opens is not None, "there is a store, or what opens it"
-            self._store = self._opens()
-        return self._store
+        store = self._store
+        return self.open() if store is None else store
 
-    def open(self) -> None:
-        """Open the store now. Raises OSError, and InvalidInput for a place that can be none."""
-        assert self.store is not None, "opened by being looked at"
+    def open(self) -> Store:
+        """The store, opened now if it was not: once, however many threads ask for it at the same moment.
+
+        Raises OSError, and InvalidInput for a place that can be none.
+        """
+        with self._opening:
+            if self._store is None:
+                if self._opens is None:
+                    raise InvalidInput("is closed", place="store")
+                self._store = self._opens()
+            return self._store
 
     def find(self, exact: Sequence[bytes], tolerant: Sequence[bytes]) -> tuple[str, str] | None:
         """The key and the session that the longest chain leads to, or None. Two look-ups at most."""
@@ -137,8 +151,11 @@ class Keeping:
         """The session that goes by a name that a client gave."""
         return self.store.bound(_NAMED + name)
 
-    def read(self, session: str) -> Found:
-        """A conversation. O(log). Raises InvalidInput when it is damaged."""
+    def read(self, session: str, sight: bytes = b"") -> Found:
+        """A conversation, for one who sends the system text and tools of this hash. O(log).
+
+        Raises InvalidInput when it is damaged.
+        """
         recording = self.store.read(session)
         events = tuple(in_force(recording.events, recording.tally))
         archive = self.store.archive(session)
@@ -148,11 +165,13 @@ class Keeping:
             events=events,
             archive=archive,
             idle_seconds=seconds_since(recording.tally.updated),
+            sight=self._sight(session, sight),  # last: it is bound before anything is written that it is said of
         )
 
     def adopt(self, conversation: Conversation, found: Found) -> None:
         """Write this conversation on in the session from which it was read, from its next fold on."""
-        self._origins[conversation] = _Origin(found.session, found.count, conversation.context.event_count)
+        taken = conversation.context.event_count
+        self._origins[conversation] = _Origin(found.session, found.count, taken, found.sight or b"")
 
     def write(
         self, conversation: Conversation, archive: LateArchive, exact: bytes, tolerant: bytes, *, name: str = ""
@@ -164,6 +183,9 @@ class Keeping:
         """
         kept = self._taken(conversation)
         try:
+            if conversation.sight != kept.sight:
+                self.store.bind_all(_seen(kept.session.id, conversation.sight), kept.session.id)
+                kept.sight = conversation.sight
             kept.session.append(conversation.context.events_after(kept.events))
             kept.events = conversation.context.event_count
             archive.behind(kept.session.archive)
@@ -199,7 +221,10 @@ class Keeping:
             return context.events
         if kept is None:
             raise SessionLost(conversation.name)
-        return (*self.read(kept.session.id).events, *context.events_after(kept.events))
+        found = self.read(kept.session.id, conversation.sight)
+        if found.sight not in (b"", conversation.sight):  # another process has written in it
+            raise SessionLost(conversation.name)
+        return (*found.events, *context.events_after(kept.events))
 
     def forget(self, conversation: Conversation) -> None:
         """Let go of its session."""
@@ -213,8 +238,15 @@ class Keeping:
         for kept in list(self._kept.values()):
             kept.session.close()
         self._kept.clear()
-        if self._store is not None:
-            self._store.close()
+        with self._opening:
+            store, self._store, self._opens = self._store, None, None
+        if store is not None:
+            store.close()
+
+    def _sight(self, session: str, own: bytes) -> bytes | None:
+        keys = _seen(session, own)
+        found = self.store.first_bound(keys)
+        return b"" if found is None else own if found[0] == keys[0] else None
 
     def _taken(self, conversation: Conversation) -> _Kept:
         """Its session, taken for writing; a new one where it has none, or another process has written in it."""
@@ -244,6 +276,7 @@ class Keeping:
             return None
         kept = _Kept(stored)
         kept.events = origin.taken
+        kept.sight = origin.sight
         self._kept[conversation] = kept
         return kept
 
@@ -257,3 +290,7 @@ class Keeping:
             title=conversation.title,
             parent=parent,
         )
+
+
+def _seen(session: str, sight: bytes) -> list[str]:
+    return [f"{_SEEN}{session}!{sight.hex()}", f"{_SEEN}{session}"]

@@ -21,7 +21,8 @@ _LINKS_BYTES: Final = 500
 class Held:
     """A conversation in memory, with what it is found by.
 
-    `beside` is a hash of the system text and tools of its first request, `beside_newest` of its last one. `name` is
+    `beside` is a hash of model, system text and tools of its first request, `beside_newest` of its last one, and
+    `sight_newest` of them alone, without the model. `name` is
     what its client called it, and `keys` are those by which the store leads to it, as far as is known here; `kept` says
     whether it belongs there at all.
     Whoever works on it has its `lock`.
@@ -31,6 +32,7 @@ class Held:
     archive: LateArchive
     beside: bytes
     beside_newest: bytes = b""
+    sight_newest: bytes = b""
     name: str = ""
     keys: set[str] = field(default_factory=set)
     kept: bool = False

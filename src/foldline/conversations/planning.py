@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from foldline.budget import Limits
 from foldline.context import SummarizeWith
 from foldline.conversations.ahead import is_small
-from foldline.conversations.asked import Asked, How, beside_of, is_chance, is_reminded, is_smaller
+from foldline.conversations.asked import Asked, is_chance, is_for, is_reminded, is_smaller, may_be_stored
+from foldline.conversations.beginning import kept_of
 from foldline.conversations.body import RequestBody
 from foldline.conversations.chain import said, tolerant_links
-from foldline.conversations.conversation import Conversation, Under, before, limits_for
-from foldline.conversations.hold import Hold
+from foldline.conversations.conversation import UNKNOWN_TOKENS, Conversation, Under, limits_for
+from foldline.conversations.hold import Hold, How
 from foldline.conversations.keeping import Found, Keeping, LateArchive
 from foldline.conversations.known import Held, Known, Match, common
 from foldline.conversations.store_at_hand import StoreAtHand
+from foldline.conversations.taught import Taught
+from foldline.conversations.working import Working
 from foldline.errors import SessionLost
 from foldline.failures import Failure
 from foldline.transcript import Event
@@ -35,15 +35,6 @@ __all__ = ["Conversations"]
 
 _INLINE_CHARS: Final = 64 * 1024
 """Text that is taken up on the event loop: a few milliseconds of work; more goes into a thread."""
-
-_THREADS: Final = 16
-_ASKING_THREADS: Final = 64
-"""Summaries wait in these for a model, for minutes; nothing else waits behind them."""
-
-_TURN_MESSAGES: Final = 2
-"""An answer and what the user or a tool said to it. A turn may have more, but most have these."""
-
-T = TypeVar("T")
 
 
 class Conversations:
@@ -65,14 +56,11 @@ class Conversations:
         self._under = under
         self._known = Known(most_bytes)
         self._named: WeakValueDictionary[str, Held] = WeakValueDictionary()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="foldline-conversation")
-        self._asking = ThreadPoolExecutor(_ASKING_THREADS, thread_name_prefix="foldline-summary")
-        self._most_output: dict[str, int] = {}
-        self._most_window: dict[str, int] = {}
-        """What refusals said, by the name that it was learned as: believed whatever else was said of that window."""
+        self._working = Working()
+        self._taught = Taught()
         self._store = None
         if keeping is not None:
-            self._store = StoreAtHand(keeping, shared=shared, run=self._run, notice=notice)
+            self._store = StoreAtHand(keeping, shared=shared, run=self._working.run, notice=notice)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -91,28 +79,33 @@ class Conversations:
         """The id under which the store has a conversation; "" if it has it not."""
         return "" if self._store is None else self._store.keeping.session_of(hold.held.conversation)
 
-    async def take(self, body: RequestBody, window_tokens: int, **given: Any) -> Hold:
+    async def take(self, body: RequestBody, window_tokens: int | None, **given: Any) -> Hold:
         """What to send for a request: `asked`, with the same arguments, and `take_up` in one."""
         return await self.take_up(self.asked(body, window_tokens, **given))
 
     def asked(
         self,
         body: RequestBody,
-        window_tokens: int,
+        window_tokens: int | None,
         *,
         learned_as: str = "",
         name: str = "",
         how: How = "fold",
         summarize: SummarizeWith | None = None,
+        client: bytes = b"",
     ) -> Asked:
-        """A request under its limits; `name` is the one that its client gave the conversation.
+        """A request under its limits (None: nobody knows the window, so nothing is folded until the upstream refuses).
 
-        What a refusal tells of the window holds for all requests with the same `learned_as`: else for the model.
+        `name` is the one that its client gave the conversation.
+
+        `client` is a hash of the credential that is shown with it: conversations are known, and limits learned, for
+        each by itself. What a refusal tells of the window holds for all its requests with the same `learned_as`: else
+        for the model.
         """
         learned_as = learned_as or body.model
-        window_tokens = min(window_tokens, self._most_window.get(learned_as, window_tokens))
-        limits = limits_for(body, window_tokens, most_output_tokens=self._most_output.get(body.model))
-        return Asked(body, limits, name, how, summarize, learned_as=learned_as)
+        window_tokens = self._taught.window_tokens(client, learned_as, window_tokens or UNKNOWN_TOKENS)
+        limits = limits_for(body, window_tokens, most_output_tokens=self._taught.most_output_tokens(client, body.model))
+        return Asked(body, limits, name, how, summarize, learned_as=learned_as, client=client)
 
     def passes(self, asked: Asked) -> bool:
         """Whether a request is sure to go on as it came, so that it may be sent before it is taken up. O(messages).
@@ -123,7 +116,7 @@ class Conversations:
         if asked.name or (self._store is not None and self._store.shared):
             return False
         match = self._match(asked)
-        if self._store is not None and self._is_for_store(match, asked):
+        if self._store is not None and may_be_stored(match, asked, shared=self._store.shared):
             return False
         if match is None:
             return is_small(asked, None, self._under.policy)
@@ -149,51 +142,69 @@ class Conversations:
                     return await self._hold(held, asked, warning)
                 except SessionLost:
                     self._forget(held)
-        held = self._made(asked.body, asked.limits, [])
+        held = self._made(asked, [])
         asked.name, asked.how = "", "look" if asked.how == "fold" else asked.how
         async with held.lock:
             return await self._hold(held, asked, "")
 
-    async def standing(self, body: RequestBody) -> bytes:
+    async def standing(self, body: RequestBody, client: bytes = b"") -> bytes:
         """A request as it would be sent now, without folding anew: what its tokens are to be counted of.
 
         Nothing is taken up: such a question may come while the conversation is asked something else.
         """
-        asked = Asked(body, limits_for(body, 2**40), "", "look", None)
+        asked = Asked(body, limits_for(body, UNKNOWN_TOKENS), "", "look", None, client=client)
         match = self._match(asked)
         if match is None or not match.goes_on:
             return body.raw
         async with match.held.lock:
-            return match.held.conversation.standing(body) if self._goes_on(match.held, asked) else body.raw
+            same = self._goes_on(match.held, asked) and is_for(match.held, asked)
+            return match.held.conversation.standing(body) if same else body.raw
+
+    def took(self, hold: Hold, reported_tokens: int | None) -> None:
+        """A request was answered; the upstream reported its size, or did not (None)."""
+        self._taught.took(hold.client, hold.learned_as, hold.plan.tokens, reported_tokens)
 
     async def recover(self, hold: Hold, failure: Failure) -> bool:
-        """Change a plan after the upstream refused it; whether to send it again. Raises DoesNotFit."""
-        if failure.limit_of == "output" and failure.limit:
-            self._most_output[hold.plan.body.model] = failure.limit
+        """Change a plan after the upstream refused it; whether to send it again. Raises DoesNotFit.
+
+        A limit far below what the same client was answered to is not believed beyond this request: it is made smaller
+        by itself, and its conversation stays as it was.
+        """
+        named = failure.limit or 0
+        if named and failure.limit_of == "output":
+            self._taught.learn_output(hold.client, hold.plan.body.model, named)
+        doubted = failure.limit_of == "window" and self._taught.doubts(hold.client, hold.learned_as, named)
+        if doubted := named > 0 and doubted and not hold.doubted:
+            hold.doubted, hold.summarize = True, None
         held, body = hold.held, hold.plan.body
-        async with held.lock:
-            if hold.plan.version == held.conversation.version:
-                return await self._recovered(hold, failure)
-        # It went on with another request: what was refused is a branch of its own.
+        if not doubted:
+            async with held.lock:
+                if hold.plan.version == held.conversation.version:
+                    return await self._recovered(hold, failure)
+        # It went on with another request, or this refusal is not believed: what was refused is one of its own.
         limits = hold.plan.limits
+        asked = Asked(body, limits, "", hold.how, hold.summarize, learned_as=hold.learned_as, client=hold.client)
         try:
-            held = await self._branch(body, limits, held, len(body.messages))
+            held = await self._branch(asked, held, len(body.messages))
         except SessionLost:
-            held = await self._run(self._made, body, limits, [])
+            held = await self._working.run(self._made, asked, [])
         async with held.lock:
-            await self._run(held.conversation.take_up, body)
-            hold.held, hold.plan = held, await self._run(held.conversation.plan, body, limits)
-            self._index(held, Asked(body, limits, "", hold.how, None))
+            await self._working.run(held.conversation.take_up, body)
+            hold.held, hold.plan = held, await self._working.run(held.conversation.plan, body, limits)
+            if not hold.doubted:
+                self._index(held, asked)
             return await self._recovered(hold, failure)
 
     async def _recovered(self, hold: Hold, failure: Failure) -> bool:
         """Change the newest plan of a conversation whose lock is held."""
         held = hold.held
         recover = partial(held.conversation.recover, hold.plan, failure, hold.summarize)
-        plan = await self._in(self._threads if hold.summarize is None else self._asking, recover)
+        plan = await self._working.ask(recover, asks=hold.summarize is not None)
         if plan is None:
             return False
         hold.plan = plan
+        if hold.doubted:
+            return True
         await self._learn(hold)
         if plan.new_folds:
             try:
@@ -207,8 +218,9 @@ class Conversations:
         learned, under = hold.held.conversation.learned, self._under
         while learned:
             _, tokens = learned.popitem()
-            self._most_window[hold.learned_as] = tokens
-            await self._run(under.learned.__setitem__, (under.endpoint, hold.learned_as), tokens)  # it may be a file
+            self._taught.learn_window(hold.client, hold.learned_as, tokens)
+            key = under.endpoint, hold.learned_as, hold.client
+            await self._working.run(under.learned.__setitem__, key, tokens)  # it may be a file
 
     async def aclose(self) -> None:
         """Write down what is not yet, and let go of everything."""
@@ -216,21 +228,21 @@ class Conversations:
             for held in self._known:
                 self._store.leave(held)
             await self._store.aclose()
-        for threads in (self._threads, self._asking):
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._working.close()
 
     # --- finding -----------------------------------------------------------------------------------------------------
 
     async def _found(self, asked: Asked) -> tuple[Held, str]:
         """The conversation that a request goes on with, or a new one that begins as far as one is known."""
         match, warning, name = self._match(asked), "", asked.name
-        if self._store is not None and self._is_for_store(match, asked):
+        if self._store is not None and may_be_stored(match, asked, shared=self._store.shared):
             after = 0 if match is None else match.depth - 1
             found, warning = await self._store.find(
                 asked.exact[after:],
                 asked.tolerant()[after:],
                 name="" if match is not None and match.held.name == name else name,
                 own=None if match is None else match.held,
+                sight=asked.sight,
             )
             if found is not None:
                 made = await self._from_store(asked, found)
@@ -239,13 +251,13 @@ class Conversations:
                     self._forget(match.held)  # the new one begins with all of it
                 return self._call(made, name), warning
         if match is None:
-            return self._call(self._made(asked.body, asked.limits, []), name), warning
-        if match.goes_on and match.held.name in ("", name):
+            return self._call(self._made(asked, []), name), warning
+        if match.goes_on and match.held.name in ("", name) and is_for(match.held, asked):
             if not is_smaller(match.held, asked):
                 return self._call(match.held, name), warning
             # A side question, as for a title: it is not worth a summary, and the store leads to the main one.
             asked.summarize, asked.how = None, "look" if asked.how == "fold" else asked.how
-        held = await self._branch(asked.body, asked.limits, match.held, match.depth)
+        held = await self._branch(asked, match.held, match.depth)
         if is_reminded(match, asked) and not match.held.lock.locked():
             held.conversation.name = match.held.conversation.name  # the same one, but for what stood at its end
             self._forget(match.held)
@@ -259,29 +271,9 @@ class Conversations:
         match = self._known.match(asked.exact, asked.tolerant, asked.beside)
         return None if match is None or is_chance(match, asked) else match
 
-    def _is_for_store(self, match: Match | None, asked: Asked) -> bool:
-        """Whether the store may know more of a request than memory does."""
-        if asked.how == "refuse":
-            return False
-        if self._store is not None and self._store.shared and len(asked.exact) > 1:
-            return True
-        if match is None:  # of a first question there is nothing to fold but what would be cut alike again
-            return bool(asked.name) or not asked.is_first
-        if not match.goes_on or match.held.name != asked.name:
-            return True
-        # More than a turn is new: it may be another one, whose beginning is the same by chance.
-        return len(asked.exact) - match.depth > _TURN_MESSAGES and not match.held.conversation.folded
-
     def _goes_on(self, held: Held, asked: Asked) -> bool:
-        """Whether a request begins with all of a conversation."""
-        count = held.conversation.count
-        if not held.exact:
-            return count <= len(asked.body.messages)
-        if held not in self._known:
-            return False  # it had to go meanwhile, and what was let go of it is in the store
-        if count > len(asked.exact) or count != len(held.exact):
-            return False
-        return held.exact[-1] == asked.exact[count - 1] or held.tolerant[-1] == asked.tolerant()[count - 1]
+        """Whether a request begins with all of a conversation that is still known (what was let go of is stored)."""
+        return asked.begins_with(held) and (not held.exact or held in self._known)
 
     def _forget(self, held: Held) -> None:
         """Let go of a conversation that another process has gone on with: it is read anew."""
@@ -297,44 +289,83 @@ class Conversations:
 
     # --- making ------------------------------------------------------------------------------------------------------
 
-    async def _branch(self, body: RequestBody, limits: Limits, source: Held, count: int) -> Held:
+    async def _branch(self, asked: Asked, source: Held, count: int) -> Held:
         """A new conversation that begins with the first messages of another one. O(log)."""
         async with source.lock:
-            context = source.conversation.context
-            events = context.events if self._store is None else await self._store.events(source)
-            idle_seconds = source.conversation.idle.seconds
-        return await self._run(self._made, body, limits, before(events, count), idle_seconds)
+            conversation = source.conversation
+            events = conversation.context.events if self._store is None else await self._store.events(source)
+            idle_seconds, sight = conversation.idle.seconds, conversation.sight
+            varies = count == conversation.count and source.sight_newest != asked.sight
+        held = await self._working.run(
+            self._made, asked, kept_of(events, count, sight, asked.sight), idle_seconds, sight
+        )
+        held.conversation.varies = held.conversation.varies or varies
+        return held
 
     async def _from_store(self, asked: Asked, found: Found) -> Held:
         """The conversation of a store, or a branch of it where the request goes another way."""
 
         def read() -> Held:
-            its = tolerant_links(asked.body.dialect, said(asked.body.dialect, list(found.messages)))
+            dialect = asked.body.dialect
+            its = tolerant_links(dialect, said(dialect, list(found.messages)), client=asked.client)
             depth = common(its, asked.tolerant())
-            held = self._made(asked.body, asked.limits, before(found.events, depth), found.idle_seconds)
-            if depth == len(its) and self._store is not None:
+            events = kept_of(found.events, depth, found.sight, asked.sight)
+            held = self._made(asked, events, found.idle_seconds, found.sight)
+            if depth == len(its) and found.sight is not None and self._store is not None:
                 held.archive.behind(found.archive)
                 self._store.keeping.adopt(held.conversation, found)
             return held
 
-        return await self._run(read)
+        return await self._working.run(read)
 
-    def _made(self, body: RequestBody, limits: Limits, events: Sequence[Event], idle_seconds: float = 0.0) -> Held:
+    def _made(
+        self, asked: Asked, events: Sequence[Event], idle_seconds: float = 0.0, sight: bytes | None = b""
+    ) -> Held:
+        """A conversation that begins with events, in which a model wrote that had these things in sight."""
         archive, name = LateArchive(), uuid4().hex[:16]
         conversation = Conversation(
-            name, body, self._under, limits, archive=archive, events=events, idle_seconds=idle_seconds
+            name, asked.body, self._under, asked.limits, archive=archive, events=events, idle_seconds=idle_seconds
         )
-        return Held(conversation, archive, beside_of(body))
+        if sight == asked.sight:
+            conversation.sight = asked.sight
+        else:
+            conversation.varies = sight != b""
+        return Held(conversation, archive, asked.beside)
 
     # --- working -----------------------------------------------------------------------------------------------------
 
     async def _hold(self, held: Held, asked: Asked, warning: str) -> Hold:
-        conversation, body, limits, how = held.conversation, asked.body, asked.limits, asked.how
-        most = self._most_output.get(body.model)
-        held.beside_newest = asked.beside  # first: also of what cannot be read, or is left, it is counted from here on
+        conversation, body, limits = held.conversation, asked.body, asked.limits
+        await self._taken_up(held, asked)
+        if asked.how == "refuse":
+            conversation.refuse(limits)
+            return asked.held(held, conversation.as_it_came(body, limits), warning)
+        # Nobody knows what others have folded: as it came, to begin with. What was sent grew meanwhile by another one.
+        if (warning and not conversation.folded) or (asked.sent and not conversation.is_calm(limits)):
+            return asked.held(held, conversation.as_it_came(body, limits), warning)
+        most = self._taught.most_output_tokens(asked.client, body.model)
+        plan_it = partial(conversation.plan, body, limits, most_output_tokens=most, sight=asked.sight)
+        if conversation.is_calm(limits):
+            plan = plan_it()
+        else:
+            plan = await self._working.ask(partial(plan_it, asked.summarize), asks=asked.summarize is not None)
+        if asked.sent:
+            plan = replace(plan, data=body.raw, changed=False)  # also where a cap was learned meanwhile
+        hold = asked.held(held, plan, warning)
+        if plan.new_folds or held.owes:
+            await self._write(hold)
+        return hold
+
+    async def _taken_up(self, held: Held, asked: Asked) -> None:
+        """Record what is new in a request."""
+        conversation, body = held.conversation, asked.body
+        if held.sight_newest not in (b"", asked.sight):
+            conversation.varies = True
+        # First: also of what cannot be read, or is left, it is counted from here on.
+        held.sight_newest, held.beside_newest = asked.sight, asked.beside
         if sum(stop - start for start, stop in body.item_spans[conversation.count :]) > _INLINE_CHARS:
             try:
-                await self._run(conversation.take_up, body)
+                await self._working.run(conversation.take_up, body)
             except asyncio.CancelledError:
                 if conversation.count == len(asked.exact):  # it was taken up: the next request is to find all of it
                     self._index(held, asked)
@@ -342,34 +373,11 @@ class Conversations:
         else:
             conversation.take_up(body)
         self._index(held, asked)
-        held.kept = held.kept or how == "fold"
-        if how == "refuse":
-            conversation.refuse(limits)
-            return Hold(held, conversation.as_it_came(body, limits), how, None, warning, asked.learned_as)
-        # Nobody knows what others have folded: as it came, to begin with. What was sent grew meanwhile by another one.
-        if (warning and not conversation.folded) or (asked.sent and not conversation.is_calm(limits)):
-            return Hold(held, conversation.as_it_came(body, limits), how, asked.summarize, warning, asked.learned_as)
-        if conversation.is_calm(limits):
-            plan = conversation.plan(body, limits, most_output_tokens=most)
-        else:
-            work = partial(conversation.plan, body, limits, asked.summarize, most_output_tokens=most)
-            plan = await self._in(self._threads if asked.summarize is None else self._asking, work)
-        if asked.sent:
-            plan = replace(plan, data=body.raw, changed=False)  # also where a cap was learned meanwhile
-        hold = Hold(held, plan, how, asked.summarize, warning, asked.learned_as)
-        if plan.new_folds or held.owes:
-            await self._write(hold)
-        return hold
+        held.kept = held.kept or asked.how == "fold"
 
     def _index(self, held: Held, asked: Asked) -> None:
         """Have it be found by what its client sends now. O(new)."""
-        old = held.tolerant
-        if held.exact:
-            new = tolerant_links(asked.body.dialect, asked.messages[len(old) :], after=old[-1])
-            tolerant = [*old, *new]
-        else:
-            tolerant = asked.tolerant()
-        for gone in self._known.put(held, asked.exact, tolerant):
+        for gone in self._known.put(held, asked.exact, asked.tolerant_on(held)):
             if self._store is not None:
                 self._store.leave(gone)
 
@@ -377,19 +385,3 @@ class Conversations:
         if self._store is not None and hold.how == "fold":
             warning = await self._store.write(hold.held)
             hold.held.owes, hold.warning = bool(warning), warning or hold.warning
-
-    async def _run(self, work: Callable[..., T], *given: object) -> T:
-        return await self._in(self._threads, work, *given)
-
-    async def _in(self, threads: ThreadPoolExecutor, work: Callable[..., T], *given: object) -> T:
-        """Do something in a thread. A client that leaves is let go of when it is done: half of it would be nobody's."""
-        future = asyncio.get_running_loop().run_in_executor(threads, work, *given)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            while not future.done():
-                with suppress(asyncio.CancelledError):  # a second one, as at the end of a server
-                    await asyncio.wait({future})
-            if not future.cancelled():
-                future.exception()
-            raise

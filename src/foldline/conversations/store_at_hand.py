@@ -56,7 +56,7 @@ class StoreAtHand:
         return self._lost_at is None
 
     async def find(
-        self, exact: Sequence[bytes], tolerant: Sequence[bytes], *, name: str, own: Held | None
+        self, exact: Sequence[bytes], tolerant: Sequence[bytes], *, name: str, own: Held | None, sight: bytes = b""
     ) -> tuple[Found | None, str]:
         """What it has for a request; None where that is what is known of its `own` conversation already.
 
@@ -76,7 +76,7 @@ class StoreAtHand:
                 # The same key may lead elsewhere by now: another process has folded the same messages, and wrote last.
                 if own is not None and key in own.keys and session == keeping.session_of(own.conversation):
                     return None
-            return None if session is None else keeping.read(session)
+            return None if session is None else keeping.read(session, sight)
 
         return await self._trying(look, None)
 

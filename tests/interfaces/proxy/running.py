@@ -15,9 +15,9 @@ from tests.serving import serve
 from foldline.conversations.conversation import Under
 from foldline.conversations.planning import Conversations
 from foldline.interfaces.proxy.app import Proxy
-from foldline.interfaces.proxy.exchange import Parts
 from foldline.interfaces.proxy.gate import GateRules
 from foldline.interfaces.proxy.opening import ProxySettings, proxying
+from foldline.interfaces.proxy.parts import Parts
 from foldline.interfaces.proxy.upstream import Upstream
 from foldline.interfaces.proxy.values import Served
 from foldline.interfaces.proxy.windows import Windows

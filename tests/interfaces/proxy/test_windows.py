@@ -22,7 +22,7 @@ def windows_of(
     work: Callable[[Windows], Awaitable[Any]],
     *,
     setting: int | None = None,
-    learned: dict[tuple[str, str], int] | None = None,
+    learned: dict[tuple[str, str, bytes], int] | None = None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Any:
     async def run() -> Any:
@@ -41,7 +41,7 @@ def test_the_order_is_setting_learned_asked_catalogue() -> None:
         async def of(windows: Windows) -> Window:
             return await windows.of("openai-chat", "gpt-4o", KEY)
 
-        learned = {(served.url, "gpt-4o (told 7000)"): 6_000}
+        learned = {(served.url, "gpt-4o (told 7000)", b""): 6_000}
         assert windows_of(served.url, of, setting=5_000, learned=learned) == Window(5_000, "setting")
         assert windows_of(served.url, of, learned=learned) == Window(6_000, "learned")
         assert windows_of(f"{served.url}/v1", of, learned=learned) == Window(6_000, "learned")
@@ -49,12 +49,12 @@ def test_the_order_is_setting_learned_asked_catalogue() -> None:
 
 
 def test_what_a_refusal_taught_holds_as_long_as_the_server_tells_the_same() -> None:
-    upstream, learned, now = Upstream(FakeProvider(tells_window=False)), dict[tuple[str, str], int](), [0.0]
+    upstream, learned, now = Upstream(FakeProvider(tells_window=False)), dict[tuple[str, str, bytes], int](), [0.0]
 
     async def of(windows: Windows) -> None:
         async def learn(tokens: int) -> None:
             window = await windows.of("openai-chat", "m", KEY, anew=True)
-            learned[windows.endpoint, window.learned_as] = tokens
+            learned[windows.endpoint, window.learned_as, b""] = tokens
 
         async def told() -> Window:
             return await windows.of("openai-chat", "m", KEY, anew=True)
@@ -242,8 +242,8 @@ def test_what_was_learned_without_a_beta_says_nothing_of_the_window_with_it() ->
 
     with serve(FakeProvider(tells_window=False)) as served:
         learned = {
-            (served.url, "claude-sonnet-4-5"): 200_000,
-            (served.url, "claude-opus-4-1 (context-1m)"): 150_000,
+            (served.url, "claude-sonnet-4-5", b""): 200_000,
+            (served.url, "claude-opus-4-1 (context-1m)", b""): 150_000,
         }
         with_it, without, of_its_own = windows_of(served.url, of, learned=learned)
     assert with_it == Window(1_000_000, "catalogue")

@@ -13,7 +13,8 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foldline.interfaces.proxy.dialects import dialect_of
-from foldline.interfaces.proxy.exchange import Exchange, Parts
+from foldline.interfaces.proxy.exchange import Exchange
+from foldline.interfaces.proxy.parts import Parts
 from foldline.interfaces.proxy.refusals import Refusal, refused, too_large
 from foldline.interfaces.proxy.upstream import Upstream, UpstreamFault
 from foldline.interfaces.proxy.values import Outcome, Served

@@ -12,22 +12,23 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
-from foldline.conversations.asked import Asked, How
+from foldline.conversations.asked import Asked
 from foldline.conversations.body import FORMS, RequestBody, read_body
-from foldline.conversations.hold import Hold
-from foldline.conversations.planning import Conversations
+from foldline.conversations.hold import Hold, How
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure, classify, redact
 from foldline.interfaces.proxy.ahead import sent_ahead
-from foldline.interfaces.proxy.headers import ENCODING, Headers, encoding, header, media, name_in
+from foldline.interfaces.proxy.clients import client_of, evidence, name_in
+from foldline.interfaces.proxy.headers import ENCODING, Headers, encoding, header, media
 from foldline.interfaces.proxy.inflating import TooMuch, inflated
-from foldline.interfaces.proxy.refusals import Refusal, overflow, refused, too_large
+from foldline.interfaces.proxy.parts import Parts
+from foldline.interfaces.proxy.refusals import Refusal, does_not_fit, refused, still_too_long, too_large
 from foldline.interfaces.proxy.report_headers import report
-from foldline.interfaces.proxy.summaries import ForRequest, Summaries
-from foldline.interfaces.proxy.upstream import Answer, Upstream, UpstreamFault
-from foldline.interfaces.proxy.values import Listener, Mode, Outcome, Served, of_hold, of_usage
+from foldline.interfaces.proxy.summaries import ForRequest
+from foldline.interfaces.proxy.upstream import Answer, UpstreamFault
+from foldline.interfaces.proxy.values import Mode, Outcome, Served, of_hold, of_usage
 from foldline.interfaces.proxy.watching import Watch, decoded, hold_back
-from foldline.interfaces.proxy.windows import Windows
+from foldline.interfaces.proxy.windows import Window
 
 __all__ = ["Exchange", "Parts"]
 
@@ -50,19 +51,6 @@ _MOST_WHOLE_BYTES: Final = 32 * 1024 * 1024
 
 _OURS: Final = b"x-foldline-"
 _END: Final = {"type": "http.response.body", "body": b"", "more_body": False}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What all exchanges of a proxy share."""
-
-    upstream: Upstream
-    conversations: Conversations
-    windows: Windows
-    summaries: Summaries | None
-    mode: Mode
-    tell: Listener
-    notice: Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -94,6 +82,10 @@ class Exchange:
     received_bytes: int = 0
     sent_bytes: int = 0
     watch: Watch | None = None
+    client: bytes = b""
+    data: bytes = b""
+    guessed: bool = False
+    """Whether nobody knows the window of the model."""
 
     async def run(self, raw: bytes) -> None:
         """Answer a request. Raises nothing but a cancellation."""
@@ -131,8 +123,7 @@ class Exchange:
         except TooMuch:
             await self._refuse(too_large(self.dialect, self.most_bytes))
             return None
-        away = next((name for name in self.body.form.elsewhere if self.body.fields.get(name) is not None), None)
-        if away is not None:
+        if away := self.body.elsewhere:
             self.warning = f"passed on as it came: the server holds a part of the conversation ({away})"
             return raw
         try:
@@ -150,18 +141,24 @@ class Exchange:
 
     async def _folded(self, body: RequestBody) -> bytes:
         parts = self.parts
+        self.client = client = client_of(self.headers, self.target.partition("?")[2].encode("latin-1"))
         if self.counting:
-            return await parts.conversations.standing(body) if parts.mode == "normal" else body.raw
-        window = await parts.windows.of(body.dialect, body.model, self.headers)
+            return await parts.conversations.standing(body, client) if parts.mode == "normal" else body.raw
+        window = await self._window(body.model)
         self.window_tokens = window.tokens
-        if window.source == "default":
-            self.warning = f"the window of this model is not known: {window.tokens:,} tokens are taken (--window)"
+        self.guessed, self.warning = window.guessed, window.warning
         how = _HOW[parts.mode]
         if how == "fold" and parts.summaries is not None:
-            self.asks = parts.summaries.for_request(body.dialect, body.model, self.headers, asyncio.get_running_loop())
-        name, asks, learned_as = name_in(self.headers), self.asks, window.learned_as
+            loop = asyncio.get_running_loop()
+            self.asks = parts.summaries.for_request(body.dialect, body.model, self.headers, loop, client=client)
         asked = parts.conversations.asked(
-            body, window.tokens, learned_as=learned_as, name=name, how=how, summarize=asks
+            body,
+            None if self.guessed else window.tokens,
+            learned_as=window.learned_as,
+            name=name_in(self.headers, client),
+            how=how,
+            summarize=self.asks,
+            client=client,
         )
         if parts.conversations.passes(asked):
             self.ahead = asked
@@ -195,7 +192,7 @@ class Exchange:
                 data = self.raw  # coded as it came
             else:
                 headers = [(name, value) for name, value in given if name != ENCODING]
-            self.sent_bytes = len(data)
+            self.data, self.sent_bytes = data, len(data)
             answer = await self._sent(headers, data)
             try:
                 again = await self._answered(answer)
@@ -227,7 +224,7 @@ class Exchange:
         chunks = answer.chunks()
         held, error = await self._beginning(answer, chunks)
         if error is not None:
-            again, refusal = await self._recovered(self._failure(answer, error))
+            again, refusal = await self._recovered(await self._failure(answer, error))
             if again is not None:
                 return again
             if refusal is not None:
@@ -271,11 +268,14 @@ class Exchange:
         hold = self.hold
         if hold is None or self.parts.mode != "normal":
             return False
-        return hold.plan.tokens >= _MAY_OVERFLOW * self.window_tokens
+        return self.guessed or hold.plan.tokens >= _MAY_OVERFLOW * self.window_tokens
 
-    def _failure(self, answer: Answer, body: bytes) -> Failure:
+    async def _failure(self, answer: Answer, body: bytes) -> Failure:
         tokens = self.hold.plan.tokens if self.hold is not None else None
-        failure = classify(answer.status, body, estimate=tokens, window=self.window_tokens or None)
+        window = self.window_tokens or None
+        # What a client wrote is no evidence, wherever it stands: an upstream may repeat any of it in its error.
+        said = evidence(self.body, self.data, self.headers, self.target)
+        failure = await asyncio.to_thread(classify, answer.status, body, estimate=tokens, window=window, request=said)
         self.told["failure"] = failure.kind
         return failure
 
@@ -290,15 +290,16 @@ class Exchange:
         try:
             with self._ours("refused, and not recovered from", but=(DoesNotFit,)):
                 if failure.limit:  # learned for what the upstream tells now: it may have been started anew
-                    model = hold.plan.body.model
-                    window = await self.parts.windows.of(self.dialect, model, self.headers, anew=True)
-                    hold.learned_as = window.learned_as
+                    hold.learned_as = (await self._window(hold.plan.body.model, anew=True)).learned_as
                 if await self.parts.conversations.recover(hold, failure):
                     return hold.plan.data, None
         except DoesNotFit as error:
             # By our count it may fit: then the upstream's figures count, not ours, which would contradict each other.
             return None, self._too_large(error) if error.used_tokens > error.limit else self._end(failure)
         return None, None
+
+    async def _window(self, model: str, *, anew: bool = False) -> Window:
+        return await self.parts.windows.of(self.dialect, model, self.headers, client=self.client, anew=anew)
 
     # --- answering ---------------------------------------------------------------------------------------------------
 
@@ -333,25 +334,14 @@ class Exchange:
         await self._said(said)
 
     def _too_large(self, error: DoesNotFit) -> Refusal:
-        if error.unit == "bytes":
-            return refused(self.dialect, 413, str(error))
-        return self._overflow(error.used_tokens, error.limit, str(error))
+        window_tokens = self.hold.plan.limits.window_tokens if self.hold is not None else self.window_tokens
+        return does_not_fit(self.dialect, error, self.body, window_tokens)
 
-    def _end(self, failure: Failure) -> Refusal:
-        tokens = self.hold.plan.tokens if self.hold is not None else 0
-        limit = failure.limit or self.window_tokens
-        return self._overflow(max(failure.requested or tokens, limit + 1), limit, failure.message)
-
-    def _overflow(self, tokens: int, limit: int, detail: str) -> Refusal:
-        asked = self.body
-        return overflow(
-            self.dialect,
-            tokens=tokens,
-            limit=limit,
-            detail=detail,
-            streamed=asked is not None and asked.streamed,
-            model=asked.model if asked is not None else "",
-        )
+    def _end(self, failure: Failure) -> Refusal | None:
+        """Our own words for an overflow that nothing cures; None where the upstream's error is to be passed on."""
+        if self.hold is None or self.hold.doubted:
+            return None
+        return still_too_long(self.dialect, failure, self.body, self.hold.plan.tokens, self.window_tokens)
 
     def _warning(self) -> str:
         return self.warning or (self.hold.warning if self.hold is not None else "")
@@ -397,4 +387,7 @@ class Exchange:
             traceparent=header(self.headers, b"traceparent"),
         )
         reported = of_usage(self.watch.usage if self.watch is not None else None)
+        is_answered = 200 <= told.get("status", 0) < 300 and (self.watch is None or self.watch.error is None)
+        if hold is not None and is_answered and outcome != "refused" and self.parts.mode != "dry-run":
+            self.parts.conversations.took(hold, reported.get("input_tokens"))
         self.parts.tell(replace(served, **of_hold(hold), **reported, **{"outcome": outcome, **told}))

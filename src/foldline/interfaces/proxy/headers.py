@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Final, TypeAlias
 
-__all__ = ["ENCODING", "Headers", "encoding", "header", "media", "name_in"]
+__all__ = ["ENCODING", "Headers", "encoding", "header", "media"]
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
@@ -27,12 +26,3 @@ def encoding(headers: Headers) -> str:
     """The content codings of a body, in the order in which they were done (RFC 9110, 8.4); "" for none."""
     given = [value.decode("latin-1").strip() for name, value in headers if name.lower() == ENCODING]
     return ", ".join(given).lower()
-
-
-def name_in(headers: Headers) -> str:
-    """The client's own name of its conversation, apart for each key: two clients may choose the same one."""
-    given = next((value for name, value in headers if name == b"x-foldline-session"), b"").strip()
-    if not given:
-        return ""
-    keys = [value for name, value in headers if name in (b"authorization", b"x-api-key", b"api-key")]
-    return blake2b(given[:1000], key=blake2b(b"\0".join(keys)).digest(), digest_size=16).hexdigest()

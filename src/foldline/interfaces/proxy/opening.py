@@ -15,10 +15,10 @@ from foldline.conversations.conversation import Under
 from foldline.conversations.keeping import Keeping
 from foldline.conversations.planning import Conversations
 from foldline.interfaces.proxy.app import MAX_REQUEST_BYTES, Proxy
-from foldline.interfaces.proxy.exchange import Parts
 from foldline.interfaces.proxy.gate import Gate, GateRules
 from foldline.interfaces.proxy.metrics import ProxyMetrics
 from foldline.interfaces.proxy.page import routes
+from foldline.interfaces.proxy.parts import Parts
 from foldline.interfaces.proxy.standing import Standing
 from foldline.interfaces.proxy.summaries import Summaries
 from foldline.interfaces.proxy.upstream import Upstream
@@ -77,11 +77,11 @@ async def proxying(
 
     A store that cannot be reached is waited for. Raises InvalidInput and MissingExtra.
     """
-    from foldline.store.learned import LearnedLimits
+    from foldline.store.learned import ClientLimits
     from foldline.store.places import learned_path
 
     async with AsyncExitStack() as stack:
-        learned = LearnedLimits(learned_path(environ))
+        learned = ClientLimits(learned_path(environ))
         upstream = Upstream(
             settings.upstream, connect_seconds=settings.connect_seconds, silence_seconds=settings.silence_seconds
         )

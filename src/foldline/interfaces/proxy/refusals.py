@@ -23,10 +23,12 @@ from time import time
 from typing import Any, Final
 from uuid import uuid4
 
-from foldline.failures import classify
+from foldline.conversations.body import RequestBody
+from foldline.errors import DoesNotFit
+from foldline.failures import Failure, classify
 from foldline.messages import Json
 
-__all__ = ["Refusal", "overflow", "refused", "too_large"]
+__all__ = ["Refusal", "does_not_fit", "overflow", "refused", "still_too_long", "too_large"]
 
 _MOST_DETAIL_CHARS: Final = 1_000
 
@@ -116,6 +118,33 @@ def _read(error: Mapping[str, Json]) -> tuple[object, ...]:
 def too_large(dialect: str, most_bytes: int) -> Refusal:
     """The refusal of a request whose body is larger than the proxy takes."""
     return refused(dialect, 413, f"the request is larger than {most_bytes:,} bytes (--max-request-bytes)")
+
+
+def does_not_fit(dialect: str, error: DoesNotFit, body: RequestBody | None, window_tokens: int) -> Refusal:
+    """The refusal of a request that cannot be made to fit a window. The limit that it names is the window.
+
+    What is kept for the reply counts with what must stay, as servers count it.
+    """
+    if error.unit == "bytes":
+        return refused(dialect, 413, str(error))
+    kept_tokens = max(0, window_tokens - error.limit)
+    named = "; ".join(map(str, error.parts))
+    detail = f"{named}; {kept_tokens:,} are kept for the reply and for what a count may be wrong by"
+    detail = f"{error.reason}: {detail}" if error.reason else detail
+    return _for(dialect, body, error.used_tokens + kept_tokens, window_tokens, detail)
+
+
+def still_too_long(
+    dialect: str, failure: Failure, body: RequestBody | None, sent_tokens: int, window_tokens: int
+) -> Refusal:
+    """The refusal of a request that the upstream refused again and again, by the upstream's figures if it gave some."""
+    limit = failure.limit or window_tokens
+    return _for(dialect, body, max(failure.requested or sent_tokens, limit + 1), limit, failure.message)
+
+
+def _for(dialect: str, body: RequestBody | None, tokens: int, limit: int, detail: str) -> Refusal:
+    streamed, model = (False, "") if body is None else (body.streamed, body.model)
+    return overflow(dialect, tokens=tokens, limit=limit, detail=detail, streamed=streamed, model=model)
 
 
 def _failed_stream(error: Mapping[str, Json], model: str) -> Refusal:

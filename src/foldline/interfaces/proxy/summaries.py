@@ -42,7 +42,7 @@ _LATE_SECONDS: Final = 15.0  # for a loop that is too busy to keep the time
 
 
 class Summaries:
-    """Asks for summaries, each once: what was asked in the same words is remembered, the last `most_kept`
+    """Asks for summaries, each once: what a client asked in the same words is remembered, the last `most_kept`
     of them.
 
     `model` writes them in place of the model of the conversation. Failures are not remembered. Close it.
@@ -63,13 +63,17 @@ class Summaries:
         model: str,
         headers: Iterable[tuple[bytes, bytes]],
         loop: asyncio.AbstractEventLoop,
+        *,
+        client: bytes = b"",
     ) -> ForRequest:
         """A summariser with a client's key, to be called in a thread while `loop` runs in another.
+
+        `client` is a hash of that key: what was written for one client is not given to another.
 
         It raises what a provider raises (ProviderError), TimeoutError, and InvalidInput, also when all is closed
         meanwhile.
         """
-        return ForRequest(self, dialect, self._model or model, list(headers), loop)
+        return ForRequest(self, dialect, self._model or model, list(headers), loop, client=client)
 
     def asked(
         self, key: bytes, begin: Callable[[], Coroutine[Any, Any, Completion]], loop: asyncio.AbstractEventLoop
@@ -150,21 +154,29 @@ class ForRequest:
     """The summariser of one request of a client; `spent` is what the upstream reported for it."""
 
     def __init__(
-        self, summaries: Summaries, dialect: str, model: str, headers: Headers, loop: asyncio.AbstractEventLoop
+        self,
+        summaries: Summaries,
+        dialect: str,
+        model: str,
+        headers: Headers,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        client: bytes = b"",
     ) -> None:
+        self._client = client.hex()
         self._summaries, self._dialect, self._headers, self._loop = summaries, dialect, headers, loop
         self.model = model
         self.spent: list[Usage] = []
 
     def __call__(self, messages: list[dict[str, str]], max_output_tokens: int, /) -> Completion:
         """A summary for plain texts."""
-        key = _key([self._dialect, self.model, messages, max_output_tokens])
+        key = _key([self._client, self._dialect, self.model, messages, max_output_tokens])
         return self._asked(key, None, lambda asks: asks(messages, max_output_tokens))
 
     def as_client(self, request: Request, fields: Mapping[str, Json], /) -> Completion:
         """A summary for the client's own request with the question at its end."""
         of = [request.system, request.tools, request.messages, request.max_output_tokens]
-        key = _key([self._dialect, self.model, dict(fields), *of])
+        key = _key([self._client, self._dialect, self.model, dict(fields), *of])
         return self._asked(key, fields, lambda asks: asks.continued(request))
 
     def _asked(

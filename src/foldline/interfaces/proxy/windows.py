@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from foldline.catalog.models import lookup
+from foldline.conversations.conversation import Learned
 from foldline.errors import InvalidInput
 from foldline.providers.asked import ask_window
 from foldline.providers.bodies import load_httpx
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Window", "Windows", "asking_client", "endpoint_of", "key_headers", "versioned"]
 
 Source: TypeAlias = Literal["setting", "learned", "asked", "catalogue", "default"]
+
+_Key: TypeAlias = tuple[str, str]
+"""A dialect, and a model."""
 
 _AGAIN_SECONDS: Final = 3_600.0
 """A server may be started anew with another window."""
@@ -57,13 +61,27 @@ class Window:
     source: Source
     learned_as: str = field(default="", compare=False)
 
+    @property
+    def guessed(self) -> bool:
+        """Whether nobody knows it: it refuses nothing, and nothing is folded for it."""
+        return self.source == "default"
+
+    @property
+    def warning(self) -> str:
+        """What is to be told of a window that is guessed; "" for any other."""
+        if not self.guessed:
+            return ""
+        taken = f"the window of this model is not known: {self.tokens:,} tokens are taken (--window)"
+        return f"{taken} to judge refusals by, and nothing is folded before one"
+
 
 class Windows:
     """The windows of one upstream. Asked once for each model, with the key of the client that asks; that is not kept.
 
-    An answer holds for an hour, none for a minute; after that it serves until the upstream, asked again, has answered.
-    `setting` is the window of every model, where the user named one. `learned` are those that refusals told, by
-    (address, `Window.learned_as`). To be used on one event loop; close it.
+    An answer holds for an hour, none for a minute, and that for this client alone: its key may be wrong. After that it
+    serves until the upstream, asked again, has answered. `setting` is the window of every model, where the user named
+    one. `learned` are those that refusals told, by (address, `Window.learned_as`, client). To be used on one event
+    loop; close it.
     """
 
     def __init__(
@@ -71,32 +89,40 @@ class Windows:
         base_url: str,
         *,
         setting: int | None,
-        learned: MutableMapping[tuple[str, str], int],
+        learned: Learned,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         endpoint = endpoint_of(base_url, "openai-chat", "", ())
         self.endpoint, self._is_local = endpoint.root_url, endpoint.is_local
         self._base_url, self._setting, self._learned, self._clock = base_url, setting, learned, clock
-        self._asked: dict[tuple[str, str], tuple[float, int | None]] = {}  # until when it holds, and what was told
-        self._asking: dict[tuple[str, str], asyncio.Task[int | None]] = {}
+        self._asked: dict[_Key, tuple[float, int]] = {}  # until when it holds, and what was told
+        self._unsaid: dict[tuple[_Key, bytes], float] = {}  # until when a client need not ask what it was not told
+        self._asking: dict[tuple[_Key, bytes], asyncio.Task[int | None]] = {}
         self._client: httpx.AsyncClient | None = None
 
     async def of(
-        self, dialect: str, model: str, headers: Iterable[tuple[bytes, bytes]], *, anew: bool = False
+        self,
+        dialect: str,
+        model: str,
+        headers: Iterable[tuple[bytes, bytes]],
+        *,
+        client: bytes = b"",
+        anew: bool = False,
     ) -> Window:
         """The window of a model for a request with these headers. Takes 2 s at most, where the model is new.
 
-        With `anew` the upstream is asked again, as after a refusal: it may have been started with another window.
+        `client` is a hash of its credential. With `anew` the upstream is asked again, as after a refusal: it may have
+        been started with another window.
         """
         given = tuple(headers)
         large = any(name.lower() == b"anthropic-beta" and _LARGE in value for name, value in given)
         learned_as = f"{model} ({_LARGE.decode()})" if large else model
         if self._setting is not None:
             return Window(self._setting, "setting", learned_as)
-        asked = await self._ask(dialect, model, given, anew=anew)
+        asked = await self._ask(dialect, model, given, client, anew=anew)
         if asked is not None:
             learned_as = f"{learned_as} (told {asked})"
-        learned = self._learned.get((self.endpoint, learned_as))
+        learned = self._learned.get((self.endpoint, learned_as, client))
         if learned is not None:
             return Window(learned, "learned", learned_as)
         known = lookup(model, local=self._is_local)
@@ -115,38 +141,46 @@ class Windows:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _ask(self, dialect: str, model: str, headers: Sequence[tuple[bytes, bytes]], *, anew: bool) -> int | None:
-        """What the upstream says; who asks for the same model meanwhile waits for the same answer."""
+    async def _ask(
+        self, dialect: str, model: str, headers: Sequence[tuple[bytes, bytes]], client: bytes, *, anew: bool
+    ) -> int | None:
+        """What the upstream says. A client that asks for the same model meanwhile waits for the same answer."""
         if len(model) > _LONGEST_NAME_CHARS:  # no model's name, and it would be kept
             return None
         key = dialect, model
-        known, task = self._asked.get(key), self._asking.get(key)
-        if task is None and (anew or known is None or self._clock() >= known[0]):
+        known, task = self._asked.get(key), self._asking.get((key, client))
+        until = self._unsaid.get((key, client), 0.0) if known is None else known[0]
+        if task is None and (anew or self._clock() >= until):
             try:
                 endpoint = endpoint_of(self._base_url, dialect, model, headers)
             except InvalidInput:  # a header that httpx could not send
                 return None if known is None else known[1]
-            task = self._asking[key] = asyncio.create_task(self._told(key, endpoint))
+            task = self._asking[key, client] = asyncio.create_task(self._told(key, client, endpoint))
         if known is not None and not anew:
             return known[1]
-        assert task is not None
+        if task is None:
+            return None
         return await asyncio.shield(task)  # one client that leaves is no reason not to tell the others
 
-    async def _told(self, key: tuple[str, str], endpoint: Endpoint) -> int | None:
+    async def _told(self, key: _Key, client: bytes, endpoint: Endpoint) -> int | None:
         try:
             if self._client is None:
                 self._client = asking_client(endpoint)
             found = await ask_window(endpoint, self._client)
-            if len(self._asked) >= _MOST_MODELS:
-                self._asked.clear()
+            for kept in (self._asked, self._unsaid):
+                if len(kept) >= _MOST_MODELS:
+                    kept.clear()
             known = self._asked.get(key)
-            holds_seconds = _AGAIN_AFTER_NONE_SECONDS if found is None else _AGAIN_SECONDS
-            if found is None and known is not None:
-                found = known[1]  # it told once, and is off, or the key of this client is wrong
-            self._asked[key] = self._clock() + holds_seconds, found
+            if found is not None:
+                self._asked[key] = self._clock() + _AGAIN_SECONDS, found
+            elif known is not None:  # it told once, and is off, or the key of this client is wrong
+                found = known[1]
+                self._asked[key] = max(known[0], self._clock() + _AGAIN_AFTER_NONE_SECONDS), found
+            else:
+                self._unsaid[key, client] = self._clock() + _AGAIN_AFTER_NONE_SECONDS
             return found
         finally:
-            del self._asking[key]
+            del self._asking[key, client]
 
 
 def endpoint_of(base_url: str, dialect: str, model: str, headers: Iterable[tuple[bytes, bytes]]) -> Endpoint:
