@@ -62,6 +62,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "peek",
         "repeating",
         "context",
+        "refused_parts",
         "recovery",
         "compaction",
         "fitting",

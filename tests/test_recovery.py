@@ -347,17 +347,43 @@ def test_a_refused_image_leaves_and_then_nothing_more_can_be_done() -> None:
     context.prepare()
     failure = Failure("image")
     assert context.recover(failure).action == "images"
+    assert sent(context).count('"image_url": {') == 1, "the newest stays for now"
+    assert context.recover(failure).action == "images"
     assert "image_url" not in sent(context)
     with pytest.raises(DoesNotFit, match="no image may be removed"):
         context.recover(failure)
 
 
-def test_the_image_of_the_newest_request_is_not_removed_unasked() -> None:
+def test_the_image_of_the_newest_request_gives_way_to_a_line_and_its_words_stay() -> None:
     context = Context(window=1_000_000)
     context.extend(pictures(1)[:1])
     context.prepare()
-    with pytest.raises(DoesNotFit, match="no image may be removed"):
-        context.recover(Failure("image"))
+    assert context.recover(Failure("image")).retry
+    [message] = context.prepare().messages
+    assert [block["text"] for block in message["content"]] == ["picture 0", "[image removed: the provider refused it]"]
+
+
+# --- limits that contradict what was taken ----------------------------------------------------------------------------
+
+
+def test_a_limit_far_below_what_was_taken_counts_for_one_request_alone() -> None:
+    learned: dict[tuple[str, str], int] = {}
+    context = filled(60, learned=learned)
+    size = context.view.tokens
+    context.observe({"prompt_tokens": size, "completion_tokens": 5, "total_tokens": size + 5})
+    context.append({"role": "assistant", "content": "done"})
+    context.append({"role": "user", "content": "and now?"})
+    context.prepare()
+    done = context.recover(overflow(limit=size // 3, requested=size))
+    assert (done.retry, done.limit) == (True, None)
+    assert context.limits.window_tokens == 100_000
+    assert learned == {}
+    assert done.tokens_after <= size // 3
+    again = context.prepare().tokens
+    context.observe({"prompt_tokens": again, "completion_tokens": 5, "total_tokens": again + 5})
+    assert context.recover(overflow(limit=size // 3, requested=size)).limit == size // 3, (
+        "nothing larger was taken since"
+    )
 
 
 # --- with a policy ----------------------------------------------------------------------------------------------------

@@ -213,10 +213,9 @@ class Context:
         return found
 
     def recover(self, failure: Failure, summarize: SummarizeWith | None = None) -> Recovery:
-        """Do what a failure asks for: lower the output cap, learn a limit, fold harder. Raises DoesNotFit at the end.
+        """Do what a failure asks for: lower the cap, learn a limit, fold harder, leave out the part that was refused.
 
-        The next `prepare` sends strictly fewer tokens (or a lower cap) when `retry` is set. No model is asked without
-        `summarize`.
+        With `retry` the next `prepare` sends less, a lower cap or other parts. Raises DoesNotFit at the end.
         """
         folding = self._folding(summarize)
         return drive(self._recover(failure, folding), summarize, folding.usage)
@@ -349,6 +348,7 @@ class Context:
         """Correct our count by a report for a request that was sent."""
         if not usage.estimated_tokens:
             return
+        self._engine.answered_tokens = usage.input_tokens
         self._engine.meter.observe(usage.estimated_tokens, usage.input_tokens, usage.output_tokens or None)
         if not usage.current:
             self._engine.meter.folded()

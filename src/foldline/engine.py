@@ -57,6 +57,8 @@ class Engine(Recorder):
     by `engine.caps = engine.caps.learned(max_images=50)`: the next request keeps to it."""
     trigger_at_limit: bool = False
     """Whether only the limit itself triggers (one-shot `fit`)."""
+    answered_tokens: int | None = None
+    """Input of the last request that this model answered, as the provider counted it."""
     settled: Seq = -1
     """Entries up to here have been looked at: preparing twice is the same need, and folds nothing more."""
     replying: bool = False
@@ -101,6 +103,7 @@ class Engine(Recorder):
     def pay_by(self, rule: CacheRule, *, same_model: bool) -> None:
         """Reckon with these prices and this lifetime of the cache from now on. O(1)."""
         if not same_model:
+            self.answered_tokens = None
             self.meter.folded()
             self.continuing.begin_anew(rule)
         self.continuing.rule = rule

@@ -2,7 +2,8 @@
 
 The ladder (design section 6): lower the output cap where the output is what does not fit; else the policy at OVERFLOW,
 then digest, cut everything large, window, floor; then give up with the floor named. Each step sends strictly fewer
-tokens than the last, so it ends (strands#3338: 965 calls, because nothing checked that).
+tokens than the last, so it ends (strands#3338: 965 calls, because nothing checked that). A refusal of one part (an
+image, a document, a signature, a name, an order of messages) is met by `foldline.refused_parts`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from typing import Literal, TypeAlias
 
 from foldline.budget import MARGIN, Pressure
 from foldline.engine import Engine, Steps
-from foldline.failures import NEAR_WINDOW, Failure
+from foldline.failures import NEAR_WINDOW, Failure, PartKind, RefusedPart, believable
 from foldline.folding import telling
 from foldline.policy import OVERFLOW
 from foldline.reducers.images import OldImages
+from foldline.refused_parts import leave_out, leave_out_heavy
 
 __all__ = ["NOTICE", "Action", "Recovery", "recover"]
 
-Action: TypeAlias = Literal["lower_output", "fold", "images", "none"]
+Action: TypeAlias = Literal["lower_output", "fold", "images", "parts", "none"]
+"""`images` and `parts`: what the provider refused of the request was left out of it, or changed."""
 
 LEAST_OUTPUT_TOKENS = 16
 """No lower cap is tried: a reply needs room for a word."""
@@ -40,7 +43,8 @@ STEP = 0.75
 class Recovery:
     """What was done: `action`, whether to `retry`, the size before and after, and the limit that was learned.
 
-    `notice` is what to tell the user, and the model where it should know: None when no history was folded.
+    `notice` is what to tell the user, and the model where it should know: None when no history was folded. `told` is
+    a sentence for the user alone, about a part that was refused; in its place the model reads a line.
     """
 
     action: Action
@@ -49,6 +53,7 @@ class Recovery:
     tokens_after: int
     limit: int | None = None
     notice: str | None = None
+    told: str | None = None
 
 
 def recover(engine: Engine, failure: Failure, asking: bool = False) -> Steps[Recovery]:
@@ -56,6 +61,8 @@ def recover(engine: Engine, failure: Failure, asking: bool = False) -> Steps[Rec
     before = engine.used_tokens
     if failure.kind == "ambiguous" and before >= NEAR_WINDOW * engine.limits.room_tokens:
         failure = replace(failure, kind="prompt_overflow")  # pi#4940: only near the window is it an overflow
+    if failure.kind in ("image", "document", "malformed"):
+        return _without_part(engine, failure, before)
     step = _STEPS.get(failure.kind)
     if step is None:
         return Recovery(action="none", retry=False, tokens_before=before, tokens_after=before)
@@ -76,6 +83,8 @@ def _learn(engine: Engine, failure: Failure) -> int | None:
     limit = failure.limit
     if limit is None or limit < LEAST_WINDOW_TOKENS or failure.limit_of == "output":
         return None
+    if not believable(limit, engine.answered_tokens):
+        return None  # it counts for this request alone
     if failure.kind == "request_too_large_for_rate" or failure.limit_of == "rate":
         engine.limits = replace(engine.limits, max_input_tokens=min(limit, engine.limits.max_input_tokens or limit))
         return limit
@@ -129,19 +138,43 @@ def _fewer_bytes(engine: Engine, failure: Failure, before: int, asking: bool) ->
             yield from engine.run((OldImages(keep=keep, bytes_only=True),), Pressure.OVERFLOW, 0, False)
             if engine.view.estimated_tokens < size:
                 return "images"
+        if leave_out_heavy(engine) is not None:
+            return "parts"
         yield from engine.run(OVERFLOW, Pressure.OVERFLOW, max(1.0, STEP * before), False)
         _smaller(engine, before)
     return "fold"
 
 
-def _no_images(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
-    del before, asking
-    size = engine.view.estimated_tokens
-    with _refused(engine, failure):
-        yield from engine.run((OldImages(keep=0),), Pressure.OVERFLOW, 0, False)
-        if engine.view.estimated_tokens >= size:
-            raise engine.no_fit(reason="the provider refused an image, and no image may be removed")
-    return "images"
+def _without_part(engine: Engine, failure: Failure, before: int) -> Recovery:
+    """Leave out what was refused. Of a malformed history about which nothing is known, nothing is changed."""
+    part = failure.part or (RefusedPart(_KINDS[failure.kind]) if failure.kind in _KINDS else None)
+    told = None
+    if part is not None:
+        _learn_amounts(engine, part)
+        with _refused(engine, failure):
+            told = leave_out(engine, part)
+            if told is None and failure.kind in _KINDS:
+                raise engine.no_fit(
+                    reason=f"the provider refused an {failure.kind}, and no {failure.kind} may be removed"
+                )
+    return Recovery(
+        action="none" if told is None else "images" if failure.kind == "image" else "parts",
+        retry=told is not None,
+        tokens_before=before,
+        tokens_after=engine.used_tokens,
+        told=told,
+    )
+
+
+def _learn_amounts(engine: Engine, part: RefusedPart) -> None:
+    """Keep to the number that the provider named, from now on."""
+    if part.most and part.kind == "image" and part.why == "count":
+        engine.caps = engine.caps.learned(max_images=part.most)
+    elif part.most and part.kind == "document" and part.why == "pages":
+        engine.caps = engine.caps.learned(max_pages=part.most)
+
+
+_KINDS: dict[str, PartKind] = {"image": "image", "document": "document"}
 
 
 @contextmanager
@@ -164,5 +197,4 @@ _STEPS: dict[str, Callable[[Engine, Failure, int, bool], Steps[Action]]] = {
     "prompt_overflow": _fold,
     "request_too_large_for_rate": _fold,
     "bytes_overflow": _fewer_bytes,
-    "image": _no_images,
 }

@@ -14,13 +14,16 @@ from dataclasses import replace
 from foldline.cover import Cover
 from foldline.errors import FoldRefused
 from foldline.growing import Edit, grown
-from foldline.messages import Message
+from foldline.messages import Message, Text
 from foldline.pairing import arrange, is_reasoning
 from foldline.tiles import Unit, held_by, leaves, own_words, reasons, speaks
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
-__all__ = ["View"]
+__all__ = ["REFUSED_PART", "View"]
+
+REFUSED_PART = "refused-part"
+"""What signs a form without a part that the provider refused: it is made of a pinned or a newest user message too."""
 
 
 class View(Cover):
@@ -186,11 +189,11 @@ class View(Cover):
         refused = None
         if entry.message.role == "system":
             refused = "system text"
-        elif unit.pinned:
+        elif unit.pinned and fold.reducer != REFUSED_PART:
             refused = "pinned"
         elif entry.message.calls and unit.waiting and index == self.last_block:
             refused = "call that waits for its result"
-        elif entry.seq == self.newest_user and own_words(entry.message) != own_words(fold.shown[0]):
+        elif entry.seq == self.newest_user and not _keeps_words(entry.message, fold):
             refused = "newest user message"
         if refused:
             raise FoldRefused(f"it covers what must stay ({refused})", start=fold.start, stop=fold.stop)
@@ -291,3 +294,13 @@ class View(Cover):
                 block.append((entry.seq, form))
         messages, repairs = arrange(self.codec, block)
         return messages, tuple(known.get(id(m)) or self.count(m) for m in messages), repairs
+
+
+def _keeps_words(old: Message, fold: Fold) -> bool:
+    """Whether a form says all that the user said; what is no text may leave when the provider refused it."""
+    new = fold.shown[0]
+    before, after = own_words(old), own_words(new)
+    if fold.reducer != REFUSED_PART or not new.agent_visible:
+        return before == after
+    said = [part.text for part in after if isinstance(part, Text)]
+    return all(part.text in said for part in before if isinstance(part, Text))

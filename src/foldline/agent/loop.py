@@ -141,7 +141,8 @@ class Agent:
                     raise
                 if recovery.notice is not None:
                     self.session.note(recovery.notice)
-                self.tell(Notice(recovery.notice or f"The request was refused ({error.failure.kind}); sent again."))
+                refused = f"The request was refused ({error.failure.kind}); sent again."
+                self.tell(Notice(recovery.notice or recovery.told or refused))
             else:
                 taken = self._take(request, reply)
                 await self.session.written()

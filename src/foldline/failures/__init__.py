@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from foldline.failures.figures import Figures, LimitOf, rate_figures, retry_after_seconds, size_figures
+from foldline.failures.parts import PartKind, RefusedPart, read_part
 from foldline.failures.reading import Evidence, read_body, read_error
 from foldline.failures.redaction import redact
 from foldline.failures.sentences import Size, overflow_in
@@ -23,6 +24,8 @@ __all__ = [
     "Failure",
     "Kind",
     "LimitOf",
+    "PartKind",
+    "RefusedPart",
     "Row",
     "believable",
     "classify",
@@ -71,7 +74,7 @@ class Failure:
     `requested` is the whole request as the provider counts it; with `lower_bound` it is at least that large, so
     cutting by the difference would not do. `pattern` is the id of the table's row that matched (`status.413`,
     `no_words` where none did), with `+near_window` or `+far_from_window` if our estimate decided. `message` has its
-    secrets removed and is at most 500 characters.
+    secrets removed and is at most 500 characters. `part` is the one part that is refused, where it is only one.
     """
 
     kind: Kind
@@ -86,6 +89,7 @@ class Failure:
     lower_bound: bool = False
     retry_after_seconds: float | None = None
     pattern: str | None = None
+    part: RefusedPart | None = None
 
 
 def classify(
@@ -229,6 +233,7 @@ def _judge(evidence: Evidence, known: _Known) -> Failure:
         if evidence.retry_after_seconds is not None
         else retry_after_seconds(evidence.text),
         pattern=pattern,
+        part=_part(pattern, evidence),
     )
     if kind in ("rate", "quota", "request_too_large_for_rate"):
         return _with_rate(failure, evidence, estimate)
@@ -263,6 +268,11 @@ def _kind_of(evidence: Evidence, status: int | None, known: _Known) -> tuple[Kin
     if status in _BY_STATUS:
         return _BY_STATUS[status], f"status.{status}", None
     return "other", None, None
+
+
+def _part(pattern: str | None, evidence: Evidence) -> RefusedPart | None:
+    kind = next((row.part for row in ROWS if row.id == pattern), None)
+    return read_part(kind, evidence.text, evidence.places) if kind is not None else None
 
 
 def _figures(evidence: Evidence, kind: Kind, size: Size | None) -> Figures:

@@ -36,7 +36,8 @@ _WINDOW = (
 )
 _TOKENS = r"\btokens?\b|\btok\b|令牌|トークン|[0-9][km] context"
 _EXTENT = (
-    r"\b(?:length|size|long|window|limit|capacity|maximum|max|large|big|many)\b|长度|过长|长さ|longitud|länge|longueur"
+    r"\b(?:length|size|long|window|limit|capacity|maximum|max|large|big|many)\b|长度|过长|长さ|longitud|länge|"
+    r"longueur"
 )
 _OUTPUT = (
     r"\bmax_?(?:completion_|output_|new_|gen_)?(?:tokens|length|len)\b|\bmaxOutputTokens\b|\b(?:n|num)_predict\b|"
@@ -58,7 +59,8 @@ _LIMIT = (
     r"\bonly\b|\bat most\b|\bup to\b|\bno more than\b|\bmax(?:imum)?\b|\blimit\w*\b|\bcapped\b|\bsupports?\b|"
     r"\ballow\w*|\bmust be (?:<=?|less|at most|below|under|no more|shorter|smaller)|\bmust have less|"
     r"\bless than\b|\bbelow\b|\bunder\b|\bcapacity\b|\bavailable\b|\bconfigured\b|\bwindow\b|"
-    r"\bcontext[ _](?:length|size)\b|\bn_ctx\b|\bnum_ctx\b|\bmax_(?:model|seq|input|num|context|prompt)_?\w{0,20}|最大|上限|限制|不能|只|仅"
+    r"\bcontext[ _](?:length|size)\b|\bn_ctx\b|\bnum_ctx\b|\bmax_(?:model|seq|input|num|context|"
+    r"prompt)_?\w{0,20}|最大|上限|限制|不能|只|仅"
 )
 
 # Other things that have limits. One of them, and the sentence is not about the window.

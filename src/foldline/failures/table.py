@@ -2,8 +2,8 @@
 
 The first row that matches decides, so the order is the policy:
 
-    request too large for a rate  ->  quota  ->  rate  ->  bytes  ->  image  ->  strings  ->  output budget
-    ->  prompt overflow  ->  codes  ->  malformed history  ->  auth  ->  ambiguous
+    request too large for a rate  ->  quota  ->  rate  ->  bytes  ->  image  ->  document  ->  strings
+    ->  output budget  ->  prompt overflow  ->  codes  ->  malformed history  ->  auth  ->  ambiguous
 
 A rate or quota wording vetoes every size wording behind it: "too many tokens per day" is no overflow. Only a request
 that is larger than the whole rate stands before them, because waiting never helps it.
@@ -15,41 +15,10 @@ bounded (`.{0,60}`), so that no text makes a search slow. `source` names where t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from foldline.failures.part_table import DOCUMENT, IMAGE, MALFORMED, STRINGS
+from foldline.failures.rows import Kind, Row
 
 __all__ = ["ROWS", "Kind", "Row"]
-
-Kind = Literal[
-    "prompt_overflow",
-    "output_overflow",
-    "bytes_overflow",
-    "image",
-    "malformed",
-    "request_too_large_for_rate",
-    "rate",
-    "quota",
-    "auth",
-    "ambiguous",
-    "other",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One wording: `pattern` is searched in the text, or must be the whole of a code (`where`).
-
-    `statuses`, if given, are the only HTTP statuses for which the row speaks.
-    """
-
-    id: str
-    kind: Kind
-    provider: str
-    source: str
-    pattern: str
-    where: Literal["text", "code"] = "text"
-    statuses: tuple[int, ...] = ()
-
 
 # One row reads as one entry: what it is, where it was seen, the wording.
 # fmt: off
@@ -109,38 +78,6 @@ _BYTES = (
         r"too many total text bytes"),
     Row("bytes.request_too_large", "bytes_overflow", "any", "RFC 9110, 15.5.14",
         r"request too large", statuses=(413,)),
-)
-
-_IMAGE = (
-    Row("image.size", "image", "anthropic, openai", "gptme/gptme#185; anthropics/claude-code#4778",
-        r"image exceeds .{0,40}?maximum|image dimensions? exceed|\bimage (?:file )?(?:is |was )?too (?:large|big)|"
-        r"image size (?:exceeds|is too)"),
-    Row("image.count", "image", "azure, vllm, anthropic", "anomalyco/opencode#39677; vllm-project/vllm#17092",
-        r"too many images|maximum number of images|at most \d{1,6} images?\b|many-image requests|"
-        r"maximum of \d{1,6} (?:images|pdf pages)"),
-    Row("image.unreadable", "image", "anthropic, openai, gemini", "microsoft/azurechat#336",
-        r"(?:could not|cannot|unable to|failed to) (?:process|decode|download|load|read|open) (?:the )?(?:input |"
-        r"provided )?images?\b|\binvalid (?:base64 )?image|unsupported image|image (?:data|url) .{0,60}?(?:invalid|"
-        r"not valid|not represent)|image_parse_error|image\.source.{0,40}?media type"),
-    Row("image.unsupported", "image", "openai, openrouter", "browser-use/web-ui#274",
-        r"image_url is only supported|(?:not|n't) support (?:image|vision|multimodal|picture)|"
-        r"that support image input|images? (?:inputs? )?(?:is|are) not supported"),
-    Row("image.code", "image", "openai", "OpenAI Responses API reference: error codes",
-        r"invalid_image(?:_\w{1,20})?|image_too_(?:large|small)|image_parse_error|unsupported_image_media_type|"
-        r"\w{0,20}(?:image|media|vision)\w{0,20}_(?:exceed\w{0,4}|limit\w{0,12}|too_(?:large|many|big))",
-        where="code"),
-)
-
-# A limit on one string is in characters, not tokens. On a content it is met by sending less of that content, as with
-# bytes; on an id it is a fault of the history; on anything short (a tool description) it is a fault of the request.
-_STRINGS = (
-    Row("string.id", "malformed", "openai", "vercel/ai#8132; decolua/9router#393",
-        r"(?:\.|\b)(?:id|name|call_id|tool_call_id)\W?: string too long"),
-    Row("string.short_field", "other", "openai", "OpenAI API: limits on descriptions and metadata",
-        r"string too long.{0,60}?maximum length \d{1,4}\b"),
-    Row("string.content", "bytes_overflow", "openai",
-        "litellm known substrings; the limit is 10,485,760 characters of one content",
-        r"string too long"),
 )
 
 _OUTPUT = (
@@ -259,35 +196,6 @@ _PROMPT = (
         where="code"),
 )
 
-_MALFORMED = (
-    Row("malformed.openai_tools", "malformed", "openai", "OpenAI chat API; openai/openai-python#1351",
-        r"must be followed by tool messages|must be a response to a prec\w{3,8} message|"
-        r"did not have response messages"),
-    Row("malformed.openai_items", "malformed", "openai-responses",
-        "continuedev/continue#10092; vercel/ai#7099; TanStack/ai#1212",
-        r"no tool (?:call|output) found for function call|without its required .{0,20}?(?:item|reasoning)"),
-    Row("malformed.anthropic_tools", "malformed", "anthropic", "Anthropic tool use guide",
-        r"tool_use`? ids (?:were found|must be unique)|unexpected `?tool_(?:use_id|use|result)|tool_result`? block|"
-        r"each `?tool_use`? block must have"),
-    Row("malformed.reasoning", "malformed", "anthropic, gemini, deepseek",
-        "anthropics/claude-code#63284; lbjlaq/Antigravity-Manager#139",
-        r"blocks in the latest assistant message cannot be modified|invalid `?signature`? in `?thinking|"
-        r"expected `?thinking`? or `?redacted_thinking|missing a `?thought_signature|"
-        r"reasoning_content.{0,60}?(?:missing|must be passed|required)|missing .{0,12}?reasoning_content"),
-    Row("malformed.gemini_turns", "malformed", "gemini", "langchain-ai/langchain#27799; microsoft/vscode#299295",
-        r"function (?:call|response) turn comes immediately after|number of function response parts"),
-    Row("malformed.roles", "malformed", "vllm, mistral, anthropic", "vllm-project/vllm#6862; charmbracelet/crush#279",
-        r"roles must alternate|unexpected role '?\w{1,20}'? after|expected last role|"
-        r"first message must use the .{0,8}user|not the same number of function calls and responses"),
-    Row("malformed.empty", "malformed", "anthropic", "Anthropic messages API",
-        r"messages?(?: must have| with|: text content blocks must be)? non-empty|"
-        r"text content blocks must be non-empty|at least one message is required|"
-        r"content cannot end with trailing whitespace|must have non-empty content|"
-        r"does not support assistant message prefill|conversation must end with a user message"),
-    Row("malformed.code", "malformed", "mistral", "charmbracelet/crush#279",
-        r"invalid_request_message_order|3230", where="code"),
-)
-
 _AUTH = (
     Row("auth.words", "auth", "any", "OpenAI error codes guide; google: API key not valid (status 400)",
         r"(?:incorrect|invalid|missing|expired|no|wrong) (?:x-)?api[ _-]?key|api key (?:is )?(?:not valid|invalid|"
@@ -320,11 +228,12 @@ ROWS: tuple[Row, ...] = (
     *_QUOTA,
     *_RATE,
     *_BYTES,
-    *_IMAGE,
-    *_STRINGS,
+    *IMAGE,
+    *DOCUMENT,
+    *STRINGS,
     *_OUTPUT,
     *_PROMPT,
-    *_MALFORMED,
+    *MALFORMED,
     *_AUTH,
     *_AMBIGUOUS,
 )

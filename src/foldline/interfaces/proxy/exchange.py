@@ -36,8 +36,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _HOW: Final[Mapping[Mode, How]] = {"normal": "fold", "dry-run": "look", "strict": "refuse"}
 
-_FOLDED_FOR: Final = frozenset({"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"})
-"""What a smaller request cures."""
+_OVERFLOWS: Final = {"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"}
+_CHANGED_FOR: Final = {*_OVERFLOWS, "image", "document", "malformed"}  # what another request cures
 
 _MOST_RECOVERIES: Final = 6
 """Each sends fewer tokens than the last, and the ladder has five rungs; the first may only learn the limit."""
@@ -282,7 +282,7 @@ class Exchange:
     async def _recovered(self, failure: Failure) -> tuple[bytes | None, Refusal | None]:
         """The bytes of a smaller request; or None, and our own refusal where there is something better to say."""
         hold = self.hold
-        if hold is None or self.parts.mode != "normal" or failure.kind not in _FOLDED_FOR:
+        if hold is None or self.parts.mode != "normal" or failure.kind not in _CHANGED_FOR:
             return None, None
         if self.recoveries >= _MOST_RECOVERIES:
             return None, self._end(failure)
