@@ -71,6 +71,8 @@ def _text_of(answer: object, asked: list[Usage] | None) -> str:
         raise SummaryError("the summary was cut off", too_long=True)
     if reason in ("refusal", "content_filter"):
         raise SummaryError("the model refused to summarise")
+    if reason in ("pause", "malformed_call", "context_window", "failed"):
+        raise SummaryError(f"the summary was not finished ({reason})", too_long=reason == "context_window")
     if reason in ("tool_calls", "tool_use"):
         raise SummaryError("the model called a tool instead")
     return text

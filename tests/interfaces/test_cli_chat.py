@@ -142,6 +142,10 @@ def test_events_are_one_json_object_on_each_line(tmp_path: Path) -> None:
     [
         (FakeProvider(FakeReply(status=401)), "auth: "),
         (FakeProvider(FakeReply("cut", finish_reason="length")), "cut off at the output limit"),
+        (FakeProvider(FakeReply("cut", finish_reason="model_context_window_exceeded")), "context window is full"),
+        (FakeProvider(FakeReply("cut", finish_reason="network_error")), "The server broke off the answer"),
+        (FakeProvider(FakeReply("", finish_reason="MALFORMED_FUNCTION_CALL"), repeat=True), "cannot be read"),
+        (FakeProvider(FakeReply("cut", finish_reason="unheard_of")), "unheard_of"),
     ],
 )
 def test_a_turn_that_did_not_end_well_is_1(tmp_path: Path, fake: FakeProvider, told: str) -> None:

@@ -156,8 +156,8 @@ def test_a_server_that_does_not_count_reports_nothing_rather_than_zero() -> None
         ("stop_sequence", "stop"),
         ("max_tokens", "length"),
         ("refusal", "refusal"),
-        ("pause_turn", "pause_turn"),
-        ("model_context_window_exceeded", "model_context_window_exceeded"),
+        ("pause_turn", "pause"),
+        ("model_context_window_exceeded", "context_window"),
     ],
 )
 def test_endings_have_one_vocabulary(said: str, reason: str) -> None:

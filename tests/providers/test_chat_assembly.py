@@ -200,7 +200,7 @@ def test_a_refusal_is_text_and_an_ending_of_its_own() -> None:
         ("content_filter", "refusal"),
         ("eos_token", "stop"),
         ("model_length", "length"),
-        ("insufficient_system_resource", "insufficient_system_resource"),
+        ("insufficient_system_resource", "failed"),
     ],
 )
 def test_endings_have_one_vocabulary(said: str, reason: str) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from foldline.agent.calls import run_calls
 from foldline.agent.events import Accepted, Calling, Listener, Notice, ReplyFinished, TurnEnded
-from foldline.agent.replies import BrokenOffError, answered, streamed
+from foldline.agent.replies import BrokenOffError, answered, asks_again, is_whole, streamed
 from foldline.agent.session import INTERRUPTED, AgentSession
 from foldline.agent.tools.base import Outcome, Scope
 from foldline.agent.tools.toolbox import Toolbox
@@ -22,6 +22,7 @@ from foldline.codecs import codec as codec_for
 from foldline.context import AsyncSummarize, Request
 from foldline.display import RunNotice
 from foldline.errors import DoesNotFit, InvalidInput, ProviderError, SummaryError
+from foldline.failures import Failure
 from foldline.messages import Message, Text
 from foldline.providers.base import Provider, Reply
 from foldline.settings import COMPACT_THRESHOLD
@@ -36,6 +37,9 @@ MAX_ITERATIONS: Final = 50
 
 MAX_RECOVERIES: Final = 8
 """Refusals of one request that are answered by a smaller one: as many as the ladder has rungs."""
+
+MAX_ASKED_AGAIN: Final = 2
+"""Replies of one turn in a row that were thrown away, after which the next one counts as it is."""
 
 Record = Callable[[Request, Reply | None, Usage | None, str | None], None]
 """Told of every model call: the request, the reply and its usage, or the error."""
@@ -105,7 +109,9 @@ class Agent:
             if self._pausing:
                 return TurnEnded(reason="paused", message='Paused. Say "go on" to continue.', iterations=iteration - 1)
             reply = await self._reply(iteration)
-            if not reply.calls:
+            if reply.finish_reason == "pause" and reply.messages:
+                continue  # sent back as it is, the server goes on (Anthropic, "Handling stop reasons": pause_turn)
+            if not reply.calls or not is_whole(reply):
                 return answered(reply, iteration)
             outcomes = await run_calls(reply.calls, self.toolbox, self.scope, self.tell, self.session.record_results)
             await self.session.written()
@@ -122,8 +128,9 @@ class Agent:
     # --- the model ---------------------------------------------------------------------------------------------------
 
     async def _reply(self, iteration: int) -> Reply:
-        """The model's next reply, recorded. A request that is refused for its size is folded and sent again."""
-        for attempt in range(MAX_RECOVERIES + 1):
+        """The model's next reply, recorded. What is refused is changed and sent again; what is none, asked again."""
+        refused = again = 0
+        while True:
             request = await self.session.prepare(self.summarize)
             size_bytes = self.session.context.view.content_bytes
             calling = Calling(
@@ -137,17 +144,38 @@ class Agent:
                 if isinstance(error, BrokenOffError):
                     raise
                 recovery = await self.session.recover(error.failure, self.summarize)
-                if not recovery.retry or attempt == MAX_RECOVERIES:
+                if not recovery.retry or refused == MAX_RECOVERIES:
                     raise
+                refused += 1
                 if recovery.notice is not None:
                     self.session.note(recovery.notice)
-                refused = f"The request was refused ({error.failure.kind}); sent again."
-                self.tell(Notice(recovery.notice or recovery.told or refused))
+                told = f"The request was refused ({error.failure.kind}); sent again."
+                self.tell(Notice(recovery.notice or recovery.told or told))
             else:
+                if again < MAX_ASKED_AGAIN and await self._throws_away(request, reply):
+                    again += 1
+                    continue
                 taken = self._take(request, reply)
                 await self.session.written()
                 return taken
-        raise AssertionError("the last attempt returns or raises")
+
+    async def _throws_away(self, request: Request, reply: Reply) -> bool:
+        """Whether a reply that is none is asked for again, after what it takes to get a better one."""
+        told = asks_again(reply)
+        if reply.finish_reason == "context_window":
+            full = Failure("prompt_overflow", message="the reply ended because the context window is full")
+            try:
+                recovery = await self.session.recover(full, self.summarize)
+            except DoesNotFit:  # nothing may go: what there is of the answer is kept
+                return False
+            if recovery.notice is not None:
+                self.session.note(recovery.notice)
+            told = "The answer was cut off: the context window is full. Folded, and asked again."
+        if told is None:
+            return False
+        self._recorded(request, None, None, f"the reply ended as {reply.finish_reason}")
+        self.tell(Notice(told))
+        return True
 
     def _keep(self, said: str) -> bool:
         """Record the words of a reply that broke off; whether there were any."""

@@ -12,11 +12,16 @@ from foldline.context import Request
 from foldline.errors import ProviderError
 from foldline.providers.base import Provider, Reply, TextDelta
 
-__all__ = ["BrokenOffError", "answered", "streamed"]
+__all__ = ["BrokenOffError", "answered", "asks_again", "is_whole", "streamed"]
 
+_WHOLE: Final = ("stop", "tool_calls")
 _UNFINISHED: Final = {
     "length": "The answer was cut off at the output limit.",
     "refusal": "The model refused to answer.",
+    "pause": "The model paused, and did not go on.",
+    "malformed_call": "The model wrote calls that cannot be read.",
+    "context_window": "The answer was cut off: the context window is full.",
+    "failed": "The server broke off the answer.",
 }
 
 
@@ -49,12 +54,32 @@ async def streamed(provider: Provider, request: Request, tell: Listener, keep: C
     raise AssertionError("a stream ends with its reply, or raises")
 
 
+def is_whole(reply: Reply) -> bool:
+    """Whether a reply ended as one does that the model finished: of another the calls may be cut off."""
+    return reply.finish_reason in (*_WHOLE, "length")
+
+
+def asks_again(reply: Reply) -> str | None:
+    """Why the same question is worth asking again, as a sentence for the user; None where it is not.
+
+    Calls that nobody can read, and a reply without a word that the server gave up. Words that were shown stay: a second
+    answer would go on beside the half of the first.
+    """
+    if reply.finish_reason == "malformed_call":
+        return "The model wrote a call that cannot be read; asked again."
+    given_up = not reply.text.strip() and reply.finish_reason not in (*_WHOLE, "length", "refusal", "context_window")
+    return f"The server ended the reply without an answer ({reply.finish_reason}); asked again." if given_up else None
+
+
 def answered(reply: Reply, iteration: int) -> TurnEnded:
-    """The end of a turn by an answer, however little it is."""
-    reason: EndReason = "done"
-    if reply.finish_reason == "length":
+    """The end of a turn by an answer, however little it is. One that did not end as an answer does is a failure."""
+    said = reply.finish_reason
+    reason: EndReason = "done" if said in _WHOLE else "failed"
+    if said == "length":
         reason = "length"
-    elif reply.finish_reason == "refusal":
+    elif said == "refusal":
         reason = "refusal"
-    message = _UNFINISHED.get(reason, "" if reply.text.strip() else "The model said nothing.")
+    message = "" if reply.text.strip() else "The model said nothing."
+    if said not in _WHOLE:
+        message = _UNFINISHED.get(said, f"The server ended the answer for a reason of its own: {said[:80]}.")
     return TurnEnded(reason=reason, text=reply.text, message=message, iterations=iteration)

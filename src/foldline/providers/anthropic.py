@@ -14,9 +14,10 @@ from foldline.codecs.anthropic import is_blank
 from foldline.codecs.encoding import object_of
 from foldline.context import Request
 from foldline.messages import Json, snapshot
-from foldline.providers.assembly import Outcome, StreamedError, finish_reason_of, new_call_id, object_in, reported
+from foldline.providers.assembly import Outcome, StreamedError, new_call_id, object_in, reported
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
 from foldline.providers.cache_points import anthropic_points
+from foldline.providers.endings import finish_reason_of
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.sse import Event
 

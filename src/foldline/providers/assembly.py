@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 from foldline.context import Request
@@ -20,7 +20,6 @@ __all__ = [
     "Dialect",
     "Outcome",
     "StreamedError",
-    "finish_reason_of",
     "new_call_id",
     "object_in",
     "reported",
@@ -87,35 +86,6 @@ class Dialect(Protocol):
 
     def assembler(self) -> Assembler:
         """A new assembler."""
-
-
-_REASONS: Final = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "eos": "stop",
-    "eos_token": "stop",
-    "completed": "stop",
-    "tool_use": "tool_calls",
-    "function_call": "tool_calls",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "model_length": "length",
-    "content_filter": "refusal",
-    "safety": "refusal",
-}
-"""Words for the four endings: Anthropic, Hugging Face, Mistral, Gemini behind Chat servers."""
-
-
-def finish_reason_of(said: Json, *, calls: bool, refused: bool = False) -> str:
-    """The reason in one vocabulary; what is unknown stays as the server said it.
-
-    A turn with calls that "stops" (Ollama, some gateways) ended with its calls.
-    """
-    reason = said.lower() if isinstance(said, str) and said else "stop"
-    reason = _REASONS.get(reason, reason)
-    if reason == "stop":
-        return "tool_calls" if calls else "refusal" if refused else "stop"
-    return reason
 
 
 def new_call_id(prefix: str = "call_") -> str:

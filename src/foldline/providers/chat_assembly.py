@@ -12,8 +12,9 @@ from typing import Any, Final
 from foldline.codecs.encoding import json_text
 from foldline.codecs.openai_chat import says_nothing
 from foldline.messages import Json
-from foldline.providers.assembly import Outcome, StreamedError, finish_reason_of, new_call_id, object_in, reported
+from foldline.providers.assembly import Outcome, StreamedError, new_call_id, object_in, reported
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.endings import finish_reason_of
 from foldline.providers.sse import Event
 
 __all__ = ["ChatAssembler"]

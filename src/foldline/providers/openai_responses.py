@@ -15,8 +15,9 @@ from foldline.codecs.encoding import call_id_of
 from foldline.codecs.openai_responses import CALL_FIELDS
 from foldline.context import Request
 from foldline.messages import Json, Wire
-from foldline.providers.assembly import Outcome, StreamedError, finish_reason_of, new_call_id, object_in, reported
+from foldline.providers.assembly import Outcome, StreamedError, new_call_id, object_in, reported
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.endings import finish_reason_of
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.openai_chat import is_openai
 from foldline.providers.sse import Event
