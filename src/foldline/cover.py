@@ -7,7 +7,7 @@ group leaves) and *folds* over whole blocks.
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from foldline.codecs.base import Codec
 from foldline.codecs.caps import Amounts
@@ -15,7 +15,7 @@ from foldline.ledger import Ledger
 from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
 from foldline.names import names
-from foldline.tiles import Seen, Span, Unit, entries_of, history, reasons, speaks
+from foldline.tiles import JOINT, Seen, Span, Unit, entries_of, gaps, history, reasons, speaks
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -24,6 +24,9 @@ __all__ = ["LEAD", "Cover"]
 LEAD = "[The conversation begins here.]"
 """Sent as the first user message where a provider wants one and the history has none (Anthropic Messages API)."""
 
+
+UNDERSTOOD = "Understood."
+"""The assistant's words between a message of ours and one of the user: templates want roles that alternate."""
 
 MOST_NAMES = 16_384
 """Names that are remembered, a few MiB of them: a session of months uses ever new ones."""
@@ -70,6 +73,8 @@ class Cover:
         self._led = False
         """Whether the supplied first message stood in the request before."""
         self.lead_tokens = message_tokens(self._lead, counter)
+        self._joint = codec.note(UNDERSTOOD, role="assistant", kind=JOINT)
+        self.joint_tokens = message_tokens(self._joint, counter)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -148,7 +153,7 @@ class Cover:
 
     @property
     def message_count(self) -> int:
-        """Messages that are sent. O(1)."""
+        """Messages that are sent, joints aside. O(1)."""
         return self._ledger.messages
 
     @property
@@ -233,7 +238,7 @@ class Cover:
     def request_bytes(self) -> int:
         """Bytes of the list of messages as JSON; about 0 unless the view is weighed. O(1)."""
         lead = wire_bytes(self.codec.write(self._lead)) + 1 if self.weighed and self.leads else 0
-        return self.size_bytes + self.message_count + lead + 1
+        return self.size_bytes + self.message_count + self._ledger.joints + lead + 1
 
     def answered(self) -> bool:
         """Whether the session ends with a reply: an assistant message that calls nothing."""
@@ -252,9 +257,10 @@ class Cover:
             return True
         unit = self.units[index]
         running = self.newest_user is None or unit.start > self.newest_user
-        if unit.fold is not None or not running or unit.messages[0].role != "assistant":
+        leading = unit.leading
+        if unit.fold is not None or not running or leading is None or leading.role != "assistant":
             return True
-        return reasons(unit.messages[0]) or not self._loop_reasons
+        return reasons(leading) or not self._loop_reasons
 
     def spans(self, last: int | None = None) -> list[Span]:
         """The longest runs of units before unit `last` that may be folded, oldest first. O(units)."""
@@ -297,6 +303,51 @@ class Cover:
         if not entry.message.results:
             return (entry.message,)
         return (self.codec.revise(entry.message, [p for p in entry.message.parts if not isinstance(p, ToolResult)]),)
+
+    def before(self, index: int) -> Message | None:
+        """The last message that is shown before unit `index`."""
+        while index > 0:
+            index -= 1
+            if self.units[index].messages:
+                return self.units[index].messages[-1]
+        return None
+
+    def replied(self, index: int) -> bool:
+        """Whether what is shown before unit `index` stands for something that ended with words of the assistant."""
+        while index > 0:
+            index -= 1
+            if self.units[index].messages:
+                return self.units[index].fold is None or self.units[index].replied
+        return True
+
+    def ends_replied(self, first: int, last: int) -> bool:
+        """Whether units [first, last) end with words of the assistant."""
+        message = self.before(last)
+        ours = last > first and self.units[last - 1].fold is not None
+        return self.replied(last) if ours else message is not None and message.role == "assistant"
+
+    def shows(self, index: int) -> int | None:
+        """Number of the first unit from `index` on that shows a message."""
+        while index < len(self.units) and not self.units[index].messages:
+            index += 1
+        return index if index < len(self.units) else None
+
+    def after(self, index: int) -> Unit | None:
+        """The first unit from `index` on that shows a message."""
+        found = self.shows(index)
+        return None if found is None else self.units[found]
+
+    def joining_tokens(self, first: int, last: int, shown: Sequence[Message]) -> int:
+        """Tokens of the joints that are needed when units [first, last) are shown as this, less those that go.
+
+        O(shown). Joints inside the units count as what is shown there now.
+        """
+        count = len(gaps(self.before(first), shown, replied=self.replied(first)))
+        following = self.after(last)
+        if following is not None and shown and (leading := following.leading) is not None:
+            replied = self.ends_replied(first, last)
+            count += len(gaps(shown[-1], (leading,), replied=replied)) - (following.messages[0] is not leading)
+        return count * self.joint_tokens
 
     def covered(self, start: Seq, stop: Seq) -> list[Entry]:
         """The entries of the active branch in [start, stop), in order. O(covered)."""

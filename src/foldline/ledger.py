@@ -20,7 +20,7 @@ class Ledger:
         self.tokens = 0
         self.size_bytes = 0
         self.content_bytes = 0
-        self.messages = 0
+        self.messages = self.joints = 0
         self.amounts: Amounts = NOTHING
         self._write = write
         self._repaired: dict[Seq, tuple[Repair, ...]] = {}
@@ -42,7 +42,8 @@ class Ledger:
         self.tokens += sign * unit.tokens
         self.size_bytes += sign * unit.size_bytes
         self.content_bytes += sign * unit.content_bytes
-        self.messages += sign * len(unit.messages)
+        self.messages += sign * unit.said
+        self.joints += sign * (len(unit.messages) - unit.said)
         self.amounts = self.amounts + unit.amounts if sign > 0 else self.amounts - unit.amounts
         if unit.repairs and sign > 0:
             self._repaired[unit.start] = unit.repairs

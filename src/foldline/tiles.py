@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from foldline.codecs.caps import NOTHING, Amounts
 from foldline.codecs.media import amounts_of
@@ -12,10 +13,12 @@ from foldline.messages import Message, Part, Reasoning, ToolResult
 from foldline.transcript import Entry, Fold, Repair, Seq
 
 __all__ = [
+    "JOINT",
     "Seen",
     "Span",
     "Unit",
     "entries_of",
+    "gaps",
     "held_by",
     "history",
     "leaves",
@@ -23,6 +26,14 @@ __all__ = [
     "reasons",
     "speaks",
 ]
+
+
+JOINT: Final = "joint"
+"""The kind of a short message of the assistant between two of the user, of which we wrote at least one."""
+
+
+OURS: Final = frozenset({"notice", "summary", "digest", "tool_summary"})
+"""The kinds of messages that we write."""
 
 
 @dataclass(slots=True)
@@ -51,10 +62,22 @@ class Unit:
     repairs: tuple[Repair, ...] = ()
     late: Seq | None = None
     """A result that came when an answer in its place had been sent already."""
+    replied: bool = True
+    """Of a fold: whether what it covers ended with words of the assistant, so that the user's turn came next."""
     waiting: bool = False
     pinned: bool = False
     growth: Growth | None = field(default=None, compare=False, repr=False)
     """How far a block of items has come, while it can grow without being rendered again."""
+
+    @property
+    def said(self) -> int:
+        """How many messages it shows, joints aside."""
+        return sum(message.kind != JOINT for message in self.messages)
+
+    @property
+    def leading(self) -> Message | None:
+        """The first message that it shows, a joint aside."""
+        return next((message for message in self.messages if message.kind != JOINT), None)
 
     @property
     def system(self) -> bool:
@@ -123,6 +146,24 @@ def history(units: Sequence[Unit]) -> Iterator[Seen]:
             inside = archived or any(message.kind == "tool_summary" for message in unit.fold.shown)
             waiting.append((unit, hidden, archived, True))
             waiting += [(inner, True, inside, False) for inner in reversed(unit.under)]
+
+
+def gaps(before: Message | None, messages: Iterable[Message], *, replied: bool = True) -> list[int]:
+    """Where among `messages`, which follow `before`, the assistant has to speak so that roles go on to alternate.
+
+    Only between messages of which we wrote one: a history that does not alternate by itself is left as it is, and so is
+    the user's message that followed no words of the assistant in it (not `replied`). Chat templates pass over results,
+    so that what we say behind them would follow the user's words before them.
+    """
+    out: list[int] = []
+    for at, message in enumerate(messages):
+        if message.role == "user" and not message.results and before is not None:
+            answers = before.role == "tool" or bool(before.results)
+            ours = message.kind in OURS or (before.kind in OURS and not answers and (replied or at > 0))
+            if ours and (answers or before.role == "user"):
+                out.append(at)
+        before = message
+    return out
 
 
 def held_by(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from foldline.cover import Cover
 from foldline.errors import FoldRefused
 from foldline.growing import Edit, grown
 from foldline.messages import Message, Text
 from foldline.pairing import arrange, is_reasoning
-from foldline.tiles import Unit, held_by, leaves, own_words, reasons, speaks
+from foldline.tiles import Unit, gaps, held_by, leaves, own_words, reasons, speaks
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -24,6 +25,8 @@ __all__ = ["REFUSED_PART", "View"]
 
 REFUSED_PART = "refused-part"
 """What signs a form without a part that the provider refused: it is made of a pinned or a newest user message too."""
+
+T = TypeVar("T")
 
 
 class View(Cover):
@@ -116,13 +119,15 @@ class View(Cover):
         if not self.cut(last):
             raise FoldRefused("what follows depends on signed reasoning before it", start=fold.start, stop=fold.stop)
         before = self.between(first, last)
-        fold = self._shrinking(fold, before, again)
+        fold = self._shrinking(fold, before, again, self.joining_tokens(first, last, fold.shown))
         if self.newest_user is not None and fold.start <= self.newest_user < fold.stop and self.released:
             self._folded_users.add(self.newest_user)
         under = self.units[first:last]
         counts = [inner.count() for inner in under]
         covers = sum(count for count, _ in counts), sum(seen for _, seen in counts)
-        self._replace(first, last, [Unit(fold.start, fold.stop, fold=fold, under=under, covers=covers)])
+        replied = self.ends_replied(first, last)
+        unit = Unit(fold.start, fold.stop, fold=fold, under=under, covers=covers, replied=replied)
+        self._replace(first, last, [unit])
         self._refresh(first)
         return fold
 
@@ -202,10 +207,10 @@ class View(Cover):
         self._refresh(index)
         return fold
 
-    def _shrinking(self, fold: Fold, before: int, again: bool) -> Fold:
+    def _shrinking(self, fold: Fold, before: int, again: bool, joining: int = 0) -> Fold:
         tokens = sum(map(self.count, fold.shown))  # ours: what a reducer says of itself is not the measure
-        if tokens >= before and not again:
-            why = f"it does not shrink ({before} tokens before, {tokens} after)"
+        if max(tokens, tokens + joining) >= before and not again:
+            why = f"it does not shrink ({before} tokens before, {tokens + max(0, joining)} after)"
             raise FoldRefused(why, start=fold.start, stop=fold.stop)
         return replace(fold, tokens=tokens, before_tokens=before)
 
@@ -259,7 +264,7 @@ class View(Cover):
         return sum(wire_bytes(self.codec.write(message)) for message in messages)
 
     def _refresh(self, index: int) -> None:
-        """Render one unit again."""
+        """Render one unit again, and the joint before the next one."""
         unit = self.units[index]
         self._ledger.account(unit, -1)
         unit.growth = None
@@ -273,12 +278,20 @@ class View(Cover):
             if unit.late is not None and not found:
                 found = (Repair(unit.late, "late-result", "it came when an answer in its place had been sent"),)
             unit.repairs = (*faults, *found)
+        if places := gaps(self.before(index), unit.messages, replied=self.replied(index)):
+            unit.messages = _with(unit.messages, places, self._joint)
+            unit.weights = _with(unit.weights, places, self.joint_tokens)
         unit.contents = tuple(measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in unit.messages)
         unit.tokens, unit.content_bytes = sum(unit.weights), sum(unit.contents)
         unit.amounts = held_by(unit.messages)
         unit.size_bytes = self._bytes(unit.messages) if self.weighed else 0
         self._ledger.account(unit, 1)
         self._ledger.touch(index)
+        following = self.shows(index + 1)
+        if following is not None and (leading := self.units[following].leading) is not None:
+            joins = gaps(self.before(following), (leading,), replied=self.replied(following))
+            if bool(joins) != (self.units[following].messages[0] is not leading):
+                self._refresh(following)
 
     def _rendered(
         self, unit: Unit, forms: dict[Seq, Fold]
@@ -304,3 +317,11 @@ def _keeps_words(old: Message, fold: Fold) -> bool:
         return before == after
     said = [part.text for part in after if isinstance(part, Text)]
     return all(part.text in said for part in before if isinstance(part, Text))
+
+
+def _with(items: tuple[T, ...], places: Sequence[int], item: T) -> tuple[T, ...]:
+    """The items, with one more before each of these places."""
+    out = list(items)
+    for place in reversed(places):
+        out.insert(place, item)
+    return tuple(out)

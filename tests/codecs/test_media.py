@@ -129,11 +129,11 @@ def test_images_of_tool_messages_are_shown_in_a_message_of_the_user() -> None:
     context.extend(wires)
     first = context.prepare()
     assert check(first.messages) == []
-    assert [message["role"] for message in first.messages] == ["user", "assistant", "tool", "user"]
-    assert first.messages[3]["content"][1] == picture
+    assert [message["role"] for message in first.messages] == ["user", "assistant", "tool", "assistant", "user"]
+    assert first.messages[4]["content"][1] == picture
     assert [repair.rule for repair in first.repairs] == ["result-text"]
     context.extend(shot("b", picture))
-    assert context.prepare().messages[:4] == first.messages
+    assert context.prepare().messages[:5] == first.messages
     assert context.view.newest_user == 0, "it is no word of the user"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.joints import unjoined
 
 from foldline import Completion, Context, DoesNotFit, Fold, InvalidInput, SummaryError, check, classify, fit
 from foldline.budget import Limits, Reserve, Trigger
@@ -223,7 +224,7 @@ def test_s2_03_a_session_compacts_at_it_and_keeps_at_most_half(window: int, limi
     request = context.prepare(summarize=ScriptedModel(["so far"]))
     kept = limit // 2 // 100
     assert text_of(request.messages[0]) == f"{SUMMARY_PREFIX}\nso far"
-    assert request.messages[1:] == wires[-kept:]
+    assert unjoined(request.messages)[1:] == wires[-kept:]
 
 
 # --- S2.04 ------------------------------------------------------------------------------------------------------------
@@ -583,7 +584,7 @@ def test_s2_07_old_messages_become_one_user_message_before_the_recent_ones(diale
     messages = context.prepare().messages
     assert messages[0]["role"] == "user"
     assert text_of(messages[0]) == f"{SUMMARY_PREFIX}\nGoal: keep going."
-    assert messages[1:] == wires[-20:], "2,000 tokens are twenty messages"
+    assert unjoined(messages)[1:] == wires[-20:], "2,000 tokens are twenty messages"
     assert check(messages, dialect=dialect) == []
 
 
@@ -592,7 +593,7 @@ def test_s2_07_without_recent_tokens_a_number_of_messages_stays() -> None:
     context.compact(summarize=ScriptedModel(["so far"]))
     messages = context.prepare().messages
     assert text_of(messages[0]) == f"{SUMMARY_PREFIX}\nso far"
-    assert messages[1:] == talk(50)[-6:]
+    assert unjoined(messages)[1:] == talk(50)[-6:]
 
 
 def test_s2_07_the_summary_is_asked_for_as_a_structured_checkpoint() -> None:
@@ -619,7 +620,7 @@ def test_s2_07_excess_results_among_the_recent_are_archived_into_one_digest() ->
     context = opened(session(60, result=FOUND), settings)
     made = context.compact(summarize=ScriptedModel(["so far"]))
     assert [fold.reducer for fold in made] == ["summarize", "archive_results"]
-    messages = context.prepare().messages
+    messages = unjoined(context.prepare().messages)
     assert text_of(messages[1]) == f"{SUMMARY_PREFIX}\nso far"
     digests = [message for message in messages if text_of(message).startswith(DIGEST_PREFIX)]
     assert DIGEST_PREFIX == "[Compaction tool digest]"
@@ -670,7 +671,7 @@ def test_s2_08_automatic_compaction_tells_its_start_and_end_with_counts() -> Non
     request = context.prepare(summarize=ScriptedModel(["so far"]))
     assert told(heard) == [
         ("fold_started", 280, before),
-        ("fold_finished", len(request.messages), request.tokens),
+        ("fold_finished", len(unjoined(request.messages)), request.tokens),
     ]
     finished = heard[-1]
     assert isinstance(finished, FoldFinished)
@@ -702,7 +703,7 @@ def test_s2_08_recovery_compacts_and_tells_it_and_the_retry_is_smaller(asking: b
     assert again.tokens == outcome.tokens_after < refused.tokens == outcome.tokens_before
     assert told(heard) == [
         ("fold_started", 400, refused.tokens),
-        ("fold_finished", len(again.messages), again.tokens),
+        ("fold_finished", len(unjoined(again.messages)), again.tokens),
     ]
     assert text_of(again.messages[0]).startswith(SUMMARY_PREFIX) is asking
     assert len(model.calls) == (1 if asking else 0)

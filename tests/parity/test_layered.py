@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests.joints import unjoined
 
 from foldline import POLICIES, Context, DoesNotFit, InvalidInput, check, fit
 from foldline.cutting import extract
@@ -174,7 +175,7 @@ def test_s3_03_history_is_filled_newest_to_oldest(dialect: str) -> None:
     ctx = context(dialect=dialect)
     ctx.extend(wires)
     request = ctx.prepare()
-    notice, kept = request.messages[0], request.messages[1:]
+    notice, *kept = unjoined(request.messages)
     assert list(kept) == wires[len(wires) - len(kept) :]
     omitted_count = len(wires) - len(kept)
     assert text(notice) == f"[conversation truncated — {omitted_count} older messages omitted]"
@@ -197,7 +198,7 @@ def test_s3_03_each_turn_has_one_notice_with_the_whole_number(dialect: str) -> N
         ctx.append(said(dialect, "user", f"next {number}"))
         request = ctx.prepare()
         notices = [text(m) for m in request.messages if "conversation truncated" in text(m)]
-        gone = 401 + 2 * (number + 1) - (len(request.messages) - 1)
+        gone = 401 + 2 * (number + 1) - (len(unjoined(request.messages)) - 1)
         assert notices == [truncated(gone)]
         assert ctx.view.estimated_tokens <= 20_000
 
@@ -230,7 +231,8 @@ def test_s3_03_the_system_message_stays_before_the_notice() -> None:
     ctx.extend(wires)
     request = ctx.prepare()
     assert request.messages[0] == wires[0]
-    assert text(request.messages[1]) == truncated(len(wires) - (len(request.messages) - 1))
+    assert text(request.messages[1]) == truncated(len(wires) - (len(unjoined(request.messages)) - 1))
+    assert [message["role"] for message in request.messages].count("system") == 1, "templates want one"
 
 
 def test_s3_03_the_prefix_does_not_move_within_a_turn() -> None:
@@ -458,11 +460,12 @@ def test_s3_07_whole_groups_leave_oldest_first(dialect: str) -> None:
     loop = list(session(30, dialect=dialect, result="r" * 4_000))
     ctx.extend([*history, *loop])
     request = ctx.prepare()
-    assert list(request.messages[:3]) == [*history, loop[0]], "conversation history stays"
-    assert list(request.messages[-2:]) == loop[-2:], "the newest group stays"
-    rest = list(request.messages[4:])
+    messages = unjoined(request.messages)
+    assert messages[:3] == [*history, loop[0]], "conversation history stays"
+    assert messages[-2:] == loop[-2:], "the newest group stays"
+    rest = messages[4:]
     gone = len(loop) - 1 - len(rest)
-    assert text(request.messages[3]) == omitted(gone)
+    assert text(messages[3]) == omitted(gone)
     assert gone % 2 == 0, "pairs never break"
     assert rest == loop[1 + gone :], "the oldest left, nothing else changed"
     assert request.tokens <= 20_000 - 2_000 - 2_000
@@ -489,7 +492,7 @@ def test_s3_07_parallel_calls_leave_together() -> None:
     ctx = context(policy=plain, window=12_000, max_output_tokens=1_000)
     ctx.extend(wires)
     request = ctx.prepare()
-    kept = list(request.messages[2:])
+    kept = unjoined(request.messages)[2:]
     assert kept == wires[-len(kept) :]
     assert len(kept) % 4 == 0
     assert check(request.messages) == []
@@ -506,8 +509,8 @@ def test_s3_07_dropping_again_makes_one_notice_of_two() -> None:
         assert len(notices) <= 1
         assert request.messages[0] == {"role": "user", "content": "go"}
         assert request.tokens <= 10_000 - 1_000 - 1_000
-    gone = 80 - (len(request.messages) - 2)
-    assert text(request.messages[1]) == omitted(gone)
+    gone = 80 - (len(unjoined(request.messages)) - 2)
+    assert text(unjoined(request.messages)[1]) == omitted(gone)
 
 
 # --- S3.08 ------------------------------------------------------------------------------------------------------------
@@ -694,7 +697,7 @@ def test_s3_10_a_summary_is_not_left_out_when_the_model_fails_later() -> None:
     ctx.extend([{"role": "assistant", "content": "b" * 30_000}, {"role": "user", "content": "and then?"}])
     request = ctx.prepare(model)
     assert text(request.messages[0]) == f"{SUMMARY_PREFIX}\nGoal: keep this."
-    assert "conversation truncated" in text(request.messages[1])
+    assert "conversation truncated" in text(unjoined(request.messages)[1])
 
 
 def test_s3_10_dropped_groups_of_a_loop_are_summed_up_too() -> None:
@@ -703,7 +706,7 @@ def test_s3_10_dropped_groups_of_a_loop_are_summed_up_too() -> None:
     ctx = context(policy=layered(settings), window=20_000, max_output_tokens=2_000)
     ctx.extend(session(30, result="r" * 4_000))
     request = ctx.prepare(model)
-    assert text(request.messages[1]) == f"{SUMMARY_PREFIX}\nDone: read many files."
+    assert text(unjoined(request.messages)[1]) == f"{SUMMARY_PREFIX}\nDone: read many files."
     assert len(model.calls) >= 1
     assert "call read_file" in model.calls[0].text
     assert check(request.messages) == []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.joints import unjoined
 from tests.property.depth import costly
 
 from foldline import POLICIES, Completion, Context, Fold, InvalidInput, check, fit
@@ -144,7 +145,7 @@ def test_s1_01_the_policy_can_be_put_together_by_hand() -> None:
 def test_s1_02_the_oldest_compressible_sequence_is_summarised_first() -> None:
     model = ScriptedModel(["what was said before"])
     wires = [SYSTEM, *turns(12)]
-    messages = opened(wires, sliding(messages=24)).prepare(summarize=model).messages
+    messages = unjoined(opened(wires, sliding(messages=24)).prepare(summarize=model).messages)
     assert messages[0] == SYSTEM
     assert messages[1]["content"] == f"{SUMMARY_PREFIX}\nwhat was said before"
     assert messages[2:] == wires[-6:], "the retention window stays as it came"
@@ -157,7 +158,7 @@ def test_s1_02_of_several_sequences_the_oldest_one_comes_first() -> None:
     wires = turns(20)
     context = opened(wires, sliding(messages=30))
     context.pin(20)
-    messages = context.prepare(summarize=model).messages
+    messages = unjoined(context.prepare(summarize=model).messages)
     assert len(model.calls) == 1, "the second sequence is not touched: the threshold holds again"
     assert messages[0]["content"] == f"{SUMMARY_PREFIX}\nfirst part"
     assert messages[1:] == wires[20:]
@@ -171,7 +172,7 @@ def test_s1_02_the_window_slides_only_where_there_is_nothing_to_summarise() -> N
     assert model.calls == [], "all of it is inside the retention window"
     assert {fold.reducer for fold in request.folds if isinstance(fold, Fold)} == {"window"}
     assert request.messages[0] == user(omitted(8))
-    assert request.messages[1:] == wires[8:]
+    assert unjoined(request.messages)[1:] == wires[8:]
 
 
 def test_s1_02_summaries_leave_when_nothing_else_is_left_to_summarise() -> None:
@@ -193,7 +194,7 @@ def test_s1_02_without_a_summary_the_sequence_becomes_a_digest(reply: str | Comp
     wires = turns(12)
     request = opened(wires, sliding(messages=24)).prepare(summarize=model)
     assert [fold.reducer for fold in request.folds if isinstance(fold, Fold)] == ["digest"]
-    assert request.messages[1:] == wires[-6:]
+    assert unjoined(request.messages)[1:] == wires[-6:]
 
 
 # --- S1.03 ------------------------------------------------------------------------------------------------------------
@@ -204,7 +205,8 @@ def test_s1_02_without_a_summary_the_sequence_becomes_a_digest(reply: str | Comp
 def test_s1_03_after_a_drop_the_first_message_is_from_the_user(tools: int, threshold: int) -> None:
     wires = [SYSTEM, *turns(10, tools=tools)]
     context = opened(wires, window_only(Trigger(messages=threshold)))
-    messages = context.prepare().messages
+    assert context.prepare().messages[1]["role"] == "user"
+    messages = unjoined(context.prepare().messages)
     assert messages[0] == SYSTEM
     assert messages[1]["role"] == "user"
     assert messages[2]["role"] == "user", "behind the notice a turn begins"
@@ -278,7 +280,9 @@ def test_s1_05_it_says_so_when_nothing_more_may_go_and_stops() -> None:
     context = opened(wires, sliding(messages=5), on_event=heard.append)
     request = context.prepare()
     failed = [event for event in heard if isinstance(event, FoldFailed)]
-    assert [event.reason for event in failed] == [f"nothing more may go: {len(request.messages)} messages of 5"]
+    assert [event.reason for event in failed] == [
+        f"nothing more may go: {len(unjoined(request.messages))} messages of 5"
+    ]
     (finished,) = [event for event in heard if isinstance(event, FoldFinished)]
     assert finished.error == failed[0].reason
     folds = [event for event in context.events if isinstance(event, Fold)]
@@ -365,7 +369,7 @@ def test_s1_06_no_user_message(dialect: str) -> None:
 def test_s1_06_one_turn_that_is_longer_than_the_window() -> None:
     wires = [SYSTEM, *session(60, result="found it " * 10)]
     context = opened(wires, window_only(Trigger(messages=20)))
-    messages = context.prepare().messages
+    messages = unjoined(context.prepare().messages)
     assert messages[1] == wires[1], "the newest user message stays"
     assert messages[2]["role"] == "user"
     assert messages[3:] == wires[len(wires) - len(messages) + 3 :]

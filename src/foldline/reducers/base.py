@@ -68,7 +68,8 @@ def span_fold(view: View, start: Seq, stop: Seq, shown: Sequence[Message], *, re
     """A fold of whole units; the newest user's words stay behind `shown`. None when it would not shrink. O(shown)."""
     messages = (*shown, *view.residue(start, stop))
     tokens = sum(map(view.count, messages))
-    if tokens >= view.between(view.index(start), view.index(stop - 1) + 1):
+    first, last = view.index(start), view.index(stop - 1) + 1
+    if tokens + max(0, view.joining_tokens(first, last, messages)) >= view.between(first, last):
         return None
     return Fold(start=start, stop=stop, shown=messages, tokens=tokens, reducer=reducer, reason=reason)
 

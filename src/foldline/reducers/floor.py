@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from foldline.budget import Need
 from foldline.errors import DoesNotFit, Part
-from foldline.messages import Image, Text, ToolCall, ToolResult
+from foldline.messages import Image, Message, Text, ToolCall, ToolResult
 from foldline.messages import Part as MessagePart
 from foldline.reducers.arguments import shorten_arguments
 from foldline.reducers.base import form_fold
 from foldline.reducers.drop_groups import drop_fold
-from foldline.tiles import Unit
+from foldline.tiles import JOINT, Unit, gaps
 from foldline.transcript import Fold
 from foldline.view import View
 
@@ -40,21 +40,30 @@ def floor_of(view: View) -> Floor:
         parts.append(Part("system and tools", view.base_tokens))
     spans = {span.first: span for span in view.spans()}
     index, total, leads = 0, view.base_tokens, None
+    before: Message | None = None
+    replied = True
     while index < len(view.units):
         span = spans.get(index)
         fold = None if span is None else drop_fold(view, span, reducer="floor", reason="the least that can be shown")
         if span is not None and fold is not None:
             folds.append(fold)
-            total += fold.tokens
+            size = fold.tokens + view.joint_tokens * len(gaps(before, fold.shown, replied=replied))
+            total += size
+            before, replied = fold.shown[-1], view.ends_replied(span.first, span.last)
             leads = leads or fold.shown[0].role
-            parts.append(Part("notice of omitted messages", fold.tokens, span.start))
+            parts.append(Part("notice of omitted messages", size, span.start))
             index = span.last
             continue
         unit = view.units[index]
         forms = list(_least_forms(view, unit, index)) if unit.messages else []
         folds += forms
-        size = view.measure(unit, {form.start: form for form in forms}) if forms else unit.tokens
+        plain = [message for message in unit.messages if message.kind != JOINT]
+        joints = view.joint_tokens * len(gaps(before, plain, replied=replied))
+        bare = unit.tokens - view.joint_tokens * (len(unit.messages) - len(plain))
+        size = joints + (view.measure(unit, {form.start: form for form in forms}) if forms else bare)
         total += size
+        if plain:
+            before, replied = plain[-1], unit.fold is None or unit.replied
         if unit.messages:
             leads = leads or unit.messages[0].role
             parts.append(Part(view.protected(index) or "message that nothing may cut", size, unit.start))

@@ -79,9 +79,15 @@ class HistoryBudget:
 
 
 def _notice(view: View, span: Span) -> Message:
-    """The notice for a span: a system message, a user message where the dialect has none among its messages."""
+    """The notice for a span: a system message where it is the only one and the user speaks next, else the user's.
+
+    Chat templates want one system message, and the user's words behind it.
+    """
     count = view.covered_count(span.start, span.stop, seen=True)
-    return view.codec.note(truncated(count), role="system" if view.codec.system_inside else "user")
+    following = view.after(span.last)
+    leading = None if following is None else following.leading
+    alone = view.before(span.first) is None and (leading is None or leading.role == "user")
+    return view.codec.note(truncated(count), role="system" if view.codec.system_inside and alone else "user")
 
 
 def _system_tokens(view: View, last: int | None = None) -> int:

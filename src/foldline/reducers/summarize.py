@@ -148,7 +148,7 @@ class Summarize:
             count, index = 0, len(view.units)
             while index > 0 and count < self.keep_messages:
                 index -= 1
-                count += len(view.units[index].messages)
+                count += view.units[index].said
             return index
         return view.newest(self.keep, need.target_tokens)
 
@@ -247,7 +247,8 @@ class Summarize:
     def _may_acknowledge(self, view: View, span: Span) -> bool:
         """An assistant message may only end a conversation that is not in the middle of a tool loop."""
         after = [unit for unit in view.units if unit.start >= span.stop and unit.messages]
-        return (not after and view.answered()) or bool(after and after[0].messages[0].role == "user")
+        leading = after[0].leading if after else None
+        return (not after and view.answered()) or (leading is not None and leading.role == "user")
 
     def _record(self, view: View, span: Span) -> tuple[str, list[str]]:
         """The earlier checkpoints of a span ("" if none), and the record of everything else in it."""

@@ -46,7 +46,7 @@ class Window:
             if fold is None:
                 continue
             tokens -= out.tokens - fold.tokens
-            messages -= sum(len(unit.messages) for unit in view.units[out.first : out.last]) - len(fold.shown)
+            messages -= sum(unit.said for unit in view.units[out.first : out.last]) - len(fold.shown)
             turns -= _turns(view, out.first, out.last)
             yield fold
 
@@ -61,7 +61,7 @@ def _shortest(view: View, span: Span, tokens: int, messages: int, turns: int) ->
     """The shortest part from the start of a span that frees as much and ends before a turn; else the whole span."""
     freed_messages = freed_turns = 0
     for index in range(span.first, span.last):
-        freed_messages += len(view.units[index].messages)
+        freed_messages += view.units[index].said
         freed_turns += _turns(view, index, index + 1)
         if (
             view.between(span.first, index + 1) >= tokens + (NOTICE_TOKENS if tokens > 0 else 0)
