@@ -68,7 +68,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "fitting",
         "display",
     ),
-    ("store", "sessions", "providers"),
+    ("store", "json_values", "sessions", "providers"),
     ("agent", "conversations", "replay"),
     ("bench", "report"),
     ("interfaces", "testing", "", "__main__"),  # "": the package itself, which only gathers the public names

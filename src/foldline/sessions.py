@@ -12,23 +12,21 @@ tool keeps for itself are left out, and so are the summaries of its own context 
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, replace
+from typing import Any
 
 from foldline.codecs import DIALECTS
+from foldline.codecs import codec as codec_for
 from foldline.errors import InvalidInput
+from foldline.json_values import Reading, Unread, Value, text_in, values_in
 from foldline.messages import Json, Wire
 
 __all__ = ["Session", "detect_dialect", "parse_session", "read_session"]
 
 _ENDINGS = (".gz", ".jsonl", ".ndjson", ".json")
-_GZIP_MAGIC = b"\x1f\x8b"
 
 _BLOCK_OF = {
     "input_text": "openai-responses",
@@ -59,6 +57,7 @@ class Session:
 
     `system` and `tools` stand beside the messages where the dialect has them there. `source` and `licence` are where
     it comes from, "" when unknown. `body` is the object that held the messages, None when there was none.
+    `unread` is what could not be read, where that was asked for.
     """
 
     name: str
@@ -70,20 +69,14 @@ class Session:
     source: str = ""
     licence: str = ""
     body: Wire | None = None
+    unread: tuple[Unread, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """One JSON value of a file and where it stands."""
-
-    place: str
-    value: Json
-
-
-def read_session(path: str | os.PathLike[str], *, dialect: str | None = None) -> Session:
+def read_session(path: str | os.PathLike[str], *, dialect: str | None = None, lenient: bool = False) -> Session:
     """Read one session from a file; the format is told from the content. O(size).
 
-    Raises InvalidInput, with the file and the line, byte or message named, for what is not a session.
+    Raises InvalidInput, with the file and the line, byte or message named, for what is not a session. With `lenient`
+    what is whole of a damaged file is read, and what is not is in `unread`: it raises where nothing can be read.
     """
     place = os.fspath(path)
     try:
@@ -91,24 +84,75 @@ def read_session(path: str | os.PathLike[str], *, dialect: str | None = None) ->
             data = file.read()
     except OSError as error:
         raise InvalidInput((error.strerror or str(error)).lower(), place=place) from error
-    return parse_session(data, place=place, dialect=dialect)
+    return parse_session(data, place=place, dialect=dialect, lenient=lenient)
 
 
-def parse_session(data: bytes, *, place: str, dialect: str | None = None) -> Session:
-    """Read one session from the bytes of a file; `place` names it in errors. O(size)."""
+def parse_session(data: bytes, *, place: str, dialect: str | None = None, lenient: bool = False) -> Session:
+    """Read one session from the bytes of a file; `place` names it in errors. As `read_session` otherwise. O(size)."""
     if dialect is not None:
         _known_dialect(dialect, "dialect")
-    text = _decode(_unpack(data, place), place)
-    records = _records(text, place)
+    reading = Reading(lenient)
+    records = values_in(text_in(data, place, reading), place, reading)
+    session = _session(records, place, dialect, reading)
+    if not lenient:
+        return session
+    return replace(session, messages=_readable(session, place, reading), unread=tuple(reading.unread))
+
+
+def _session(records: list[Value], place: str, dialect: str | None, reading: Reading) -> Session:
     name = _stem(place)
     values = [record.value for record in records]
     if any(map(_is_claude_code, values)):
-        return _foreign(name, "anthropic", _claude_code(records), dialect, place)
+        return _foreign(name, "anthropic", _claude_code(_once(records, reading), reading), dialect, place)
     if any(map(_is_codex, values)):
-        return _foreign(name, "openai-responses", _codex(records), dialect, place)
-    if records[0].place == place and isinstance(values[0], dict) and not _is_message(values[0]):
-        return _from_object(name, values[0], dialect, place)
-    return Session(name=name, dialect=dialect or detect_dialect(values), messages=tuple(_checked(records, place)))
+        return _foreign(name, "openai-responses", _codex(_once(records, reading), reading), dialect, place)
+    alone = len(records) == 1 and isinstance(values[0], dict) and not _is_message(values[0])
+    if alone and (records[0].place == place or (reading.lenient and "messages" in values[0])):
+        return _from_object(name, values[0], dialect, place, reading)
+    messages = tuple(_checked(_once(records, reading), place, reading))
+    if not messages:
+        raise _nothing(place, reading)
+    return Session(name=name, dialect=dialect or detect_dialect(values), messages=messages)
+
+
+def _readable(session: Session, place: str, reading: Reading) -> tuple[Wire, ...]:
+    """The messages that the dialect can read at all."""
+    codec, found = codec_for(session.dialect), []
+    for index, message in enumerate(session.messages):
+        try:
+            codec.read(message)
+        except InvalidInput as error:
+            reading.unread.append(Unread(f"{place}: message {index}", str(error)))
+        else:
+            found.append(message)
+    if not found:
+        raise _nothing(place, reading)
+    return tuple(found)
+
+
+def _nothing(place: str, reading: Reading) -> InvalidInput:
+    """The error for a file of which nothing can be read: what is wrong first."""
+    if not reading.unread:
+        return InvalidInput("holds no message that can be read", place=place)
+    return InvalidInput(reading.unread[0].reason, place=reading.unread[0].place)
+
+
+def _once(records: Sequence[Value], reading: Reading) -> list[Value]:
+    """Without records that were written twice, one after the other, where each has a time or an id of its own."""
+    if not reading.lenient:
+        return list(records)
+    out: list[Value] = []
+    for record in records:
+        if out and record.value == out[-1].value and isinstance(record.value, dict) and _is_own(record.value):
+            reading.unread.append(Unread(record.place, "the same as the one before it: written twice"))
+        else:
+            out.append(record)
+    return out
+
+
+def _is_own(value: Mapping[str, Json]) -> bool:
+    names = ("uuid", "timestamp", "id", "call_id", "tool_call_id", "tool_calls")
+    return any(value.get(name) for name in names)
 
 
 def detect_dialect(messages: Iterable[Json], *, system: Json = None) -> str:
@@ -124,86 +168,11 @@ def detect_dialect(messages: Iterable[Json], *, system: Json = None) -> str:
     return max(DIALECTS, key=lambda name: votes[name])
 
 
-# ------------------------------------------------------------------ bytes and JSON
-
-
 def _stem(place: str) -> str:
     name = os.path.basename(place) or place
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
     return name or place
-
-
-def _unpack(data: bytes, place: str) -> bytes:
-    if not data.startswith(_GZIP_MAGIC):
-        return data
-    try:
-        return gzip.decompress(data)
-    except EOFError as error:
-        raise InvalidInput(f"the gzip data is cut off after {len(data):,} bytes", place=place) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise InvalidInput(f"the gzip data is damaged ({error})", place=place) from error
-
-
-def _decode(data: bytes, place: str) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"not UTF-8 text ({error.reason})", place=f"{place}: byte {error.start}") from error
-
-
-def _records(text: str, place: str) -> list[_Record]:
-    """All JSON values of a file: the items of one list, one object, or one value per line."""
-    if not text.strip():
-        raise InvalidInput("is empty", place=place)
-    start = len(text) - len(text.lstrip())
-    value, stop = _scan(text, start, place)
-    rest = text[stop:]
-    if not rest.strip():
-        if isinstance(value, list):
-            if not value:
-                raise InvalidInput("holds an empty list, no messages", place=place)
-            return [_Record(f"{place}: message {index}", item) for index, item in enumerate(value)]
-        return [_Record(place, value)]
-    if not rest.lstrip(" \t\r").startswith("\n"):
-        raise InvalidInput("not JSON: more text after the end of the value", place=_at(text, stop, place))
-    return list(_lines(text, place))
-
-
-def _lines(text: str, place: str) -> Iterator[_Record]:
-    start = 0
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            begin = start + len(line) - len(line.lstrip())
-            value, stop = _scan(text, begin, place)
-            if stop > start + len(line) or text[stop : start + len(line)].strip():
-                raise InvalidInput("not one JSON value on this line", place=f"{place}: line {number}")
-            yield _Record(f"{place}: line {number}", value)
-        start += len(line) + 1
-
-
-def _scan(text: str, start: int, place: str) -> tuple[Json, int]:
-    try:
-        return _DECODER.raw_decode(text, start)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(f"not JSON: {error.msg.lower()}", place=_at(text, error.pos, place)) from error
-    except RecursionError as error:
-        raise InvalidInput("nested too deeply", place=_at(text, start, place)) from error
-    except ValueError as error:
-        raise InvalidInput(f"not JSON: {error}", place=_at(text, start, place)) from error
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def _at(text: str, position: int, place: str) -> str:
-    line = text.count("\n", 0, position) + 1
-    column = position - text.rfind("\n", 0, position)
-    return f"{place}: line {line} column {column}"
 
 
 # ------------------------------------------------------------------ plain messages
@@ -232,7 +201,7 @@ def _known_dialect(value: Json, place: str) -> str:
     return str(value)
 
 
-def _from_object(name: str, value: Mapping[str, Json], dialect: str | None, place: str) -> Session:
+def _from_object(name: str, value: Mapping[str, Json], dialect: str | None, place: str, reading: Reading) -> Session:
     body_of_responses = "input" in value and "messages" not in value
     field, beside = ("input", "instructions") if body_of_responses else ("messages", "system")
     messages = value.get(field)
@@ -249,12 +218,12 @@ def _from_object(name: str, value: Mapping[str, Json], dialect: str | None, plac
     named = dialect or ("openai-responses" if body_of_responses else None)
     if named is None and value.get("dialect") is not None:
         named = _known_dialect(value["dialect"], place)
-    records = [_Record(f"{place}: message {index}", item) for index, item in enumerate(messages)]
+    records = [Value(f"{place}: message {index}", item) for index, item in enumerate(messages)]
     texts = {key: value[key] for key in ("source", "licence") if isinstance(value.get(key), str)}
     return Session(
         name=value["id"] if isinstance(value.get("id"), str) and value["id"] else name,
         dialect=named or detect_dialect(messages, system=system),
-        messages=tuple(_checked(records, place)),
+        messages=tuple(_checked(records, place, reading)),
         system=system,
         tools=None if tools is None else tuple(tools),
         model=value["model"] if isinstance(value.get("model"), str) else None,
@@ -263,21 +232,28 @@ def _from_object(name: str, value: Mapping[str, Json], dialect: str | None, plac
     )
 
 
-def _checked(records: Sequence[_Record], place: str) -> Iterator[Wire]:
+def _checked(records: Sequence[Value], place: str, reading: Reading) -> Iterator[Wire]:
     for record in records:
-        value = record.value
-        if not isinstance(value, dict):
-            what = "message list" if len(records) == 1 and record.place == place else "message"
-            raise InvalidInput(f"not a {what}: {_kind(value)}", place=record.place)
-        if "role" not in value and "type" not in value:
-            raise InvalidInput('"role" is missing', place=record.place)
-        for key in ("role", "type"):
-            if key in value and not isinstance(value[key], str):
-                raise InvalidInput(f'"{key}" is {_kind(value[key])}, not text', place=record.place)
-        if not isinstance(value.get("content"), str | list | None):
-            kind = _kind(value["content"])
-            raise InvalidInput(f'"content" is {kind}, not text or a list of blocks', place=record.place)
-        yield value
+        try:
+            yield _message(record, alone=len(records) == 1 and record.place == place)
+        except InvalidInput as error:
+            reading.fault(error)
+
+
+def _message(record: Value, *, alone: bool) -> Wire:
+    value = record.value
+    if not isinstance(value, dict):
+        what = "message list" if alone else "message"
+        raise InvalidInput(f"not a {what}: {_kind(value)}", place=record.place)
+    if "role" not in value and "type" not in value:
+        raise InvalidInput('"role" is missing', place=record.place)
+    for key in ("role", "type"):
+        if key in value and not isinstance(value[key], str):
+            raise InvalidInput(f'"{key}" is {_kind(value[key])}, not text', place=record.place)
+    if not isinstance(value.get("content"), str | list | None):
+        kind = _kind(value["content"])
+        raise InvalidInput(f'"content" is {kind}, not text or a list of blocks', place=record.place)
+    return value
 
 
 def _kind(value: Json) -> str:
@@ -306,7 +282,7 @@ def _is_claude_code(value: Json) -> bool:
     return spoken and isinstance(value.get("message"), dict)
 
 
-def _claude_code(records: Sequence[_Record]) -> tuple[list[dict[str, Any]], str | None, Json]:
+def _claude_code(records: Sequence[Value], reading: Reading) -> tuple[list[dict[str, Any]], str | None, Json]:
     """The conversation of a Claude Code file: a reply streamed over several records is one message again, and results
     that follow each other are one message, as they were sent.
 
@@ -315,12 +291,18 @@ def _claude_code(records: Sequence[_Record]) -> tuple[list[dict[str, Any]], str 
     """
     spoken = [record for record in records if _is_claude_code(record.value) and not _is_private(record.value)]
     main = [record for record in spoken if not record.value.get("isSidechain")] or spoken
+    if reading.lenient:
+        _note_missing(main, records, reading)
     out: list[dict[str, Any]] = []
     replies: dict[str, dict[str, Any]] = {}
     model: str | None = None
     for record in {str(record.value.get("uuid", record.place)): record for record in main}.values():
         message = record.value["message"]
-        blocks = _blocks(message.get("content"), record.place)
+        try:
+            blocks = _blocks(message.get("content"), record.place)
+        except InvalidInput as error:
+            reading.fault(error)
+            continue
         if record.value["type"] == "assistant":
             model = model or (message["model"] if isinstance(message.get("model"), str) else None)
             reply = replies.get(str(message.get("id")))
@@ -336,6 +318,18 @@ def _claude_code(records: Sequence[_Record]) -> tuple[list[dict[str, Any]], str 
             content = message.get("content")
             out.append({"role": "user", "content": content if isinstance(content, str) else blocks})
     return out, model, None
+
+
+def _note_missing(main: Sequence[Value], records: Sequence[Value], reading: Reading) -> None:
+    """Name what is no record, and the places where the record that another follows is not in the file."""
+    for record in records:
+        if not isinstance(record.value, dict):
+            reading.unread.append(Unread(record.place, f"not a record: {_kind(record.value)}"))
+    known = {str(record.value.get("uuid")) for record in records if isinstance(record.value, dict)}
+    for record in main[1:]:
+        parent = record.value.get("parentUuid")
+        if isinstance(parent, str) and parent not in known:
+            reading.unread.append(Unread(record.place, "what stood before it is not in the file"))
 
 
 def _is_private(value: Mapping[str, Json]) -> bool:
@@ -366,7 +360,7 @@ def _is_codex(value: Json) -> bool:
     return wrapped or bare_head or value.get("record_type") == "state"
 
 
-def _codex(records: Sequence[_Record]) -> tuple[list[dict[str, Any]], str | None, Json]:
+def _codex(records: Sequence[Value], reading: Reading) -> tuple[list[dict[str, Any]], str | None, Json]:
     """The conversation of a Codex rollout file, of the wrapped and of the older bare kind.
 
     Left out: events for the screen, turn settings, undo points, and compactions (the items they replaced are kept).
@@ -376,10 +370,12 @@ def _codex(records: Sequence[_Record]) -> tuple[list[dict[str, Any]], str | None
     system: Json = None
     for record in records:
         if not isinstance(record.value, dict):
-            raise InvalidInput(f"not a record: {_kind(record.value)}", place=record.place)
+            reading.fault(InvalidInput(f"not a record: {_kind(record.value)}", place=record.place))
+            continue
         kind, payload = record.value.get("type"), record.value.get("payload")
         if kind == "response_item" and not isinstance(payload, dict):
-            raise InvalidInput('"payload" is not an object', place=record.place)
+            reading.fault(InvalidInput('"payload" is not an object', place=record.place))
+            continue
         if isinstance(payload, dict) and kind in ("session_meta", "turn_context"):
             base = payload.get("base_instructions")
             system = system or (base.get("text") if isinstance(base, dict) else None)

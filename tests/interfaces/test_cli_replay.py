@@ -179,3 +179,25 @@ def test_exact_counts_size_the_requests() -> None:
     report = json.loads(invoke(SHORT, "--json", "--exact", "--window", "3000").stdout)
     assert report["counter"] != "estimate"
     assert [(row["over_budget"] > 0, row["invalid"]) for row in report["policies"]] == [(True, 0), (False, 0)]
+
+
+def test_a_damaged_session_is_replayed_as_far_as_it_is_whole_and_that_is_counted(tmp_path: Path) -> None:
+    said = [(role, turn) for turn in range(4) for role in ("user", "assistant")]
+    lines = [json.dumps({"role": role, "content": f"{role} {turn}"}) for role, turn in said]
+    good, torn, lost = (tmp_path / name for name in ("good.jsonl", "torn.jsonl", "lost.jsonl"))
+    good.write_text("\n".join(lines))
+    torn.write_text("\n".join([*lines[:4], "\0" * 100, *lines[4:]])[:-5])
+    lost.write_text("Killed\n")
+    result = invoke(str(good), str(torn), str(lost), "--policy", "sliding", "--json")
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert [len(one["left_out"]) for one in report["sessions"]] == [0, 2]
+    assert [one["requests"] for one in report["sessions"]] == [4, 3]
+    assert f"left out: {torn}: line 5: 100 zero bytes" in result.stderr
+    assert f"left out: {torn}: line 9: not JSON" in result.stderr
+    assert f"left out: {lost}" in result.stderr
+    assert "damaged: 2 places left out" in invoke(str(torn), "--policy", "sliding").stdout
+    alone = invoke(str(lost))
+    assert (alone.exit_code, alone.stdout) == (2, "")
+    assert str(lost) in alone.stderr
+    assert invoke(str(good), str(tmp_path / "nowhere.jsonl")).exit_code == 2

@@ -18,18 +18,31 @@ from foldline.sessions import Session, parse_session, read_session
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["can_hold", "json_out", "log", "read_history", "sessions_in", "terminal", "write_whole"]
+__all__ = ["STDIN", "can_hold", "json_out", "log", "read_history", "sessions_in", "terminal", "write_whole"]
 
 STDIN = "-"
+
+_MOST_NAMED: Final = 20
+"""Damaged places of one file that are named one by one."""
 
 _ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
-def read_history(path: str, dialect: str | None) -> Session:
-    """A history from a file, or from standard input for "-". Raises InvalidInput with the file named."""
+def read_history(path: str, dialect: str | None, *, lenient: bool = False) -> Session:
+    """A history from a file, or from standard input for "-". Raises InvalidInput with the file named.
+
+    With `lenient` what is whole of a damaged file is read, and what is not is told on standard error.
+    """
     if path == STDIN:
-        return parse_session(sys.stdin.buffer.read(), place="standard input", dialect=dialect)
-    return read_session(path, dialect=dialect)
+        data = sys.stdin.buffer.read()
+        session = parse_session(data, place="standard input", dialect=dialect, lenient=lenient)
+    else:
+        session = read_session(path, dialect=dialect, lenient=lenient)
+    for one in session.unread[:_MOST_NAMED]:
+        log(f"left out: {one}")
+    if len(session.unread) > _MOST_NAMED:
+        log(f"left out of {path}: {len(session.unread) - _MOST_NAMED:,} more")
+    return session
 
 
 def sessions_in(folder: str) -> list[str]:

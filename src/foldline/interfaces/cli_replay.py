@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from foldline.bench.rows import ENOUGH, Row, rows
 from foldline.catalog.models import CACHE_RULES
 from foldline.codecs import DIALECTS
 from foldline.errors import InvalidInput
-from foldline.interfaces.cli_files import can_hold, json_out, log, read_history, terminal, write_whole
+from foldline.interfaces.cli_files import STDIN, can_hold, json_out, log, read_history, terminal, write_whole
 from foldline.interfaces.cli_requests import counter_for, placed
 from foldline.interfaces.token_sizes import size_or_none_tokens, size_tokens
 from foldline.policy import POLICIES
@@ -137,24 +138,35 @@ def replay(
         write_whole(html, page(replays, prices=prices))
         log(f"wrote {html}")
     if as_json:
-        json_out(_report(replays, prices))
+        json_out(_report(replays, prices, recordings))
     else:
-        _print_table(replays, prices)
+        _print_table(replays, prices, recordings)
 
 
 def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> list[Recording]:
-    """All sessions, read before anything is replayed; one that has the name of another gets a number."""
+    """All sessions, read before anything is replayed; one that has the name of another gets a number.
+
+    What is damaged in a file is left out and told; so is a file of which nothing can be read, beside others. Raises
+    InvalidInput where nothing is left.
+    """
     used: dict[str, int] = {}
-    out = []
+    out: list[Recording] = []
+    refused: InvalidInput | None = None
     for file in files:
-        session = read_history(file, dialect)
-        used[session.name] = times = used.get(session.name, 0) + 1
         try:
-            out.append(
-                Recording(session if times == 1 else replace(session, name=f"{session.name} ({times})"), counter)
-            )
+            session = read_history(file, dialect, lenient=True)
+            used[session.name] = times = used.get(session.name, 0) + 1
+            named = session if times == 1 else replace(session, name=f"{session.name} ({times})")
+            out.append(Recording(named, counter))
         except InvalidInput as error:
-            raise placed(error, file) from error
+            if file != STDIN and not os.path.isfile(file):
+                raise
+            told = placed(error, file)
+            refused = refused or told
+            if len(files) > 1:
+                log(f"left out: {told}")
+    if not out and refused is not None:
+        raise refused
     return out
 
 
@@ -185,7 +197,7 @@ def _progress(
         )
 
 
-def _print_table(replays: Sequence[Replay], prices: str) -> None:
+def _print_table(replays: Sequence[Replay], prices: str, recordings: Sequence[Recording]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
@@ -195,6 +207,9 @@ def _print_table(replays: Sequence[Replay], prices: str) -> None:
         table.add_row(*(cell(row) for _, cell in _COLUMNS))
     console = terminal()
     console.print(_setting(replays, prices))
+    unread = sum(len(recording.session.unread) for recording in recordings)
+    if unread:
+        console.print(f"damaged: {plural(unread, 'place')} left out (named on standard error)")
     console.print()
     console.print(table)
     console.print()
@@ -208,7 +223,8 @@ def _setting(replays: Sequence[Replay], prices: str) -> str:
     return f"{size}; {limits(replays)}\nsizes by {one.counter}, cache prices of {prices}"
 
 
-def _report(replays: Sequence[Replay], prices: str) -> dict[str, Any]:
+def _report(replays: Sequence[Replay], prices: str, recordings: Sequence[Recording]) -> dict[str, Any]:
+    unread = {recording.session.name: recording.session.unread for recording in recordings}
     by_session: dict[str, list[Replay]] = {}
     for each in replays:
         by_session.setdefault(each.session, []).append(each)
@@ -226,6 +242,7 @@ def _report(replays: Sequence[Replay], prices: str) -> dict[str, Any]:
                 "dialect": own[0].dialect,
                 "requests": own[0].requests,
                 "recorded_tokens": own[0].recorded_tokens,
+                "left_out": [str(one) for one in unread[name]],
                 "policies": [row.as_json() for row in rows(own)],
             }
             for name, own in by_session.items()

@@ -159,7 +159,7 @@ def _of_folder(folder: str, how: Replayed, left_out: list[LeftOut]) -> Iterator[
 
 
 def _of_file(file: str, how: Replayed) -> Account:
-    session = read_history(file, None)
+    session = read_history(file, None, lenient=True)
     try:
         return replayed_account(session, file, how)
     except InvalidInput as error:
