@@ -30,6 +30,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tokens", "catalog", "codecs", "failures", "names", "patterns"),
     (
         "transcript",
+        "open_calls",
+        "late_results",
+        "arrangement",
         "pairing",
         "growing",
         "tiles",

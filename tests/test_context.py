@@ -176,7 +176,11 @@ def test_unknown_parts_are_counted_and_passed_on() -> None:
         user("search"),
         {
             "role": "assistant",
-            "content": [{"type": "server_tool_use", "id": "s", "name": "web", "input": {"q": "x" * 400}}],
+            "content": [
+                {"type": "server_tool_use", "id": "s", "name": "web", "input": {"q": "x" * 400}},
+                {"type": "web_tool_result", "tool_use_id": "s", "content": []},
+                {"type": "from_the_future"},
+            ],
         },
         user("thanks"),
     ]

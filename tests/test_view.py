@@ -443,7 +443,7 @@ def test_a_late_result_takes_the_place_of_the_synthetic_one(dialect: str) -> Non
     assert [r.rule for r in context.view.repairs] == [rule]
 
 
-def test_a_result_that_comes_after_its_call_was_folded_is_not_shown_and_reported() -> None:
+def test_a_result_that_comes_after_its_call_was_folded_is_told_in_words() -> None:
     context = context_of(
         [*session(2), tool_calls("slow"), user("meanwhile"), {"role": "assistant", "content": "yes"}, user("on")]
     )
@@ -451,7 +451,9 @@ def test_a_result_that_comes_after_its_call_was_folded_is_not_shown_and_reported
     context.append(tool("slow"))
     messages, _ = context.view.wires()
     assert check(messages) == []
-    assert [repair.rule for repair in context.view.repairs] == ["orphan-result"]
+    assert [repair.rule for repair in context.view.repairs] == ["late-result"]
+    assert "> f {}" in messages[-1]["content"]
+    assert "> result result" in messages[-1]["content"]
     assert context.view.entries[9].recorded == tool("slow")
 
 

@@ -15,6 +15,7 @@ from foldline.ledger import Ledger
 from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
 from foldline.names import names
+from foldline.pairing import is_paired
 from foldline.tiles import JOINT, Seen, Span, Unit, entries_of, gaps, history, reasons, speaks
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
@@ -228,9 +229,9 @@ class Cover:
 
     @property
     def last_block(self) -> int:
-        """Number of the last unit that holds messages (an entry that was left with its branch holds none)."""
+        """Number of the last unit that shows something, or will: what is hidden, or was left by a fork, does not."""
         index = len(self.units) - 1
-        while index >= 0 and not self.units[index].entries and self.units[index].fold is None:
+        while index >= 0 and not self.units[index].messages and not self.units[index].waiting:
             index -= 1
         return index
 
@@ -241,9 +242,11 @@ class Cover:
         return self.size_bytes + self.message_count + self._ledger.joints + lead + 1
 
     def answered(self) -> bool:
-        """Whether the session ends with a reply: an assistant message that calls nothing."""
-        last = next((unit for unit in reversed(self.units) if unit.messages), None)
-        return last is not None and last.messages[-1].role == "assistant" and not last.messages[-1].calls
+        """Whether the session ends with a reply: an assistant message that calls nothing, and is not paused."""
+        unit = next((unit for unit in reversed(self.units) if unit.messages), None)
+        if unit is None or unit.messages[-1].role != "assistant" or unit.messages[-1].calls:
+            return False
+        return not is_paired(unit.messages[-1]) or not unit.waiting
 
     def cut(self, index: int) -> bool:
         """Whether a span may end before unit `index`.

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from foldline.codecs.base import Codec
 from foldline.messages import Message
-from foldline.pairing import arrange, is_reasoning
+from foldline.pairing import arrange, is_paired, is_reasoning
 from foldline.transcript import Entry, Repair, Seq
 
 __all__ = ["Edit", "Growth", "grown"]
@@ -51,6 +51,8 @@ class Growth:
         self._faults += (Repair(entry.seq, "message", fault) for fault in entry.faults)
         if not message.agent_visible:
             return ()
+        if is_paired(message):
+            return None  # what becomes of it depends on what else is there
         if message.role == "assistant":
             return None if self.results else self._item(entry.seq, message)
         return self._result(message)

@@ -1,42 +1,78 @@
-"""Which results answer which calls: grouping of what is legal and repair of what is not, in one place.
+"""Which results answer which calls: each message is looked at once, as it arrives, and gets its group.
 
-`Pairing` looks at each message once, as it arrives, and says to which group it belongs. `arrange` puts the messages of
-one block (a run of entries that no group leaves) into an order that the provider takes. For a legal history `arrange`
-returns exactly what it was given.
-
-Rules: a result answers the latest open call with its id (by id, never by neighbourhood); the first result wins; a call
-without a result gets one that says so; a result without a call goes, text beside it stays.
+A result answers the latest open call with its id (by id, never by neighbourhood), and of several calls of one turn the
+first. The halves of a pair of the provider's (a call that it runs and what came of it, an approval and its answer) are
+one group, with all calls that came out of it; they may stand messages apart. `arrangement` repairs what is not legal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import is_
 
+from foldline.arrangement import NO_RESULT, arrange, is_reasoning, only_answers
 from foldline.codecs.base import Codec
-from foldline.codecs.encoding import KEPT_ID_CHARS
-from foldline.messages import Message, Part, Reasoning, ToolCall, ToolResult
-from foldline.transcript import Repair, Seq
+from foldline.codecs.blocks import carry
+from foldline.messages import Message, Opaque, Part, Text, ToolCall, ToolResult
+from foldline.open_calls import Called, OpenCall, OpenCalls, called_by, free_name
+from foldline.transcript import Seq
 
-__all__ = ["NO_RESULT", "REACH", "Pairing", "Placed", "arrange", "is_reasoning"]
-
-NO_RESULT = "[no result was recorded for this call]"
+__all__ = [
+    "NO_RESULT",
+    "REACH",
+    "Pairing",
+    "Placed",
+    "arrange",
+    "is_given",
+    "is_paired",
+    "is_paused",
+    "is_reasoning",
+    "pair_ids",
+]
 
 REACH = 64
-"""Entries after the last of its group for which a call is waited for; a result after them has no call.
+"""Entries after the last of its group for which a call is waited for; a result after them is told in words.
 
 Without a bound one stray call would tie the whole session together and nothing could be folded (adk-python#7236).
 """
 
+MOST_LATE = 1_024
+"""Calls that are remembered after they were folded without a result: a session of months has ever new ones."""
+
+_NEVER_REPEATED = ("_approval_request", "item_reference")
+"""Items that are nothing without their id: where one stands a second time, it goes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a message belongs: `group` is the seq of its group, `joins` the earliest group it answers, if any."""
+    """Where a message belongs: `group` is the seq of its group, `joins` the earliest group it answers, if any.
+
+    `late` are the calls that it answers and cannot join any more, by the id in its results; `late_groups` theirs.
+    """
 
     message: Message
     group: Seq
     joins: Seq | None
     faults: tuple[str, ...] = ()
+    late: Mapping[str, Called] = field(default_factory=dict)
+    late_groups: tuple[Seq, ...] = ()
+
+
+def anywhere(group: Seq) -> bool:
+    """Every group may be joined."""
+    del group
+    return True
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What a message answers: the groups that it joins, and the calls that come too late for that."""
+
+    reaches: Callable[[Seq], bool]
+    joins: list[Seq] = field(default_factory=list)
+    late: dict[str, OpenCall] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -44,215 +80,227 @@ class Pairing:
     """The open calls of a session. `take` is O(size of the message)."""
 
     codec: Codec
-    _open: dict[str, Seq] = field(default_factory=dict)
+    _calls: OpenCalls = field(default_factory=OpenCalls)
+    """Those that the client answers."""
+    _pairs: OpenCalls = field(default_factory=OpenCalls)
+    """Those that the provider runs, and approvals that it asks for."""
+    _late: OpenCalls = field(default_factory=OpenCalls)
+    """Those that were folded, or left out of reach, before their result came."""
+    _left: deque[OpenCall] = field(default_factory=deque)
+    _origins: dict[str, Seq] = field(default_factory=dict)
+    """The group of each of the provider's pairs, that calls out of it join: those that ended too."""
     _touched: dict[Seq, Seq] = field(default_factory=dict)
     """The last entry that joined a group which waits: a long turn, or one of many calls, is no late result."""
     _used: dict[str, int] = field(default_factory=dict)
-    _alias: dict[str, str] = field(default_factory=dict)
     _item_ids: set[str] = field(default_factory=set)
     _run: Seq | None = None
     """First entry of the model turn that may still grow (itemised dialects only)."""
+    _last: Seq | None = None
+    """The group of the last message."""
 
-    def take(self, seq: Seq, message: Message) -> Placed:
-        """Place one message; ids that the provider would refuse a second time are renamed here, results follow."""
+    def take(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool] = anywhere) -> Placed:
+        """Place one message; ids that the provider would refuse a second time are renamed here, results follow.
+
+        `reaches` says whether a message may still join a group: not if there is a fold in between.
+        """
         faults: list[str] = []
         if self.codec.itemised and message.agent_visible:
             message = self._fresh_item(message, faults)
         if not message.agent_visible:
             return Placed(message, seq, None, tuple(faults))
-        message = self._named_results(self._fresh_calls(message, faults))
-        joins = [self._open.pop(r.call_id) for r in message.results if self._near(seq, r.call_id)]
-        group = seq
-        if message.role == "assistant":
-            if self.codec.itemised and self._run is not None:
-                group = self._run
-            self._run = group
-        else:
-            self._run = None
-        for call in message.calls:
-            self._open[call.id] = group
-        for touched in (*joins, *([group] if message.calls or group in self._touched else ())):
-            self._touched[touched] = seq
-        if len(self._touched) > REACH:
-            self._open = {call: since for call, since in self._open.items() if self._within(seq, since)}
-            self._touched = {since: last for since, last in self._touched.items() if since in self._open.values()}
-        if joins:
-            return Placed(message, joins[-1], min(joins), tuple(faults))
-        return Placed(message, group, group if group != seq else None, tuple(faults))
+        ids = [call.id for call in message.calls]
+        message = self._fresh_calls(message, faults)
+        message, answers = self._answers(seq, message, reaches)
+        joins = answers.joins
+        if self._run is not None and self.codec.itemised and message.role == "assistant":
+            joins = [*joins, self._run] if joins else [self._run]
+        group = joins[-1] if joins else seq
+        self._run = group if message.role == "assistant" else None
+        self._last = group
+        self._open(seq, group, message, ids, answers)
+        self._prune(seq)
+        late = {name: call.called for name, call in answers.late.items()}
+        groups = tuple(call.group for call in answers.late.values())
+        return Placed(message, group, min(joins, default=None), tuple(faults), late, groups)
 
     def waits(self, start: Seq) -> bool:
-        """Whether a call of a group that began at `start` or later has no result yet. O(open calls)."""
-        return any(group >= start for group in self._open.values())
+        """Whether a call of a group that began at `start` or later has no result yet. O(groups that wait)."""
+        return self._calls.waits(start) or self._pairs.waits(start)
 
     def close(self, start: Seq, stop: Seq) -> None:
-        """Stop waiting for calls in [start, stop): they were folded, a late result would stand without its call."""
-        self._open = {call: group for call, group in self._open.items() if not start <= group < stop}
+        """Wait no longer for calls in [start, stop): they were folded, a result that comes is told in words."""
+        self._leave(lambda group: start <= group < stop)
+        self._origins = {opened: group for opened, group in self._origins.items() if not start <= group < stop}
         if self._run is not None and start <= self._run < stop:
             self._run = None
+
+    def _open(self, seq: Seq, group: Seq, message: Message, ids: Sequence[str], answers: _Answers) -> None:
+        """Wait for the calls of a message, which came with these ids."""
+        calls = message.calls
+        for call_id, call in zip(ids, calls, strict=True):
+            self._calls.add(OpenCall(call_id, call.id, group, called_by(call)))
+        for part in _open_pairs(message):
+            self._origins[part.opens] = group
+            if part.type != "item_reference":  # it may stand for anything: most of it answers itself
+                self._pairs.add(OpenCall(part.opens, part.opens, group, called_by(part)))
+        for touched in {*answers.joins, *([group] if calls or group in self._touched or group in self._pairs else ())}:
+            self._touched[touched] = seq
+
+    def _answers(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool]) -> tuple[Message, _Answers]:
+        """A message with its results under the ids that their calls are sent under, and what it answers."""
+        found = _Answers(reaches)
+        parts: list[Part] = []
+        here: set[str] = set()
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                name = self._answer(seq, part.call_id, found)
+                parts.append(part if name == part.call_id else replace(part, call_id=name))
+                continue
+            parts.append(part)
+            if isinstance(part, Opaque | ToolCall):
+                self._join_origin(seq, part.caller, found)
+            if isinstance(part, Opaque):
+                if (
+                    part.answers
+                    and part.answers not in here
+                    and not self._matches(seq, self._pairs, part.answers, found)
+                ):
+                    self._join_origin(seq, part.answers, found)  # of a reference, or a second answer
+                here.add(part.opens)
+        last = self._last
+        if found.late and not found.joins and last is not None and last in self._pairs and only_answers(message):
+            found.joins.append(last)  # what the provider is at goes on: the words stand before it
+        same = all(map(is_, parts, message.parts))
+        return message if same else self.codec.revise(message, parts), found
+
+    def _answer(self, seq: Seq, call_id: str, found: _Answers) -> str:
+        """Note what a result answers; the id that its call is sent under, its own for a call that never was."""
+        call = self._matches(seq, self._calls, call_id, found)
+        if call is None and self.codec.itemised:
+            call = self._matches(seq, self._pairs, call_id, found)
+        return call_id if call is None else call.name
+
+    def _matches(self, seq: Seq, calls: OpenCalls, call_id: str, found: _Answers) -> OpenCall | None:
+        """Note the call that an id answers: one that waits, or one that was waited for once."""
+        call = calls.find(call_id)
+        if call is not None:
+            calls.remove(call)
+            if self._within(seq, call.group) and found.reaches(call.group):
+                found.joins.append(call.group)
+                return call
+        else:
+            call = self._late.find(call_id)
+            if call is None:
+                return None
+            self._late.remove(call)
+        found.late[call.name] = call
+        return call
+
+    def _join_origin(self, seq: Seq, opened: str, found: _Answers) -> None:
+        """Join the group of a pair of the provider's, if it can be joined."""
+        group = self._origins.get(opened)
+        if group is not None and self._within(seq, group) and found.reaches(group):
+            found.joins.append(group)
+
+    def _leave(self, left: Callable[[Seq], bool]) -> None:
+        for calls in (self._calls, self._pairs):
+            for call in calls.leave(left):
+                self._late.add(call)
+                self._left.append(call)
+                if len(self._left) > MOST_LATE:
+                    self._late.remove(self._left.popleft())
+
+    def _prune(self, seq: Seq) -> None:
+        if len(self._touched) > REACH:
+            self._leave(lambda group: not self._within(seq, group))
+            self._touched = {
+                group: last for group, last in self._touched.items() if group in self._calls or group in self._pairs
+            }
+        if len(self._origins) > REACH:
+            self._origins = {opened: group for opened, group in self._origins.items() if self._within(seq, group)}
 
     def _within(self, seq: Seq, group: Seq) -> bool:
         """Whether a group is still waited for."""
         return seq - self._touched.get(group, group) <= REACH
 
-    def _near(self, seq: Seq, call_id: str) -> bool:
-        group = self._open.get(call_id)
-        if group is not None and not self._within(seq, group):
-            del self._open[call_id]
-            return False
-        return group is not None
-
     def _fresh_item(self, message: Message, faults: list[str]) -> Message:
-        item = (message.wire or {}).get("id")
+        wire = message.wire or {}
+        item = wire.get("id")
         if not isinstance(item, str) or not item:
             return message
         if item not in self._item_ids:
             self._item_ids.add(item)
             return message
         faults.append(f"second item with the id {item!r}")
-        if all(isinstance(part, Reasoning) for part in message.parts):
+        if is_reasoning(message) or str(wire.get("type")).endswith(_NEVER_REPEATED):
             return replace(message, agent_visible=False)
-        plain = {key: value for key, value in (message.wire or {}).items() if key != "id"}
-        return self.codec.read(plain)
+        return carry(message, self.codec.read({key: value for key, value in wire.items() if key != "id"}))
 
     def _fresh_calls(self, message: Message, faults: list[str]) -> Message:
-        if not self.codec.unique_calls or not message.calls:
+        """The message with an id of its own for each call: in the whole session, or else in the message."""
+        if not message.calls:
             return message
+        used = self._used if self.codec.unique_calls else {}
+        given = {call.id for call in message.calls}
         parts: list[Part] = list(message.parts)
         for index, part in enumerate(parts):
             if not isinstance(part, ToolCall):
                 continue
-            self._alias.pop(part.id, None)
-            times = self._used.get(part.id, 0)
-            self._used[part.id] = times + 1
+            times = used.get(part.id, 0)
+            used[part.id] = times + 1
             if times:
-                name = self._free_name(part.id, times)
+                name = free_name(part.id, times + 1, lambda name: name in used or name in given)
+                used[name] = 1
                 faults.append(f"call id {part.id!r} was used before; sent as {name!r}")
-                self._alias[part.id] = name
                 parts[index] = replace(part, id=name)
-        return message if not faults or tuple(parts) == message.parts else self.codec.revise(message, parts)
-
-    def _free_name(self, call_id: str, times: int) -> str:
-        while (name := f"{call_id[:KEPT_ID_CHARS]}-{times + 1}") in self._used:
-            times += 1
-        self._used[name] = 1
-        return name
-
-    def _named_results(self, message: Message) -> Message:
-        if not self._alias or not any(r.call_id in self._alias for r in message.results):
-            return message
-        renamed = [
-            replace(part, call_id=self._alias.get(part.call_id, part.call_id)) if isinstance(part, ToolResult) else part
-            for part in message.parts
-        ]
-        return self.codec.revise(message, renamed)
+        return self.codec.revise(message, parts) if faults and tuple(parts) != message.parts else message
 
 
-def is_reasoning(message: Message) -> bool:
-    """Whether a message is nothing but reasoning (a reasoning item of the Responses dialect)."""
-    return bool(message.parts) and all(isinstance(part, Reasoning) for part in message.parts)
+def is_paused(message: Message) -> bool:
+    """Whether an assistant message is one that the provider paused, to go on with it when it comes back as it is.
 
-
-@dataclass(slots=True)
-class _Turn:
-    """One model turn of a block and the results that were found for it."""
-
-    messages: list[tuple[Seq, Message]]
-    open: dict[str, ToolCall]
-    results: list[tuple[Seq, Message]] = field(default_factory=list)
-
-
-def arrange(codec: Codec, block: Sequence[tuple[Seq, Message]]) -> tuple[tuple[Message, ...], tuple[Repair, ...]]:
-    """The messages of a block as the provider takes them, and what had to be repaired. O(block).
-
-    `block` holds the visible messages of a run of entries that is closed under grouping.
+    Anthropic docs, "Handling stop reasons", pause_turn: it has calls that the provider runs, and no words at the end.
     """
-    repairs: list[Repair] = []
-    order: list[_Turn | tuple[Seq, Message]] = []
-    turns: list[_Turn] = []
-    for seq, message in block:
-        if message.role == "assistant":
-            joined = codec.itemised and turns and order[-1] is turns[-1] and not turns[-1].results
-            if not joined:
-                turns.append(_Turn([], {}))
-                order.append(turns[-1])
-            turns[-1].messages.append((seq, message))
-            for call in message.calls:
-                for earlier in turns:
-                    earlier_call = earlier.open.pop(call.id, None)
-                    if earlier_call is not None:
-                        earlier.open[f"\0{call.id}"] = earlier_call
-                turns[-1].open[call.id] = call
-        elif message.results:
-            rest = _share_out(codec, seq, message, turns, repairs)
-            if codec.itemised:
-                rest = _apart(turns, order, message)
-            if rest is not None:
-                order.append((seq, rest))
-        else:
-            order.append((seq, message))
-    out: list[Message] = []
-    for item in order:
-        out += _turn_out(codec, item, repairs) if isinstance(item, _Turn) else [item[1]]
-    given = [message for _, message in block]
-    if not repairs and (len(out) != len(given) or any(a is not b for a, b in zip(out, given, strict=True))):
-        repairs.append(Repair(block[0][0], "pairing", "results moved next to their calls"))
-    return tuple(out), tuple(repairs)
+    if message.role != "assistant" or not any(isinstance(part, Opaque) and part.opens for part in message.parts):
+        return False
+    last = message.parts[-1]
+    return not (isinstance(last, Text) and last.text.strip())
 
 
-def _apart(turns: list[_Turn], order: Sequence[object], message: Message) -> Message | None:
-    """An output that stands apart from its turn and may stay there, after its call; None if it stands beside it."""
-    for turn in turns:
-        if turn.results and turn.results[-1][1] is message and order[-1] is not turn:
-            turn.results.pop()
-            return message
-    return None
+def is_given(message: Message) -> bool:
+    """Whether this is an answer of the user to what the provider asked for: what was approved is still to be done."""
+    return (
+        message.role == "user"
+        and bool(message.parts)
+        and all(isinstance(p, Opaque) and p.answers for p in message.parts)
+    )
 
 
-def _share_out(codec: Codec, seq: Seq, message: Message, turns: list[_Turn], repairs: list[Repair]) -> Message | None:
-    """Give each result to the turn that waits for it; what is left of the message is returned, None if nothing is."""
-    kept: dict[int, list[Part]] = {}
-    for result in message.results:
-        index = next((i for i in range(len(turns) - 1, -1, -1) if result.call_id in turns[i].open), None)
-        if index is None:
-            answered = any(result.call_id == call.id for turn in turns for _, m in turn.messages for call in m.calls)
-            rule, why = (
-                ("duplicate-result", "second result for") if answered else ("orphan-result", "result without its call")
-            )
-            repairs.append(Repair(seq, rule, f"{why} {result.call_id!r}"))
-        else:
-            del turns[index].open[result.call_id]
-            kept.setdefault(index, []).append(result)
-    others = [part for part in message.parts if not isinstance(part, ToolResult)]
-    if not kept:
-        return codec.revise(message, others) if others else None
-    last = max(kept)
-    for index, results in kept.items():
-        parts = results + (others if index == last else [])
-        same = len(parts) == len(message.parts)
-        turns[index].results.append((seq, message if same else codec.revise(message, parts)))
-    return None
+def is_paired(message: Message) -> bool:
+    """Whether a message has halves of pairs of the provider's, or calls that came out of such."""
+    for part in message.parts:
+        if isinstance(part, Opaque) and (part.opens or part.answers or part.caller):
+            return True
+        if isinstance(part, ToolCall) and part.caller:
+            return True
+    return False
 
 
-def _turn_out(codec: Codec, turn: _Turn, repairs: list[Repair]) -> list[Message]:
-    out = [message for _, message in turn.messages]
-    if codec.itemised:
-        while out and is_reasoning(out[-1]):
-            out.pop()
-            repairs.append(
-                Repair(turn.messages[len(out)][0], "reasoning-alone", "reasoning without the item it led to")
-            )
-    answers = [message for _, message in turn.results]
-    for call in turn.open.values():
-        repairs.append(Repair(turn.messages[0][0], "missing-result", f"call {call.id!r} has no result"))
-        answers.append(codec.answer(call, NO_RESULT))
-    if len(answers) > 1 and (merged := codec.merge(answers)) is not None:
-        if not any(repair.rule == "missing-result" for repair in repairs):
-            repairs.append(Repair(turn.results[-1][0], "split-results", "results of one turn joined in one message"))
-        answers = [merged]
-    answers, apart = codec.apart(answers)
-    if apart is not None:
-        repairs.append(
-            Repair(turn.results[-1][0], "result-text", "images of results are sent in a message of the user")
-        )
-        answers.append(apart)
-    return out + answers
+def pair_ids(message: Message) -> list[str]:
+    """The ids of all that pairs a message with others, in order."""
+    out: list[str] = []
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            out.append(part.id)
+        elif isinstance(part, ToolResult):
+            out.append(part.call_id)
+        elif isinstance(part, Opaque) and (part.opens or part.answers):
+            out.append(part.opens or part.answers)
+    return out
+
+
+def _open_pairs(message: Message) -> Iterable[Opaque]:
+    """The blocks of a message that open a pair which the message does not close."""
+    pairs = [part for part in message.parts if isinstance(part, Opaque)]
+    closed = {part.answers for part in pairs}
+    return (part for part in pairs if part.opens and part.opens not in closed)

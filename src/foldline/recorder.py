@@ -82,7 +82,7 @@ class Recorder:
             self.beside.move(seq, clean.message)
             self.view.base_tokens = self.beside.tokens
             faults.append("system text among the messages; sent as the system text of the request")
-        placed = self.pairing.take(seq, sent)
+        placed = self.pairing.take(seq, sent, self.view.reaches)
         faults += placed.faults
         tokens = message_tokens(placed.message, self.counter)
         entry = Entry(seq, placed.group, placed.message, tokens, recorded, tuple(faults), hidden)
@@ -91,7 +91,7 @@ class Recorder:
         self.log.append(entry)
         self.path.append(recorded)
         self.path_seqs.append(seq)
-        self.view.append(entry, placed.joins, self.pairing.waits)
+        self.view.append(entry, placed, self.pairing.waits)
         for fault in faults:
             self.tell(Repaired(Repair(seq, "message", fault)))
         return entry
@@ -170,9 +170,10 @@ class Recorder:
     def _show_again(self, entry: Entry) -> None:
         clean = self.codec.sanitize(self.codec.read(entry.recorded), self.beside.tool_names).message
         visible = clean is not None and entry.message.agent_visible
-        placed = self.pairing.take(entry.seq, _flags(clean, entry) if clean and visible else entry.message)
+        message = _flags(clean, entry) if clean and visible else entry.message
+        placed = self.pairing.take(entry.seq, message, self.view.reaches)
         again = replace(entry, message=placed.message, group=placed.group)
-        self.view.append(again, placed.joins, self.pairing.waits)
+        self.view.append(again, placed, self.pairing.waits)
 
     # --- letting go --------------------------------------------------------------------------------------------------
 

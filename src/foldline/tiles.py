@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from foldline.codecs.caps import NOTHING, Amounts
 from foldline.codecs.media import amounts_of
 from foldline.growing import Growth
-from foldline.messages import Message, Part, Reasoning, ToolResult
+from foldline.messages import Message, Opaque, Part, Reasoning, ToolResult
+from foldline.open_calls import Called
 from foldline.transcript import Entry, Fold, Repair, Seq
 
 __all__ = [
@@ -64,7 +65,14 @@ class Unit:
     """A result that came when an answer in its place had been sent already."""
     replied: bool = True
     """Of a fold: whether what it covers ended with words of the assistant, so that the user's turn came next."""
+    told: dict[Seq, Mapping[str, Called]] = field(default_factory=dict)
+    """Messages with results of calls that are shown no longer, by the id in the result: they are told in words."""
+    left_out: set[str] = field(default_factory=set)
+    """Halves that opened a pair and whose answer is told in words."""
     waiting: bool = False
+    """Whether something in it is still to come: the result of a call, what was approved, the rest of a paused turn."""
+    ended: bool = False
+    """Whether something of another group follows: then the provider goes on with nothing in it."""
     pinned: bool = False
     growth: Growth | None = field(default=None, compare=False, repr=False)
     """How far a block of items has come, while it can grow without being rendered again."""
@@ -172,13 +180,12 @@ def held_by(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:
 
 
 def speaks(message: Message) -> bool:
-    """Whether a message is a user's own words: a user message with anything but results in it."""
-    return (
-        message.role == "user"
-        and message.agent_visible
-        and not message.kind
-        and any(not isinstance(part, ToolResult) for part in message.parts)
-    )
+    """Whether a message is a user's own words: a user message with anything but results and approvals in it."""
+    return message.role == "user" and message.agent_visible and not message.kind and any(map(_is_own, message.parts))
+
+
+def _is_own(part: Part) -> bool:
+    return not (isinstance(part, ToolResult) or (isinstance(part, Opaque) and part.answers))
 
 
 def leaves(unit: Unit) -> Iterator[Unit]:

@@ -8,23 +8,29 @@ of the same objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from foldline.cover import Cover
 from foldline.errors import FoldRefused
 from foldline.growing import Edit, grown
-from foldline.messages import Message, Text
-from foldline.pairing import arrange, is_reasoning
+from foldline.messages import Message, Opaque, Text
+from foldline.pairing import Placed, arrange, is_given, is_paired, is_paused, is_reasoning, pair_ids
 from foldline.tiles import Unit, gaps, held_by, leaves, own_words, reasons, speaks
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
-__all__ = ["REFUSED_PART", "View"]
+__all__ = ["LAST_RUNG", "REFUSED_PART", "View"]
 
 REFUSED_PART = "refused-part"
 """What signs a form without a part that the provider refused: it is made of a pinned or a newest user message too."""
+
+LAST_RUNG = "floor"
+"""The reducer that runs where nothing else makes a request fit: it alone may shorten the text of a paused turn."""
+
+MOST_BETWEEN = 8
+"""Messages between a call and its late result that become one block with them although a user spoke among them."""
 
 T = TypeVar("T")
 
@@ -34,20 +40,22 @@ class View(Cover):
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
-    def append(self, entry: Entry, joins: Seq | None, waits: Callable[[Seq], bool]) -> None:
+    def append(self, entry: Entry, placed: Placed, waits: Callable[[Seq], bool]) -> None:
         """Take up one entry; it joins the block of the group it answers, else begins a block. O(block).
 
         An item that joins a turn of items, and a result of one: O(size of the message), besides copying references.
 
-        `waits` says whether a call of a group from a seq on is still open.
+        `placed` says what it answers, `waits` whether a call of a group from a seq on is still open.
         """
         self.entries[entry.seq] = entry
         at = len(self.units)
-        if joins is not None and self.units:
-            found = self.index(joins)
-            if found >= 0 and all(unit.fold is None for unit in self.units[found:]):
-                at = found
-        edits = self._edits(at, entry)
+        if placed.joins is not None and self.reaches(placed.joins):
+            at = self.index(placed.joins)
+        for group in placed.late_groups:
+            self._leave_out(self.index(group), placed.late)
+        if at == len(self.units) and entry.message.agent_visible:
+            self._end()
+        edits = None if placed.late else self._edits(at, entry)
         if edits is not None:
             block = self.units[at]
         elif at < len(self.units):
@@ -63,13 +71,18 @@ class View(Cover):
                 block.entries += other.entries
                 block.forms |= other.forms
                 block.pinned |= other.pinned
+                block.told |= other.told
+                block.left_out |= other.left_out
+            block.ended = False
             self._replace(at, len(self.units), [block])
         else:
             block = Unit(entry.seq, entry.seq + 1)
             self._replace(at, at, [block])
         block.entries.append(entry)
         block.stop = entry.seq + 1
-        block.waiting = waits(block.start) or (self.codec.itemised and is_reasoning(entry.message))
+        if placed.late:
+            block.told[entry.seq] = placed.late
+        block.waiting = waits(block.start) or self._is_unfinished(entry.message)
         if speaks(entry.message):
             self.newest_user, self._loop_reasons = entry.seq, None
         if entry.message.role == "assistant":
@@ -82,6 +95,18 @@ class View(Cover):
             self._refresh(at)
         else:
             self._splice(at, edits)
+
+    def reaches(self, group: Seq) -> bool:
+        """Whether the next entry may join a group. O(units from there on).
+
+        Not where it is folded, or something after it. Nor where a user has spoken since and much has been said: one
+        block from there to here would hold the newest user's words, and could not be folded any more.
+        """
+        found = self.index(group) if self.units else -1
+        if found < 0 or any(unit.fold is not None for unit in self.units[found:]):
+            return False
+        stop = self.units[found].stop
+        return self.newest_user is None or self.newest_user < stop or self._stop - stop <= MOST_BETWEEN
 
     def leave(self, start: Seq, stop: Seq) -> None:
         """Stand for entries [start, stop) of a branch that was left: they are covered, and show nothing."""
@@ -184,11 +209,36 @@ class View(Cover):
         if entry is None or len(fold.shown) != 1:
             return None
         old, new = entry.message, fold.shown[0]
-        ids = [call.id for call in old.calls] + [result.call_id for result in old.results]
+        ids = pair_ids(old)
         if not ids and len(unit.entries) == 1 and new.role != old.role:
             return None
-        same = [call.id for call in new.calls] + [result.call_id for result in new.results] == ids
+        same = pair_ids(new) == ids
         return entry if same and new.role == old.role and (ids or len(unit.entries) > 1 or not new.kind) else None
+
+    def _end(self) -> None:
+        """Note that something follows the last block, so that the provider goes on with nothing in it."""
+        index = self.last_block
+        unit = self.units[index] if index >= 0 else None
+        if unit is not None and unit.waiting and not unit.ended:
+            unit.ended = True
+            if any(map(is_paired, (entry.message for entry in unit.entries))):
+                self._refresh(index)
+
+    def _leave_out(self, index: int, answered: Collection[str]) -> None:
+        """Leave out what opened a pair in a block, where its answer can only be told in words: both halves, or none."""
+        unit = self.units[index] if index >= 0 else None
+        if unit is None or unit.fold is not None:
+            return
+        opened = {p.opens for entry in unit.entries for p in entry.message.parts if isinstance(p, Opaque) and p.opens}
+        if found := opened & set(answered):
+            unit.left_out |= found
+            self._refresh(index)
+
+    def _is_unfinished(self, message: Message) -> bool:
+        """Whether more is sure to follow a message: what reasoning led to, what was approved, a paused turn's rest."""
+        if self.codec.itemised:
+            return is_reasoning(message) or (message.agent_visible and is_given(message))
+        return message.agent_visible and is_paused(message)
 
     def _commit_form(self, index: int, unit: Unit, entry: Entry, fold: Fold, again: bool) -> Fold:
         refused = None
@@ -196,7 +246,7 @@ class View(Cover):
             refused = "system text"
         elif unit.pinned and fold.reducer != REFUSED_PART:
             refused = "pinned"
-        elif entry.message.calls and unit.waiting and index == self.last_block:
+        elif unit.waiting and index == self.last_block and not self._may_change(entry.message, fold):
             refused = "call that waits for its result"
         elif entry.seq == self.newest_user and not _keeps_words(entry.message, fold):
             refused = "newest user message"
@@ -206,6 +256,14 @@ class View(Cover):
         unit.forms[entry.seq] = fold
         self._refresh(index)
         return fold
+
+    def _may_change(self, message: Message, fold: Fold) -> bool:
+        """Whether a fold may show another form of a message in a block that waits: calls must stay as they are."""
+        if message.calls or not is_paired(message):
+            return not message.calls
+        kept = [part.raw for part in message.parts if not isinstance(part, Text)]
+        shown = [part.raw for part in fold.shown[0].parts if not isinstance(part, Text)]
+        return fold.reducer == LAST_RUNG and shown == kept
 
     def _shrinking(self, fold: Fold, before: int, again: bool, joining: int = 0) -> Fold:
         tokens = sum(map(self.count, fold.shown))  # ours: what a reducer says of itself is not the measure
@@ -231,7 +289,7 @@ class View(Cover):
         if not self.codec.itemised or index != len(self.units) - 1:
             return None
         unit = self.units[index]
-        if unit.forms or unit.late is not None or not unit.entries:
+        if unit.forms or unit.told or unit.late is not None or not unit.entries:
             return None
         growth = unit.growth or grown(self.codec, unit.entries)
         edits = None if growth is None else growth.take(entry)
@@ -305,7 +363,7 @@ class View(Cover):
             known[id(form)] = tokens
             if form.agent_visible:
                 block.append((entry.seq, form))
-        messages, repairs = arrange(self.codec, block)
+        messages, repairs = arrange(self.codec, block, told=unit.told, left_out=unit.left_out, ended=unit.ended)
         return messages, tuple(known.get(id(m)) or self.count(m) for m in messages), repairs
 
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.codecs.strategies import WIRES, Wire, in_dialect
 from tests.property.depth import costly
@@ -22,10 +22,9 @@ every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 def alone(dialect: str, wire: Wire) -> set[str]:
     """The rules that the message breaks by itself."""
-    # Followed by another message: only as the last one an assistant message may be empty (Anthropic). An id may stand
-    # twice in one message as well as in two.
+    # Followed by another message: only as the last one an assistant message may be empty (Anthropic).
     found = {violation.rule for violation in violations([wire, {"role": "user", "content": "?"}], dialect)}
-    return {rule for rule in found if RULES[dialect][rule].alone or rule in {"empty-content", "call-ids"}}
+    return {rule for rule in found if RULES[dialect][rule].alone or rule == "empty-content"}
 
 
 def test_an_unknown_dialect_is_refused_by_name() -> None:
@@ -60,12 +59,8 @@ def test_a_message_that_is_legal_alone_is_left_alone(case: tuple[str, Wire]) -> 
     assert sanitized.faults == ()
 
 
-TWICE = {"type": "tool_use", "id": "call_1", "name": "read_file", "input": {}}
-
-
 @costly
 @given(in_dialect(broken=True))
-@example(("anthropic", {"role": "assistant", "content": [TWICE, dict(TWICE)]}))
 def test_a_damaged_message_is_repaired_once_and_for_all(case: tuple[str, Wire]) -> None:
     dialect, wire = case
     before = copy.deepcopy(wire)

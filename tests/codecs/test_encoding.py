@@ -13,10 +13,10 @@ from tests.property.depth import costly
 from foldline.codecs.encoding import (
     call_id_of,
     clean,
-    fresh_id,
     is_json,
     json_text,
     mend_arguments,
+    named_id,
     object_of,
     sendable,
 )
@@ -111,8 +111,11 @@ def test_a_number_is_an_id_too(value: Any, expected: str) -> None:
     assert call_id_of(value) == expected
 
 
-def test_an_id_that_is_taken_gets_a_number() -> None:
-    taken: set[str] = set()
-    faults: list[str] = []
-    assert [fresh_id("a", taken, faults) for _ in range(3)] == ["a", "a-2", "a-3"]
-    assert len(faults) == 2
+def test_a_call_without_an_id_gets_one_and_an_empty_one_another() -> None:
+    assert [named_id(value) for value in ("a", 7, None, "", [])] == [
+        "a",
+        "7",
+        "call_without_id",
+        "call_with_empty_id",
+        "call_without_id",
+    ]

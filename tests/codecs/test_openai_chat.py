@@ -10,7 +10,7 @@ import pytest
 
 from foldline.codecs import codec
 from foldline.errors import InvalidInput
-from foldline.messages import Document, Image, Json, Message, Opaque, Reasoning, Text, ToolCall, ToolResult, Wire
+from foldline.messages import Document, Image, Json, Opaque, Reasoning, Text, ToolCall, ToolResult, Wire
 
 CHAT = codec("openai-chat")
 
@@ -205,20 +205,6 @@ def test_a_broken_call_becomes_one_that_can_be_answered(broken: dict[str, Any], 
     sent, faults = mended({"role": "assistant", "content": None, "tool_calls": [broken, call("b")]})
     assert sent["tool_calls"] == [repaired, call("b")]
     assert faults
-
-
-def test_a_result_without_id_finds_the_call_without_id() -> None:
-    asked = CHAT.sanitize(CHAT.read({"role": "assistant", "tool_calls": [{**call("a"), "id": ""}]})).message
-    told = CHAT.sanitize(CHAT.read({"role": "tool", "content": "x"})).message
-    assert isinstance(asked, Message)
-    assert isinstance(told, Message)
-    assert asked.calls[0].id == told.results[0].call_id
-
-
-def test_two_calls_with_one_id_are_told_apart() -> None:
-    sent, faults = mended({"role": "assistant", "content": None, "tool_calls": [call("a"), call("a"), call("a")]})
-    assert [each["id"] for each in sent["tool_calls"]] == ["a", "a-2", "a-3"]
-    assert len(faults) == 2
 
 
 @pytest.mark.parametrize("content", [None, "", []])

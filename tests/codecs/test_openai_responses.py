@@ -55,7 +55,6 @@ def test_what_the_client_answers_is_a_call(item: dict[str, Any], name: str, argu
         "image_generation_call",
         "mcp_call",
         "mcp_list_tools",
-        "item_reference",
         "compaction",
         "from_the_future",
     ],
@@ -64,6 +63,34 @@ def test_what_the_server_runs_itself_is_opaque_and_the_assistants(kind: str) -> 
     item = {"type": kind, "id": "x"}
     message = ITEMS.read(item)
     assert (message.role, message.parts) == ("assistant", (Opaque(kind, raw=item),))
+
+
+@pytest.mark.parametrize(
+    ("item", "opens", "answers", "caller"),
+    [
+        ({"type": "item_reference", "id": "x"}, "x", "", ""),
+        ({"type": "mcp_approval_request", "id": "m", "name": "f", "arguments": "{}"}, "m", "", ""),
+        ({"type": "mcp_approval_response", "id": "r", "approval_request_id": "m", "approve": True}, "", "m", ""),
+        ({"type": "mcp_call", "id": "c", "name": "f", "approval_request_id": "m"}, "", "", "m"),
+        ({"type": "program", "id": "p", "call_id": "k", "code": "f()"}, "k", "", ""),
+        ({"type": "program_output", "id": "o", "call_id": "k", "result": "7"}, "", "k", ""),
+        ({"type": "tool_search_call", "id": "t", "call_id": "k", "execution": "client"}, "k", "", ""),
+        ({"type": "tool_search_call", "id": "t", "call_id": None, "execution": "server"}, "", "", ""),
+        ({"type": "tool_search_output", "call_id": "k", "tools": []}, "", "k", ""),
+        ({"type": "future_call", "id": "f", "call_id": "k"}, "k", "", ""),
+        ({"type": "web_search_call", "id": "w", "caller": {"type": "program", "caller_id": "k"}}, "", "", "k"),
+    ],
+)
+def test_an_item_has_the_ids_of_its_pair(item: dict[str, Any], opens: str, answers: str, caller: str) -> None:
+    [part] = ITEMS.read(item).parts
+    assert part == Opaque(item["type"], raw=item, opens=opens, answers=answers, caller=caller)
+
+
+def test_an_answer_of_ours_names_the_program_that_its_call_came_out_of() -> None:
+    caller = {"type": "program", "caller_id": "k"}
+    [call] = ITEMS.read({**CALL, "caller": caller}).calls
+    assert call.caller == "k"
+    assert ITEMS.write(ITEMS.answer(call, "none"))["caller"] == caller
 
 
 def test_an_approval_is_the_users() -> None:

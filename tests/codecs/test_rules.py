@@ -85,6 +85,16 @@ CHAT = "openai-chat"
 RESPONSES = "openai-responses"
 CLAUDE = "anthropic"
 
+SEARCH: Wire = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
+FOUND: Wire = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+CODE: Wire = {"type": "server_tool_use", "id": "c", "name": "code_execution", "input": {"code": "f()"}}
+RAN: Wire = {"type": "code_execution_tool_result", "tool_use_id": "c", "content": {}}
+BY_CODE = {"caller": {"type": "code_execution_20260120", "tool_id": "c"}}
+BY_PROGRAM = {"caller": {"type": "program", "caller_id": "p"}}
+PROGRAM: Wire = {"type": "program", "id": "prog", "call_id": "p", "code": "f()"}
+ASKED: Wire = {"type": "mcp_approval_request", "id": "m", "server_label": "s", "name": "deploy", "arguments": "{}"}
+GIVEN: Wire = {"type": "mcp_approval_response", "approval_request_id": "m", "approve": True}
+
 BROKEN: dict[tuple[str, str], list[Any]] = {
     (CHAT, "empty-request"): [],
     (CHAT, "object"): [USER, "not an object"],
@@ -113,6 +123,8 @@ BROKEN: dict[tuple[str, str], list[Any]] = {
     (RESPONSES, "item-ids"): [USER, item_call("a"), item_output("a"), item_call("b", id="fc_a"), item_output("b")],
     (RESPONSES, "arguments"): [USER, item_call("a", arguments='{"a": '), item_output("a")],
     (RESPONSES, "reasoning-alone"): [USER, REASONING, USER],
+    (RESPONSES, "approval-without-request"): [USER, GIVEN],
+    (RESPONSES, "caller"): [USER, item_call("a", **BY_PROGRAM), item_output("a")],
     (CLAUDE, "empty-request"): [],
     (CLAUDE, "object"): [USER, None],
     (CLAUDE, "encoding"): [{"role": "user", "content": "x", HALF: 1}],
@@ -136,6 +148,9 @@ BROKEN: dict[tuple[str, str], list[Any]] = {
     (CLAUDE, "id-pattern"): [USER, use("functions.bash:0"), results("functions.bash:0")],
     (CLAUDE, "input-object"): [USER, use("a", input="{}"), results("a")],
     (CLAUDE, "signature"): [USER, says([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "x"}])],
+    (CLAUDE, "server-use-without-result"): [USER, says([SEARCH]), USER],
+    (CLAUDE, "server-result-without-use"): [USER, says([FOUND]), USER],
+    (CLAUDE, "caller"): [USER, use("a", **BY_CODE), results("a")],
     (CLAUDE, "system-text"): [USER],
     (CLAUDE, "tool-names"): [USER],
     (CHAT, "call-name"): [USER, named("read file"), chat_result("a")],
@@ -204,6 +219,48 @@ LEGAL: dict[str, tuple[str, list[Wire]]] = {
         CLAUDE,
         [USER, use("a"), results("a"), says("x"), USER, use("b", thinking=True), results("b")],
     ),
+    "a search and its result in one message": (CLAUDE, [USER, says([SEARCH, FOUND]), USER]),
+    "a paused turn at the end": (CLAUDE, [USER, says([SEARCH])]),
+    "a paused turn that went on": (CLAUDE, [USER, says([SEARCH]), says([FOUND, {"type": "text", "text": "x"}]), USER]),
+    "a search beside a call of the client's": (
+        CLAUDE,
+        [USER, says([SEARCH, *use("a")["content"]]), results("a"), says([FOUND]), USER],
+    ),
+    "code that calls the client again and again": (
+        CLAUDE,
+        [
+            USER,
+            says([CODE, *use("a", **BY_CODE)["content"]]),
+            results("a"),
+            use("b", **BY_CODE),
+            results("b"),
+            says([RAN, {"type": "text", "text": "x"}]),
+            USER,
+        ],
+    ),
+    "code that still calls": (CLAUDE, [USER, says([CODE, *use("a", **BY_CODE)["content"]]), results("a")]),
+    "a tool of the provider's that is yet to come": (
+        CLAUDE,
+        [
+            USER,
+            says([{"type": "future_tool_use", "id": "f"}, {"type": "future_tool_result", "tool_use_id": "f"}]),
+            USER,
+        ],
+    ),
+    "an approval after other items": (RESPONSES, [USER, ASKED, says("Shall I?"), GIVEN]),
+    "an approval that nobody has given yet": (RESPONSES, [USER, ASKED, USER]),
+    "an approval of a request that is referred to": (
+        RESPONSES,
+        [USER, {"type": "item_reference", "id": "m"}, GIVEN],
+    ),
+    "calls out of a program": (
+        RESPONSES,
+        [USER, PROGRAM, item_call("a", **BY_PROGRAM), item_output("a", **BY_PROGRAM)],
+    ),
+    "a call and an output of types that are yet to come": (
+        RESPONSES,
+        [USER, {"type": "future_call", "call_id": "a"}, {"type": "future_call_output", "call_id": "a", "output": "x"}],
+    ),
     "outputs later and out of order": (
         RESPONSES,
         [USER, item_call("a"), item_call("b"), item_output("b"), item_output("a")],
@@ -241,6 +298,33 @@ def test_a_broken_rule_is_named_with_its_document(dialect: str, rule: str) -> No
 def test_what_looks_odd_but_passes_is_left_alone(name: str) -> None:
     dialect, wires = LEGAL[name]
     assert violations(wires, dialect) == []
+
+
+@pytest.mark.parametrize(
+    ("dialect", "rule", "wires"),
+    [
+        (CLAUDE, "server-use-without-result", [USER, says([SEARCH]), USER, says([FOUND]), USER]),
+        (CLAUDE, "server-use-without-result", [USER, says([SEARCH]), says("So it is.")]),
+        (CLAUDE, "server-use-without-result", [USER, says([{"type": "mcp_tool_use", "id": "s", "name": "x"}]), USER]),
+        (
+            CLAUDE,
+            "server-use-without-result",
+            [
+                USER,
+                says([SEARCH, *use("a")["content"]]),
+                {"role": "user", "content": [*results("a")["content"], {"type": "text", "text": "and?"}]},
+            ],
+        ),
+        (CLAUDE, "second-result", [USER, says([SEARCH, FOUND]), says([FOUND, {"type": "text", "text": "x"}]), USER]),
+        (CLAUDE, "block-place", [USER, says([SEARCH]), {"role": "user", "content": [FOUND]}]),
+        (RESPONSES, "second-result", [USER, ASKED, GIVEN, GIVEN]),
+        (RESPONSES, "result-without-call", [USER, {"type": "program_output", "call_id": "p", "result": "7"}]),
+        (RESPONSES, "result-without-call", [USER, {"type": "tool_search_output", "call_id": "p", "tools": []}]),
+        (RESPONSES, "caller", [USER, item_call("a"), item_output("a", **BY_PROGRAM)]),
+    ],
+)
+def test_each_half_of_a_pair_of_the_providers_wants_the_other(dialect: str, rule: str, wires: list[Any]) -> None:
+    assert rule in {violation.rule for violation in violations(wires, dialect)}
 
 
 def test_a_violation_says_which_message() -> None:

@@ -1,8 +1,9 @@
 """Anthropic Messages: blocks in messages, the results of a turn at the start of one user message.
 
 Sources of the shapes: Anthropic API reference, Messages; Anthropic docs, "Implement tool use" and "Extended thinking".
-A server tool (`server_tool_use`, `web_search_tool_result`, `mcp_tool_use` ...) lives inside one assistant message and
-waits for nobody: its blocks are `Opaque`. A message with results has the role "user" here as on the wire.
+The blocks of a tool that the provider runs (`server_tool_use`, `web_search_tool_result`, `mcp_tool_use` ...) are
+`Opaque` and pair by id. A result may stand messages after its use: where the turn was paused, or where the result of a
+client tool had to come first (docs, "Server tools"). A message with results has the role "user" here as on the wire.
 
 System text stands outside the messages. A message with the role "system" or "developer" is read as such, so that the
 session can move it there; `sanitize` by itself can only send it as the user's.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from foldline.codecs.base import Sanitized
@@ -26,11 +27,11 @@ from foldline.codecs.blocks import (
     settle_block,
     settle_content,
 )
-from foldline.codecs.encoding import EMPTY, UNNAMED, call_id_of, clean, fresh_id, json_text, mend_encoding, object_of
+from foldline.codecs.encoding import EMPTY, call_id_of, clean, json_text, mend_encoding, named_id, object_of
 from foldline.codecs.labels import CALL_NAME_CHARS, good_name
 from foldline.codecs.media import mend_media
 from foldline.errors import InvalidInput
-from foldline.messages import Json, Message, Part, Role, Text, ToolCall, ToolResult, Wire
+from foldline.messages import Json, Message, Opaque, Part, Role, Text, ToolCall, ToolResult, Wire
 
 __all__ = ["CALL_ID", "FAILED", "THOUGHTS", "Anthropic", "is_blank", "is_empty"]
 
@@ -66,7 +67,31 @@ def _read_call(block: Mapping[str, Any]) -> ToolCall:
     given = block.get("input")
     arguments = given if isinstance(given, str) else "{}" if given is None else json_text(given)
     name = block.get("name")
-    return ToolCall(call_id_of(block.get("id")), name if isinstance(name, str) else "", arguments, raw=block)
+    call_id = call_id_of(block.get("id"))
+    return ToolCall(call_id, name if isinstance(name, str) else "", arguments, raw=block, caller=_caller(block))
+
+
+def _caller(block: Mapping[str, Any]) -> str:
+    """The id of the code execution that a block came out of (docs, "Programmatic tool calling")."""
+    caller = block.get("caller")
+    return call_id_of(caller.get("tool_id")) if isinstance(caller, Mapping) else ""
+
+
+def _read_pair(block: Mapping[str, Any], part: Opaque) -> Opaque:
+    """A block with the ids of its pair, where it is one of a tool that the provider runs."""
+    opens = call_id_of(block.get("id")) if is_use(part.type) else ""
+    answers = call_id_of(block.get("tool_use_id")) if is_server_result(part.type) else ""
+    return replace(part, opens=opens, answers=answers, caller=_caller(block))
+
+
+def is_use(kind: Json) -> bool:
+    """Whether a block of this type calls a tool that the provider runs: "server_tool_use", "mcp_tool_use" ..."""
+    return isinstance(kind, str) and kind.endswith("_tool_use")
+
+
+def is_server_result(kind: Json) -> bool:
+    """Whether a block of this type is the result of such a call: "web_search_tool_result", "mcp_tool_result" ..."""
+    return isinstance(kind, str) and kind.endswith("_tool_result")
 
 
 def _read_block(block: Json) -> Part:
@@ -76,7 +101,8 @@ def _read_block(block: Json) -> Part:
     if kind == "tool_result":
         parts = read_content(block.get("content"))
         return ToolResult(call_id_of(block.get("tool_use_id")), parts, block.get("is_error") is True, raw=block)
-    return read_block(block)
+    part = read_block(block)
+    return _read_pair(block, part) if isinstance(part, Opaque) and isinstance(block, Mapping) else part
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -129,33 +155,24 @@ def _revised(base: Wire, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]
 # --- mending --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Marks:
-    """What is remembered from block to block of a message: names that the tools have, ids that were used."""
-
-    known: Collection[str]
-    ids: set[str] = field(default_factory=set)
-
-
 def _mend_id(value: Json, what: str, faults: list[str]) -> str:
     """The same id for the same value, so that a result still finds its call."""
     if isinstance(value, str) and CALL_ID.fullmatch(value):
         return value
-    fixed = _NOT_IN_ID.sub("_", call_id_of(value)) or UNNAMED
+    fixed = _NOT_IN_ID.sub("_", named_id(value))
     faults.append(f"the id of a {what} may only hold letters, digits, _ and -; sent as {fixed!r}")
     return fixed
 
 
-def _mend_use(block: Mapping[str, Any], marks: _Marks, faults: list[str]) -> Mapping[str, Any]:
+def _mend_use(block: Mapping[str, Any], known: Collection[str], faults: list[str]) -> Mapping[str, Any]:
     fixed: dict[str, Any] = {}
     call_id = _mend_id(block.get("id"), "call", faults)
-    call_id = fresh_id(call_id, marks.ids, faults)
     if call_id != block.get("id"):
         fixed["id"] = call_id
     if not isinstance(block.get("name"), str) or not block["name"]:
         fixed["name"] = "unknown_tool"
         faults.append("a call named no tool")
-    elif (name := good_name(block["name"], CALL_NAME_CHARS["anthropic"], marks.known)) != block["name"]:
+    elif (name := good_name(block["name"], CALL_NAME_CHARS["anthropic"], known)) != block["name"]:
         fixed["name"] = name
         faults.append(f"no tool can have the name of a call; it is sent as {name!r}")
     if not isinstance(block.get("input"), Mapping):
@@ -186,12 +203,8 @@ def _mend_failed(block: Mapping[str, Any], faults: list[str]) -> Mapping[str, An
     return {**block, "is_error": False, "content": [{"type": "text", "text": FAILED}, *content]}
 
 
-def _mend_result(block: Mapping[str, Any], marks: _Marks, faults: list[str]) -> Mapping[str, Any] | None:
+def _mend_result(block: Mapping[str, Any], faults: list[str]) -> Mapping[str, Any]:
     call_id = _mend_id(block.get("tool_use_id"), "result", faults)
-    if call_id in marks.ids:
-        faults.append(f"a second result for call {call_id!r} was left out")
-        return None
-    marks.ids.add(call_id)
     content = _mend_listed(mend_content(block.get("content"), "text", faults), faults)
     if block.get("is_error") is True and is_empty(content):
         content = EMPTY
@@ -201,10 +214,10 @@ def _mend_result(block: Mapping[str, Any], marks: _Marks, faults: list[str]) -> 
     return _mend_failed(block, faults)
 
 
-def _mend_assistant(block: Mapping[str, Any], marks: _Marks, faults: list[str]) -> Mapping[str, Any] | None:
+def _mend_assistant(block: Mapping[str, Any], known: Collection[str], faults: list[str]) -> Mapping[str, Any] | None:
     kind = block["type"]
     if kind == "tool_use":
-        return _mend_use(block, marks, faults)
+        return _mend_use(block, known, faults)
     if kind == "thinking" and not block.get("signature"):
         faults.append("thinking without its signature was left out")
         return None
@@ -217,17 +230,17 @@ def _mend_assistant(block: Mapping[str, Any], marks: _Marks, faults: list[str]) 
     return block
 
 
-def _mend_user(block: Mapping[str, Any], marks: _Marks, faults: list[str]) -> Mapping[str, Any] | None:
+def _mend_user(block: Mapping[str, Any], known: Collection[str], faults: list[str]) -> Mapping[str, Any] | None:
     kind = block["type"]
     if kind == "tool_result":
-        return _mend_result(block, marks, faults)
-    if kind in _ONLY_ASSISTANT:
+        return _mend_result(block, faults)
+    if kind in _ONLY_ASSISTANT or is_use(kind) or is_server_result(kind):
         faults.append(f"a {kind} block in a user message was left out")
         return None
     return mend_media(block, "anthropic", "text", faults)
 
 
-_MENDERS: Final[dict[bool, Callable[[Mapping[str, Any], _Marks, list[str]], Mapping[str, Any] | None]]] = {
+_MENDERS: Final[dict[bool, Callable[[Mapping[str, Any], Collection[str], list[str]], Mapping[str, Any] | None]]] = {
     True: _mend_assistant,
     False: _mend_user,
 }
@@ -236,12 +249,12 @@ _MENDERS: Final[dict[bool, Callable[[Mapping[str, Any], _Marks, list[str]], Mapp
 def _mend_blocks(
     blocks: Sequence[Mapping[str, Any]], assistant: bool, known: Collection[str], faults: list[str]
 ) -> Sequence[Mapping[str, Any]]:
-    mend, marks = _MENDERS[assistant], _Marks(known)
+    mend = _MENDERS[assistant]
     kept: list[Mapping[str, Any]] = []
     for block in blocks:
         if is_blank(block):
             faults.append("a blank text block was left out")
-        elif (mended := mend(block, marks, faults)) is not None:
+        elif (mended := mend(block, known, faults)) is not None:
             kept.append(mended)
     if not assistant:
         ordered = sorted(kept, key=lambda block: block["type"] != "tool_result")
@@ -266,6 +279,21 @@ def _mend(wire: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
         faults.append(f"{'an assistant' if role == 'assistant' else 'a user'} message that says nothing was left out")
         return None
     return wire if content is wire.get("content") else {**wire, "content": content}
+
+
+def _failed(opened: Opaque, text: str) -> Wire:
+    """The result block of a use that failed."""
+    if opened.type != "server_tool_use":
+        kind = f"{opened.type.removesuffix('_tool_use')}_tool_result"
+        content: Json = [{"type": "text", "text": text}]
+        return {"type": kind, "tool_use_id": opened.opens, "is_error": True, "content": content}
+    name = opened.raw.get("name") if isinstance(opened.raw, Mapping) else ""
+    kind = f"{'tool_search' if str(name).startswith('tool_search_') else name}_tool_result"
+    return {
+        "type": kind,
+        "tool_use_id": opened.opens,
+        "content": {"type": f"{kind}_error", "error_code": "unavailable"},
+    }
 
 
 class Anthropic:
@@ -318,6 +346,11 @@ class Anthropic:
         """A user message with a result of ours for a call that has none."""
         block = {"type": "tool_result", "tool_use_id": call.id, "content": clean(text)}
         return replace(self.read({"role": "user", "content": [block]}), kind="notice")
+
+    def stand_in(self, opened: Opaque, text: str) -> Message | None:
+        """A failed result of ours for the use of a tool that the provider runs, as the assistant's (docs, the page of
+        each such tool: "error_code")."""
+        return replace(self.read({"role": "assistant", "content": [_failed(opened, clean(text))]}), kind="notice")
 
     def merge(self, messages: Sequence[Message]) -> Message | None:
         """One user message out of several: results first, then what else they say, both in order; None for none."""

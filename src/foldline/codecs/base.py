@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from foldline.messages import Message, Part, ToolCall, Wire
+from foldline.messages import Message, Opaque, Part, ToolCall, Wire
 
 __all__ = ["Codec", "Sanitized", "Violation"]
 
@@ -80,6 +80,10 @@ class Codec(Protocol):
 
     def answer(self, call: ToolCall, text: str) -> Message:
         """A message with one result of ours for a call that has none."""
+
+    def stand_in(self, opened: Opaque, text: str) -> Message | None:
+        """A message with a result of ours for a call that the provider ran and whose result never came; None where
+        the call may stand without one."""
 
     def merge(self, messages: Sequence[Message]) -> Message | None:
         """One message out of several that carry results, where the dialect wants all results of a turn in one

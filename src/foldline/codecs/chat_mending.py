@@ -8,13 +8,11 @@ from typing import Any, Final
 from foldline.codecs.blocks import mend_content, same_items
 from foldline.codecs.encoding import (
     ABSENT,
-    UNNAMED,
-    call_id_of,
-    fresh_id,
     is_json,
     json_text,
     mend_arguments,
     mend_encoding,
+    named_id,
 )
 from foldline.codecs.labels import CALL_ID_CHARS, CALL_NAME_CHARS, bounded_id, good_author, good_name
 from foldline.codecs.media import mend_media, only_text
@@ -42,15 +40,13 @@ def says_nothing(wire: Wire) -> bool:
     return not any(wire.get(field) for field in ("tool_calls", "refusal", *OTHER_FIELDS))
 
 
-def _mend_call(
-    call: Mapping[str, Any], taken: set[str], known: Collection[str], faults: list[str]
-) -> Mapping[str, Any]:
+def _mend_call(call: Mapping[str, Any], known: Collection[str], faults: list[str]) -> Mapping[str, Any]:
     fixed: dict[str, Any] = {}
     call_id = call.get("id")
     if not isinstance(call_id, str) or not call_id:
-        call_id = call_id_of(call_id) or UNNAMED
+        call_id = named_id(call_id)
         faults.append("a call had no id, as text; it was given one")
-    call_id = fresh_id(_bounded(call_id, faults), taken, faults)
+    call_id = _bounded(call_id, faults)
     if call_id != call.get("id"):
         fixed["id"] = call_id
     kind = call.get("type", "function")
@@ -118,8 +114,7 @@ def _mend_calls(wire: Wire, known: Collection[str], faults: list[str]) -> Wire:
         faults.append("what was no call was taken out of tool_calls")
     elif not calls:
         faults.append("an empty list of calls was taken out")
-    taken: set[str] = set()
-    mended = [_mend_call(call, taken, known, faults) for call in calls]
+    mended = [_mend_call(call, known, faults) for call in calls]
     if not mended:
         return {key: value for key, value in wire.items() if key != "tool_calls"}
     return wire if same_items(mended, given) else {**wire, "tool_calls": mended}
@@ -142,7 +137,7 @@ def mended_wire(wire: Wire, faults: list[str], known: Collection[str]) -> Wire |
         call_id = wire.get("tool_call_id")
         if not isinstance(call_id, str) or not call_id:
             faults.append("a result named no call, as text; it was given an id")
-            wire = {**wire, "tool_call_id": call_id_of(call_id) or UNNAMED}
+            wire = {**wire, "tool_call_id": named_id(call_id)}
         elif (bounded := _bounded(call_id, faults)) != call_id:
             wire = {**wire, "tool_call_id": bounded}
     wire = _mend_author(wire, known, faults)

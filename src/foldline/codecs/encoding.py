@@ -11,16 +11,17 @@ from foldline.messages import Json, Wire
 
 __all__ = [
     "ABSENT",
+    "BLANK",
     "EMPTY",
-    "KEPT_ID_CHARS",
+    "NO_IDS",
     "UNNAMED",
     "call_id_of",
     "clean",
-    "fresh_id",
     "is_json",
     "json_text",
     "mend_arguments",
     "mend_encoding",
+    "named_id",
     "object_of",
     "sendable",
 ]
@@ -34,11 +35,13 @@ EMPTY: Final = "(empty)"
 UNNAMED: Final = "call_without_id"
 """The id of a call that came without one. Its result came without one too, so that they still find each other."""
 
+BLANK: Final = "call_with_empty_id"
+"""The id of a call that came with an empty one."""
+
+NO_IDS: Final = (UNNAMED, BLANK)
+
 _DEPTH_LIMIT: Final = 200
 """Levels of nesting that are sent. The JSON reader of Python gives up at about 1,000; real messages have under 20."""
-
-KEPT_ID_CHARS: Final = 56
-"""What is kept of an id that gets a number behind it: OpenAI takes 64 characters."""
 
 _PLAIN: Final = frozenset({bool, int, type(None)})
 
@@ -163,12 +166,6 @@ def call_id_of(value: Json) -> str:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
-def fresh_id(call_id: str, taken: set[str], faults: list[str]) -> str:
-    """The id, or a new one of at most 64 characters where it is in `taken` already; adds it there."""
-    fresh, number = call_id, 2
-    while fresh in taken:
-        fresh, number = f"{call_id[:KEPT_ID_CHARS]}-{number}", number + 1
-    if fresh != call_id:
-        faults.append(f"two calls had the id {call_id!r}; the later one is sent as {fresh!r}")
-    taken.add(fresh)
-    return fresh
+def named_id(value: Json) -> str:
+    """A call id as text that is not empty: one that says nothing gets the id of such calls."""
+    return call_id_of(value) or (BLANK if value == "" else UNNAMED)

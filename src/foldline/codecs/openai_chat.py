@@ -249,6 +249,10 @@ class OpenAIChat:
         """A result of ours for a call that has none."""
         return replace(self.read({"role": "tool", "tool_call_id": call.id, "content": clean(text)}), kind="notice")
 
+    def stand_in(self, opened: Opaque, text: str) -> Message | None:
+        """None: no block of this dialect waits for its provider."""
+        return None
+
     def merge(self, messages: Sequence[Message]) -> Message | None:
         """None: each result is a message of its own."""
         return None

@@ -2,8 +2,9 @@
 
 Source of the shapes: OpenAI API reference, Responses, request body `input`. A call that the client answers is a
 `ToolCall` and its output a `ToolResult`; what the server runs itself (web search, file search, code interpreter, MCP
-...), references and compactions are `Opaque` and the assistant's. Reasoning counts as signed, with encrypted content
-or without: the server looks for it next to the item it led to.
+...), references and compactions are `Opaque` and the assistant's. Most of these are whole in themselves; an approval
+and its answer, a program and its output pair by id. Reasoning counts as signed, with encrypted content or without: the
+server looks for it next to the item it led to.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from foldline.codecs.base import Sanitized
 from foldline.codecs.blocks import carry, mend_content, read_content, same_items, settle_block, settle_content
 from foldline.codecs.encoding import (
     EMPTY,
-    UNNAMED,
     call_id_of,
     clean,
     is_json,
     json_text,
     mend_arguments,
     mend_encoding,
+    named_id,
     object_of,
 )
 from foldline.codecs.labels import CALL_ID_CHARS, CALL_NAME_CHARS, bounded_id, good_item_id, good_name
@@ -31,7 +32,16 @@ from foldline.codecs.outputs import OUTPUT, empty_output, is_output, read_output
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
 
-__all__ = ["CALL_FIELDS", "FROM_USER", "NAMED_CALLS", "ROLES", "OpenAIResponses", "call_id_in", "item_type"]
+__all__ = [
+    "CALL_FIELDS",
+    "NAMED_CALLS",
+    "ROLES",
+    "OpenAIResponses",
+    "call_id_in",
+    "is_from_user",
+    "item_type",
+    "pair_ids",
+]
 
 ROLES: Final[dict[str, Role]] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
@@ -49,8 +59,31 @@ NAMED_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 """Calls that say which tool they are for."""
 
 _TEXT_FIELDS = frozenset({"arguments", "input"})
-FROM_USER: Final = frozenset({"mcp_approval_response"})
-"""Items without a role that the client writes for the user."""
+_APPROVAL, _GIVEN = "_approval_request", "_approval_response"
+
+
+def is_from_user(kind: str) -> bool:
+    """Whether the client writes an item of this type for the user ("mcp_approval_response")."""
+    return kind.endswith(_GIVEN)
+
+
+def pair_ids(item: Wire, kind: str) -> tuple[str, str, str]:
+    """The ids of the pair that an item opens, of the one that it answers, of the one that it came out of; "" for none.
+
+    Sources: OpenAI docs, "MCP and connectors" (an approval is answered by its id, and the call that follows names it),
+    "Programmatic tool calling" (a program, its output, the calls it makes), "Tool search". What pairs by a `call_id`
+    and is of no known type does so as well; a reference may stand for any item.
+    """
+    call_id, item_id, asked = (call_id_of(item.get(field)) for field in ("call_id", "id", "approval_request_id"))
+    caller = item.get("caller")
+    origin = call_id_of(caller.get("caller_id")) if isinstance(caller, Mapping) else ""
+    if kind.endswith(_APPROVAL) or kind == "item_reference":
+        return item_id, "", origin
+    if is_from_user(kind):
+        return "", asked, origin
+    if kind.endswith("_output"):
+        return "", call_id, origin
+    return call_id, "", origin or asked
 
 
 def item_type(item: Wire) -> str:
@@ -82,7 +115,8 @@ def _read_call(item: Wire, kind: str) -> ToolCall:
     name = item.get("name")
     if not isinstance(name, str) or not name:
         name = kind.removesuffix("_call") if kind not in {"function_call", "custom_tool_call"} else ""
-    return ToolCall(call_id_in(item, kind), name, arguments, kind == "custom_tool_call", raw=item)
+    call_id, _, caller = pair_ids(item, kind)
+    return ToolCall(call_id, name, arguments, kind == "custom_tool_call", raw=item, caller=caller)
 
 
 def _read_reasoning(item: Wire) -> Reasoning:
@@ -99,7 +133,9 @@ def _read(item: Wire, kind: str) -> tuple[Role, tuple[Part, ...]]:
         return "tool", (ToolResult(call_id_in(item, kind), read_output(item, kind), raw=item),)
     if kind == "reasoning":
         return "assistant", (_read_reasoning(item),)
-    return "user" if kind in FROM_USER else "assistant", (Opaque(kind, raw=item),)
+    opens, answers, caller = pair_ids(item, kind)
+    part = Opaque(kind, raw=item, opens=opens, answers=answers, caller=caller)
+    return "user" if is_from_user(kind) else "assistant", (part,)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -223,7 +259,7 @@ def _mend_id(item: Wire, kind: str, faults: list[str]) -> Wire:
     if call_id is None and kind == "local_shell_call_output" and isinstance(item.get("id"), str) and item["id"]:
         return item
     faults.append("a call or its output named no call, as text; it was given an id")
-    return {**item, "call_id": call_id_in(item, kind) or UNNAMED}
+    return {**item, "call_id": call_id_in(item, kind) or named_id(call_id)}
 
 
 def _mend_message(item: Wire, faults: list[str]) -> Wire:
@@ -319,7 +355,13 @@ class OpenAIResponses:
         wire = {"type": f"{kind}_output", "call_id": call.id, OUTPUT: empty_output(f"{kind}_output", clean(text))}
         if kind == "apply_patch_call":
             wire["status"] = "failed"
+        if call.caller and isinstance(call.raw, Mapping):  # an output names the program that its call came out of
+            wire["caller"] = call.raw["caller"]
         return replace(self.read(wire), kind="notice")
+
+    def stand_in(self, opened: Opaque, text: str) -> Message | None:
+        """None: an approval may stay without its answer, and a program without its output is passed on as it is."""
+        return None
 
     def merge(self, messages: Sequence[Message]) -> Message | None:
         """None: each output is an item of its own."""

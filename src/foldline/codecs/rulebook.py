@@ -36,6 +36,7 @@ _REASONING = "OpenAI docs, Reasoning models: keep reasoning items with the items
 _MESSAGES = "Anthropic API reference, Messages"
 _TOOL_USE = "Anthropic docs, Implement tool use"
 _THINKING = "Anthropic docs, Extended thinking"
+_STOPS = "Anthropic docs, Handling stop reasons"
 _NON_EMPTY = 'Anthropic API, error "text content blocks must be non-empty"'
 _ID_PATTERN = 'Anthropic API, error "String should match pattern" for tool_use.id'
 _EMPTY_ERROR = 'Anthropic API, error "content cannot be empty if `is_error` is true"'
@@ -69,7 +70,7 @@ _CHAT_RULES = (
     Rule(
         "empty-calls", "tool_calls, where it stands, is a list with a call in it.", f"{_CHAT}: tool_calls", alone=True
     ),
-    Rule("call-ids", "The calls of a message have different ids.", _CHAT_CALLS, alone=True),
+    Rule("call-ids", "The calls of a message have different ids.", _CHAT_CALLS),
     Rule(
         "arguments",
         "Call arguments are JSON text.",
@@ -115,7 +116,17 @@ _CHAT_RULES = (
 _RESPONSES_RULES = (
     *_shared(_RESPONSES),
     Rule("result-without-call", "An output stands after its call.", _RESPONSES_CALLS),
-    Rule("second-result", "A call has one output.", _RESPONSES_CALLS),
+    Rule("second-result", "A call has one output, an approval one answer.", _RESPONSES_CALLS),
+    Rule(
+        "approval-without-request",
+        "An approval stands after the request that it answers.",
+        "OpenAI docs, MCP and connectors: Approvals",
+    ),
+    Rule(
+        "caller",
+        "A call out of a program, and its output, stand after the program.",
+        "OpenAI docs, Programmatic tool calling: keep the program with its calls",
+    ),
     Rule("call-without-result", "A call that the client answers has an output.", _RESPONSES_CALLS),
     Rule("result-content", "An output item has an output; an empty text will do.", _RESPONSES, alone=True),
     Rule("call-ids", "A call id stands for one call.", f"{_RESPONSES}: call_id, the unique id of the call"),
@@ -147,7 +158,22 @@ _ANTHROPIC_RULES = (
     Rule("blank-text", "A text block has visible text.", _NON_EMPTY, alone=True),
     Rule("result-without-call", "A result answers a call of the message before.", _TOOL_USE),
     Rule("call-without-result", "All calls are answered in the next user message.", _TOOL_USE),
-    Rule("second-result", "A message has one result for a call.", _TOOL_USE, alone=True),
+    Rule("second-result", "A call has one result.", _TOOL_USE),
+    Rule(
+        "server-use-without-result",
+        "A tool that the provider runs has its result before the turn ends.",
+        f"{_STOPS}: a result that is missing when the user's words follow",
+    ),
+    Rule(
+        "server-result-without-use",
+        "The result of a tool that the provider runs stands after its use.",
+        "Anthropic docs, Server tools: the result follows the server_tool_use block",
+    ),
+    Rule(
+        "caller",
+        "A call out of code that the provider runs stands after that code.",
+        "Anthropic docs, Programmatic tool calling: caller",
+    ),
     Rule("results-first", "Results stand before the other blocks.", _TOOL_USE, alone=True),
     Rule("empty-error", "A failed result says something.", _EMPTY_ERROR, alone=True),
     Rule("block-place", "Calls and thinking are the assistant's, results are the user's.", _ONLY_IN, alone=True),

@@ -10,17 +10,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from foldline.budget import Need
+from foldline.cutting import clip_tokens
 from foldline.errors import DoesNotFit, Part
 from foldline.messages import Image, Message, Text, ToolCall, ToolResult
 from foldline.messages import Part as MessagePart
+from foldline.pairing import is_paired
 from foldline.reducers.arguments import shorten_arguments
 from foldline.reducers.base import form_fold
 from foldline.reducers.drop_groups import drop_fold
 from foldline.tiles import JOINT, Unit, gaps
 from foldline.transcript import Fold
-from foldline.view import View
+from foldline.view import LAST_RUNG, View
 
 __all__ = ["Floor", "Minimum", "floor_of", "too_large", "too_many", "too_many_bytes"]
+
+
+PAUSED_TOKENS = 64
+"""What stays of each text of a paused turn that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ def floor_of(view: View) -> Floor:
     replied = True
     while index < len(view.units):
         span = spans.get(index)
-        fold = None if span is None else drop_fold(view, span, reducer="floor", reason="the least that can be shown")
+        fold = None if span is None else drop_fold(view, span, reducer=LAST_RUNG, reason="the least that can be shown")
         if span is not None and fold is not None:
             folds.append(fold)
             size = fold.tokens + view.joint_tokens * len(gaps(before, fold.shown, replied=replied))
@@ -82,8 +88,11 @@ def _least_forms(view: View, unit: Unit, index: int) -> Iterable[Fold]:
     for entry in unit.entries:
         form = unit.form(entry)
         least = [_least(view, part, calls=not waits, own=entry.seq == view.newest_user) for part in form.parts]
+        if waits and form.role == "assistant" and is_paired(form):
+            # A turn that is paused goes back as it came; where that cannot be, its blocks do, with less text.
+            least = [_clipped(view, part) for part in least]
         if any(a is not b for a, b in zip(least, form.parts, strict=True)):
-            fold = form_fold(view, unit, entry, least, reducer="floor", reason="the least that can be shown")
+            fold = form_fold(view, unit, entry, least, reducer=LAST_RUNG, reason="the least that can be shown")
             if fold is not None:
                 yield fold
 
@@ -98,6 +107,14 @@ def _least(view: View, part: MessagePart, *, calls: bool, own: bool) -> MessageP
     if isinstance(part, Image) and not own:
         return Text("[image removed]")
     return part
+
+
+def _clipped(view: View, part: MessagePart) -> MessagePart:
+    if not isinstance(part, Text):
+        return part
+    total = view.counter.text(part.text)
+    head, tail = clip_tokens(part.text, PAUSED_TOKENS, view.counter, "both")
+    return replace(part, text=f"{head}\n[… ~{total} tokens, cut …]\n{tail}") if tail else part
 
 
 def too_large(
@@ -137,7 +154,7 @@ def _largest(parts: Sequence[Part], most: int = 12) -> tuple[Part, ...]:
 class Minimum:
     """The last rung: goes to the floor fold by fold, oldest first, and stops as soon as the request fits."""
 
-    name: str = "floor"
+    name: str = LAST_RUNG
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """The folds that lead to the floor."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from foldline.codecs.anthropic import CALL_ID, THOUGHTS, is_empty
+from foldline.codecs.anthropic import CALL_ID, THOUGHTS, is_empty, is_server_result, is_use
 from foldline.codecs.caching import markers, out_of_order
 from foldline.codecs.caps import MARKERS
 from foldline.codecs.rulebook import Findings
@@ -44,6 +45,7 @@ def check_messages(found: Findings, wires: Sequence[Json]) -> None:
         found.add(0, "user-first")
     waiting: set[str] = set()
     used: set[str] = set()
+    pairs = _Pairs(found)
     for index, wire in enumerate(wires):
         role = read_role(found, index, wire, {"user": 1, "assistant": 1})
         if role is None:
@@ -56,6 +58,7 @@ def check_messages(found: Findings, wires: Sequence[Json]) -> None:
         if any(map(is_blank, blocks)):
             found.add(index, "blank-text")
         results = [block for block in blocks if block.get("type") == "tool_result"]
+        pairs.take(index, role, blocks)
         if role == "user":
             _check_results(found, index, results, waiting)
             _check_user_blocks(found, index, blocks)
@@ -68,6 +71,60 @@ def check_messages(found: Findings, wires: Sequence[Json]) -> None:
         waiting = _check_uses(found, index, blocks, used)
     if waiting:
         found.add(None, "call-without-result", f"calls {named(waiting)} have no result at the end")
+
+
+@dataclass(slots=True)
+class _Pairs:
+    """The calls of tools that the provider runs, and what came of them."""
+
+    found: Findings
+    open: dict[str, int] = field(default_factory=dict)
+    """The message of each call that has no result yet."""
+    opened: set[str] = field(default_factory=set)
+    callers: dict[str, str] = field(default_factory=dict)
+
+    def take(self, index: int, role: str, blocks: Sequence[Mapping[str, Any]]) -> None:
+        """Note what is wrong with the pairs of one more message."""
+        if role == "user":
+            if any(block.get("type") != "tool_result" for block in blocks):
+                self._end(())
+            return
+        self._end(self._goes_on(blocks))
+        for block in blocks:
+            kind, caller = block.get("type"), _caller(block)
+            if caller and caller not in self.opened:
+                self.found.add(index, "caller", f"a {kind} out of {caller!r}, which is not there")
+            if is_use(kind) and (opened := _id(block.get("id"))):
+                self.open[opened] = index
+                self.opened.add(opened)
+                self.callers[opened] = caller
+            if is_server_result(kind):
+                answered = _id(block.get("tool_use_id"))
+                if answered in self.open:
+                    del self.open[answered]
+                elif answered in self.opened:
+                    self.found.add(index, "second-result", f"a second {kind} for {answered!r}")
+                else:
+                    self.found.add(index, "server-result-without-use", f"a {kind} for {answered!r}, which is not there")
+
+    def _goes_on(self, blocks: Sequence[Mapping[str, Any]]) -> set[str]:
+        """What the provider is at, and goes on with in an assistant message."""
+        answered = {_id(block.get("tool_use_id")) for block in blocks if is_server_result(block.get("type"))}
+        return answered | set(map(_caller, blocks)) | {self.callers.get(opened, "") for opened in answered}
+
+    def _end(self, but: Collection[str]) -> None:
+        for opened in [opened for opened in self.open if opened not in but]:
+            index = self.open.pop(opened)
+            self.found.add(index, "server-use-without-result", f"the call {opened!r} has no result in its turn")
+
+
+def _id(value: Json) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _caller(block: Mapping[str, Any]) -> str:
+    caller = block.get("caller")
+    return _id(caller.get("tool_id")) if isinstance(caller, Mapping) else ""
 
 
 def _check_results(found: Findings, index: int, results: Sequence[Mapping[str, Any]], waiting: set[str]) -> None:
@@ -93,8 +150,8 @@ def _check_results(found: Findings, index: int, results: Sequence[Mapping[str, A
 
 def _check_user_blocks(found: Findings, index: int, blocks: Sequence[Mapping[str, Any]]) -> None:
     kinds = [block.get("type") for block in blocks]
-    for kind in ("tool_use", *THOUGHTS):
-        if kind in kinds:
+    for kind in dict.fromkeys(kind for kind in kinds if isinstance(kind, str)):
+        if kind in ("tool_use", *THOUGHTS) or is_use(kind) or is_server_result(kind):
             found.add(index, "block-place", f"a {kind} block in a user message")
     check_media(found, index, blocks, "text")
     flags = [kind != "tool_result" for kind in kinds]

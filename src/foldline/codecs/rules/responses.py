@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from foldline.codecs.encoding import is_json
 from foldline.codecs.labels import good_item_id
-from foldline.codecs.openai_responses import CALL_FIELDS, FROM_USER, NAMED_CALLS, ROLES
+from foldline.codecs.openai_responses import CALL_FIELDS, NAMED_CALLS, ROLES, is_from_user, pair_ids
 from foldline.codecs.outputs import OUTPUT, is_output
 from foldline.codecs.rulebook import Findings
 from foldline.codecs.rules.shared import check_call_id, check_call_name, check_content, check_media, read_role
@@ -30,6 +30,7 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
     calls: dict[str, int] = {}
     answered: set[str] = set()
     ids: set[str] = set()
+    opened: set[str] = set()
     for index, item in enumerate(items):
         kind = _kind(item)
         if kind is None:
@@ -42,6 +43,7 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
             if item_id in ids:
                 found.add(index, "item-ids", f"the item id {item_id!r} was used before")
             ids.add(item_id)
+        _check_pair(found, index, item, opened, answered)
         if kind == "message":
             _check_item_message(found, index, item)
         elif kind in CALL_FIELDS:
@@ -52,12 +54,33 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
                 found.add(index, "call-ids", f"the call id {call_id!r} was used before")
             calls.setdefault(call_id, index)
         elif is_output(kind):
-            _check_output_item(found, index, item, calls, answered)
+            _check_output_item(found, index, item, (calls, opened), answered)
         elif kind == "reasoning" and not _leads_on(items[index + 1] if index + 1 < len(items) else None):
             found.add(index, "reasoning-alone")
     for call_id, index in calls.items():
         if call_id not in answered:
             found.add(index, "call-without-result", f"call {call_id!r} has no output")
+
+
+def _check_pair(found: Findings, index: int, item: Wire, opened: set[str], answered: set[str]) -> None:
+    """Note a half of a pair of the provider's without its other half: an answer, or a call out of a program."""
+    kind = _kind(item) or ""
+    opens, answers, _ = pair_ids(item, kind)
+    caller = item.get("caller")
+    origin = caller.get("caller_id") if isinstance(caller, Mapping) else None
+    if isinstance(origin, str) and origin not in opened:
+        found.add(index, "caller", f"a {kind} out of {origin!r}, which is not there")
+    if kind in CALL_FIELDS or is_output(kind) or kind == "message":
+        return
+    if answers and answers not in opened:
+        what = "approval-without-request" if is_from_user(kind) else "result-without-call"
+        found.add(index, what, f"a {kind} for {answers!r}, which is not there")
+    elif answers in answered:
+        found.add(index, "second-result", f"a second {kind} for {answers!r}")
+    if answers:
+        answered.add(answers)
+    if opens:
+        opened.add(opens)
 
 
 def _check_item_message(found: Findings, index: int, item: Wire) -> None:
@@ -87,7 +110,9 @@ def _check_call_item(found: Findings, index: int, item: Wire, kind: str) -> str 
     return call_id
 
 
-def _check_output_item(found: Findings, index: int, item: Wire, calls: Mapping[str, int], answered: set[str]) -> None:
+def _check_output_item(
+    found: Findings, index: int, item: Wire, called: Sequence[Collection[str]], answered: set[str]
+) -> None:
     kind = item["type"]
     call_id = item.get("call_id")
     if call_id is None and kind == "local_shell_call_output":
@@ -97,7 +122,7 @@ def _check_output_item(found: Findings, index: int, item: Wire, calls: Mapping[s
         return
     check_call_id(found, index, call_id)
     check_media(found, index, item.get(OUTPUT), "input_text")
-    if call_id not in calls:
+    if not any(call_id in ids for ids in called):
         found.add(index, "result-without-call", f"output {call_id!r} stands without its call")
     if call_id in answered:
         found.add(index, "second-result", f"a second output for {call_id!r}")
@@ -109,6 +134,6 @@ def _check_output_item(found: Findings, index: int, item: Wire, calls: Mapping[s
 def _leads_on(item: Json) -> bool:
     """Whether this item is one that reasoning may have led to: the model's, or one that the server ran."""
     kind = _kind(item)
-    if kind is None or is_output(kind) or kind in FROM_USER:
+    if kind is None or is_output(kind) or is_from_user(kind):
         return False
     return kind != "message" or item.get("role") == "assistant"
