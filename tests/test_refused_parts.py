@@ -297,10 +297,14 @@ def test_what_cannot_be_changed_any_more_ends() -> None:
     context = Context(window=200_000, max_output_tokens=1_000)
     context.append({"role": "user", "content": "keep these words"})
     before = context.prepare().messages
-    for words in ("Conversation roles must alternate", "No tool output found for function call x."):
+    for words in (
+        "Conversation roles must alternate",
+        "No tool output found for function call x.",
+        "Could not process PDF",
+    ):
         assert not context.recover(classify(400, {"error": {"message": words}})).retry
-    with pytest.raises(DoesNotFit, match="no document may be removed"):
-        context.recover(classify(400, {"error": {"message": "Could not process PDF"}}))
+    with pytest.raises(DoesNotFit, match="no image may be removed"):
+        context.recover(classify(400, {"error": {"message": "Could not process image"}}))
     assert context.prepare().messages == before
 
 

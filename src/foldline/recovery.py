@@ -153,10 +153,8 @@ def _without_part(engine: Engine, failure: Failure, before: int) -> Recovery:
         _learn_amounts(engine, part)
         with _refused(engine, failure):
             told = leave_out(engine, part)
-            if told is None and failure.kind in _KINDS:
-                raise engine.no_fit(
-                    reason=f"the provider refused an {failure.kind}, and no {failure.kind} may be removed"
-                )
+            if told is None and failure.kind == "image":
+                raise engine.no_fit(reason="the provider refused an image, and no image may be removed")
     return Recovery(
         action="none" if told is None else "images" if failure.kind == "image" else "parts",
         retry=told is not None,

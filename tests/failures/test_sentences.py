@@ -105,6 +105,8 @@ GEMINI = (
     "input, 100000 in the output)."
 )
 
+LESS = "Input should be less than or equal to 8192"
+
 # Seen in public reports of 2025 and 2026, with the report: wording, kind, limit.
 SEEN: list[tuple[object, Kind, int | None]] = [
     ("Request input tokens exceed model token limit. Reduce the input size.", PROMPT, None),  # Einstein-GPT#228
@@ -139,6 +141,21 @@ SEEN: list[tuple[object, Kind, int | None]] = [
     ("model_context_window_exceeded", PROMPT, None),
     ("exceededContextWindowSize", PROMPT, None),  # Apple, TN3193
     ({"error": {"message": "vision tokens exceed processor budget", "code": "media_budget_exceeded"}}, "image", None),
+    ("Number of tokens (768) exceeded maximum context length (512).", PROMPT, 512),  # marella/ctransformers#153
+    ("Requested 48000 tokens but the server was started with --ctx-size 32768", PROMPT, 32_768),
+    ("Please shorten your prompt: 150000 > 131072", PROMPT, 131_072),
+    ("prompt tokens (150000) + max_tokens (8192) > context (131072)", PROMPT, 131_072),
+    ("Cannot fit 150000 prompt tokens into a window of 131072", PROMPT, 131_072),
+    ("llama_decode: failed to find KV slot, context full", PROMPT, None),
+    ("Total tokens of image and text exceed max message tokens", PROMPT, None),
+    ({"error": {"code": "OperationDenied.ContextLengthExceeded", "message": "no"}}, PROMPT, None),
+    ({"detail": [{"type": "less_than_equal", "loc": ["body", "max_tokens"], "msg": LESS, "input": 9}]}, OUTPUT, 8_192),
+    ("Die Anfrage ist zu lang: 150.000 Tokens, erlaubt sind 131.072", PROMPT, 131_072),
+    ("La solicitud supera el contexto máximo de 131072 tokens", PROMPT, 131_072),
+    ("The service tier's tokens-per-minute of 131072 exceeded", "rate", None),
+    ("You have exceeded the 5-hour usage limit of 1000000 tokens", "quota", None),
+    ("Batch of 2,048 inputs exceeds the limit of 2,000 inputs per request", "other", None),
+    ({"error": {"code": "string_above_max_length", "param": "metadata.user_id", "message": "too long"}}, "other", None),
     ("Ihre Eingabe überschreitet die maximale Länge von 128.000 Token", PROMPT, 128_000),
     ("输入长度超过模型最大上下文限制 202752 tokens", PROMPT, 202_752),
 ]

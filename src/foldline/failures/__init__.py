@@ -15,8 +15,8 @@ from foldline.failures.figures import Figures, LimitOf, rate_figures, retry_afte
 from foldline.failures.parts import PartKind, RefusedPart, read_part
 from foldline.failures.reading import Evidence, read_body, read_error
 from foldline.failures.redaction import redact
-from foldline.failures.sentences import Size, overflow_in
-from foldline.failures.subject import kind_of_codes, kinds_excluded
+from foldline.failures.sentences import Size, cap_in, overflow_in
+from foldline.failures.subject import is_of_output, kind_of_codes, kinds_excluded
 from foldline.failures.table import ROWS, Kind, Row
 
 __all__ = [
@@ -254,6 +254,8 @@ def _kind_of(evidence: Evidence, status: int | None, known: _Known) -> tuple[Kin
     if row is not None and row.kind != "ambiguous":
         return row.kind, row.id, None
     size = None if excluded or named else overflow_in(evidence.text)
+    if size is None and row is None and is_of_output(evidence) and not named:
+        size = cap_in(evidence.text)
     told = size is not None and size.kind != "ambiguous" and (row is None or size.limit is not None)
     if size is not None and told and status not in _NO_SIZE:
         return size.kind, "sentence", size

@@ -264,6 +264,8 @@ class _Reader:
             self._statuses.append(int(digits))
         elif key in _CODE_RANKS and digits.lower() not in _STRUCTURAL and " " not in digits:
             self._codes.append((_CODE_RANKS[key], digits))
+            if (last := re.split(r"[.#/]", digits)[-1]) not in ("", digits):  # AWS and Alibaba put names before it
+                self._codes.append((4, last))
 
     def text(self, text: str, depth: int) -> None:
         text = text.strip()

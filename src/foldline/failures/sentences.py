@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-__all__ = ["Size", "overflow_in"]
+__all__ = ["Size", "cap_in", "overflow_in"]
 
 LEAST_TOKENS = 256
 """A smaller number is none of a window, but a version, a count of items or of seconds."""
@@ -26,17 +26,20 @@ _NEAR = 3  # sentences that speak of one thing: "… has N tokens. However, the 
 # What the size is of. `context` alone is a word of many trades (a deadline, a manager), so it takes one beside it.
 _INPUT = (
     r"\b(?:prompts?|input|inputs|messages?|conversation|history|chat|request|requested|sequence|text|payload|"
-    r"instructions|you (?:passed|sent|requested|provided))\b|\bentrada|\beingabe|\bentrée|"
+    r"instructions|you (?:passed|sent|requested|provided))\b|\bentrada|\bsolicitud|\beingabe|\bentrée|"
+    r"\banfrage|\brequête|\bзапрос|\bввод|"
     r"提示词?|输入|请求|消息|入力|プロンプト"
 )
 _WINDOW = (
     r"\bcontext[ _-]?(?:window|length|size|limit|len|capacity|budget)?\b|\b(?:n_ctx|num_ctx|ctx|max_model_len|"
     r"model(?:'s)? max(?:imum)? (?:token |sequence |input )?length|max_seq_len|max_input_tokens|max_input_len|"
-    r"max_num_tokens|max_position_embeddings|kv cache)\b|上下文|コンテキスト|\bcontexto|\bkontext\w*|\bcontexte"
+    r"max_num_tokens|max_position_embeddings|kv cache)\b|上下文|コンテキスト|\bcontexto|\bkontext\w*|\bcontexte|"
+    r"\bконтекст\w*|컨텍스트"
 )
-_TOKENS = r"\btokens?\b|\btok\b|令牌|トークン|[0-9][km] context"
+_TOKENS = r"\btokens?\b|\btok\b|\bjetons?\b|\bтокен\w*|令牌|トークン|토큰|[0-9][km] context"
 _EXTENT = (
-    r"\b(?:length|size|long|window|limit|capacity|maximum|max|large|big|many)\b|长度|过长|长さ|longitud|länge|"
+    r"\b(?:length|size|long|window|limit|capacity|maximum|max|large|big|many)\b|\bдлин\w*|长度|过长|长さ|longitud|"
+    r"länge|"
     r"longueur"
 )
 _OUTPUT = (
@@ -51,16 +54,17 @@ _EXCESS = (
     r"\btoo (?:long|large|big|many)\b|(?<!be )\b(?:longer|larger|greater|bigger|more) than\b|"
     r"\bmore than\b.{0,30}\ballow|\b(?:does not|doesn't|do not|don't|cannot|can't|can not|won't|will not|"
     r"not) fit\b|\bexceso\b|\bexcede\w*|\bsupera\w*|\bdépass\w*|\büberschr\w*|\bran out of\b|\bno room\b|"
-    r"\bnot enough (?:room|space)\b|\bis full\b|\boutgrew|>=?|›|\bhas reached\b|\bhit the\b|"
-    r"超[过過出限长長]|过长|過長|超えて|長すぎ"
+    r"\bnot enough (?:room|space)\b|\b(?:is|context|window|cache) full\b|\boutgrew|>=?|›|\bhas reached\b|\bhit the\b|"
+    r"\bzu (?:lang|groß)|\btrop long|\bmuito long|\bдлинн\w*|\bпревыш\w*|초과|超[过過出限长長]|过长|過長|超えて|"
+    r"長すぎ"
 )
 # Where the limit stands. With a size beside it that is larger, that is an excess too.
 _LIMIT = (
     r"\bonly\b|\bat most\b|\bup to\b|\bno more than\b|\bmax(?:imum)?\b|\blimit\w*\b|\bcapped\b|\bsupports?\b|"
     r"\ballow\w*|\bmust be (?:<=?|less|at most|below|under|no more|shorter|smaller)|\bmust have less|"
     r"\bless than\b|\bbelow\b|\bunder\b|\bcapacity\b|\bavailable\b|\bconfigured\b|\bwindow\b|"
-    r"\bcontext[ _](?:length|size)\b|\bn_ctx\b|\bnum_ctx\b|\bmax_(?:model|seq|input|num|context|"
-    r"prompt)_?\w{0,20}|最大|上限|限制|不能|只|仅"
+    r"\bcontext[ _](?:length|size)\b|\bn_ctx\b|\bnum_ctx\b|\bctx[ _-]size\b|\bmax_(?:model|seq|input|num|context|"
+    r"prompt)_?\w{0,20}|\berlaubt|\bmaxim\w{1,4}\b|\bмаксим\w*|最大|上限|限制|不能|只|仅"
 )
 
 # Other things that have limits. One of them, and the sentence is not about the window.
@@ -68,7 +72,8 @@ _OTHER = (
     r"\b(?:requests?|calls?|messages?|queries|tokens?|images?|jobs?) (?:per|/|a|each) ?(?:min|sec|hour|day|week|"
     r"month)|\bper (?:minute|second|hour|day|week|month|user|key|organi[sz]ation)\b|\brate\b|\bquota\b|"
     r"\bcredits?\b|\bbalance\b|\bbilling\b|\bbudget_tokens\b|\bthinking\b|\breasoning\b|\busage limit|"
-    r"\bsession limit|\bplan limit|\bspend|\ballowance\b|\bvision\b|\bimages?\b|\bphotos?\b|\bpages?\b|\bpdf\b|"
+    r"\bsession limit|\bplan limit|\bspend|\ballowance\b|(?<!tokens )\bper request\b|\bbatch of\b|"
+    r"\bvision\b|\bimages?\b|\bphotos?\b|\bpages?\b|\bpdf\b|"
     r"\bfiles?\b|\bfilename|\bupload\w*|\battachments?\b|\bvideos?\b|\baudio\b|\bur[li]s?\b|\bheaders?\b|"
     r"\bcookies?\b|\bquery string\b|\bdimensions?\b|\bpixels?\b|\bmegapixels?\b|\bnames?\b|\bdescriptions?\b|"
     r"\bidentifiers?\b|\b(?:call|tool|user|request|message)_?ids?\b|\bmetadata\b|\bstop sequences?\b|\bschemas?\b|"
@@ -92,10 +97,14 @@ _DIGITS = (
     r"(?<![\w.,#/:›-])(?P<digits>\d{1,3}(?:[,._ '’\u00a0\u202f]\d{3}){1,3}(?!\d)|"
     r"\d{1,12}(?:\.\d{1,2})?)(?:\s?(?P<unit>[km]i?|万)(?![a-z0-9]))?(?![\w%]|-\d|\.\d)"
 )
+_MOST = (
+    r"(?:less than or equal to|at most|<=|no more than|(?:cannot|must not|may not) (?:exceed|be more than)|maximum"
+    r"(?: value)?(?: is| of|:)?|lower than or equal to)\W{0,3}(?P<most>\d{1,9})(?![\d.])"
+)
 _UNITS = {"k": 1_000, "ki": 1_024, "m": 1_000_000, "mi": 1_048_576, "万": 10_000}
 _PASSED = r"exceed\w*|surpass\w*|überschr\w*|excede\w*|supera\w*|dépass\w*|than|over (?:the|its|your)|beyond|超[过過出]"
-_STATED = rf"(?:{_LIMIT}|\b(?:{_PASSED})\b)[^.\d]{{0,44}}$"  # before a number: it is the limit's
-_STATED_AFTER = r"^[^.\d]{0,12}(?:\bmax(?:imum)?\b|\blimit\b|\ballowed\b|\bavailable\b|\bcontext\b)"
+_STATED = rf"(?:{_LIMIT}|\b(?:{_PASSED})\b)[^.\d]{{0,44}}$|[>›]=?[^.\d]{{0,24}}$"  # before a number: it is the limit's
+_STATED_AFTER = r"^[^.\d>()]{0,12}(?:\bmax(?:imum)?\b|\blimit\b|\ballowed\b|\bavailable\b|\bcontext\b)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,12 @@ def overflow_in(text: str) -> Size | None:
     return found
 
 
+def cap_in(text: str) -> Size | None:
+    """The most that a parameter may be, where the error names it as the cap of the output. O(size)."""
+    found = _compiled(_MOST).search(text)
+    return Size("output_overflow", int(found["most"])) if found is not None else None
+
+
 def _passages(sentences: list[str]) -> Iterator[str]:
     """Each sentence, then two and three that follow each other. One about another limit joins none."""
     about = ["" if _has(_OTHER, sentence) else sentence for sentence in sentences]
@@ -151,7 +166,7 @@ def _read(passage: str) -> Size | None:
         if (excess or above) and (limit is not None or requested is not None):
             return Size("output_overflow", limit, requested)
         return None
-    if not (window or tokens or (given and _has(_EXTENT, passage))):
+    if not (window or tokens or (given and (above or _has(_EXTENT, passage)))):
         return None
     if excess and (window or given):
         sure = window or _has(_REQUEST_ALONE, passage)

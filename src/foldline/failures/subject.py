@@ -15,6 +15,7 @@ from foldline.failures.table import Kind
 __all__ = ["is_of_output", "kind_of_codes", "kinds_excluded"]
 
 _SIZES: Final[frozenset[Kind]] = frozenset(("prompt_overflow", "output_overflow", "ambiguous"))
+_ANY_SIZE: Final[frozenset[Kind]] = _SIZES | {"bytes_overflow"}
 
 # OpenAI: error codes of the API reference; Anthropic: error types; pydantic 2: "Validation Errors" (what FastAPI and
 # with it vLLM, SGLang and LiteLLM answer with). A length (`string_too_long`, `too_long`) may be the prompt's.
@@ -56,7 +57,7 @@ def kinds_excluded(evidence: Evidence) -> frozenset[Kind]:
         return frozenset()
     of_output = any(place in _OUTPUT_PLACES for place in places)
     if places and not of_output and not any(place in _SIZED_PLACES for place in places):
-        return _SIZES
+        return _ANY_SIZE
     if any(re.fullmatch(_OTHER_CODES, code) for code in codes):
         return _SIZES - {"output_overflow"} if of_output or not places else _SIZES
     return frozenset()

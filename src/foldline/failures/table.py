@@ -40,7 +40,8 @@ _QUOTA = (
         where="code"),
     Row("quota.exceeded", "quota", "openai, azure, gemini", "google-gemini/gemini-cli#8414",
         r"exceed(?:ed|s)? (?:your|the|its) .{0,60}?quota\b|quota (?:is |has been |was )?(?:exceeded|exhausted)|"
-        r"call volume quota|usage limit (?:is |has been )?(?:reached|exceeded)"),
+        r"call volume quota|usage limit (?:is |has been )?(?:reached|exceeded)|"
+        r"exceeded (?:the|your) [^.]{0,30}usage limit"),
     Row("quota.money", "quota", "anthropic, openrouter, deepseek", "can1357/oh-my-pi#9569; anomalyco/opencode#12219",
         r"credit balance is too low|insufficient (?:credits?|balance|funds|quota)|requires more credits|"
         r"can only afford|payment required|budget (?:has been |was )?exceeded|"
@@ -53,7 +54,7 @@ _QUOTA = (
 _RATE = (
     Row("rate.words", "rate", "any",
         "strands and pi check throttling before overflow; bedrock: too many tokens, please wait",
-        r"\brate[ _-]?limit|too many (?:concurrent )?requests|\bthrottl|\bper (?:min(?:ute)?|second|hour)\b|"
+        r"\brate[ _-]?limit|too many (?:concurrent )?requests|\bthrottl|\bper[ -](?:min(?:ute)?|second|hour)\b|"
         r"\b[TR]PM\b|please wait before|(?:try|retry) again in \d|retry[- ]after\b|\boverloaded\b|(?:at|"
         r"over) capacity|engine is currently busy|请求过于频繁|速率限制"),
     Row("rate.code", "rate", "any", "OpenAI error codes guide; Anthropic API errors; AWS common errors",
@@ -144,7 +145,7 @@ _PROMPT = (
         r"maximum (?:prompt|input) length is [\d,_ ]{1,16} but"),
     Row("prompt.cohere", "prompt_overflow", "cohere",
         "pydantic-ai models/cohere.py; cohere-ai/sandbox-topically#4; openclaw/openclaw#58839",
-        r"too many tokens: (?:size limit|total number of tokens)|total tokens exceeds? the model"),
+        r"too many tokens: (?:size limit|total number of tokens)|total tokens (?:of [^.]{0,40} )?exceeds? "),
     Row("prompt.max_seq_len", "prompt_overflow", "siliconflow", "BerriAI/litellm#10188; continuedev/continue#10993",
         r"must be less than (?:or equal to )?max_seq_len"),
     Row("prompt.max_input", "prompt_overflow", "bedrock", "openclaw/openclaw#58839",
@@ -216,7 +217,8 @@ _AMBIGUOUS = (
         r"your )?(?:max(?:imum)? )?tokens? limit|too many tokens"),
     Row("ambiguous.too_large", "ambiguous", "any gateway", "does not say tokens or bytes",
         r"\b(?:prompt|request|input|message)s? (?:is |are )?too (?:large|big)\b"),
-    Row("ambiguous.says_nothing", "ambiguous", "any", "earendil-works/pi#4940: an empty 400 on a request of 200 tokens",
+    Row("ambiguous.says_nothing", "ambiguous", "any",
+        "earendil-works/pi#4940: an empty 400 on a request of 200 tokens",
         r"^(?:error code: )?(?:4\d\d )?(?:status code )?\(no body\)$|^(?:error code: )?(?:400 )?(?:bad request|"
         r"invalid request|invalid_request_error|provider returned error|upstream error|unknown error|error)\W{0,3}$|"
         r"^client error '4(?:00|13|22)\b", statuses=(0, 200, 400, 413, 422)),
