@@ -80,6 +80,8 @@ class RequestBody:
     end: int
     """The place of the closing brace."""
     raw: bytes = field(repr=False)
+    addressed: str = ""
+    """The model that the path of the request names."""
 
     @property
     def dialect(self) -> str:
@@ -88,9 +90,9 @@ class RequestBody:
 
     @property
     def model(self) -> str:
-        """The model that is asked; "" where none is named."""
+        """The model that is asked; "" where neither the body nor the path names one."""
         named = self.fields.get("model")
-        return named if isinstance(named, str) else ""
+        return named if isinstance(named, str) and named else self.addressed
 
     @property
     def elsewhere(self) -> str:
@@ -163,11 +165,14 @@ def _is_reference(item: Wire) -> bool:
     return kind == _REFERENCE or (kind is None and "id" in item and not any(map(item.get, _SAID)))
 
 
-def read_body(form: Form, raw: bytes) -> RequestBody:
-    """Read a request. O(size). Raises InvalidInput that names the place: then it can only be passed on as it is."""
+def read_body(form: Form, raw: bytes, *, addressed: str = "") -> RequestBody:
+    """Read a request, to the model that its path names. O(size).
+
+    Raises InvalidInput that names the place: then it can only be passed on as it is.
+    """
     try:
         text = raw.decode()
-        return _object(form, text, raw)
+        return _object(form, text, raw, addressed)
     except InvalidInput:  # a ValueError too
         raise
     except UnicodeDecodeError:
@@ -188,7 +193,7 @@ def written(value: Json) -> str:
     return text
 
 
-def _object(form: Form, text: str, raw: bytes) -> RequestBody:
+def _object(form: Form, text: str, raw: bytes, addressed: str) -> RequestBody:
     at = _skip(text, 0)
     if text[at] != "{":
         raise InvalidInput("is no object", place="body")
@@ -227,6 +232,7 @@ def _object(form: Form, text: str, raw: bytes) -> RequestBody:
         item_spans=item_spans,
         end=at,
         raw=raw,
+        addressed=addressed,
     )
 
 

@@ -59,7 +59,8 @@ class InHand:
     @property
     def now(self) -> tuple[Agent, StoredSession]:
         """The agent and its session, while they are in hand."""
-        assert self.agent is not None and self.stored is not None, "taken before it is used"  # noqa: PT018
+        if self.agent is None or self.stored is None:
+            raise RuntimeError("the session was not taken")
         return self.agent, self.stored
 
     async def take(self, wait_seconds: float, slot: asyncio.Semaphore | None = None) -> Agent:

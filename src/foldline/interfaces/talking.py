@@ -181,7 +181,8 @@ class Talk:
 
     async def _taken_up(self, parts: Parts) -> None:
         """Fit a session from the disk to the model and policy of now; one of another dialect is carried over."""
-        assert self._stored is not None
+        if self._stored is None:
+            raise RuntimeError("nothing is stored")
         old, provider = self._stored, parts.provider
         header, policy = old.header, parts.settings.policy_value().name
         if header.dialect == provider.dialect:
@@ -210,7 +211,8 @@ class Talk:
         self._agent = carried(context, parts, tell=self._tell, stored=self._stored)
 
     def _created(self, parts: Parts, parent: str | None = None) -> StoredSession:
-        assert self.store is not None
+        if self.store is None:
+            raise RuntimeError("there is no store")
         self._new = True
         return self.store.create(
             dialect=parts.provider.dialect,

@@ -107,7 +107,8 @@ class EmbeddedServer:
             stderr=self._log,
             start_new_session=True,
         )
-        assert self._process.stdin is not None
+        if self._process.stdin is None:
+            raise RuntimeError("no pipe to the server")
         with suppress(BrokenPipeError):  # it has ended already: `address` tells why
             self._process.stdin.write(f"{self.api_key}\n".encode())
         self._line: Future[bytes] = Future()
@@ -145,7 +146,8 @@ class EmbeddedServer:
                 stream.close()
 
     def _read_line(self) -> None:
-        assert self._process.stdout is not None
+        if self._process.stdout is None:
+            raise RuntimeError("no pipe from the server")
         self._line.set_result(self._process.stdout.readline())
 
     def _last_words(self) -> str:

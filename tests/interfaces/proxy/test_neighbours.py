@@ -14,6 +14,7 @@ import pytest
 from tests.interfaces.proxy.running import PATHS, Recording, messages_in, proxied, proxy_of, request_of
 from tests.serving import serve
 
+from foldline import classify
 from foldline.interfaces.proxy.clients import client_of, name_in
 from foldline.store.learned import ClientLimits, LearnedLimits
 from foldline.testing import FakeProvider
@@ -242,3 +243,81 @@ def test_a_renewed_token_is_the_same_client_where_it_says_of_whom_it_is() -> Non
     assert client_of([(b"x-goog-api-key", b"1")]) != client_of([(b"x-goog-api-key", b"2")])
     name = [(b"x-foldline-session", b"mine")]
     assert name_in(name, b"one") != name_in(name, b"two") != name_in([], b"two") == ""
+
+
+def test_deployments_in_the_path_learn_each_for_itself(tmp_path: Path) -> None:
+    fakes = {
+        name: FakeProvider("Noted.", window_tokens=tokens, tells_window=False)
+        for name, tokens in (("A", 3_000), ("B", 60_000))
+    }
+
+    async def upstream(scope: Any, receive: Any, send: Any) -> None:
+        name = scope.get("path", "").split("/")[3:4]
+        if not name:
+            await fakes["B"](scope, receive, send)
+            return
+
+        async def named() -> Any:  # a fake model wants its name in the body
+            message = await receive()
+            if message.get("body", b"").startswith(b"{"):
+                message["body"] = b'{"model":"x",' + message["body"][1:]
+            return message
+
+        await fakes[name[0]]({**scope, "path": PATHS["openai-chat"]}, named, send)
+
+    def ask(url: str, name: str, mark: str) -> httpx.Response:
+        body = {"messages": history(mark), "max_tokens": 200}
+        where = f"{url}/openai/deployments/{name}/chat/completions?api-version=1"
+        return httpx.post(where, json=body, headers={"api-key": BOB}, timeout=60, verify=False)
+
+    with proxied(upstream, tmp_path) as proxy:
+        first, other, again = ask(proxy.url, "A", "x"), ask(proxy.url, "B", "y"), ask(proxy.url, "A", "z")
+    assert (first.headers["x-foldline-recoveries"], first.status_code) == ("1", 200)
+    assert (other.headers["x-foldline-folds"], "x-foldline-recoveries" in other.headers) == ("0", False)
+    assert (again.headers["x-foldline-window"], "x-foldline-recoveries" in again.headers) == ("3000", False)
+
+
+def test_a_window_that_is_guessed_refuses_nothing_and_folds_nothing(tmp_path: Path) -> None:
+    upstream = Recording(FakeProvider("Noted.", window_tokens=32_000, tells_window=False))
+    with proxied(upstream, tmp_path) as proxy:
+        large = asked(proxy.url, "openai-chat", BOB, history("x" * 9_000, turns=1), model="an-alias")
+        grown = asked(proxy.url, "openai-chat", BOB, history("good"), model="an-alias")
+        assert (large.status_code, grown.status_code, grown.headers["x-foldline-folds"]) == (200, 200, "0")
+        assert len(messages_in("openai-chat", upstream.bodies[-1])) == 41
+        over = asked(proxy.url, "openai-chat", BOB, history("over", turns=70), model="an-alias")
+        assert (over.status_code, over.headers["x-foldline-recoveries"]) == (200, "1")
+        learned = asked(proxy.url, "openai-chat", BOB, history("next", turns=70), model="an-alias")
+        assert (learned.headers["x-foldline-window"], "x-foldline-recoveries" in learned.headers) == ("32000", False)
+        huge = [{"role": "user", "content": "word " * 50_000}]
+        refused = asked(proxy.url, "openai-chat", BOB, huge, model="an-alias")
+    assert refused.status_code == 400
+    assert "maximum context length is 32000 tokens" in refused.json()["error"]["message"]
+
+
+def test_a_guessed_window_is_strict_about_nothing(tmp_path: Path) -> None:
+    upstream = Recording(FakeProvider("Noted.", window_tokens=32_000, tells_window=False))
+    with proxied(upstream, tmp_path, mode="strict") as proxy:
+        reply = asked(proxy.url, "openai-chat", BOB, history("good"), model="an-alias")
+    assert (reply.status_code, len(upstream.bodies)) == (200, 1)
+
+
+@dialects
+def test_an_error_names_no_limit_but_the_window(dialect: str, tmp_path: Path) -> None:
+    with proxied(FakeProvider("Noted.", window_tokens=8_000), tmp_path, window=8_000) as proxy:
+        said = [{"role": "user", "content": "word " * 20_000}]
+        refused = asked(proxy.url, dialect, BOB, said, stream=False)
+    assert refused.status_code == 400
+    failure = classify(400, refused.text)
+    assert (failure.kind, failure.limit) == ("prompt_overflow", 8_000)
+    assert failure.requested is not None and failure.requested > 20_000
+
+
+@pytest.mark.parametrize("item", [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_1"}])
+def test_a_request_with_an_item_that_the_server_holds_passes_as_it_came(item: dict[str, str], tmp_path: Path) -> None:
+    upstream = Recording(FakeProvider("Noted.", window_tokens=128_000))
+    long = {"role": "user", "content": "word " * 9_000}
+    body = json.dumps({"model": "m", "input": [long, item, {"role": "user", "content": "And?"}]}).encode()
+    with proxied(upstream, tmp_path, window=3_000) as proxy:
+        answer = httpx.post(f"{proxy.url}/v1/responses", content=body, timeout=60, verify=False)
+    assert upstream.bodies == [body]
+    assert "item_reference" in answer.headers["x-foldline-warning"]

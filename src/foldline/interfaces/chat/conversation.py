@@ -59,7 +59,8 @@ class Conversation:
 
     async def talk(self) -> Talk:
         """The conversation, once its model is picked. Raises what kept it from beginning."""
-        assert self._starting is not None
+        if self._starting is None:
+            raise RuntimeError("the conversation has not begun")
         return await asyncio.shield(self._starting)
 
     async def compact(self, instructions: str | None) -> None:

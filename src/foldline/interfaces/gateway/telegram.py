@@ -255,7 +255,8 @@ def incoming(update: Update, account: str = "") -> Incoming | None:
 
 def _attachment(message: Message) -> Attachment:
     document = message.document
-    assert document is not None, "looked at before"
+    if document is None:
+        raise RuntimeError("there is no document")
     return Attachment(id=document.file_id, name=document.file_name or "file", size_bytes=document.file_size)
 
 

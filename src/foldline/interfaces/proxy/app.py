@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foldline.interfaces.proxy.dialects import dialect_of
+from foldline.interfaces.proxy.dialects import dialect_of, model_at
 from foldline.interfaces.proxy.exchange import Exchange
 from foldline.interfaces.proxy.parts import Parts
 from foldline.interfaces.proxy.refusals import Refusal, refused, too_large
@@ -161,6 +161,7 @@ class _Through:
             at=self.at,
             method=self.scope["method"],
             path=self.scope["path"],
+            model=model_at(self.scope["path"]),
             status=self.status,
             outcome=self.outcome,
             first_byte_seconds=None if self.first_at is None else self.first_at - self.began,

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import unquote
 
-__all__ = ["dialect_of"]
+__all__ = ["dialect_of", "model_at"]
+
+_NAMED: Final = (
+    re.compile(r"/deployments/(?P<model>[^/]+)/"),
+    re.compile(r"/models?/(?P<model>[^/:]+(?:/[^/:]+)?):[A-Za-z]+$"),
+    re.compile(
+        r"/models?/(?P<model>.+?)/(?:v\d\w*/)?(?:chat/completions|responses|messages(?:/count_tokens)?|embeddings)$"
+    ),
+    re.compile(r"/model/(?P<model>[^/]+)/"),
+)
+"""Where a path names the model: Azure (`/openai/deployments/{name}/…`), Vertex and Gemini (`/models/{name}:method`),
+hosts that put a repository before a dialect's path (`/models/{owner}/{name}/v1/…`), Bedrock (`/model/{id}/invoke`).
+Sources: "Azure OpenAI REST API reference"; Vertex AI, "publishers.models"; Bedrock, "InvokeModel" and "Converse"."""
+
+_LONGEST_NAME_CHARS: Final = 500
 
 _PATHS: Final = (
     ("/chat/completions", "openai-chat", False),
@@ -26,3 +41,11 @@ def dialect_of(method: str, path: str) -> tuple[str, bool]:
             if plain.endswith(ending) and not _OTHERS.search(plain):
                 return dialect, counting
     return "", False
+
+
+def model_at(path: str) -> str:
+    """The model that a path names, decoded; "" where it names none."""
+    plain = path.rstrip("/")
+    found = next((found for found in (named.search(plain) for named in _NAMED) if found), None)
+    name = unquote(found["model"]) if found else ""
+    return name if len(name) <= _LONGEST_NAME_CHARS else ""

@@ -19,6 +19,7 @@ from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure, classify, redact
 from foldline.interfaces.proxy.ahead import sent_ahead
 from foldline.interfaces.proxy.clients import client_of, evidence, name_in
+from foldline.interfaces.proxy.dialects import model_at
 from foldline.interfaces.proxy.headers import ENCODING, Headers, encoding, header, media
 from foldline.interfaces.proxy.inflating import TooMuch, inflated
 from foldline.interfaces.proxy.parts import Parts
@@ -116,7 +117,7 @@ class Exchange:
         """The bytes to send on; None when the request was refused here."""
         try:
             plain = await inflated(raw, encoding(self.headers), self.most_bytes)
-            self.body = read_body(FORMS[self.dialect], plain)
+            self.body = read_body(FORMS[self.dialect], plain, addressed=model_at(self.path))
         except InvalidInput as error:  # the upstream will say what is wrong with it
             self.warning = f"passed on unread: {error}"
             return raw

@@ -100,7 +100,8 @@ class Summaries:
     async def from_upstream(self, endpoint: Endpoint, ask: Callable[[Summariser], Awaitable[Completion]]) -> Completion:
         """One question to the upstream, as this client reaches it."""
         task = asyncio.current_task()
-        assert task is not None
+        if task is None:
+            raise RuntimeError("not called in a task")
         self._work.add(task)
         task.add_done_callback(self._work.discard)
         if self._client is None:

@@ -93,7 +93,8 @@ class _Endpoint:
     async def _problem(self, error: Exception, route: Route, call: Call | None) -> Problem:
         """The problem that an error is. Where its session has gone meanwhile, that is it."""
         problem = problem_of(error)
-        assert problem is not None, "errors of ours are in the table"
+        if problem is None:
+            raise RuntimeError("an error of ours is not in the table")
         if isinstance(error, Problem) or call is None:
             return problem
         fields = {one.name for one in (*route.takes.query, *(route.takes.body or ()))}

@@ -182,7 +182,8 @@ def shown_as(view: View, seq: int) -> Shown:
 def entry(record: Record, codec: Codec, shown: Mapping[int, Shown], *, whole: bool = False) -> dict[str, Json]:
     """A message as it was recorded, in a list cut to CUT_CHARS."""
     found = event_of(record, codec)
-    assert isinstance(found, Entry), "a record of a message"
+    if not isinstance(found, Entry):
+        raise RuntimeError("no record of a message")
     message = found.message
     cut = _Cut(None if whole else CUT_CHARS)
     state, by = shown.get(found.seq, ("hidden", None))
