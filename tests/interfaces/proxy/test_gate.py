@@ -32,7 +32,15 @@ class Seen:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
-    def ask(self, path: str = MESSAGES, method: str = "POST", *, client: str = "10.0.0.1", **headers: str) -> int:
+    def ask(
+        self,
+        path: str = MESSAGES,
+        method: str = "POST",
+        *,
+        client: str = "10.0.0.1",
+        second_host: str = "",
+        **headers: str,
+    ) -> int:
         """The status. The scope is as uvicorn makes it."""
         given = {"host": "localhost:8790", **{name.replace("_", "-"): value for name, value in headers.items()}}
         raw_path, _, query = path.encode().partition(b"?")
@@ -42,7 +50,8 @@ class Seen:
             "path": path.partition("?")[0].replace("%2F", "/"),
             "raw_path": raw_path,
             "query_string": query,
-            "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()],
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
+            + ([(b"host", second_host.encode())] if second_host else []),
             "client": (client, 1),
             "foldline.cut": self.ask,
         }
@@ -81,7 +90,23 @@ def test_on_loopback_no_token_is_needed_and_nothing_is_touched() -> None:
     assert seen.sent == [(b"x-odd", b"1"), (b"X-Odd", b"2")]
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8790", "127.0.0.1.evil.example", "", "localhost.evil"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8790",
+        "127.0.0.1.evil.example",
+        "",
+        "localhost.evil",
+        "[::1].evil.example",
+        "[::1]evil.example",
+        "127.0.0.1:evil.com",
+        "localhost:80:90",
+        "localhost@evil.example",
+        "user@localhost",
+        "localhost/evil.example",
+    ],
+)
 def test_a_name_that_is_not_ours_is_refused(host: str) -> None:
     seen = Seen(LOCAL)
     for path in (MESSAGES, "/v1/models", "/foldline", "/metrics"):
@@ -230,3 +255,10 @@ def test_what_is_no_request_is_handed_on() -> None:
 
     asyncio.run(work())
     assert seen.scopes == [{"type": "lifespan"}]
+
+
+@pytest.mark.parametrize("rules", [LOCAL, GateRules(token="t")])
+def test_a_request_with_two_hosts_is_refused(rules: GateRules) -> None:
+    seen = Seen(rules)
+    assert seen.ask(second_host="localhost:8790", x_foldline_token="t") == 400
+    assert not seen.scopes

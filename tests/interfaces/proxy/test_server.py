@@ -51,6 +51,10 @@ async def body_of(receive: Any) -> bytes:
             return bytes(read)
 
 
+LEFT: list[float] = []
+"""When clients of `/waits` were found to have left."""
+
+
 async def app(scope: Any, receive: Any, send: Any) -> None:
     body = await body_of(receive)
     path = scope["path"]
@@ -58,6 +62,22 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"all that came", "more_body": True})
         scope[CUT]()
+        return
+    if path == "/later":
+        for _ in range(3):
+            await asyncio.sleep(0.25)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first ", "more_body": True})
+        await asyncio.sleep(0.25)
+        await send({"type": "http.response.body", "body": b"last"})
+        return
+    if path == "/waits":
+        if b"begins" in scope["query_string"]:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"some", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        LEFT.append(time.monotonic())
         return
     if path == "/large":
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -152,6 +172,96 @@ def test_a_websocket_is_asked_for_in_the_open(served: Listening) -> None:
 )
 def test_what_is_no_request_is_refused(served: Listening, sent: bytes) -> None:
     assert served.answer(sent).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"Transfer-Encoding: xchunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 501),
+        (b"Transfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 501),
+        (b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 501),
+        (b"Transfer-Encoding: gzip\r\n\r\nhello", 501),
+        (b"Transfer-Encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 400),
+        (b"Transfer-Encoding: \r\n\r\n5\r\nhello\r\n0\r\n\r\n", 400),
+        (b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nhello\r\n0\r\n\r\n", 400),
+        (b"Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n", 400),
+        (b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\n0\r\n\r\n", 400),
+        (b"Transfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n", 400),
+    ],
+)
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_body_that_cannot_be_read_is_refused_in_words(
+    served: Listening, sent: bytes, status: int, pieces: int
+) -> None:
+    whole = b"POST /a HTTP/1.1\r\nHost: a\r\n" + sent
+    at = whole.index(b"\r\n\r\n") + 4
+    given = [whole] if pieces == 1 else [whole[:at], whole[at:]]
+    assert served.answer(*given).startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_a_body_in_chunks_arrives_however_that_is_written(served: Listening) -> None:
+    sent = b"POST /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTRANSFER-encoding:  Chunked \r\n\r\n"
+    assert served.answer(sent + b"5\r\nhello\r\n0\r\n\r\n").endswith(b"|hello")
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: keep-alive\r\n"])
+def test_a_client_of_http_1_0_gets_no_chunks_and_an_end(served: Listening, more: bytes) -> None:
+    head, _, body = served.answer(b"GET /later HTTP/1.0\r\nHost: a\r\n" + more + b"\r\n").partition(b"\r\n\r\n")
+    assert body == b"first last"
+    assert b"transfer-encoding" not in head.lower() and b"connection: close" in head.lower()
+    head, _, body = served.answer(b"POST /a HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi").partition(b"\r\n\r\n")
+    assert body.endswith(b"|hi") and b"content-length: %d" % len(body) in head
+
+
+def test_a_client_that_has_said_all_gets_its_answer(served: Listening) -> None:
+    for version in (b"1.1", b"1.0"):
+        for path in (b"/later", b"/a"):
+            with served.connection() as made:
+                made.sendall(b"POST " + path + b" HTTP/" + version + b"\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi")
+                made.shutdown(socket.SHUT_WR)
+                read = b""
+                while piece := made.recv(1_000_000):
+                    read += piece
+            assert read.startswith(b"HTTP/1.1 200 OK\r\n"), read[:40]
+            body = _unchunked(read)
+            assert body == b"first last" if path == b"/later" else body.endswith(b"|hi")
+
+
+def _unchunked(answer: bytes) -> bytes:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if b"transfer-encoding: chunked" not in head:
+        return body
+    found = b""
+    while True:
+        size, _, body = body.partition(b"\r\n")
+        if not int(size, 16):
+            return found
+        found += body[: int(size, 16)]
+        body = body[int(size, 16) + 2 :]
+
+
+@pytest.mark.parametrize("query", ["", "?begins"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_client_that_has_gone_is_noticed_soon(served: Listening, query: str, version: str) -> None:
+    if query and version == "1.0":
+        return  # nothing can be written ahead of what has no chunks: it is noticed with the next piece
+    before = len(LEFT)
+    with served.connection() as made:
+        made.sendall(f"GET /waits{query} HTTP/{version}\r\nHost: a\r\n\r\n".encode())
+        if query:
+            assert made.recv(1_000)
+        else:
+            time.sleep(0.05)
+    gone = time.monotonic()
+    served.until(lambda: len(LEFT) > before)
+    assert LEFT[-1] - gone < 10  # 0.15 s where nothing else keeps the machine busy
+
+
+def test_half_a_request_is_no_whole_one(served: Listening) -> None:
+    with served.connection() as made:
+        made.sendall(b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\nhi")
+        made.shutdown(socket.SHUT_WR)
+        assert made.recv(1_000) == b""
 
 
 def test_a_head_without_end_is_refused(served: Listening) -> None:

@@ -135,5 +135,5 @@ def test_what_was_used_comes_back_with_time_and_keys_are_bounded() -> None:
 
 
 def test_hosts_are_told_from_their_ports() -> None:
-    names = ["a", "a:1", "[::1]", "[::1]:1", "a.", "a.:1", "", ":1", "[::1"]
-    assert [host_name(name) for name in names] == ["a", "a", "::1", "::1", "a", "a", "", "", "::1"]
+    names = ["a", "a:1", "[::1]", "[::1]:1", "a.", "a.:1", "", ":1", "[::1", "[::1].b", "[::1]b", "a:b", "a:1:2", "c@a"]
+    assert [host_name(name) for name in names] == ["a", "a", "::1", "::1", "a", "a"] + [""] * 8

@@ -70,6 +70,8 @@ class Gate:
         await send({"type": "http.response.body", "body": refusal.body})
 
     def _foreign(self, scope: Scope, headers: dict[bytes, bytes]) -> Refusal | None:
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:  # which of them counts is not the same everywhere
+            return _refused(scope, 400, "there are several headers Host")
         if self._hosts is None:
             return None
         host = headers.get(b"host", b"").decode("latin-1").lower()

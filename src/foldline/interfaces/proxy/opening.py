@@ -110,6 +110,7 @@ async def proxying(
             notice=notice,
         )
         looks = Starlette(routes=routes(standing, metrics))
+        looks.router.redirect_slashes = False  # its redirects name no prefix (`/~TOKEN`)
         proxy = Proxy(parts, looks, ("/foldline", "/metrics"), settings.max_request_bytes)
         metrics.watch(
             conversations=lambda: len(conversations),

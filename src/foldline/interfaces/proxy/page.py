@@ -55,6 +55,14 @@ def routes(standing: Standing, metrics: ProxyMetrics) -> list[Route]:
             return _refusal(404, "there is nothing here")
         return asset_answer(found, request)
 
+    async def without_slash(request: Request) -> Response:
+        name, query = request.path_params["name"], request.url.query
+        return RedirectResponse(f"../{name}{'?' if query else ''}{query}", 307)
+
+    async def missing(request: Request) -> Response:
+        del request
+        return _refusal(404, "there is nothing here")
+
     async def state(request: Request) -> Response:
         del request
         return _answer(standing.state())
@@ -81,6 +89,8 @@ def routes(standing: Standing, metrics: ProxyMetrics) -> list[Route]:
         f"{_ROOT}/folds": folds,
         f"{_ROOT}/events": events,
         f"{_ROOT}/{{name}}": file,
+        f"{_ROOT}/{{name}}/": without_slash,
+        f"{_ROOT}/{{path:path}}": missing,
         "/metrics": figures,
     }
     return [Route(path, way, middleware=[Middleware(_Safe)]) for path, way in ways.items()]

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import httptools
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from foldline.interfaces.proxy.half_closed import HalfClosed
 from foldline.interfaces.serving.server import Ending, Patient, is_loopback, listening
 
 __all__ = ["CUT", "Connection", "is_loopback", "listening", "loop_factory", "run"]
@@ -39,6 +40,11 @@ _LOOK_SECONDS: Final = 0.02
 """How often a stop looks whether all has ended."""
 
 _TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_UNKNOWN_CODING: Final = b"HTTP/1.1 501 Not Implemented\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_NO_HTTP: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n"
+    b"connection: close\r\n\r\nInvalid HTTP request received."
+)
 _OF_UPGRADES: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
@@ -52,7 +58,10 @@ class Connection(Patient, HttpToolsProtocol):
         super().__init__(*given, **named)
         self._head_bytes = 0
         self._since = 0.0
-        self._in_head, self._is_declined, self._is_deaf, self._is_too_long = True, False, False, False
+        self._in_head, self._is_declined, self._is_deaf = True, False, False
+        self._refusal = b""
+        """The answer to a request that is refused by its head."""
+        self._half_closed: HalfClosed | None = None
 
     # --- what comes --------------------------------------------------------------------------------------------------
 
@@ -65,8 +74,10 @@ class Connection(Patient, HttpToolsProtocol):
         self._fed(data)
         if self._in_head:
             self._head_bytes += len(data)
-        if self._is_too_long or (self._in_head and self._head_bytes > self.most_head_bytes):
-            self._refuse(_TOO_LONG)
+        if self._in_head and self._head_bytes > self.most_head_bytes:
+            self._refusal = self._refusal or _TOO_LONG
+        if self._refusal:
+            self._refuse(self._refusal)
             return
         self._came()
         if self._is_answering() and self.cycle.more_body and "body" not in self._timers:
@@ -84,8 +95,8 @@ class Connection(Patient, HttpToolsProtocol):
                 data = self._without_upgrade() + rest
                 continue
             except httptools.HttpParserError:
-                if not self._is_too_long:
-                    self.send_400_response("Invalid HTTP request received.")
+                if not self._refusal:
+                    self.send_400_response("")
             return
 
     def _without_upgrade(self) -> bytes:
@@ -101,21 +112,39 @@ class Connection(Patient, HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP; in the middle of an answer it can only be cut off."""
-        if self._is_answering():
-            self.transport.abort()
+        del msg
+        if self._is_answering() and self.cycle.more_body and not self.cycle.response_started and not self.pipeline:
+            self.cycle.disconnected = True  # what is wrong is its body: nothing else is said to it
+            self.cycle.message_event.set()
+            self._answer(_NO_HTTP)
         else:
-            super().send_400_response(msg)
-            self._is_deaf = True
+            self._refuse(_NO_HTTP)
 
     def _refuse(self, answer: bytes) -> None:
         if self._is_answering():
             self.transport.abort()
         else:
-            # To close while something comes resets the connection, and the client would not read why.
-            self._is_deaf = True
-            self.transport.write(answer)
-            self.transport.write_eof()
-            self._set("deaf", _DEAF_SECONDS, self.transport.abort)
+            self._answer(answer)
+
+    def _answer(self, answer: bytes) -> None:
+        """The last that is said here: closed while something comes, the connection is reset, and it is not read."""
+        self._is_deaf = True
+        self.transport.write(answer)
+        self.transport.write_eof()
+        self._set("deaf", _DEAF_SECONDS, self.transport.abort)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """No more comes; a client whose request is whole may still listen (RFC 9112, section 9.6)."""
+        if self._is_deaf or not self._is_answering() or self.cycle.more_body:
+            return False
+        self._half_closed = HalfClosed(self.cycle, self.loop)
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is there any more."""
+        super().connection_lost(exc)
+        if self._half_closed is not None:
+            self._half_closed.drop()
 
     # --- what the parser calls ---------------------------------------------------------------------------------------
 
@@ -133,8 +162,12 @@ class Connection(Patient, HttpToolsProtocol):
         """Begin to answer."""
         self._in_head = False
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > self.most_head_bytes:
-            self._is_too_long = True
+            self._refusal = _TOO_LONG
             raise ValueError("the head came in one piece, and is too long")  # the parser makes an error of it
+        coded = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if coded and (refusal := _of_coding(b",".join(coded))):
+            self._refusal = refusal
+            raise ValueError("its body cannot be read")  # the parser makes an error of it
         if self.parser.should_upgrade():
             method = self.parser.get_method()
             if method == b"CONNECT":
@@ -144,6 +177,10 @@ class Connection(Patient, HttpToolsProtocol):
                 return
         super().on_headers_complete()
         self.scope[CUT] = partial(self._cut, self.cycle)  # type: ignore[typeddict-unknown-key]
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        begun: Any = _unchunked(app, cycle) if cycle.scope["http_version"] == "1.0" else app
+        super()._start_asgi_task(cycle, begun)
 
     def on_body(self, body: bytes) -> None:
         """Hand on a piece of a body."""
@@ -172,6 +209,41 @@ class Connection(Patient, HttpToolsProtocol):
             self.transport.abort()
         else:
             self._set("body", left_seconds, self._look_at_body)
+
+
+def _of_coding(codings: bytes) -> bytes:
+    """The answer to a body in these transfer codings; b"" to one that comes in chunks and nothing else.
+
+    RFC 9112, section 6.1: 501 for a coding that is not known; section 6.3: 400 where the last one is not "chunked", or
+    where it is applied twice.
+    """
+    named = [name.strip().partition(b";")[0].strip().lower() for name in codings.split(b",")]
+    if named == [b"chunked"]:
+        return b""
+    return _NO_HTTP if set(named) == {b"chunked"} or b"" in named else _UNKNOWN_CODING
+
+
+def _unchunked(app: ASGIApp, cycle: RequestResponseCycle) -> ASGIApp:
+    """An application for a client of HTTP/1.0, which reads no chunks (RFC 9112, section 6.1).
+
+    An answer without a length ends with its connection.
+    """
+
+    async def plainly(scope: Scope, receive: Receive, send: Send) -> None:
+        ends = False
+
+        async def plain(message: Message) -> None:
+            nonlocal ends
+            if message["type"] == "http.response.start":
+                ends = not any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+                cycle.chunked_encoding = False if ends else None
+            elif ends:
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, plain)
+
+    return plainly
 
 
 class _Server(Ending):

@@ -360,7 +360,7 @@ def _fault(error: BaseException, name: str) -> UpstreamFault:
         case aiohttp.ClientConnectorError() | aiohttp.ClientHttpProxyError():
             kind = "connect"
         case aiohttp.ClientResponseError() | aiohttp.InvalidURL() | ValueError():
-            return UpstreamFault("protocol", f"{name}: it answered no HTTP")
+            return UpstreamFault("protocol", f"{name}: it answered no HTTP, or more than the length that it named")
         case aiohttp.ServerDisconnectedError():
             return UpstreamFault("cut", f"{name}: it closed the connection without an answer")
         case aiohttp.ClientPayloadError():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -111,6 +112,8 @@ class Guard:
         await answer(problem)(scope, receive, marked)
 
     def _foreign(self, headers: Headers, path: str) -> Problem | None:
+        if len(headers.getlist("host")) > 1:
+            return Problem(name="bad-request", detail="there are several of it", field="Host")
         hosts = self._rules.hosts
         if hosts is None:
             return None
@@ -141,11 +144,14 @@ class Guard:
         )
 
 
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+(?:%[0-9a-z.-]+)?)\]|([^\[\]:@/?#\s]+))(?::\d*)?", re.IGNORECASE)
+"""A name or an address, and a port (RFC 9110, section 7.2; RFC 3986, section 3.2)."""
+
+
 def host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].rstrip(".")
+    """The name in a Host header, without its port; "" for what is none: no name begins with one of ours and goes on."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1] or found[2].rstrip(".")
 
 
 def _too_many(detail: str, wait_seconds: float) -> Problem:
