@@ -293,6 +293,39 @@ def test_a_name_that_is_refused_is_changed_or_goes_with_its_history(dialect: str
     assert "keep these words" in tries[-1]
 
 
+ASKED = {"role": "user", "content": "keep these words"}
+SYSTEM = {"role": "system", "content": "You are terse."}
+SAID = {"role": "assistant", "content": "hello"}
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [SYSTEM, {"role": "user", "content": "a"}, {"role": "user", "content": "b"}, SAID, ASKED],
+        [SYSTEM, {"role": "user", "content": "a"}, SAID, {"role": "system", "content": "a rule"}, ASKED],
+        [SYSTEM, SAID, ASKED],
+        [{"role": "user", "content": "a"}, ASKED],
+        [SYSTEM, SYSTEM, ASKED, *from_tool("openai-chat", "c1")],
+        [SYSTEM, {"role": "user", "content": "a"}, SAID, SAID, ASKED],
+    ],
+)
+@pytest.mark.parametrize(
+    "words",
+    ["Conversation roles must alternate user/assistant/user/assistant/...", "System message must be at the beginning"],
+)
+def test_roles_that_a_template_refuses_are_put_in_turn(history: list[Wire], words: str) -> None:
+    # NousResearch/hermes-agent#74086, scottgl9/skelm#188
+    context = Context(window=32_000, max_output_tokens=1_000)
+    context.extend(history)
+    tries = taken(context, words, lambda request: check(json.loads(request), alternating=True) != [])
+    assert len(tries) == 2
+    for wire in history:
+        assert json.dumps(wire["content"]) in tries[-1]
+    assert ASKED in json.loads(tries[-1])
+    context.extend([SAID, {"role": "user", "content": "and?"}])
+    assert check(context.prepare().messages, alternating=True) == []
+
+
 def test_what_cannot_be_changed_any_more_ends() -> None:
     context = Context(window=200_000, max_output_tokens=1_000)
     context.append({"role": "user", "content": "keep these words"})

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from foldline.messages import Json, Wire
 
-__all__ = ["OPENING", "in_turn", "roles_out_of_turn"]
+__all__ = ["GO_ON", "OPENING", "in_turn", "roles_out_of_turn"]
 
 OPENING: Final = "[The conversation begins here.]"
 """Sent as the first user message where a server wants one and the history has none."""
