@@ -26,7 +26,7 @@ SRC = ROOT / "src"
 # Imports go strictly downward; modules of one layer may import each other as long as no cycle arises.
 # A name stands for the module, or for the package and all that is in it. The drawing in CONTRIBUTING.md is this table.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "messages"),
+    ("errors", "provided", "messages"),
     ("tokens", "catalog", "codecs", "failures", "names", "patterns"),
     (
         "transcript",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from foldline.codecs.base import Codec
 from foldline.codecs.caps import Amounts
 from foldline.ledger import Ledger
-from foldline.messages import Message, ToolResult, Wire
+from foldline.messages import Message, Opaque, ToolResult, Wire
 from foldline.meter import Meter
 from foldline.names import names
 from foldline.pairing import is_paired
@@ -95,6 +95,9 @@ class Cover:
             self._spoken.update(names(message.text))
             for call in message.calls:
                 self._spoken.update(names(call.arguments))
+            for part in message.parts:
+                if isinstance(part, Opaque):
+                    self._spoken.update(names(part.saying.arguments))
             if len(self._spoken) > MOST_NAMES:
                 self._spoken = Counts(dict(self._spoken.most_common(MOST_NAMES // 2)))
         self._unheard.clear()

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from foldline.provided import Saying, aside, saying
+
 __all__ = [
     "Document",
     "Image",
@@ -105,7 +107,8 @@ class ToolResult:
     @property
     def text(self) -> str:
         """All text of the result, blocks joined by newlines. O(size)."""
-        return "\n".join(part.text for part in self.parts if isinstance(part, Text | Document) and part.text)
+        texts = (part.text for part in self.parts if isinstance(part, Text | Document | Opaque))
+        return "\n".join(text for text in texts if text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,16 @@ class Opaque:
     opens: str = field(default="", kw_only=True)
     answers: str = field(default="", kw_only=True)
     caller: str = field(default="", kw_only=True)
+
+    @property
+    def saying(self) -> Saying:
+        """What it says: a call that the provider ran, and what came of it. O(size of the block)."""
+        return saying(self.type, self.raw)
+
+    @property
+    def text(self) -> str:
+        """All its words, without ids and what is encrypted or encoded; "" for none. O(size of the block)."""
+        return self.saying.text
 
 
 Part: TypeAlias = Text | Image | Document | Reasoning | ToolCall | ToolResult | Opaque
@@ -158,6 +171,12 @@ class Message:
     def text(self) -> str:
         """All plain text of the message outside tool results, joined by newlines. O(size)."""
         return "\n".join(part.text for part in self.parts if isinstance(part, Text) and part.text)
+
+    @property
+    def cited(self) -> str:
+        """The sources that its texts cite, by their titles, addresses and words; "" for none. O(size)."""
+        raws = [part.raw for part in self.parts if isinstance(part, Text)]
+        return "\n".join(found for raw in (*raws, self.wire) if (found := aside(raw)))
 
     def with_kind(self, kind: str) -> Message:
         """The same message, of another kind."""

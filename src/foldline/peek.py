@@ -10,7 +10,7 @@ from itertools import islice
 
 from foldline.codecs.base import Codec
 from foldline.errors import InvalidInput
-from foldline.messages import Document, Message, Reasoning, Text
+from foldline.messages import Document, Message, Opaque, Reasoning, Text
 from foldline.patterns import Pattern, Work
 from foldline.transcript import Entry, Seq
 
@@ -131,7 +131,9 @@ def told(message: Message, call_id: str | None = None) -> str | None:
     """All text of a message: what it says, calls with arguments, results. None if `call_id` is neither's."""
     pieces: list[str] = []
     if call_id is None:
-        pieces += [p.text for p in message.parts if isinstance(p, Text | Document | Reasoning) and p.text]
+        kinds = Text | Document | Reasoning | Opaque
+        pieces += [text for part in message.parts if isinstance(part, kinds) and (text := part.text)]
+        pieces += [message.cited] if message.cited else []
     pieces += [f"{call.name} {call.arguments}" for call in message.calls if call_id in {None, call.id}]
     pieces += [result.text for result in message.results if call_id in {None, result.call_id}]
     return "\n".join(pieces) if pieces or call_id is None else None

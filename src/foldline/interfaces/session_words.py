@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from foldline.interfaces.chat.plain import plain_line
-from foldline.messages import Document, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from foldline.transcript import Entry, Event, Fold, Seq
 
 __all__ = ["entries_of", "folds_of", "local_time", "said", "seqs", "who"]
@@ -44,7 +44,8 @@ def who(message: Message) -> str:
 
 def said(message: Message) -> str:
     """All of a message as text: words, calls after an arrow, results after one back, names for what is no text."""
-    return "\n".join(piece for part in message.parts if (piece := _piece(part)))
+    pieces = [piece for part in message.parts if (piece := _piece(part))]
+    return "\n".join([*pieces, *([f"(cited) {message.cited}"] if message.cited else [])])
 
 
 def _piece(part: Part) -> str:
@@ -62,5 +63,13 @@ def _piece(part: Part) -> str:
             return "[image]"
         case Document(text=text, media_type=media_type):
             return text or f"[document {media_type}]"
-        case other:
-            return f"[{other.type}]"
+        case Opaque():
+            return _provided(part) or f"[{part.type}]"
+
+
+def _provided(part: Opaque) -> str:
+    """What a tool that the provider ran was asked, and what it brought."""
+    told = part.saying
+    call = f"→ {told.name} {told.arguments}".rstrip() if told.name else ""
+    brought = f"← {'error: ' if told.failed else ''}{told.brought}" if told.brought else ""
+    return "\n".join(piece for piece in (call, brought) if piece)

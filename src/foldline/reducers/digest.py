@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from foldline.budget import Need
 from foldline.cutting import extract, first_line
-from foldline.messages import Document, Image, Message, Reasoning, Text
+from foldline.messages import Document, Image, Message, Opaque, Reasoning, Text
 from foldline.names import ALARM, names
 from foldline.reducers.base import span_fold
 from foldline.reducers.importance import worth
@@ -102,6 +102,9 @@ LEAST_PIECE_TOKENS = 4
 
 RULES = 8
 """What users clearly laid down takes at most one part in so many of the target, in each digest."""
+
+GAVE, FAILED = "  gave: ", "  failed: "
+"""Before what a call brought."""
 
 INDENT = "    "
 """Stands before lines of results and of the agent that begin as ours do."""
@@ -295,13 +298,32 @@ def _said(message: Message) -> Iterable[tuple[str, str]]:
             yield ASSISTANT, text
     elif text.strip():
         yield NOTE, text
+    yield from _provided(message)
     for call in message.calls:
-        yield f"- {' '.join(call.name.split())} ", call.arguments  # a name with a line break would begin a line
+        yield _call_label(call.name), call.arguments
     for result in message.results:
         found = result.text
         failed = result.is_error or bool(ALARM.search(first_line(found)))
         if found.strip():
-            yield "  failed: " if failed else "  gave: ", found
+            yield FAILED if failed else GAVE, found
+
+
+def _provided(message: Message) -> Iterable[tuple[str, str]]:
+    """What tools that the provider ran were asked and brought, as of calls; sources of a text, as what it brought."""
+    if message.cited:
+        yield GAVE, message.cited
+    for part in message.parts:
+        if not isinstance(part, Opaque):
+            continue
+        said = part.saying
+        if said.name:
+            yield _call_label(said.name), said.arguments
+        if said.brought:
+            yield FAILED if said.failed or ALARM.search(first_line(said.brought)) else GAVE, said.brought
+
+
+def _call_label(name: str) -> str:
+    return f"- {' '.join(name.split())} "  # a name with a line break would begin a line
 
 
 def _named(part: Image | Document) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from foldline.budget import Need, Reserve
 from foldline.cutting import clip_tokens, head_and_tail
 from foldline.errors import SummaryError
-from foldline.messages import Document, Image, Message, Text
+from foldline.messages import Document, Image, Message, Opaque, Text
 from foldline.reducers.base import Ask, span_fold
 from foldline.tiles import Span, speaks
 from foldline.transcript import Fold
@@ -284,8 +284,15 @@ def _stood(fact: str, view: View, span: Span) -> bool:
         fact in text
         for message in (entry.message for entry in view.covered(span.start, span.stop))
         if message.agent_visible
-        for text in (message.text, *(c.arguments for c in message.calls), *(r.text for r in message.results))
+        for text in _all_texts(message)
     )
+
+
+def _all_texts(message: Message) -> Iterable[str]:
+    yield message.text
+    yield from (call.arguments for call in message.calls)
+    yield from (result.text for result in message.results)
+    yield from (part.text for part in message.parts if isinstance(part, Opaque))
 
 
 def _told(message: Message, result_chars: int) -> Iterable[str]:
@@ -294,10 +301,24 @@ def _told(message: Message, result_chars: int) -> Iterable[str]:
     if text:
         who = "user" if speaks(message) else message.role
         yield f"{who}: {text}"
+    if message.cited:
+        yield f"cited: {_short(message.cited, result_chars)}"
+    for part in message.parts:
+        if isinstance(part, Opaque):
+            yield from _provided(part, result_chars)
     for call in message.calls:
         yield f"call {call.name}: {_short(call.arguments, 2 * result_chars)}"
     for result in message.results:
         yield f"result{' (failed)' if result.is_error else ''}: {_short(result.text, result_chars)}"
+
+
+def _provided(part: Opaque, result_chars: int) -> Iterable[str]:
+    """What a tool that the provider ran was asked and brought, told as calls and results of the client are."""
+    said = part.saying
+    if said.name:
+        yield f"call {said.name}: {_short(said.arguments, 2 * result_chars)}"
+    if said.brought:
+        yield f"result{' (failed)' if said.failed else ''}: {_short(said.brought, result_chars)}"
 
 
 def _text(part: Text | Image | Document) -> str:

@@ -124,7 +124,7 @@ def _words(part: Part) -> str:
         case Image():
             return "<image>"
         case Opaque(kind):
-            return f"<{kind}>"
+            return part.text or f"<{kind}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 from zlib import crc32
 
 from foldline.failures import redact
-from foldline.messages import Json, Message
+from foldline.messages import Json, Message, Opaque, Text
 from foldline.settings import memory_limit
 from foldline.store.files import write_whole
 from foldline.view import View
@@ -102,8 +102,9 @@ def _shown(message: Message) -> dict[str, Json]:
     out: dict[str, Json] = {"role": message.role}
     if message.kind:
         out["kind"] = message.kind
-    if message.text:
-        out["text"] = fit(message.text)
+    words = "\n".join(part.text for part in message.parts if isinstance(part, Text | Opaque) and part.text)
+    if words:
+        out["text"] = fit(words)
     # A message may hold any number of calls: those for which there is no room are told by `cut_chars` alone.
     calls = [(call.name[:_NAME_CHARS], fit(call.arguments), left) for call in message.calls]
     if calls:
