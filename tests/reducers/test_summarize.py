@@ -12,6 +12,7 @@ from tests.reducers.views import LINE, asks_of, context_of, gave, need_of, resul
 from foldline.budget import Reserve
 from foldline.errors import SummaryError
 from foldline.fitting import check
+from foldline.reducers.acceptance import refusal
 from foldline.reducers.base import Ask
 from foldline.reducers.summarize import (
     ACKNOWLEDGEMENT,
@@ -19,7 +20,6 @@ from foldline.reducers.summarize import (
     SUMMARY_PREFIX,
     Summarize,
     plain,
-    refusal,
 )
 from foldline.testing import session
 from foldline.tokens import ESTIMATE

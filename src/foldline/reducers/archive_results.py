@@ -10,8 +10,9 @@ from foldline.budget import Need
 from foldline.cutting import head_and_tail
 from foldline.errors import SummaryError
 from foldline.messages import Message
+from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, span_fold
-from foldline.reducers.summarize import plain, refusal
+from foldline.reducers.summarize import plain
 from foldline.tiles import Span, Unit
 from foldline.transcript import Entry, Fold
 from foldline.view import View
@@ -98,9 +99,7 @@ class ArchiveResults:
         body = f"{head}\n[…]\n{tail}" if tail else head
 
         def finish(answer: str) -> Fold:
-            if not answer.strip() or refusal(answer):
-                raise SummaryError("the digest of old tool results is empty, or a refusal")
-            fold = self._fold(view, span, answer.strip()[: self.output_chars])
+            fold = self._fold(view, span, accepted(answer)[: self.output_chars])
             if fold is None:
                 raise SummaryError("the digest of old tool results is not shorter than they are")
             return fold

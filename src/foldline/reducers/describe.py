@@ -10,9 +10,9 @@ from foldline.budget import Need
 from foldline.cutting import head_and_tail
 from foldline.errors import SummaryError
 from foldline.messages import ToolResult
+from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, form_fold, with_results
 from foldline.reducers.mask import Mask, result_tokens
-from foldline.reducers.summarize import refusal
 from foldline.tiles import Unit
 from foldline.transcript import Entry, Fold
 from foldline.view import View
@@ -75,9 +75,7 @@ class Describe:
         asked = "".join(f"call: {call.name} {call.arguments[:500]}\n" for call in calls)
 
         def finish(answer: str) -> Fold | Ask:
-            said = " ".join(answer.split())
-            if not said or refusal(said):
-                raise SummaryError("the description of an old tool result is empty, or a refusal")
+            said = " ".join(accepted(answer).split())
             if (tokens := view.counter.text(said)) > self.max_output_tokens:
                 raise SummaryError(
                     f"a description has {tokens:,} tokens, {self.max_output_tokens:,} were asked for", tokens=tokens

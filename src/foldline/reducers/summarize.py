@@ -15,12 +15,13 @@ from foldline.budget import Need, Reserve
 from foldline.cutting import clip_tokens, head_and_tail
 from foldline.errors import SummaryError
 from foldline.messages import Document, Image, Message, Opaque, Text
+from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, span_fold
 from foldline.tiles import Span, speaks
 from foldline.transcript import Fold
 from foldline.view import View
 
-__all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "Summarize", "plain", "refusal"]
+__all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "Summarize", "plain"]
 
 SUMMARY_PREFIX = "[Previous conversation summary]"
 ACKNOWLEDGEMENT = "Understood. I have the context of our conversation so far and will go on from there."
@@ -62,24 +63,6 @@ _UPDATE_ABOVE = (
 )
 
 _STAYS_ABOVE = "What stands above as a summary or a digest stays in view as it is: do not repeat it."
-
-_REFUSALS = (
-    "i'm sorry",
-    "i am sorry",
-    "i cannot",
-    "i can't",
-    "i can not",
-    "as an ai",
-    "sorry, ",
-    "i'm unable",
-    "i am unable",
-)
-
-
-def refusal(text: str) -> bool:
-    """Whether a short answer is a refusal and not a summary."""
-    return len(text) < 300 and text.strip().lower().startswith(_REFUSALS)
-
 
 LEAST_PIECE_TOKENS = 64
 """A window that leaves less for what is to be read is too small to summarise in."""
@@ -215,12 +198,12 @@ class Summarize:
 
     def _finish(self, text: str, job: _Job) -> Fold | Ask:
         view, span = job.view, job.span
-        text = text.strip()
         tokens = view.counter.text(text)
-        if not text:
-            raise SummaryError("the summary is empty")
-        if refusal(text):
-            raise SummaryError("the model refused to summarise", tokens=tokens)
+        try:
+            text = accepted(text)
+        except SummaryError as error:
+            raise SummaryError(error.reason, tokens=tokens) from None
+        tokens = view.counter.text(text)
         if tokens > job.limit:
             reason = f"the summary has {tokens:,} tokens, {job.limit:,} were asked for"
             raise SummaryError(reason, tokens=tokens, too_long=True)

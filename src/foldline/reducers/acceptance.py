@@ -1,0 +1,182 @@
+"""What passes for a summary: words about what happened, and nothing else.
+
+A model that reasons may be cut off while it thinks, one that works with tools may write a call, and servers put a
+placeholder where nothing came. What stands in place of hundreds of messages must not be any of these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any, Final
+
+from foldline.errors import SummaryError
+
+__all__ = ["accepted", "refusal"]
+
+_REFUSALS: Final = (
+    "i'm sorry",
+    "i am sorry",
+    "i cannot",
+    "i can't",
+    "i can not",
+    "as an ai",
+    "sorry, ",
+    "i'm unable",
+    "i am unable",
+)
+
+
+def accepted(text: str) -> str:
+    """The summary in a reply, without thinking before it. Raises SummaryError where there is none. O(size)."""
+    out = _without_thinking(text.strip())
+    if not out:
+        raise SummaryError("the summary is empty" if not text.strip() else "the reply is thinking, and no summary")
+    if refusal(out):
+        raise SummaryError("the model refused to summarise")
+    out = _without_calls(out)
+    if not _says_something(out):
+        raise SummaryError("the reply says nothing in words")
+    return out
+
+
+def refusal(text: str) -> bool:
+    """Whether a short answer is a refusal and not a summary."""
+    return len(text) < 300 and text.strip().lower().replace("\u2019", "'").startswith(_REFUSALS)
+
+
+# --- thinking ---------------------------------------------------------------------------------------------------------
+
+# Thinking as text, where a server does not take it apart: DeepSeek and Qwen <think>, Mistral [THINK], Kimi ◁think▷,
+# Cohere <|START_THINKING|>, Seed <seed:think>, OpenThinker <|begin_of_thought|>, Gemma <unused94>thought, others
+# <thinking>, <reasoning>, <thought>, <reflection>, <scratchpad> (chat templates of these models).
+_THOUGHT: Final = r"(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|inner_thoughts|analysis|cot)"
+_OPENS: Final = re.compile(
+    rf"\s*(?:[<\u25c1]\|?\s*(?:[a-z]{{1,20}}:)?(?:start_|begin_of_|begin_)?{_THOUGHT}(?:\s[^<>\n]{{0,200}})?\|?[>\u25b7]"
+    r"|\[THINK(?:ING)?\]|<unused94>(?:thought)?)",
+    re.IGNORECASE,
+)
+_CLOSES: Final = re.compile(
+    rf"(?:[<\u25c1]\|?\s*(?:/\s*(?:[a-z]{{1,20}}:)?|end_of_|end_){_THOUGHT}\s*\|?[>\u25b7]|\[/THINK(?:ING)?\]|<unused95>)",
+    re.IGNORECASE,
+)
+_BARE_CLOSE: Final = re.compile(rf"(?<![`'\"\w])(?:{_CLOSES.pattern})[ \t]*(?:\n|\Z)", re.IGNORECASE)
+"""The end of thinking whose beginning the chat template had put into the prompt (DeepSeek R1)."""
+# OpenAI, "harmony response format": thinking in the channel "analysis", the answer in "final"; without its special
+# tokens the names run into the texts.
+_HARMONY: Final = re.compile(r"\s*(?:<\|start\|>\s*assistant\s*)?<\|channel\|>\s*(?:analysis|commentary)\b")
+_HARMONY_FINAL: Final = re.compile(r"<\|channel\|>\s*final\s*(?:<\|constrain\|>\w+\s*)?<\|message\|>")
+_HARMONY_END: Final = re.compile(r"(?:<\|(?:return|end)\|>\s*)+\Z")
+_HARMONY_BARE: Final = re.compile(r"\s*analysis(?=[A-Z\u201c\"])")
+_HARMONY_BARE_FINAL: Final = "assistantfinal"
+
+
+def _without_thinking(text: str) -> str:
+    """What follows the thinking that a text begins with; "" where it is thinking to its end."""
+    if _HARMONY.match(text) or _HARMONY_FINAL.match(text):
+        *_, rest = _HARMONY_FINAL.split(text)
+        text = _HARMONY_END.sub("", rest) if _HARMONY_FINAL.search(text) else ""
+    elif _HARMONY_BARE.match(text) and _HARMONY_BARE_FINAL in text:
+        text = text.rpartition(_HARMONY_BARE_FINAL)[2]
+    while opened := _OPENS.match(text):
+        closed = _CLOSES.search(text, opened.end())
+        text = "" if closed is None else text[closed.end() :]
+    bare = _BARE_CLOSE.search(text)
+    if bare is not None and text[: bare.start()].count("```") % 2 == 0:
+        text = text[bare.end() :]
+    return text.strip()
+
+
+# --- calls as text ----------------------------------------------------------------------------------------------------
+
+# Calls as models write them: Hermes and Qwen <tool_call>, Llama <function=…> and <|python_tag|>, Anthropic's
+# <function_calls>, Mistral [TOOL_CALLS], DeepSeek <｜tool▁calls▁begin｜>, LM Studio [TOOL_REQUEST], Gemini's fence
+# with tool_code.
+_CALL: Final = re.compile(
+    r"(?m)^[ \t]*(?:<\s*/?\s*(?:[a-z]{1,20}:)?(?:tool_?calls?|function_?calls?|tool_use|invoke|minimax:tool_call)\b"
+    r"|<function\s*=|<\|(?:tool|python_tag|function|channel\|>\s*commentary)|<\uff5ctool|\[TOOL_(?:CALLS?|REQUEST)\]"
+    r"|```(?:tool_code|tool_call)\b|functions\.\w+:\d+)",
+    re.IGNORECASE,
+)
+_BARE_CALL: Final = re.compile(r"[A-Za-z_][\w.]{0,80}\((?:|[^\n]*[\"'={][^\n]*)\)")
+_CALL_JSON: Final = re.compile(
+    r"[\[{\s]*\"(?:type|name|tool|tool_name|function|tool_calls?|function_call|action|id)\"\s*:.*"
+    r"\"(?:arguments|parameters|params|input|args|action_input|function|tool_input)\"\s*:",
+    re.DOTALL,
+)
+_CALL_KEYS: Final = ("tool_calls", "tool_call", "function_call")
+_NAME_KEYS: Final = ("name", "tool", "tool_name", "function", "action")
+_ARGUMENT_KEYS: Final = ("arguments", "parameters", "params", "input", "args", "action_input", "tool_input")
+_FENCE: Final = re.compile(r"```[\w-]*[ \t]*\n?(.*?)\n?```", re.DOTALL)
+ENOUGH_LETTERS: Final = 200
+"""What stands before a call written as text is a summary when it has so many letters: about 35 words."""
+
+
+def _without_calls(text: str) -> str:
+    """What a text says before a call written as text; a call with little before it is no summary (SummaryError)."""
+    fenced = _FENCE.fullmatch(text)
+    inner = (fenced[1] if fenced else text).strip()
+    if _is_call(inner):
+        raise SummaryError("the reply is a call written as text, and no summary")
+    found = next((call for call in _CALL.finditer(text) if text[: call.start()].count("```") % 2 == 0), None)
+    if found is None:
+        return text
+    before = text[: found.start()].strip()
+    if _letters(before) < ENOUGH_LETTERS:
+        raise SummaryError("the reply is a call written as text, and no summary")
+    return before
+
+
+def _is_call(text: str) -> bool:
+    if text.endswith(")") and "\n" not in text and _BARE_CALL.fullmatch(text):
+        return True
+    if not text.startswith(("{", "[")):
+        return False
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return _CALL_JSON.match(text) is not None
+    return _call_in(value[0] if isinstance(value, list) and value else value)
+
+
+def _call_in(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return any(key in value for key in _CALL_KEYS) or (
+        any(key in value for key in _NAME_KEYS) and any(key in value for key in _ARGUMENT_KEYS)
+    )
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+_MARKUP: Final = re.compile(r"```[\w-]*|<[^<>\n]{0,80}>|\[/?[A-Z_]{2,20}\]")
+_PLACEHOLDERS: Final = frozenset(
+    "null none nil na n/a nan undefined empty void blank nothing ok okay done sure yes no true false todo tbd "
+    "summary checkpoint assistant continue vide leer vacío пусто нет".split()
+)
+"""One word that is no summary of anything, whatever stands around it."""
+_PLACEHOLDER: Final = re.compile(
+    r"(?:no|an?|the|empty|missing|without)(?: [a-z]+)? (?:contents?|text|response|reply|answer|summary|output|message|"
+    r"string|checkpoint|data|result)(?: (?:provided|available|generated|returned|found|given|here))?"
+)
+_PLACEHOLDERS_TOGETHER: Final = frozenset(("无", "空", "无内容", "没有内容", "無", "空白", "なし", "内容なし", "없음"))
+
+
+def _says_something(text: str) -> bool:
+    bare = _MARKUP.sub(" ", text)
+    if _letters(bare) < 2:
+        return False
+    words = " ".join("".join(sign if _is_word(sign) or sign == "/" else " " for sign in bare).split()).lower()
+    if words in _PLACEHOLDERS or words in _PLACEHOLDERS_TOGETHER or _PLACEHOLDER.fullmatch(words):
+        return False
+    lines = [line.strip(" \t*#-_>\u2022") for line in bare.split("\n")]
+    return not all(line.endswith((":", "\uff1a")) for line in lines if line)
+
+
+def _is_word(sign: str) -> bool:
+    return unicodedata.category(sign)[0] in "LNM"
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalpha, text))
