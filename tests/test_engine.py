@@ -110,7 +110,7 @@ def test_what_must_fit_is_hard() -> None:
 
 def test_need_and_target_are_in_the_tokens_of_the_view() -> None:
     noting = Noting()
-    context = context_of(plan(trigger=Trigger(fraction=0.9), landing=0.5, reducers=(noting,)), rounds=24)
+    context = context_of(plan(trigger=Trigger(fraction=0.9), landing=0.5, reducers=(noting,)), rounds=22)
     size = context.prepare().tokens
     context.observe({"prompt_tokens": int(1.25 * size)})
     context.append(user("go on"))

@@ -201,7 +201,7 @@ def test_the_newest_request_survives_every_rung() -> None:
 def test_the_largest_result_is_shortened_before_turns_are_dropped() -> None:
     # strands-agents/harness-sdk#4341: only the oldest result was tried; the huge newer one stayed, and turns were lost.
     context = Context(window=200_000, max_output_tokens=0, policy="confirm")
-    wires = session(3, result="small " * 40)
+    wires = session(3, result="small " * 50)
     wires[-1] = {**wires[-1], "content": "huge " * 60_000}
     context.extend(wires)
     context.recover(overflow())

@@ -2,12 +2,9 @@
 
     python tools/calibrate_tokens.py FOLDER          # measure the tables as they are
     python tools/calibrate_tokens.py FOLDER --fit    # and print tables fitted anew
-    python tools/calibrate_tokens.py FOLDER --languages FILE
 
 FOLDER holds sessions: `*.json.gz` or `*.json`, each an object with "messages" in the Chat Completions form, or that
-list. FILE is a JSON object of further texts by name, for languages that the sessions lack (words of everyday texts, and
-of names in the CLDR). Needs the extra `exact`. The target of each text is the larger of its cl100k_base and o200k_base
-counts.
+list. Needs the extra `exact`. The target of each text is the larger of its cl100k_base and o200k_base counts.
 """
 
 from __future__ import annotations
@@ -31,13 +28,12 @@ from foldline.tokens import estimate
 from foldline.tokens.scripts import tokens_one_by_one
 
 ENCODINGS = ("cl100k_base", "o200k_base")
-CLASSES = 16
+CLASSES = 12
 PAIRS_END = CLASSES * CLASSES
 TEXT, ENDLESS = PAIRS_END, PAIRS_END + 1
 WIDTH = ENDLESS + 1
-MEDIAN_SESSION = 1.065  # where the lift puts the median; the highest must stay under 1.15
+LOWEST_SESSION = 0.955  # where the lift puts the lowest session; the highest must stay under 1.15
 HIGHEST_COST = 2.3  # with the lift, hundredths must fit in a byte
-TOO_LOW = 3.5  # how much more an estimate that is too low weighs, in languages that the sessions lack
 
 # Article 1 of the Universal Declaration of Human Rights (United Nations), and signs that its texts lack.
 SAMPLES = (
@@ -103,78 +99,6 @@ SAMPLES = (
     ),
     "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心，并应以兄弟关系的精神相对待。",
     "人人生而自由，在尊嚴和權利上一律平等。他們賦有理性和良心，並應以兄弟關係的精神相對待。",
-    (
-        "Kaikki ihmiset syntyvät vapaina ja tasavertaisina arvoltaan ja oikeuksiltaan. Heille on annettu järki ja "
-        "omatunto, ja heidän on toimittava toisiaan kohtaan veljeyden hengessä."
-    ),
-    (
-        "Minden emberi lény szabadon születik és egyenlő méltósága és joga van. Az emberek, ésszel és "
-        "lelkiismerettel bírván, egymással szemben testvéri szellemben kell hogy viseltessenek."
-    ),
-    (
-        "Watu wote wamezaliwa huru, hadhi na haki zao ni sawa. Wote wamejaliwa akili na dhamiri, hivyo yapasa "
-        "watendeane kindugu."
-    ),
-    (
-        "Gizon-emakume guztiak aske jaiotzen dira, duintasun eta eskubide berberak dituztela; eta ezaguera eta "
-        "kontzientzia dutenez gero, elkarren artean senide legez jokatu beharra dute."
-    ),
-    (
-        "Ang lahat ng tao'y isinilang na malaya at pantay-pantay sa karangalan at mga karapatan. Sila'y "
-        "pinagkalooban ng katwiran at budhi at dapat magpalagayan ang isa't isa sa diwa ng pagkakapatiran."
-    ),
-    (
-        "Semua orang dilahirkan merdeka dan mempunyai martabat dan hak-hak yang sama. Mereka dikaruniai akal dan "
-        "hati nurani dan hendaknya bergaul satu sama lain dalam semangat persaudaraan."
-    ),
-    (
-        "Tutti gli esseri umani nascono liberi ed eguali in dignità e diritti. Essi sono dotati di ragione e di "
-        "coscienza e devono agire gli uni verso gli altri in spirito di fratellanza."
-    ),
-    (
-        "Todos os seres humanos nascem livres e iguais em dignidade e em direitos. Dotados de razão e de "
-        "consciência, devem agir uns para com os outros em espírito de fraternidade."
-    ),
-    (
-        "Todos los seres humanos nacen libres e iguales en dignidad y derechos y, dotados como están de razón y "
-        "conciencia, deben comportarse fraternalmente los unos con los otros."
-    ),
-    (
-        "Alle mensen worden vrij en gelijk in waardigheid en rechten geboren. Zij zijn begiftigd met verstand en "
-        "geweten, en behoren zich jegens elkander in een geest van broederschap te gedragen."
-    ),
-    (
-        "Alla människor är födda fria och lika i värde och rättigheter. De är utrustade med förnuft och samvete "
-        "och bör handla gentemot varandra i en anda av broderskap."
-    ),
-    (
-        "Alle mennesker er født frie og med samme menneskeverd og menneskerettigheter. De er utstyrt med fornuft "
-        "og samvittighet og bør handle mot hverandre i brorskapets ånd."
-    ),
-    (
-        "Všichni lidé rodí se svobodní a sobě rovní co do důstojnosti a práv. Jsou nadáni rozumem a svědomím a "
-        "mají spolu jednat v duchu bratrství."
-    ),
-    (
-        "Toate ființele umane se nasc libere și egale în demnitate și în drepturi. Ele sunt înzestrate cu rațiune "
-        "și conștiință și trebuie să se comporte unele față de altele în spiritul fraternității."
-    ),
-    (
-        "Bonke abantu bazalwa bekhululekile belingana ngesithunzi nangamalungelo. Bahlanganiswe wumcabango "
-        "nangunembeza futhi kufanele baphathane ngomoya wobunye."
-    ),
-    (
-        "Aadanaha dhammaantiis wuxuu dhashaa isagoo xor ah kana siman xagga sharafta iyo xuquuqada. Waxaa Alle "
-        "siiyay aqoon iyo wacyi, waana in qof la arkaa qofka kale ula dhaqmaa si walaaltinimo ah."
-    ),
-    (
-        "Omnes homines dignitate et iure liberi et pares nascuntur, rationis et conscientiae participes sunt, "
-        "quibus inter se concordiae studio est agendum."
-    ),
-    (
-        "Ny olombelona rehetra dia teraka afaka sy mitovy zo sy fahamendrehana. Samy manan-tsaina sy "
-        "fieritreretana ka tokony hifampitondra am-pirahalahiana."
-    ),
     "🙂🚀 done ✅ 👩‍👩‍👧‍👦 family 🎉🔥 🧠 think 🐍 ⚠️ warn",
     "├── src\n│   ├── main.py\n│   └── util.py\n└── tests\n┌────────┬──────┐\n│ a      │ b    │\n└────────┴──────┘",
     "∀x ∈ ℝ: x² ≥ 0 ∧ √(x²) = |x| → “quoted” — it’s … • bullet ≠ ≤",
@@ -284,28 +208,23 @@ def bounded_least_squares(rows: Sequence[tuple[dict[int, float], float]], rounds
 
 
 def equations(
-    texts: Sequence[Text],
-    totals: Sequence[tuple[Counter[int], float]],
-    languages: Sequence[str],
-    costs: Sequence[float] | None,
+    texts: Sequence[Text], totals: Sequence[tuple[Counter[int], float]]
 ) -> Iterator[tuple[dict[int, float], float]]:
-    """Each text by relative error, each session and each sample by its ratio.
-
-    A sample that `costs` (of the fit before) put too low weighs more.
-    """
+    """Each text by relative error, each session (weight 10) and each sample (weights 3 and 2) by its ratio."""
     for text in texts:
-        weight = 1 / (max(text.real) + 20)
-        found = {place: weight * count for place, count in features(text.text).items()}
-        yield found, weight * (max(text.real) - given(text.text))
+        real = max(text.real)
+        weight = 1 / (real + 20)
+        yield (
+            {place: weight * count for place, count in features(text.text).items()},
+            weight * (real - given(text.text)),
+        )
     for total, real in totals:
         yield {place: 10 * count / real for place, count in total.items()}, 10.0
-    for strength, samples in ((4.0, SAMPLES), (2.0, random_runs()), (2.0, languages)):
+    for strength, samples in ((3.0, SAMPLES), (2.0, random_runs())):
         for sample in counted([("", 0, text) for text in samples]):
-            real, found = max(sample.real), features(sample.text)
-            rest = real - given(sample.text)
-            low = costs is not None and sum(costs[place] * count for place, count in found.items()) < rest
-            weight = strength * (TOO_LOW if low else 1.0) / real
-            yield {place: weight * count for place, count in found.items()}, weight * rest
+            real = max(sample.real)
+            rest = strength * (1 - given(sample.text) / real)
+            yield {place: strength * count / real for place, count in features(sample.text).items()}, rest
 
 
 def sums(texts: Sequence[Text], estimates: Sequence[float], by_message: bool, encoding: int | None) -> list[float]:
@@ -334,14 +253,14 @@ def report(texts: Sequence[Text], estimates: Sequence[float]) -> None:
 
 
 def lifted(costs: Sequence[float], totals: Sequence[tuple[Counter[int], float]]) -> list[int]:
-    """The costs in whole hundredths, raised until the median session is at MEDIAN_SESSION."""
-    ratios = [sum(costs[place] * count for place, count in total.items()) / real for total, real in totals]
-    lift = MEDIAN_SESSION / statistics.median(ratios)
-    print(f"\nlifted by {lift:.3f}:")
-    return [
-        min(255, round(100 * cost * lift)) if place < TEXT else round(100 * cost * lift)
-        for place, cost in enumerate(costs)
-    ]
+    """The costs in whole hundredths, raised until no session is under LOWEST_SESSION."""
+    for lift in range(900, 1_200):
+        rounded = [round(cost * lift / 10) for cost in costs]
+        ratios = (sum(rounded[place] * count for place, count in total.items()) / real for total, real in totals)
+        if min(ratios) >= 100 * LOWEST_SESSION:
+            print(f"\nlifted by {lift / 1_000}:")
+            return rounded
+    raise SystemExit("no lift brings the lowest session up: the fit has gone wrong")
 
 
 def printed(costs: Sequence[int]) -> None:
@@ -356,20 +275,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fit", action="store_true", help="fit the tables anew and print them")
-    parser.add_argument("--languages", type=Path, metavar="FILE", help="further texts by name, as JSON")
     options = parser.parse_args()
     texts = load(options.folder)
-    languages: dict[str, str] = json.loads(options.languages.read_bytes()) if options.languages else {}
     print(f"{len(texts)} texts, {sum(max(text.real) for text in texts):,} tokens")
     report(texts, [estimate.ESTIMATE.text(text.text) for text in texts])
-    for text in counted([(name, 0, text) for name, text in languages.items()]):
-        print(f"{estimate.ESTIMATE.text(text.text) / max(text.real):.2f} {text.session}")
     if options.fit:
         totals = session_totals(texts)
-        costs: list[float] | None = None
-        for _ in range(4):
-            costs = bounded_least_squares(list(equations(texts, totals, list(languages.values()), costs)))
-        printed(lifted(costs or [], totals))
+        printed(lifted(bounded_least_squares(list(equations(texts, totals))), totals))
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def test_failures_are_told_as_such() -> None:
     assert "failed: Traceback" in digest_of([user("go"), call("a"), result("a", "Traceback (most recent"), user("n")])
 
 
-@pytest.mark.parametrize("limit", [150, 250, 400, 700])
+@pytest.mark.parametrize("limit", [120, 250, 400, 700])
 def test_where_not_all_can_be_told_the_newest_are(limit: int) -> None:
     out = digest_of(list(long(60)), limit)
     told = [n for n in range(60) if f"Step {n}." in out]

@@ -12,8 +12,8 @@ from tests.reducers.views import LINE, asks_of, context_of, gave, need_of, resul
 from foldline.budget import Reserve
 from foldline.errors import SummaryError
 from foldline.fitting import check
-from foldline.reducers.acceptance import refusal
 from foldline.reducers.base import Ask
+from foldline.reducers.acceptance import refusal
 from foldline.reducers.summarize import (
     ACKNOWLEDGEMENT,
     CHECKPOINT,
@@ -292,7 +292,7 @@ def test_words_that_had_to_stay_beside_a_checkpoint_are_in_the_next_record() -> 
 
 
 def test_a_digest_in_the_span_is_part_of_the_record() -> None:
-    context = context_of(long(20), window=900, policy="confirm", max_output_tokens=0)
+    context = context_of(long(20), window=1_000, policy="confirm", max_output_tokens=0)
     context.prepare()
     assert "Digest of" in sent(context.view)
     context.extend([*session(10, result=LINE * 12)[1:], says("done"), user("and now?")])

@@ -62,10 +62,6 @@ WORDS = {
     "Ukrainian": "Всі люди народжуються вільними і рівними у своїй гідності та правах. ",
     "Kazakh": "Барлық адамдар тумысынан азат және қадір-қасиеті мен құқықтары тең болып дүниеге келеді. ",
     "Polish": "Wszyscy ludzie rodzą się wolni i równi pod względem swej godności i swych praw. ",
-    "Finnish": "Kaikki ihmiset syntyvät vapaina ja tasavertaisina arvoltaan ja oikeuksiltaan. ",
-    "Swahili": "Watu wote wamezaliwa huru, hadhi na haki zao ni sawa. Wote wamejaliwa akili na dhamiri. ",
-    "Basque": "Gizon-emakume guztiak aske jaiotzen dira, duintasun eta eskubide berberak dituztela. ",
-    "Tagalog": "Ang lahat ng tao ay isinilang na malaya at pantay sa karangalan at mga karapatan. ",
 }
 VOCABULARIES = ("gpt-4", "gpt-4o")
 

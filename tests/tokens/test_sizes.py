@@ -99,7 +99,7 @@ def test_a_summary_of_thinking_is_no_less_than_the_sealed_whole() -> None:
         (Document("audio/mp3", 400_000), 500, 700),
         (Document("text/plain", 4_000), 700, 800),
         (Document("application/pdf"), 2_048, 2_048),
-        (Document("text/plain", 9_999, WORDS), 200, 400),
+        (Document("text/plain", 9_999, WORDS), 200, 250),
     ],
     ids=["pdf", "large pdf", "audio", "text by size", "by id", "text"],
 )

@@ -153,7 +153,7 @@ def _call_in(value: Any) -> bool:
 _MARKUP: Final = re.compile(r"```[\w-]*|<[^<>\n]{0,80}>|\[/?[A-Z_]{2,20}\]")
 _PLACEHOLDERS: Final = frozenset(
     "null none nil na n/a nan undefined empty void blank nothing ok okay done sure yes no true false todo tbd "
-    "summary checkpoint assistant continue vide leer vacío пусто нет".split()
+    "assistant continue vide leer vacío пусто нет".split()
 )
 """One word that is no summary of anything, whatever stands around it."""
 _PLACEHOLDER: Final = re.compile(
