@@ -222,9 +222,9 @@ def equations(
         yield {place: 10 * count / real for place, count in total.items()}, 10.0
     for strength, samples in ((3.0, SAMPLES), (2.0, random_runs())):
         for sample in counted([("", 0, text) for text in samples]):
-            real = max(sample.real)
-            rest = strength * (1 - given(sample.text) / real)
-            yield {place: strength * count / real for place, count in features(sample.text).items()}, rest
+            whole = max(sample.real)
+            rest = strength * (1 - given(sample.text) / whole)
+            yield {place: strength * count / whole for place, count in features(sample.text).items()}, rest
 
 
 def sums(texts: Sequence[Text], estimates: Sequence[float], by_message: bool, encoding: int | None) -> list[float]:

@@ -63,12 +63,16 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file, PDF or audio clip; `text` holds its content where the dialect sends it as text."""
+    """A file, PDF or audio clip; `text` holds its content where the dialect sends it as text.
+
+    `pages` are those of a PDF, 0 when unknown.
+    """
 
     media_type: str = ""
     size_bytes: int = 0
     text: str = ""
     raw: Json = None
+    pages: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from tests.reducers.views import LINE, asks_of, context_of, gave, need_of, resul
 from foldline.budget import Reserve
 from foldline.errors import SummaryError
 from foldline.fitting import check
-from foldline.reducers.base import Ask
 from foldline.reducers.acceptance import refusal
+from foldline.reducers.base import Ask
 from foldline.reducers.summarize import (
     ACKNOWLEDGEMENT,
     CHECKPOINT,

@@ -14,7 +14,7 @@ from typing import Any
 from foldline.codecs.encoding import json_text
 from foldline.errors import InvalidInput
 from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, Wire
-from foldline.tokens import image_size_of_base64
+from foldline.tokens import image_size_of_base64, pdf_pages_of_base64
 
 __all__ = [
     "TEXT_TYPES",
@@ -111,6 +111,9 @@ def source_of(block: Json) -> Source:
     return _from_url(data or inner.get("file_url"), name, inner.get("file_id"))
 
 
+_PDF_BEGINS = "JVBERi"  # "%PDF-" in base64: some send a file without its type
+
+
 def _read_image(block: Mapping[str, Any]) -> Image:
     source = source_of(block)
     width, height = image_size_of_base64(source.data) if source.data else (0, 0)
@@ -120,7 +123,9 @@ def _read_image(block: Mapping[str, Any]) -> Image:
 
 def _read_document(block: Mapping[str, Any]) -> Document:
     source = source_of(block)
-    return Document(source.media_type, len(source.data), source.text, raw=block)
+    pdf = "pdf" in source.media_type or source.data.startswith(_PDF_BEGINS)
+    pages = pdf_pages_of_base64(source.data) if pdf and source.data else 0
+    return Document(source.media_type, len(source.data), source.text, raw=block, pages=pages)
 
 
 def _read_text(block: Mapping[str, Any]) -> Text:

@@ -6,9 +6,6 @@ follow from the block alone, so that they stay the same in every request.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,7 +13,7 @@ from typing import Any, Final
 from foldline.codecs.blocks import source_of
 from foldline.codecs.caps import MANY_SIDE_PX, Amounts
 from foldline.messages import Document, Image, Json, Part, ToolResult
-from foldline.tokens import image_size_of_base64
+from foldline.tokens import image_size_of_base64, pdf_pages_of_base64
 
 __all__ = ["DOCUMENTS", "IMAGES", "MEDIA", "amounts_of", "mend_media", "only_text", "pages_of"]
 
@@ -142,22 +139,14 @@ def _line(text: str, text_type: str) -> Mapping[str, Any]:
 
 # --- counting -------------------------------------------------------------------------------------------------------
 
-_PAGE: Final = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
-_COUNT: Final = re.compile(rb"/Count\s+(\d{1,6})")
-
 
 def pages_of(data: str) -> int:
-    """Pages of a PDF in base64, by its page tree; 1 where that is packed away and cannot be read. O(size)."""
-    try:
-        raw = base64.b64decode(data, validate=False)
-    except (binascii.Error, ValueError):
-        return 1
-    counted = max((int(found) for found in _COUNT.findall(raw)), default=0)
-    return max(1, counted, len(_PAGE.findall(raw)))
+    """Pages of a PDF in base64, by its page tree; 1 where that cannot be read. O(size), bounded."""
+    return max(1, pdf_pages_of_base64(data))
 
 
 def amounts_of(parts: Sequence[Part]) -> Amounts:
-    """What the parts of one message hold. O(parts), O(size) of a PDF."""
+    """What the parts of one message hold. O(parts)."""
     images = pages = large = 0
     waiting = list(parts)
     while waiting:
@@ -167,6 +156,6 @@ def amounts_of(parts: Sequence[Part]) -> Amounts:
                 large += max(width, height) > MANY_SIDE_PX
             case ToolResult(parts=inner):
                 waiting += inner
-            case Document(media_type=media_type, size_bytes=size, raw=raw) if media_type == _PDF:
-                pages += pages_of(source_of(raw).data) if size else 1
+            case Document(media_type=media_type, pages=counted) if media_type == _PDF:
+                pages += max(1, counted)
     return Amounts(images, pages, 1, large)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from foldline.tokens.chars import CharsPerFour, MessageCounter
 from foldline.tokens.estimate import ESTIMATE, Counter
+from foldline.tokens.pdf import pdf_pages_of_base64
 from foldline.tokens.pictures import image_size, image_size_of_base64
 from foldline.tokens.sizes import content_bytes, json_tokens, message_tokens, system_tokens, tools_tokens, wire_bytes
 
@@ -20,6 +21,7 @@ __all__ = [
     "image_size_of_base64",
     "json_tokens",
     "message_tokens",
+    "pdf_pages_of_base64",
     "system_tokens",
     "tools_tokens",
     "wire_bytes",

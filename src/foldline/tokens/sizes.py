@@ -90,13 +90,17 @@ def _sealed_tokens(length: int) -> int:
     return max(0, length * 3 // 4 - 650) // 4
 
 
-# Without their text, by size. PDF: 20 bytes per token (a page of text is about 60 kB and 3,000 tokens with its image:
-# Anthropic, "PDF support"), at most 25,800 (Gemini CLI's figure for any PDF: 100 pages of 258). Audio: Gemini's 32
+# Without their text, by pages or size. PDF: 1,500 to 3,000 tokens a page (Anthropic, "PDF support"; each page goes in
+# as text and as an image, at OpenAI too: "PDF files"), of which 20 bytes per token tell (a page of text is about
+# 60 kB). Where its pages cannot be read, by its bytes up to 100 of the smallest pages (Anthropic's limit). Other files:
+# at most 25,800 (Gemini CLI's figure for any of them). Audio: Gemini's 32
 # tokens a second, at 16 kB a second (128 kbit/s). Nothing known (a file id): 2,048, LlamaIndex's figure for a document.
 _DOCUMENT_CAP: Final = 25_800
 _UNKNOWN_DOCUMENT: Final = 2_048
 _AUDIO_BYTES_PER_TOKEN: Final = 500
-_PDF_BYTES_PER_TOKEN: Final = 20
+_FILE_BYTES_PER_TOKEN: Final = 20
+_PAGE_TOKENS: Final = (1_500, 3_000)
+_PDF_CAP: Final = 150_000
 
 
 def _document_tokens(document: Document, counter: Counter) -> int:
@@ -109,7 +113,12 @@ def _document_tokens(document: Document, counter: Counter) -> int:
     decoded = document.size_bytes * 3 // 4
     if document.media_type.startswith(("text/", "application/json")):
         return captions + decoded // 4
-    rate = _AUDIO_BYTES_PER_TOKEN if document.media_type.startswith("audio/") else _PDF_BYTES_PER_TOKEN
+    if document.pages > 0:
+        least, most = _PAGE_TOKENS
+        return captions + max(least * document.pages, min(most * document.pages, decoded // _FILE_BYTES_PER_TOKEN))
+    if document.media_type == "application/pdf":
+        return captions + max(_PAGE_TOKENS[0], min(_PDF_CAP, decoded // _FILE_BYTES_PER_TOKEN))
+    rate = _AUDIO_BYTES_PER_TOKEN if document.media_type.startswith("audio/") else _FILE_BYTES_PER_TOKEN
     return captions + min(_DOCUMENT_CAP, decoded // rate)
 
 
