@@ -218,8 +218,8 @@ def equations(
             {place: weight * count for place, count in features(text.text).items()},
             weight * (real - given(text.text)),
         )
-    for total, real in totals:
-        yield {place: 10 * count / real for place, count in total.items()}, 10.0
+    for total, due in totals:
+        yield {place: 10 * count / due for place, count in total.items()}, 10.0
     for strength, samples in ((3.0, SAMPLES), (2.0, random_runs())):
         for sample in counted([("", 0, text) for text in samples]):
             whole = max(sample.real)
