@@ -25,7 +25,7 @@ from foldline.store.sql_database import Database
 from foldline.store.sql_schema import originals, records, sessions
 from foldline.transcript import Event
 
-__all__ = ["Log", "SqlArchive", "as_rows", "as_text", "length_fault", "read_row"]
+__all__ = ["Log", "SqlArchive", "as_rows", "as_text", "columns_fault", "length_fault"]
 
 _PAGE: Final = 100
 """Records in memory at a time. Each page is a transaction of its own: a slow reader holds nothing."""
@@ -136,7 +136,7 @@ class Log:
         return checks.root
 
     def _record(self, row: Any, checks: Verifier) -> Record:
-        found = read_row(row, checks)
+        found = _read_row(row, checks)
         if isinstance(found, Damage):
             raise self._damaged(found)
         return found
@@ -146,21 +146,26 @@ class Log:
         return InvalidInput(why, place=self.where(damage.line))
 
 
-def read_row(row: Any, checks: Verifier) -> Record | Damage:
+def _read_row(row: Any, checks: Verifier) -> Record | Damage:
     """The record in a row, or what is wrong with it."""
-    body = checks.body(row.body.encode("utf-8", "surrogatepass"))
-    record = object_in(row.body.encode("utf-8", "surrogatepass") if isinstance(body, tuple) else body)
+    data = row.body.encode("utf-8", "surrogatepass")
+    body = checks.body(data)
+    record = object_in(data if isinstance(body, tuple) else body)
     if isinstance(record, str):
         return Damage(row.number, None, "not-json", record)
     if isinstance(body, tuple):
         return Damage(row.number, None, *body)
+    return columns_fault(row, record) or record
+
+
+def columns_fault(row: Any, record: Record) -> Damage | None:
+    """What is wrong when the columns beside a record say something else than it does."""
     try:
-        beside = columns_of(record)
+        if columns_of(record) == {"seq": row.seq, "at": row.at}:
+            return None
     except InvalidInput as error:
         return Damage(row.number, None, "contradiction", str(error))
-    if beside != {"seq": row.seq, "at": row.at}:
-        return Damage(row.number, None, "contradiction", "the columns beside it say something else than it does")
-    return record
+    return Damage(row.number, None, "contradiction", "the columns beside it say something else than it does")
 
 
 def length_fault(length: int, newest: int | None) -> Damage | None:

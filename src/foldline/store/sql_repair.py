@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import delete, insert, select
 
-from foldline.store.checksums import Damage, Verifier
+from foldline.store.checksums import Verifier, plain
+from foldline.store.events import object_in
 from foldline.store.recording import Header, header_of_snapshot
 from foldline.store.repair import Line, Repaired, mended
 from foldline.store.sql_lease import Lease, Leases
-from foldline.store.sql_log import Log, SqlArchive, as_rows, length_fault, read_row
+from foldline.store.sql_log import Log, SqlArchive, as_rows, columns_fault, length_fault
 from foldline.store.sql_schema import records, sessions
 from foldline.store.sql_session import snapshot_in
 
@@ -29,10 +30,10 @@ def repair_rows(log: Log, leases: Leases) -> Repaired | None:
         more = []
         if (fault := length_fault(length, rows[-1].number if rows else None)) is not None:
             more.append(fault)
-        for row in rows:
-            found = read_row(row, Verifier(row.number, None, before=None))
-            if isinstance(found, Damage) and found.kind == "contradiction":
-                more.append(found)
+        for row, line in zip(rows, lines, strict=True):
+            record = object_in(plain(line.data))
+            if not isinstance(record, str) and (fault := columns_fault(row, record)) is not None:
+                more.append(fault)
         made = mended(lines, header=_header(log), name=log.id, place=log.where(0), more=more)
         if made is None:
             return None
