@@ -361,3 +361,12 @@ def test_users_of_telegram_are_given_by_their_ids(project: Path, given: str) -> 
     path.write_text(f"telegram: {{users: {given}}}\n")
     [fault] = check_file(path)
     assert str(fault).startswith("agents.yaml: line 1: telegram.users: must be a list of ids of users")
+
+
+def test_how_many_calls_stay_in_the_record_can_be_set(environ: dict[str, str]) -> None:
+    assert load_settings(environ=environ).settings.keep_calls == 20_000
+    own(environ, "defaults: {keep_calls: 500}\n")
+    assert load_settings(environ=environ).settings.keep_calls == 500
+    own(environ, "defaults: {keep_calls: 0}\n")
+    with pytest.raises(InvalidInput, match="keep_calls"):
+        load_settings(environ=environ)

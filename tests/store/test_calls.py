@@ -208,6 +208,20 @@ def test_pruning_gives_room_back(path: Path) -> None:
     assert read_sessions(path) == ["s-39", "s-38"]
 
 
+def test_the_record_of_calls_does_not_grow_for_ever(path: Path) -> None:
+    with CallLog(path, keep_calls=20) as log:
+        for turn in range(100):
+            log.record("s", body([user(f"{number}") for number in range(turn + 1)]), USAGE, seconds=1)
+            assert len(recorded(path)) <= 20 + 3
+    assert json.loads(recorded(path)[-1]) == [user(f"{number}") for number in range(100)]
+    with CallLog(path) as log:
+        for _ in range(30):
+            log.record("s", body([user("another")]), USAGE, seconds=1)
+    assert len(recorded(path)) > 30
+    CallLog(path, keep_calls=10).close()
+    assert len(recorded(path)) == 10, "when it is opened, too"
+
+
 def test_pruning_to_nothing_is_refused(path: Path) -> None:
     with CallLog(path) as log, pytest.raises(InvalidInput, match="keep_calls"):
         log.prune(keep_calls=0)

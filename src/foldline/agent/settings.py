@@ -21,6 +21,7 @@ from foldline.reducers.truncate import OutputLimits, ResultLimit, ShortenNew
 from foldline.settings import COMPACT_THRESHOLD, CheckpointSettings, ContextSettings, SessionSettings, effective_limit
 
 __all__ = [
+    "KEEP_CALLS",
     "POLICY_SETTINGS",
     "AgentSettings",
     "McpSettings",
@@ -34,6 +35,9 @@ __all__ = [
     "variables",
     "variables_out",
 ]
+
+KEEP_CALLS: Final = 20_000
+"""Model calls that stay in the record: months of one person's work, some hundred megabytes."""
 
 MAX_TOOL_ITERATIONS: Final = 50
 """Rounds of tool calls in one turn where no `session` block is set (S0.08); the block's own default is 25 (S3.08)."""
@@ -243,7 +247,8 @@ class AgentSettings:
     `policy` None stands for the one that goes with what is set: layered with a `session.context`, confirm with a
     `compact_threshold`, else balanced. `summariser` None is the model itself; with `summaries` off no model sums up.
     `counter` says how tokens are counted: by our estimate, by characters / 4 (S2.09), by the model's own vocabulary.
-    `asks_context` says whether `session.context` was set.
+    `asks_context` says whether `session.context` was set. `keep_calls` bounds the record of model calls, which all agents
+    of a user share: the oldest go.
     """
 
     name: str = "main"
@@ -251,6 +256,7 @@ class AgentSettings:
     policy: PolicySettings | None = None
     compact_threshold: float | None = None
     counter: Literal["estimate", "chars", "exact"] = "estimate"
+    keep_calls: int = KEEP_CALLS
     summariser: ModelSettings | None = None
     summaries: bool = True
     system: str | None = None

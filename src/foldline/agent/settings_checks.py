@@ -168,6 +168,7 @@ AGENT: Final = Block(
         "compact_threshold": _threshold,
         "counter": one_of("estimate", "chars", "exact"),
         "summariser": Block(MODEL, short="name", off=True),
+        "keep_calls": whole(1),
         "system": text,
         "system_file": word,
         "session": SESSION,

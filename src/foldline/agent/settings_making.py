@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foldline.agent.settings import (
+    KEEP_CALLS,
     AgentSettings,
     McpSettings,
     ModelSettings,
@@ -138,6 +139,7 @@ def made(tree: Tree, name: str, *, file: str = "") -> AgentSettings:
         policy=maker.policy(),
         compact_threshold=maker.threshold,
         counter=plain(tree["counter"]) if "counter" in tree else "estimate",
+        keep_calls=plain(tree["keep_calls"]) if "keep_calls" in tree else KEEP_CALLS,
         summariser=maker.model("summariser"),
         summaries=not isinstance(summariser, Given),
         system=maker.system(),

@@ -61,7 +61,7 @@ async def opened(
             environ,
             workspace=workspace.resolve(),
             learned=learned,
-            calls=logged_calls(calls_path(environ), notice),
+            calls=logged_calls(calls_path(environ), notice, loaded.settings.keep_calls),
             notice=notice,
         )
         stack.push_async_callback(crew.aclose)
@@ -70,12 +70,12 @@ async def opened(
         )
 
 
-def logged_calls(path: Path, notice: Callable[[str], None]) -> CallLog | None:
-    """The log of model calls. One that cannot be written is told, and nothing else depends on it."""
+def logged_calls(path: Path, notice: Callable[[str], None], keep_calls: int) -> CallLog | None:
+    """The log of model calls, in which so many stay. One that cannot be written is told, and nothing else depends on it."""
     from foldline.store.calls import CallLog
 
     try:
-        return CallLog(path)
+        return CallLog(path, keep_calls=keep_calls)
     except (OSError, FoldlineError) as error:
         notice(f"Model calls are not logged: {error}")
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +45,8 @@ class CallLog:
     Opening makes the file (0600: it holds what the session held) and its folder if need be. Raises InvalidInput for a
     file that is something else, and OSError (disk full, no right, another writer is stuck) from any method: nothing is
     written then, and the caller decides whether to go on. Use it in one thread, and close it.
+
+    With `keep_calls` the oldest go, so that about so many stay: when it is opened, and after each tenth of them.
     """
 
     def __init__(
@@ -53,11 +55,19 @@ class CallLog:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         busy_seconds: float = _BUSY_SECONDS,
+        keep_calls: int | None = None,
     ) -> None:
         self._path = Path(path).absolute()
         self._clock = clock
         self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._keep_calls = keep_calls
+        self._since_pruned = 0
         self._database = open_to_write(self._path, busy_seconds=busy_seconds)
+        try:
+            self._keep_few()
+        except BaseException:
+            self._database.close()
+            raise
 
     @property
     def path(self) -> Path:
@@ -108,6 +118,10 @@ class CallLog:
             call = self._insert(f"INSERT INTO calls ({names}) VALUES ({marks})", row)
             self._move(lane, texts, call)
         lane.call, lane.messages, lane.texts, lane.sizes = call, messages, texts, sizes
+        self._since_pruned += 1
+        if self._keep_calls is not None and self._since_pruned > self._keep_calls // 10:
+            with suppress(OSError):  # the call is written; what is too much goes another time
+                self._keep_few()
         return call
 
     def prune(self, *, keep_calls: int) -> int:
@@ -133,6 +147,16 @@ class CallLog:
         with faults(self._path):
             self._database.executescript("PRAGMA incremental_vacuum;")  # `execute` takes one step of it: one page
         return dropped
+
+    def _keep_few(self) -> None:
+        """Let the oldest calls go, where a tenth too many are there. O(calls), and O(what is kept) where they are."""
+        self._since_pruned = 0
+        if self._keep_calls is None:
+            return
+        with faults(self._path):
+            (count,) = self._database.execute("SELECT COUNT(*) FROM calls").fetchone()
+        if count > self._keep_calls + self._keep_calls // 10:
+            self.prune(keep_calls=self._keep_calls)
 
     def close(self) -> None:
         """Let go of the file. Closing again does nothing."""

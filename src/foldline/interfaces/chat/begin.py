@@ -98,7 +98,7 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
             chat.environ,
             workspace=chat.workspace,
             learned=learned,
-            calls=None if kept.calls is None else logged_calls(kept.calls, notice),
+            calls=None if kept.calls is None else logged_calls(kept.calls, notice, chat.loaded.settings.keep_calls),
             notice=notice,
         )
         stack.push_async_callback(crew.aclose)
