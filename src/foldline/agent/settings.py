@@ -247,8 +247,8 @@ class AgentSettings:
     `policy` None stands for the one that goes with what is set: layered with a `session.context`, confirm with a
     `compact_threshold`, else balanced. `summariser` None is the model itself; with `summaries` off no model sums up.
     `counter` says how tokens are counted: by our estimate, by characters / 4 (S2.09), by the model's own vocabulary.
-    `asks_context` says whether `session.context` was set. `keep_calls` bounds the record of model calls, which all agents
-    of a user share: the oldest go.
+    `asks_context` says whether `session.context` was set. `keep_calls` bounds the record of model calls, which all
+    agents of a user share: the oldest go.
     """
 
     name: str = "main"

@@ -71,7 +71,7 @@ async def opened(
 
 
 def logged_calls(path: Path, notice: Callable[[str], None], keep_calls: int) -> CallLog | None:
-    """The log of model calls, in which so many stay. One that cannot be written is told, and nothing else depends on it."""
+    """The log of model calls, in which so many stay. One that cannot be written is told, and stops nothing."""
     from foldline.store.calls import CallLog
 
     try:
