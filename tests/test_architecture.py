@@ -64,6 +64,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "drive",
         "peek",
         "repeating",
+        "reports",
         "context",
         "refused_parts",
         "recovery",

@@ -22,6 +22,7 @@ from foldline.events import (
     FoldStarted,
     Repaired,
     SilentTruncation,
+    UsageDoubted,
     ThresholdReached,
 )
 from foldline.failures import classify
@@ -1329,3 +1330,61 @@ def test_economical_folds_when_the_cache_has_gone_cold() -> None:
 
     assert folds(299) == 0
     assert folds(300) > 0
+
+
+# --- reports and listeners that are wrong -----------------------------------------------------------------------------
+
+
+def test_a_report_that_cannot_be_true_is_told_once_in_a_row_and_changes_nothing() -> None:
+    heard = Heard()
+    context = Context(window=100_000, on_event=heard.append)
+    context.extend(long_session(60))
+    size = context.prepare().tokens
+    for reported in (0, 10 * size, size, 1):
+        found = context.observe({"prompt_tokens": reported, "completion_tokens": 10})
+        assert bool(found.doubt) == (reported != size)
+        assert context.view.tokens == size
+    assert [event.reported_tokens for event in heard.of(UsageDoubted)] == [0]
+    assert [event.reported_tokens for event in heard.of(SilentTruncation)] == [1]
+    again = Context.replay(context.events, window=100_000)
+    assert again.view.tokens == size
+
+
+def test_requests_go_on_being_numbered_after_a_replay() -> None:
+    context = Context(window=100_000)
+    context.extend(long_session(10))
+    for _ in range(3):
+        size = context.prepare().tokens
+        context.observe({"prompt_tokens": size})
+    again = Context.replay(context.events, window=100_000)
+    again.prepare()
+    assert again.observe({"prompt_tokens": size}).request == 4
+
+
+def test_a_listener_that_raises_breaks_nothing_and_is_told_of_once() -> None:
+    def deaf(event: ContextEvent) -> None:
+        raise RuntimeError("no ears")
+
+    def act(context: Context) -> Context:
+        context.append({"role": "tool", "tool_call_id": "stray", "content": "of no call"})
+        context.extend([*long_session(60), user("and now?")])
+        request = context.prepare(ScriptedModel([SUMMARY], repeat=True))
+        context.observe({"prompt_tokens": 10 * request.tokens})
+        context.compact(summarize=ScriptedModel([SUMMARY[:-1]], repeat=True))
+        return context
+
+    with pytest.warns(RuntimeWarning, match="on_event raised RuntimeError: no ears") as warned:
+        context = act(Context(window=4_000, max_output_tokens=0, on_event=deaf))
+    assert len(warned) == 1
+    assert context.events == act(Context(window=4_000, max_output_tokens=0)).events
+
+
+def test_an_interrupt_in_a_listener_goes_on() -> None:
+    def stop(event: ContextEvent) -> None:
+        raise KeyboardInterrupt
+
+    context = Context(window=4_000, on_event=stop)
+    with pytest.raises(KeyboardInterrupt):
+        context.append({"role": "assistant", "content": None, "tool_calls": []})
+        context.extend([*long_session(60)])
+        context.prepare()

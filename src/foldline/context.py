@@ -17,8 +17,8 @@ from foldline.continuing import Continuing
 from foldline.drive import AsyncSummarize, Completion, Continues, SummarizeWith, drive, drive_async
 from foldline.engine import Engine, Steps
 from foldline.errors import InvalidInput
-from foldline.events import ContextEvent, LimitLearned, SilentTruncation
-from foldline.failures import Failure, silent_truncation
+from foldline.events import ContextEvent, LimitLearned, SilentTruncation, UsageDoubted, contained
+from foldline.failures import Failure
 from foldline.figures import Figures
 from foldline.folding import Folding
 from foldline.messages import Wire, snapshot
@@ -30,6 +30,7 @@ from foldline.policy import policy as policy_of
 from foldline.recovery import Recovery, recover
 from foldline.rent import Rent
 from foldline.repeating import repeat, repeat_all
+from foldline.reports import Reports
 from foldline.request import Request
 from foldline.tokens import ESTIMATE, Counter
 from foldline.transcript import Entry, Event, Fold, Pin, Seq, Unfold, Usage
@@ -76,9 +77,9 @@ class Context:
         chosen = remembering(policy_of(policy), tuple(facts))
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
         self._learned = learned if learned is not None else {}
-        self._on_event = on_event
-        self._request: tuple[int, int] | None = None
-        self._requests = self._cache_seconds = 0
+        self._tell = contained(on_event)
+        self._reports, self._cache_seconds = Reports(), 0
+        self._doubted = False
         known = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
         limits = limits_of(known, model, max_output_tokens)
         beside = Beside(system, tools, counter)
@@ -183,33 +184,29 @@ class Context:
     def observe(self, usage: object) -> Usage:
         """Take the usage that a provider reported for the last request. Raises InvalidInput.
 
-        A `Usage` with `reported=False` is recorded and corrects nothing.
+        A `Usage` with `reported=False` is recorded and corrects nothing, nor does one that cannot be true of the
+        request: it says why in `doubt`, and the first of several in a row is told (`UsageDoubted`).
         """
-        engine, found = self._engine, usage_of(usage, self._requests)
+        engine, found = self._engine, usage_of(usage, self._reports.number)
         if engine.rent is not None:
             found = engine.rent.noted(found)
         if not found.reported:  # our own count says nothing about itself
             engine.note_usage(found)
             return found
-        engine.continuing.reported(found)
-        why = None
-        if self._request is not None:
-            estimated, changes = self._request
-            why = silent_truncation(
-                estimate_tokens=engine.meter.used(estimated),
-                reported_tokens=found.input_tokens,
-                window=engine.limits.window_tokens,
-                stop_reason=None,
-                output_tokens=found.output_tokens,
-            )
-            if why is None:
-                found = replace(found, estimated_tokens=estimated, current=changes == engine.meter.changes)
+        judged = self._reports.judged(found, engine.meter, engine.limits.window_tokens)
+        found = judged.usage
+        if why := self._measure(found):
+            found = replace(found, doubt=why)
         engine.note_usage(found)
+        if not found.doubt:
+            engine.continuing.reported(found)
         if (reached := engine.policy.threshold(found.input_tokens, engine.limits)) is not None:
             self._tell(reached)
-        if why is not None:
-            self._tell(SilentTruncation(why, self._request[0] if self._request else 0, found.input_tokens))
-        self._measure(found)
+        if judged.cut:
+            self._tell(SilentTruncation(judged.cut, judged.estimated_tokens, found.input_tokens))
+        elif found.doubt and not self._doubted:
+            self._tell(UsageDoubted(found.doubt, judged.estimated_tokens, found.input_tokens))
+        self._doubted = bool(found.doubt)
         return found
 
     def recover(self, failure: Failure, summarize: SummarizeWith | None = None) -> Recovery:
@@ -344,14 +341,18 @@ class Context:
         )
         return Folding(asks=summarize is not None, continues=continues)
 
-    def _measure(self, usage: Usage) -> None:
-        """Correct our count by a report for a request that was sent."""
+    def _measure(self, usage: Usage) -> str:
+        """Correct our count by a report for a request that was sent; why it is not believed, "" if it is."""
+        self._reports.number = max(self._reports.number, usage.request)
         if not usage.estimated_tokens:
-            return
-        self._engine.answered_tokens = usage.input_tokens
-        self._engine.meter.observe(usage.estimated_tokens, usage.input_tokens, usage.output_tokens or None)
-        if not usage.current:
-            self._engine.meter.folded()
+            return ""
+        meter, sure = self._engine.meter, not (usage.cached_tokens or usage.written_tokens)
+        why = meter.observe(usage.estimated_tokens, usage.input_tokens, usage.output_tokens or None, sure=sure)
+        if not why:
+            self._engine.answered_tokens = usage.input_tokens
+        if not why and not usage.current:
+            meter.folded()
+        return why
 
     def _prepare(self, folding: Folding, idle_seconds: float) -> Steps[Request]:
         engine = self._engine
@@ -362,8 +363,7 @@ class Context:
             yield from engine.settle(folding.asks)
         messages, stable = engine.view.wires()
         system, as_before = engine.beside.send()
-        self._requests += 1
-        self._request = (engine.view.estimated_tokens, engine.meter.changes)
+        self._reports.sends(engine.view.estimated_tokens, engine.meter.changes)
         engine.meter.sent()
         news, engine.news = tuple(engine.news), []
         asked, engine.asked = tuple(engine.asked), []
@@ -394,7 +394,3 @@ class Context:
                 self._learned[self.endpoint, self.model or ""] = outcome.limit
             self._tell(LimitLearned(outcome.limit, of, self.endpoint))
         return outcome
-
-    def _tell(self, event: ContextEvent) -> None:
-        if self._on_event is not None:
-            self._on_event(event)

@@ -104,7 +104,7 @@ class Engine(Recorder):
         """Reckon with these prices and this lifetime of the cache from now on. O(1)."""
         if not same_model:
             self.answered_tokens = None
-            self.meter.folded()
+            self.meter.begin_anew()
             self.continuing.begin_anew(rule)
         self.continuing.rule = rule
         if self.rent is not None:
@@ -115,9 +115,17 @@ class Engine(Recorder):
         """Size of the request as the provider would count it, as far as is known."""
         return self.view.tokens
 
+    @property
+    def limit_tokens(self) -> int:
+        """The most that a request may count: the input limit, and by our own count no more than there is room for.
+
+        Reports that are lower than our count may let a request come nearer to the limit, but never over the window.
+        """
+        return min(self.limits.input_tokens, self.meter.used(self.limits.room_tokens))
+
     def fits(self) -> bool:
         """Whether the request is within its token limit, its byte budget and the other limits of its provider."""
-        return self.used_tokens <= self.limits.input_tokens and self._bytes_over() <= 0 and not self._amounts_over()
+        return self.used_tokens <= self.limit_tokens and self._bytes_over() <= 0 and not self._amounts_over()
 
     def need(self, pressure: Pressure, target_tokens: float) -> Need:
         """What reducers are asked for, in the tokens of the view."""
@@ -125,7 +133,7 @@ class Engine(Recorder):
             pressure,
             self.view.estimated_tokens,
             self.meter.target(self.view.estimated_tokens, target_tokens) if target_tokens > 0 else 0,
-            self.limits.input_tokens,
+            self.limit_tokens,
             self.limits.room_tokens,
             self.fresh,
             self.limits.max_output_tokens,
@@ -248,9 +256,9 @@ class Engine(Recorder):
     def _rungs(self, landing_tokens: float) -> Steps[None]:
         """What needs no model, until the request fits."""
         for number, rung in enumerate(RUNGS):
-            if self.used_tokens <= self.limits.input_tokens:
+            if self.used_tokens <= self.limit_tokens:
                 break
-            target = landing_tokens if number < MILD_RUNGS else self.limits.input_tokens
+            target = landing_tokens if number < MILD_RUNGS else self.limit_tokens
             yield from self.run((rung,), Pressure.HARD, target, False)
         for rung in FOR_BYTES:
             if (over := self._bytes_over()) > 0:
@@ -356,8 +364,8 @@ class Engine(Recorder):
         """Raise DoesNotFit, before any model is called, when what must stay is over the limit."""
         floor = floor_of(self.view)
         tokens = round(floor.tokens * self.meter.ratio) if floor.folds else self.used_tokens
-        if tokens > self.limits.input_tokens:
-            raise too_large(tokens, self.limits.input_tokens, floor.parts)
+        if tokens > self.limit_tokens:
+            raise too_large(tokens, self.limit_tokens, floor.parts)
 
     def no_fit(self, reason: str | None = None) -> DoesNotFit:
         """The error for a request that is over its limit with nothing left to fold."""
@@ -365,11 +373,11 @@ class Engine(Recorder):
             name, number, most = amounts[0]
             return too_many(self.view, name, number, most, reason)
         over = self._bytes_over()
-        if self.used_tokens <= self.limits.input_tokens and over > 0:
+        if self.used_tokens <= self.limit_tokens and over > 0:
             return too_many_bytes(self.view, over, self.max_request_bytes or 0, reason)
         floor = floor_of(self.view)
         least = round(floor.tokens * self.meter.ratio) if floor.folds else self.used_tokens
-        return too_large(least, self.limits.input_tokens, floor.parts, reason, used_tokens=self.used_tokens)
+        return too_large(least, self.limit_tokens, floor.parts, reason, used_tokens=self.used_tokens)
 
     def _amounts_over(self) -> list[tuple[str, int, int]]:
         return list(self.caps.over(self.view.amounts))

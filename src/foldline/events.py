@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,7 +18,9 @@ __all__ = [
     "Repaired",
     "SilentTruncation",
     "ThresholdReached",
+    "UsageDoubted",
     "call_line",
+    "contained",
     "log_line",
 ]
 
@@ -98,6 +102,16 @@ class SilentTruncation:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageDoubted:
+    """A report of usage cannot be true of its request, and changes nothing. Told of the first of several in a row."""
+
+    reason: str
+    estimated_tokens: int
+    reported_tokens: int
+    name: str = "usage_doubted"
+
+
+@dataclass(frozen=True, slots=True)
 class ThresholdReached:
     """The window is filling up and the policy wants to be asked before it folds (S4.03)."""
 
@@ -108,8 +122,36 @@ class ThresholdReached:
 
 
 ContextEvent: TypeAlias = (
-    FoldStarted | FoldFinished | FoldFailed | Repaired | LimitLearned | SilentTruncation | ThresholdReached
+    FoldStarted
+    | FoldFinished
+    | FoldFailed
+    | Repaired
+    | LimitLearned
+    | SilentTruncation
+    | ThresholdReached
+    | UsageDoubted
 )
+
+
+def contained(listener: Callable[[ContextEvent], None] | None) -> Callable[[ContextEvent], None]:
+    """Tell a listener whose exceptions break nothing: what it is told of has happened, and would happen twice.
+
+    The first is shown as a RuntimeWarning; what is no `Exception` (an interrupt, a cancellation) goes on.
+    """
+    warned = False
+
+    def tell(event: ContextEvent) -> None:
+        nonlocal warned
+        if listener is None:
+            return
+        try:
+            listener(event)
+        except Exception as error:  # noqa: BLE001 - a user's listener may raise anything
+            if not warned:
+                warned = True
+                warnings.warn(f"on_event raised {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+
+    return tell
 
 
 def call_line(messages: int, size_bytes: int) -> str:

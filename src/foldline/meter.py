@@ -1,11 +1,66 @@
-"""The size of a request as its provider counts it."""
+"""The size of a request as its provider counts it, and which reports of it can be true."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 __all__ = ["Meter"]
+
+STEADY = 1.15
+"""Ratios of one tokenizer to our estimate differ by less than this from request to request: most of a request is what
+the one before held too."""
+
+REPEATS = 4
+"""Reports in a row that have to agree before a ratio outside the usual bounds is taken for that of a tokenizer."""
+
+SPREAD = 1.5
+"""How much larger the largest of their requests has to be than the smallest: a constant agrees with itself as well."""
+
+GROWTH = 0.25
+"""Share by which what was reported may have grown differently from what we counted, at the same ratio."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Reports outside the usual bounds that agree with each other."""
+
+    estimated: list[int] = field(default_factory=list)
+    """Our count of the smallest and of the largest request."""
+    reported: list[int] = field(default_factory=list)
+    low: float = 0.0
+    high: float = 0.0
+    count: int = 0
+    sure: bool = False
+    """Whether one of them names no cached tokens, which could be read in two ways."""
+
+    def take(self, estimated_tokens: int, reported_tokens: int, sure: bool) -> None:
+        """Go on with one more report, or begin anew with it where it does not agree. O(1)."""
+        ratio = reported_tokens / estimated_tokens
+        if not self.agrees(ratio):
+            self.estimated, self.reported, self.count = [estimated_tokens] * 2, [reported_tokens] * 2, 0
+            self.low = self.high = ratio
+            self.sure = False
+        self.sure = self.sure or sure
+        self.low, self.high, self.count = min(self.low, ratio), max(self.high, ratio), self.count + 1
+        for end, beyond in enumerate((estimated_tokens < self.estimated[0], estimated_tokens > self.estimated[1])):
+            if beyond:
+                self.estimated[end], self.reported[end] = estimated_tokens, reported_tokens
+
+    def agrees(self, ratio: float) -> bool:
+        """Whether a ratio is that of the others."""
+        return self.count > 0 and max(self.high, ratio) <= STEADY * min(self.low, ratio)
+
+    @property
+    def shows_a_tokenizer(self) -> bool:
+        """Whether another tokenizer explains them: enough of them, for requests of other sizes, that grew as we count.
+
+        What is constant, summed up, stale or about the newest part does not grow with the whole at one ratio.
+        """
+        if self.count < REPEATS or self.estimated[1] < SPREAD * self.estimated[0]:
+            return False
+        growth = (self.reported[1] - self.reported[0]) / (self.estimated[1] - self.estimated[0])
+        return abs(growth - self.high) <= GROWTH * self.high
 
 
 @dataclass(slots=True)
@@ -16,6 +71,9 @@ class Meter:
     prefix that was reported and dies with the next fold (pi#1860: usage from before a compaction started the next one).
     Not `scaled`, the estimate of what follows a report is added to it as it is, and the reply counts as it was reported
     (the checkpoint system's way, S2.09).
+
+    A report outside the bounds is about something else (opencode#50474: sums over inner calls; openclaude#2136: zeros)
+    and changes nothing, unless it goes on like another tokenizer would.
     """
 
     ratio: float = 1.0
@@ -27,10 +85,21 @@ class Meter:
     _counted: int | None = None
     _reported: int | None = None
     """The reply to the last request, as we count it and as it was reported; None until then."""
+    _run: _Run = field(default_factory=_Run)
+    _bounds: tuple[float, float] | None = None
+    """Bounds that a tokenizer has shown to be its own; None while the usual ones hold."""
 
     LOW: ClassVar[float] = 0.8
     HIGH: ClassVar[float] = 1.4
-    """Bounds of the ratio: every estimate measured was within a quarter; more is a report about something else."""
+    """Usual bounds of the ratio: every estimate measured was within a quarter."""
+    LOWEST: ClassVar[float] = 0.5
+    HIGHEST: ClassVar[float] = 2.0
+    """Bounds beyond which no tokenizer is believed. Below, a prompt was cut (`failures.TRUNCATED_RATIO`)."""
+    UNSCALED: ClassVar[tuple[float, float]] = (0.5, 4.0)
+    """Bounds for a count of four characters to a token: blanks of code make half as many, Chinese has one to each."""
+    OVERHEAD_TOKENS: ClassVar[int] = 1_000
+    """What a provider may add to any request that we do not see: up to 804 tokens were listed (Anthropic, "Tool use
+    with Claude", pricing), and the template of a chat."""
     ENOUGH_TOKENS: ClassVar[int] = 500
     """Requests below this are mostly fixed overhead and say nothing about the ratio."""
 
@@ -38,13 +107,63 @@ class Meter:
         """The corrected size of a view of `tokens`."""
         return max(0, round(tokens * self.ratio + self.offset))
 
-    def observe(self, estimated_tokens: int, reported_tokens: int, reply_tokens: int | None = None) -> None:
-        """Take a report for a request that we estimated at `estimated_tokens`."""
-        if self.scaled and estimated_tokens >= self.ENOUGH_TOKENS:
-            self.ratio = min(self.HIGH, max(self.LOW, reported_tokens / estimated_tokens))
+    def doubt(self, estimated_tokens: int, reported_tokens: int) -> str:
+        """Why a report cannot be true of a request that we estimate at `estimated_tokens`; "" if it can. O(1)."""
+        if reported_tokens <= 0:
+            return "the provider counted no input at all: it does not say how much it was"
+        low, high = (self.LOW, self.HIGH) if self.scaled else self.UNSCALED
+        if self._bounds is not None:
+            low, high = min(low, self._bounds[0]), max(high, self._bounds[1])
+        if estimated_tokens < self.ENOUGH_TOKENS:
+            low = min(low, self.LOWEST)
+        if low * estimated_tokens <= reported_tokens <= high * estimated_tokens + self.OVERHEAD_TOKENS:
+            return ""
+        return (
+            f"the provider counted {reported_tokens:,} input tokens where about {estimated_tokens:,} were sent: "
+            "that is about something else, and changes nothing"
+        )
+
+    def repeats(self, estimated_tokens: int, reported_tokens: int) -> bool:
+        """Whether a report agrees with those before it that were outside the bounds, for sure. O(1)."""
+        return self._run.sure and estimated_tokens > 0 and self._run.agrees(reported_tokens / estimated_tokens)
+
+    def observe(
+        self, estimated_tokens: int, reported_tokens: int, reply_tokens: int | None = None, *, sure: bool = True
+    ) -> str:
+        """Take a report for a request that we estimated at `estimated_tokens`; why it is not believed, "" if it is.
+
+        It is `sure` how to read it where it names no cached tokens. O(1).
+        """
+        enough = self.scaled and estimated_tokens >= self.ENOUGH_TOKENS
+        ratio = reported_tokens / max(1, estimated_tokens)
+        outside = enough and not self.LOW <= ratio <= self.HIGH
+        if outside and self._shown(estimated_tokens, reported_tokens, sure):
+            self.ratio = max(self.LOW, self._run.high)
+        elif why := self.doubt(estimated_tokens, reported_tokens):
+            return why
+        elif enough:
+            self.ratio = min(self.HIGH, max(self.LOW, ratio))
+            if not outside and not self._run.agrees(ratio):
+                self._run, self._bounds = _Run(), None
         self.offset = reported_tokens - estimated_tokens * self.ratio
+        if enough:
+            self.offset = max(0.0, self.offset)  # below the floor of the ratio nothing is believed, however steady
         self._reported = reply_tokens
         self._settle()
+        return ""
+
+    def _shown(self, estimated_tokens: int, reported_tokens: int, sure: bool) -> bool:
+        """Whether a report outside the bounds is one more by which a tokenizer shows its own."""
+        if not reported_tokens:
+            return False  # it says nothing, not even against those before
+        if not self.LOWEST * estimated_tokens <= reported_tokens <= self.HIGHEST * estimated_tokens:
+            self._run, self._bounds = _Run(), None
+            return False
+        self._run.take(estimated_tokens, reported_tokens, sure)
+        self._bounds = None
+        if self._run.sure and self._run.shows_a_tokenizer:
+            self._bounds = max(self.LOWEST, self._run.low / STEADY), min(self.HIGHEST, self._run.high * STEADY)
+        return self._bounds is not None
 
     def sent(self) -> None:
         """Note that a request goes out: the next assistant message is the reply to it."""
@@ -70,6 +189,12 @@ class Meter:
         """Forget what belongs to the prefix that has just changed."""
         self.offset = 0.0
         self.changes += 1
+
+    def begin_anew(self) -> None:
+        """Another model counts from now on: its ratio is not known, that of the one before is the best guess."""
+        self.folded()
+        self.ratio = min(self.HIGH, max(self.LOW, self.ratio))
+        self._run, self._bounds = _Run(), None
 
     def target(self, used_tokens: int, target_tokens: float) -> int:
         """`target_tokens` in the units of the view that is now `used_tokens` large (before correction)."""

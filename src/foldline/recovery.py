@@ -121,7 +121,7 @@ def _fold(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[
     share = STEP
     if failure.limit and failure.requested and failure.requested > failure.limit and not failure.lower_bound:
         share = min(STEP, (1 - MARGIN) * failure.limit / failure.requested)
-    target = min(share * before, engine.limits.input_tokens)
+    target = min(share * before, engine.limit_tokens)
     policy = engine.policy
     with _refused(engine, failure):
         yield from engine.run(policy.overflow, Pressure.OVERFLOW, 0, False)

@@ -26,7 +26,7 @@ def repeat(
     *,
     append: Callable[..., object],
     pin: Callable[..., None],
-    measure: Callable[[Usage], None],
+    measure: Callable[[Usage], object],
 ) -> None:
     """Do what an event says was done; `append`, `pin` and `measure` are the session's own. O(what it did).
 

@@ -100,7 +100,8 @@ class Usage:
     """What a provider reported for one request: `input_tokens` with cached ones, `request` its running number.
 
     `written_long_tokens` are those of `written_tokens` that a cache keeps for an hour, where that has its own price.
-    `reported` is False where it reported nothing and the figures are our own count. `rent` is no report of a provider:
+    `reported` is False where it reported nothing and the figures are our own count; `doubt` says why what it reported
+    cannot be true of the request, then nothing is measured by it. `rent` is no report of a provider:
     it stands here because it belongs to the same request.
     """
 
@@ -113,6 +114,7 @@ class Usage:
     estimated_tokens: int = 0
     current: bool = False
     reported: bool = True
+    doubt: str = ""
     rent: RentState | None = None
 
 

@@ -126,7 +126,7 @@ class Summarize:
             most = min(self.keep_tokens, need.limit_tokens // 2)
             if self.reserve is not None:
                 most = min(most, self.reserve.recent_tokens(self.keep_tokens, need.whole_window_tokens))
-            return view.tail(most)
+            return view.tail(int(most / max(1.0, view.meter.ratio)))  # limits are in the provider's tokens
         if self.keep_messages is not None:
             count, index = 0, len(view.units)
             while index > 0 and count < self.keep_messages:

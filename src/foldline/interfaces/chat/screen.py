@@ -24,7 +24,7 @@ from foldline.agent.events import (
     TurnEnded,
 )
 from foldline.display import colour
-from foldline.events import FoldFinished, FoldStarted, LimitLearned, Repaired, SilentTruncation
+from foldline.events import FoldFinished, FoldStarted, LimitLearned, Repaired, SilentTruncation, UsageDoubted
 from foldline.interfaces.chat.answer import Answer
 from foldline.interfaces.chat.lines import (
     call_text,
@@ -285,6 +285,9 @@ class Screen:
     def _truncated(self, event: SilentTruncation) -> None:
         self.line(f"⚠ {plain_line(event.reason, 300)}", "yellow")
 
+    def _usage_doubted(self, event: UsageDoubted) -> None:
+        self.line(f"⚠ {plain_line(event.reason, 300)}", "dim")
+
     def _repaired(self, event: Repaired) -> None:
         repair = event.repair
         self.line(f"repaired in message {repair.seq}: {plain_line(repair.detail, 200)}", "dim")
@@ -373,6 +376,7 @@ _HEARD: Final[dict[type, Callable[[Screen, Any], None]]] = {
     FoldFinished: Screen._folded,
     LimitLearned: Screen._learned,
     SilentTruncation: Screen._truncated,
+    UsageDoubted: Screen._usage_doubted,
     Repaired: Screen._repaired,
     TurnEnded: Screen._ended,
 }
