@@ -108,6 +108,7 @@ THIRD_PARTY = {
 # Where code of other people runs, any error may come out of it, and the proxy passes a request on whatever goes wrong
 # in the engine; nowhere else is one caught unnamed and kept.
 FOREIGN_CODE = {
+    "foldline.events": "calls the listener that a user handed in",
     "foldline.drive": "calls the summariser that a user handed in",
     "foldline.agent.workers": "whatever work in a thread raises is raised again where it is waited for",
     "foldline.agent.tools.toolbox": "runs tools that a user or an MCP server brought",

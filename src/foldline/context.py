@@ -192,6 +192,8 @@ class Context:
             found = engine.rent.noted(found)
         if not found.reported:  # our own count says nothing about itself
             engine.note_usage(found)
+            if found.doubt:
+                self._tell(UsageDoubted(found.doubt, found.input_tokens, 0))
             return found
         judged = self._reports.judged(found, engine.meter, engine.limits.window_tokens)
         found = judged.usage

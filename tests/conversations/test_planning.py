@@ -926,3 +926,20 @@ def test_every_policy_sends_what_is_valid_and_the_clients_own(name: str) -> None
         await client.grow(wires, steps(wires))
 
     run(work, under_=under(policy=policy(name)))
+
+
+def test_a_report_that_cannot_be_true_of_a_request_is_told_once_and_changes_nothing() -> None:
+    wires = turns("openai-chat", 8)
+
+    async def work(known: Conversations) -> None:
+        client = Client("openai-chat", known, 16_000)
+        sizes, doubts = [], []
+        for count in (5, 9, 13):
+            hold = await client.send(wires[:count])
+            sizes.append((hold.plan.tokens, hold.held.conversation.context.view.estimated_tokens))
+            assert hold.observe(Usage(input_tokens=5 * hold.plan.tokens + 2_000)) == ""
+            doubts.append(hold.doubt)
+        assert "about something else" in doubts[0] and doubts[1:] == ["", ""]
+        assert all(told == counted for told, counted in sizes)
+
+    run(work)

@@ -433,6 +433,15 @@ def test_what_a_server_does_not_report_is_counted_and_marked(report: Any, tokens
     assert (usage.input_tokens, usage.output_tokens, usage.reported) == (*tokens, False)
 
 
+@pytest.mark.parametrize(
+    "report", [{}, {"prompt_tokens": -4}, {"prompt_tokens": float("nan")}, {"prompt_tokens": "9"}, {"total_tokens": 9}]
+)
+def test_a_report_that_cannot_be_read_is_none_and_says_so(report: Any) -> None:
+    usage = usage_or_count(report, prompt_tokens=11, completion_tokens=5)
+    assert (usage.input_tokens, usage.output_tokens, usage.reported) == (11, 5, False)
+    assert usage.doubt
+
+
 def test_a_reply_without_words_may_have_no_tokens() -> None:
     usage = usage_or_count({"prompt_tokens": 9, "completion_tokens": 0}, prompt_tokens=11, completion_tokens=0)
     assert (usage.output_tokens, usage.reported) == (0, True)

@@ -243,15 +243,17 @@ class Conversation:
         shown, _ = self.context.view.wires()
         return self._spliced(body, shown, self._moved, None)
 
-    def observe(self, plan: Plan, usage: Usage) -> None:
+    def observe(self, plan: Plan, usage: Usage) -> str:
         """Take what the upstream reported for a plan; of one that is not the newest it says nothing.
 
-        Of one that was not prepared it says nothing either: the count to compare it with is of another request.
+        Of one that was not prepared it says nothing either: the count to compare it with is of another request. Says
+        why it cannot be true of the request, "" if it can.
         """
         if plan.version == self.version:
             self.idle.ends()
             if plan.prepared:
-                self.context.observe(usage)
+                return self.context.observe(usage).doubt
+        return ""
 
     def is_calm(self, limits: Limits) -> bool:
         """Whether the next request is so far from its limits that nothing will be folded and no model asked. O(1)."""

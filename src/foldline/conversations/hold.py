@@ -29,6 +29,8 @@ class Hold:
     summarize: SummarizeWith | None
     warning: str = ""
     learned_as: str = ""
+    doubt: str = ""
+    """Why what was reported cannot be true of it, where the report before was not doubted."""
     client: bytes = b""
     doubted: bool = False
     """Whether it was changed for a limit that is not believed: another request is sent as if there had been none."""
@@ -46,5 +48,6 @@ class Hold:
     def observe(self, usage: Usage, stop_reason: str = "") -> str:
         """Take what the upstream reported; says why it is thought to have cut the prompt, "" if it is not."""
         if not self.held.lock.locked():  # else the next request is worked on, and this one is no longer the newest
-            self.held.conversation.observe(self.plan, usage)
+            doubt = self.held.conversation.observe(self.plan, usage)
+            self.doubt, self.held.doubted = "" if self.held.doubted else doubt, bool(doubt)
         return self.plan.truncated(usage, stop_reason)

@@ -45,6 +45,8 @@ class Held:
     """Whether something of it could not be written down: it is tried again with the next request."""
     truncated: str = ""
     """Why the upstream is thought to have cut its last prompt, until its client was told."""
+    doubted: bool = False
+    """Whether what was reported for its last request cannot be true."""
 
 
 @dataclass(frozen=True, slots=True)

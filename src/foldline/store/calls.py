@@ -249,11 +249,15 @@ def usage_or_count(
     """The usage of a reply, with our own counts where the server reported none, or 0 for what was not empty.
 
     Streams often end without a report, and some servers send one of zeros. What is ours is marked: `reported` is
-    False. Raises InvalidInput for a report that has no counts.
+    False. Of a report that has no counts, or none that can be read, `doubt` says so.
     """
+    ours = Usage(input_tokens=prompt_tokens, output_tokens=completion_tokens, request=request, reported=False)
     if reported is None:
-        return Usage(input_tokens=prompt_tokens, output_tokens=completion_tokens, request=request, reported=False)
-    usage = usage_of(reported, request)
+        return ours
+    try:
+        usage = usage_of(reported, request)
+    except InvalidInput as error:
+        return replace(ours, doubt=str(error))
     whole = (usage.input_tokens or not prompt_tokens) and (usage.output_tokens or not completion_tokens)
     return replace(
         usage,

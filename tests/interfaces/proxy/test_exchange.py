@@ -537,3 +537,9 @@ def test_an_overflow_of_something_small_is_told_with_the_upstreams_figures(diale
     assert answer.status_code == 400
     assert classify(400, answer.text).kind == "prompt_overflow"
     assert "available context size" in answer.text
+
+
+def test_a_report_that_cannot_be_true_is_told_on_the_page_of_the_server(tmp_path: Path) -> None:
+    with proxied(FakeProvider(FakeReply("ok", input_tokens=40_000)), tmp_path, window=50_000) as proxy:
+        Client(proxy, "openai-chat").ask("word " * 5_000)
+    assert any("40,000 input tokens" in line and "something else" in line for line in proxy.lines)

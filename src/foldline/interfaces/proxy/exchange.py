@@ -361,7 +361,8 @@ class Exchange:
         if why:
             self.told["truncated"] = why
             hold.held.truncated = why
-            self.parts.notice(f"Conversation {hold.session}: {why}")
+        if why or hold.doubt:
+            self.parts.notice(f"Conversation {hold.session}: {why or hold.doubt}")
 
     def _tell(self) -> None:
         self._observe()
