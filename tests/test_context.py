@@ -22,8 +22,8 @@ from foldline.events import (
     FoldStarted,
     Repaired,
     SilentTruncation,
-    UsageDoubted,
     ThresholdReached,
+    UsageDoubted,
 )
 from foldline.failures import classify
 from foldline.fitting import check, count
@@ -1384,7 +1384,6 @@ def test_an_interrupt_in_a_listener_goes_on() -> None:
         raise KeyboardInterrupt
 
     context = Context(window=4_000, on_event=stop)
+    context.extend([*long_session(60), user("and now?")])
     with pytest.raises(KeyboardInterrupt):
-        context.append({"role": "assistant", "content": None, "tool_calls": []})
-        context.extend([*long_session(60)])
         context.prepare()

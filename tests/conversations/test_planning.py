@@ -934,8 +934,8 @@ def test_a_report_that_cannot_be_true_of_a_request_is_told_once_and_changes_noth
     async def work(known: Conversations) -> None:
         client = Client("openai-chat", known, 16_000)
         sizes, doubts = [], []
-        for count in (5, 9, 13):
-            hold = await client.send(wires[:count])
+        for stop in (5, 9, 13):
+            hold = await client.send(wires[:stop])
             sizes.append((hold.plan.tokens, hold.held.conversation.context.view.estimated_tokens))
             assert hold.observe(Usage(input_tokens=5 * hold.plan.tokens + 2_000)) == ""
             doubts.append(hold.doubt)
