@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.agent.support import DIALECTS, Answers, agent_over
+from tests.test_refused_parts import PDF, document, from_user, said
 
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, TurnEnded
 from foldline.agent.session import INTERRUPTED, NOT_KEPT
@@ -21,6 +22,7 @@ from foldline.fitting import check
 from foldline.messages import Message, ToolCall
 from foldline.providers.base import Piece, Provider, Reply, TextDelta
 from foldline.testing import FakeProvider, FakeReply
+from foldline.testing.values import Body
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
@@ -388,3 +390,23 @@ def test_calls_of_one_reply_under_one_id_get_each_its_own_result(dialect: str) -
             assert not fake.refusals
 
     asyncio.run(turn())
+
+
+@every_dialect
+def test_a_document_that_is_refused_leaves_and_the_turn_goes_on(dialect: str) -> None:
+    # anthropics/claude-code#25202: one PDF, and every later turn was refused.
+    heard: list[AgentEvent] = []
+
+    def answer(body: Body) -> FakeReply:
+        refused = PDF in json.dumps(body)
+        return FakeReply(status=400, message="Could not process PDF") if refused else FakeReply("Fine.")
+
+    async def turns() -> list[TurnEnded]:
+        async with agent_over(FakeProvider(answer, repeat=True), dialect=dialect, heard=heard) as agent:
+            agent.session.record([from_user(dialect, "keep these words", document(dialect)), said(dialect, "no")])
+            return [await agent.run("And now?"), await agent.run("Go on.")]
+
+    assert [ended.reason for ended in asyncio.run(turns())] == ["done", "done"]
+    assert [event.text for event in heard if isinstance(event, Notice)] == [
+        "A part was left out of the request: it could not be read."
+    ]
