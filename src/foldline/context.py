@@ -363,8 +363,8 @@ class Context:
             raise InvalidInput("no messages", place="messages")
         with engine.during(folding):
             yield from engine.settle(folding.asks)
-        messages, stable = engine.view.wires()
         system, as_before = engine.beside.send()
+        messages, stable, mended = engine.outgoing.settle(*engine.view.wires(), system, engine.beside.tools)
         self._reports.sends(engine.view.estimated_tokens, engine.meter.changes)
         engine.meter.sent()
         news, engine.news = tuple(engine.news), []
@@ -377,7 +377,7 @@ class Context:
             max_output_tokens=engine.limits.max_output_tokens,
             stable_until=stable if as_before else 0,
             folds=news,
-            repairs=engine.view.repairs,
+            repairs=(*engine.view.repairs, *mended),
             asked=asked,
         )
         engine.continuing.sent(request, engine.view, engine.next_seq)

@@ -20,6 +20,7 @@ from foldline.errors import DoesNotFit, SummaryError
 from foldline.events import FoldFailed
 from foldline.folding import Folding, telling
 from foldline.messages import Wire
+from foldline.outgoing import Outgoing
 from foldline.policy import FOR_AMOUNTS, FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.recorder import Recorder
 from foldline.reducers.base import Ask, Reducer
@@ -55,6 +56,9 @@ class Engine(Recorder):
     caps: Caps = field(default_factory=Caps)
     """What a request may hold besides tokens and bytes. A provider that names another number in a refusal is believed
     by `engine.caps = engine.caps.learned(max_images=50)`: the next request keeps to it."""
+    outgoing: Outgoing = field(init=False)
+    """The last look at the messages of a request. A server that said that roles must alternate is believed by
+    `engine.outgoing.alternating = True`."""
     trigger_at_limit: bool = False
     """Whether only the limit itself triggers (one-shot `fit`)."""
     answered_tokens: int | None = None
@@ -68,6 +72,10 @@ class Engine(Recorder):
     """What the model calls of finished foldings reported since the last request."""
     ask_again_at: dict[str, int] = field(default_factory=dict)
     """Size of everything ever taken up at which a reducer may ask again after a rejected text, by its name."""
+
+    def __post_init__(self) -> None:
+        Recorder.__post_init__(self)
+        self.outgoing = Outgoing(self.codec.dialect)
 
     # --- folding -----------------------------------------------------------------------------------------------------
 

@@ -303,6 +303,15 @@ def _roles(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str
     return "The order of messages was changed: the provider wants the roles to alternate." if changed else None
 
 
+def _in_turn(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
+    """Roles alternate in this request and in all later ones: the server's chat template wants it."""
+    del shown, refused
+    if engine.outgoing.alternating or engine.codec.dialect != "openai-chat":
+        return None
+    engine.outgoing.alternating = True
+    return "Roles are put in turn from now on: the server wants them to alternate."
+
+
 def _digest(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """What was said before becomes a digest: of calls, ids and roles nothing is left in it."""
     del shown, refused
@@ -330,7 +339,7 @@ _STEPS: Final[dict[PartKind, tuple[_Step, ...]]] = {
     "item": (_item, _reasoning, _digest),
     "name": (_names, _digest),
     "call_id": (_digest,),
-    "roles": (_roles, _digest),
+    "roles": (_in_turn, _roles, _digest),
     "empty": (_digest,),
     "pairs": (_digest,),
     "history": (_digest,),

@@ -1,4 +1,4 @@
-"""Roles in turn: what the chat templates of Mistral, Gemma, Qwen and others want, and messages that are merged for it.
+"""Roles in turn: what the chat templates of Mistral, Gemma, Qwen and others want, and what is put between for it.
 
 One system message comes first, then the user and the assistant speak in turn, the user first. Tool messages and the
 calls they answer are not counted: templates that know tools pass over them (Mistral's: "After the optional system
@@ -8,7 +8,7 @@ message, conversation roles must alternate user/assistant/user/assistant/...").
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from foldline.messages import Json, Wire
 
@@ -18,7 +18,6 @@ OPENING: Final = "[The conversation begins here.]"
 """Sent as the first user message where a server wants one and the history has none."""
 
 _SYSTEM: Final = ("system", "developer")
-_GAP: Final = "\n\n"
 
 
 def _speaker(wire: Json) -> str | None:
@@ -48,68 +47,33 @@ def roles_out_of_turn(wires: Sequence[Json]) -> Iterator[tuple[int, str]]:
             last = speaker
 
 
-def in_turn(wires: Sequence[Wire]) -> tuple[list[Wire], list[int]]:
-    """The messages of a chat with roles in turn, and how many of `wires` each of them stands for.
+def in_turn(wires: Sequence[Wire]) -> list[Wire]:
+    """The messages of a chat with roles in turn; a longer list of messages only makes what comes of it longer.
 
-    Neighbours of one role are joined, later system messages join the first; where the assistant speaks first, a user
-    message is supplied. What needs nothing is the same object. O(messages).
+    Between two messages of one role stands a short one of the other, system text behind the first message is told by
+    the user, and where the assistant speaks first a user message is supplied. What needs nothing is the same object.
+    O(messages).
     """
-    systems = [wire for wire in wires if wire.get("role") in _SYSTEM]
     out: list[Wire] = []
-    counts: list[int] = []
-    if systems:
-        out.append(_joined(systems))
-        counts.append(1)
-    speakers: list[str | None] = [None] * len(out)
-    moved = 0
-    for index, wire in enumerate(wires):
+    last: str | None = None
+    for at, wire in enumerate(wires):
         if wire.get("role") in _SYSTEM:
-            moved += 1 if index else 0
-            continue
-        speaker = _speaker(wire)
-        if all(each is None for each in speakers) and len(out) == bool(systems) and wire.get("role") != "user":
-            out.append({"role": "user", "content": OPENING})
-            counts.append(0)
-            speakers.append("user")
-        last = _last(speakers)
-        if speaker is not None and last is not None and speakers[last] == speaker:
-            if last == len(out) - 1:
-                out[last] = _joined([out[last], wire])
-                counts[last] += 1 + moved
-            else:  # tool messages stand between: what is said after them goes to the other side of the turn
-                out.append({"role": "assistant" if speaker == "user" else "user", "content": GO_ON})
-                counts.append(0)
-                speakers.append("assistant" if speaker == "user" else "user")
+            if at == 0:
                 out.append(wire)
-                counts.append(1 + moved)
-                speakers.append(speaker)
+                continue
+            told: Wire = {**wire, "role": "user"}
         else:
-            out.append(wire)
-            counts.append(1 + moved)
-            speakers.append(speaker)
-        moved = 0
-    return out, counts
+            told = wire
+        speaker = _speaker(told)
+        if last is None and told.get("role") != "user":
+            out.append({"role": "user", "content": OPENING})
+            last = "user"
+        if speaker is not None and speaker == last:
+            out.append({"role": "assistant" if speaker == "user" else "user", "content": GO_ON})
+        out.append(told)
+        last = speaker or last
+    return out
 
 
 GO_ON: Final = "[...]"
-"""Stands between two messages of one role that tool messages keep apart, in the name of the other."""
-
-
-def _last(speakers: Sequence[str | None]) -> int | None:
-    return next((index for index in range(len(speakers) - 1, -1, -1) if speakers[index] is not None), None)
-
-
-def _joined(wires: Sequence[Wire]) -> Wire:
-    """One message out of several of a role: text stays text while all is text, else a list of blocks."""
-    if len(wires) == 1:
-        return wires[0]
-    contents = [wire.get("content") for wire in wires]
-    if all(content is None or isinstance(content, str) for content in contents):
-        return {**wires[0], "content": _GAP.join(content for content in contents if content)}
-    blocks: list[Any] = []
-    for content in contents:
-        if isinstance(content, str):
-            blocks += [{"type": "text", "text": content}] if content else []
-        else:
-            blocks += content or ()
-    return {**wires[0], "content": blocks}
+"""Stands between two messages of one role, in the name of the other."""

@@ -257,7 +257,8 @@ class Conversation:
 
     def is_calm(self, limits: Limits) -> bool:
         """Whether the next request is so far from its limits that nothing will be folded and no model asked. O(1)."""
-        near = self.context.view.tokens > CALM * limits.input_tokens
+        view = self.context.view
+        near = view.tokens > CALM * limits.input_tokens or view.amounts.images or view.repairs
         return not (near or self.folded) and waits(self.context.policy)
 
     def refuse(self, limits: Limits) -> None:

@@ -1,0 +1,105 @@
+"""What is settled about the messages of a request as a whole, after the view: cache markers, and roles in turn.
+
+Markers are the client's, and say nothing to the model. Where a request has more than its provider takes, those of the
+newest messages are kept. They go in a batch, so that not every request has other ones than the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from foldline.beside import System, Tools
+from foldline.codecs.caching import marked, markers, shortened, unmarked
+from foldline.codecs.caps import MARKERS
+from foldline.codecs.roles import in_turn
+from foldline.messages import Wire
+from foldline.transcript import Repair
+
+__all__ = ["Outgoing"]
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """The last look at what is sent. Costs O(new messages) while nothing has to be changed."""
+
+    dialect: str
+    alternating: bool = False
+    """Whether the server wants the user and the assistant to speak in turn: it said so when it refused a request."""
+    _marked: list[int] = field(default_factory=list)
+    """Markers of each message of the request before, as the view has it."""
+    _bare: int = 0
+    """So many of the leading messages lose their markers, but for the last `_spared` of the last one of them."""
+    _spared: int = 0
+    _sent: list[Wire] = field(default_factory=list)
+
+    def settle(
+        self, wires: list[Wire], stable: int, system: System, tools: Tools
+    ) -> tuple[list[Wire], int, tuple[Repair, ...]]:
+        """The messages to send, how many leading ones are as in the request before, and what was mended.
+
+        `wires` are those of the view, of which `stable` are as they were.
+        """
+        repairs: list[Repair] = []
+        out = wires
+        if self.dialect == "anthropic":
+            out = self._marks(wires, stable, system, tools, repairs)
+        if self.alternating and self.dialect == "openai-chat":
+            out = in_turn(out)
+            if len(out) != len(wires) or any(a is not b for a, b in zip(out, wires, strict=True)):
+                repairs.append(Repair(0, "alternation", "put in turn: the server wants roles that alternate"))
+        if out is wires and not self._sent:
+            return wires, stable, ()
+        same = _same(self._sent, out) if self._sent else min(stable, _same(wires, out))
+        self._sent = [] if out is wires else out
+        return out, same, tuple(repairs)
+
+    def _marks(self, wires: list[Wire], stable: int, system: System, tools: Tools, repairs: list[Repair]) -> list[Wire]:
+        """The messages with at most as many markers as are taken, in an order that is taken."""
+        self._marked[stable:] = [marked(wire) for wire in wires[stable:]]
+        if self._bare > stable:
+            self._bare, self._spared = stable, 0
+        beside = list(markers(tools, system, ()))
+        room = max(0, MARKERS - len(beside))
+        kept = sum(self._marked[self._bare :]) + (min(self._spared, self._marked[self._bare - 1]) if self._bare else 0)
+        if kept > room:
+            self._keep((room + 1) // 2)
+        out = wires
+        if self._bare and any(self._marked[: self._bare]):
+            last = self._bare - 1
+            bare = [unmarked(wire, self._spared if at == last else 0) for at, wire in enumerate(wires[: self._bare])]
+            out = [*bare, *wires[self._bare :]]
+            repairs.append(Repair(0, "cache-count", f"more than {MARKERS} cache markers; the newest are sent"))
+        return self._in_order(out, beside, repairs)
+
+    def _keep(self, number: int) -> None:
+        """Let all markers go but the newest `number`."""
+        at = len(self._marked)
+        while at and self._marked[at - 1] <= number:
+            number -= self._marked[at - 1]
+            at -= 1
+        self._bare, self._spared = at, number
+
+    def _in_order(self, wires: list[Wire], beside: Sequence[str], repairs: list[Repair]) -> list[Wire]:
+        short = any(lifetime != "1h" for lifetime in beside)
+        found = [at for at, number in enumerate(self._marked) if number]
+        settled: dict[int, Mapping[str, Any]] = {}
+        for at in found:
+            wire, short = shortened(wires[at], short)
+            if wire is not wires[at]:
+                settled[at] = wire
+        if not settled:
+            return wires
+        repairs.append(Repair(0, "cache-order", "a cache marker for an hour stood behind one for five minutes"))
+        return [settled.get(at, wire) for at, wire in enumerate(wires)]
+
+
+def _same(before: Sequence[Wire], after: Sequence[Wire]) -> int:
+    """How many leading messages are the same in both. O(messages)."""
+    same = 0
+    for old, new in zip(before, after, strict=False):
+        if old is not new and old != new:
+            break
+        same += 1
+    return same

@@ -1,0 +1,158 @@
+"""What is settled about a request as a whole: cache markers within their number, and roles in turn where wanted."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldline.codecs.caching import markers
+from foldline.codecs.roles import GO_ON, in_turn, roles_out_of_turn
+from foldline.context import Context
+from foldline.failures import classify
+from foldline.fitting import check, fit
+from foldline.messages import Wire
+from foldline.request import Request
+from tests.property.depth import dear
+
+MARK: Wire = {"cache_control": {"type": "ephemeral"}}
+HOUR: Wire = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+
+
+def block(words: str, mark: Wire | None = None) -> Wire:
+    return {"type": "text", "text": words, **(mark or {})}
+
+
+def says(role: str, *blocks: Wire) -> Wire:
+    return {"role": role, "content": list(blocks)}
+
+
+def marks(messages: list[Wire]) -> int:
+    return len(list(markers(None, None, messages)))
+
+
+def test_of_five_markers_the_newest_stay() -> None:
+    wires = [says("user", *[block(f"b{n}", MARK) for n in range(5)])]
+    out = fit(wires, max_tokens=10_000, dialect="anthropic")
+    assert check(out.messages, dialect="anthropic") == []
+    assert out.messages[0]["content"] == [block(f"b{n}", MARK if n > 2 else None) for n in range(5)]
+    assert [repair.rule for repair in out.repairs] == ["cache-count"]
+
+
+def test_four_markers_are_sent_as_they_came() -> None:
+    wires = [says("user", *[block(f"b{n}", MARK) for n in range(4)])]
+    out = fit(wires, max_tokens=10_000, dialect="anthropic")
+    assert out.messages[0] is wires[0]
+    assert not out.repairs
+
+
+def test_markers_of_system_text_and_tools_count() -> None:
+    system, tools = [block("s", MARK)], [{"name": "f", "input_schema": {}, **MARK}]
+    wires = [says("user", *[block(f"b{n}", MARK) for n in range(3)])]
+    out = fit(wires, max_tokens=10_000, dialect="anthropic", system=system, tools=tools)
+    assert marks(out.messages) <= 2
+    assert out.messages[0]["content"][-1] == block("b2", MARK)
+    assert check(out.messages, dialect="anthropic", system=system, tools=tools) == []
+
+
+@dear
+@given(st.lists(st.lists(st.sampled_from([None, MARK, HOUR]), min_size=1, max_size=3), min_size=1, max_size=14))
+def test_whatever_a_client_marks_the_request_is_taken_and_old_messages_seldom_change(turns: list[list[Any]]) -> None:
+    context = Context(dialect="anthropic", window=100_000, max_output_tokens=0)
+    requests: list[Request] = []
+    moves = 0
+    for number, turn in enumerate(turns):
+        role = "assistant" if number % 2 else "user"
+        context.append(says(role, *[block(f"t{number} b{n}", mark) for n, mark in enumerate(turn)]))
+        request = context.prepare()
+        assert check(request.messages, dialect="anthropic") == []
+        if requests:
+            before = requests[-1].messages
+            same = sum(1 for _ in iter_same(before, request.messages))
+            assert request.stable_until == same
+            moves += same < len(before)
+        requests.append(request)
+    total = sum(mark is not None for turn in turns for mark in turn)
+    assert moves <= max(0, total - 4), "no move without a marker too many"
+
+
+def iter_same(before: list[Wire], after: list[Wire]) -> Any:
+    """The leading messages that are the same in both."""
+    for old, new in zip(before, after, strict=False):
+        if old != new:
+            return
+        yield old
+
+
+def test_a_marker_on_each_message_moves_the_others_every_second_time() -> None:
+    context = Context(dialect="anthropic", window=100_000, max_output_tokens=0)
+    requests: list[Request] = []
+    for number in range(20):
+        context.append(says("assistant" if number % 2 else "user", block(f"b{number}", MARK)))
+        requests.append(context.prepare())
+    moved = sum(1 for a, b in pairwise(requests) if b.messages[: len(a.messages)] != a.messages)
+    assert marks(requests[-1].messages) <= 4
+    assert moved <= 7
+
+
+def chat(*roles: str) -> list[Wire]:
+    return [{"role": role, "content": f"{role} {n}"} for n, role in enumerate(roles)]
+
+
+def test_between_neighbours_the_other_side_says_a_word_and_later_system_text_is_the_users() -> None:
+    wires = chat("user", "user", "system", "assistant", "assistant")
+    out = in_turn(wires)
+    between = [{"role": "assistant", "content": GO_ON}, {"role": "user", "content": GO_ON}]
+    told = {"role": "user", "content": "system 2"}
+    assert out == [wires[0], between[0], wires[1], between[0], told, wires[3], between[1], wires[4]]
+    assert check(out, alternating=True) == []
+
+
+def test_what_is_in_turn_is_left_and_what_comes_later_changes_nothing() -> None:
+    alone = chat("system", "user", "assistant", "user")
+    assert all(a is b for a, b in zip(in_turn(alone), alone, strict=True))
+    more = [*alone, *chat("user", "system")]
+    assert in_turn(more)[: len(alone)] == alone
+
+
+def test_what_tool_messages_keep_apart_gets_a_word_between() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    wires = [
+        *chat("user"),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "r"},
+        *chat("user"),
+    ]
+    out = in_turn(wires)
+    assert out[3] == {"role": "assistant", "content": GO_ON}
+    assert check(out, alternating=True) == []
+
+
+@dear
+@given(st.lists(st.sampled_from(["user", "assistant", "system", "calls"]), min_size=1, max_size=20))
+def test_after_a_server_said_that_roles_must_alternate_they_do(kinds: list[str]) -> None:
+    context = Context(window=100_000, max_output_tokens=0)
+    words = "Conversation roles must alternate user/assistant/user/assistant/..."
+    requests: list[Request] = []
+    for number, kind in enumerate(kinds):
+        if kind == "calls":
+            call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            context.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            context.append({"role": "tool", "tool_call_id": f"c{number}", "content": "r"})
+        else:
+            context.append({"role": kind, "content": f"{kind} {number}"})
+        if number == 0:
+            context.prepare()
+            assert context.recover(classify(500, {"error": {"message": words}})).retry
+        request = context.prepare()
+        if any(message["role"] != "system" for message in request.messages):
+            assert list(roles_out_of_turn(request.messages)) == []
+            assert check(request.messages, alternating=True) == []
+        if requests:
+            assert request.stable_until == sum(1 for _ in iter_same(requests[-1].messages, request.messages))
+        requests.append(request)
+    for number, kind in enumerate(kinds):
+        if kind != "calls":
+            assert any(f"{kind} {number}" in str(message["content"]) for message in requests[-1].messages)
