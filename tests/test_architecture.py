@@ -38,6 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "tiles",
         "ledger",
         "beside",
+        "outgoing",
         "request",
         "cover",
         "view",
