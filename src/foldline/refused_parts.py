@@ -18,7 +18,7 @@ from typing import Final
 
 from foldline.budget import Pressure
 from foldline.codecs.blocks import source_of
-from foldline.codecs.roles import GO_ON, OPENING
+from foldline.codecs.roles import roles_out_of_turn
 from foldline.engine import Engine
 from foldline.failures import PartKind, RefusedPart
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
@@ -264,49 +264,12 @@ def _plain(name: str, tools: frozenset[str]) -> str:
 # --- history ----------------------------------------------------------------------------------------------------------
 
 
-def _roles(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
-    """Roles in turn, by a line between two messages of one role; later system text is told by the user.
-
-    The line stands at the end of what is before, so that the newest user message stays as it is.
-    """
-    del shown, refused
-    view, codec = engine.view, engine.codec
-    if not codec.system_inside or codec.itemised:
-        return None  # the other dialects take any order
-    units = [unit for unit in view.units if unit.messages]
-    told: list[list[Message]] = [[] for _ in units]
-    last: str | None = None
-    for at, unit in enumerate(units):
-        for message in unit.messages:
-            if message.role == "system":
-                if at == 0 and not told[0]:
-                    told[0].append(message)
-                    continue
-                message = codec.note(message.text, kind="")  # noqa: PLW2901
-            speaker = message.role if message.role in ("user", "assistant") and not message.calls else None
-            if last is None and message.role != "user":
-                told[at].append(codec.note(OPENING))
-                last = "user"
-            if speaker is not None and speaker == last:
-                place = told[at] if told[at] or at == 0 else told[at - 1]
-                place.append(codec.note(GO_ON, role="assistant" if speaker == "user" else "user"))
-            told[at].append(message)
-            last = speaker or last
-    reason = "roles refused: they are in turn now"
-    changed = 0
-    for unit, messages in zip(units, map(tuple, told), strict=True):
-        if messages != unit.messages:
-            tokens = sum(map(view.count, messages))
-            start, stop = unit.start, unit.stop
-            fold = Fold(start=start, stop=stop, shown=messages, tokens=tokens, reducer=REFUSED_PART, reason=reason)
-            changed += engine.commit(fold, again=True) is not None
-    return "The order of messages was changed: the provider wants the roles to alternate." if changed else None
-
-
 def _in_turn(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """Roles alternate in this request and in all later ones: the server's chat template wants it."""
     del shown, refused
     if engine.outgoing.alternating or engine.codec.dialect != "openai-chat":
+        return None
+    if next(roles_out_of_turn(engine.view.shown()), None) is None:
         return None
     engine.outgoing.alternating = True
     return "Roles are put in turn from now on: the server wants them to alternate."
@@ -339,7 +302,7 @@ _STEPS: Final[dict[PartKind, tuple[_Step, ...]]] = {
     "item": (_item, _reasoning, _digest),
     "name": (_names, _digest),
     "call_id": (_digest,),
-    "roles": (_in_turn, _roles, _digest),
+    "roles": (_in_turn, _digest),
     "empty": (_digest,),
     "pairs": (_digest,),
     "history": (_digest,),

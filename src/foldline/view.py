@@ -24,7 +24,7 @@ from foldline.transcript import Entry, Fold, Repair, Seq
 __all__ = ["LAST_RUNG", "REFUSED_PART", "View"]
 
 REFUSED_PART = "refused-part"
-"""What signs a fold without what the provider refused: of a pinned or a newest user message too, and of system text."""
+"""What signs a form without a part that the provider refused: it is made of a pinned or a newest user message too."""
 
 LAST_RUNG = "floor"
 """The reducer that runs where nothing else makes a request fit: it alone may shorten the text of a paused turn."""
@@ -137,8 +137,7 @@ class View(Cover):
         if unit.start != fold.start or self.units[last - 1].stop != fold.stop:
             raise FoldRefused("it cuts through a group or a fold", start=fold.start, stop=fold.stop)
         for index in range(first, last):
-            why = self.protected(index)
-            if why is not None and (fold.reducer != REFUSED_PART or why != "system text"):
+            if (why := self.protected(index)) is not None:
                 raise FoldRefused(f"it covers what must stay ({why})", start=fold.start, stop=fold.stop)
         if any(message not in fold.shown for message in self.residue(fold.start, fold.stop)):
             raise FoldRefused("the newest user's words are not in it", start=fold.start, stop=fold.stop)
