@@ -183,3 +183,66 @@ def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
     thread.join(30)
     assert not thread.is_alive()
     assert asyncio.run(pool.run(lambda _: "again")) == "again"
+
+
+def test_long_work_stands_aside_for_short_work_and_goes_on_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "SLICE_SECONDS", 0.0)
+
+    async def main() -> None:
+        pool, gate = Workers("test", 1), Gate()
+        long = [asyncio.create_task(owned(f"long {n}", pool, gate)) for n in range(3)]
+        await begun(gate)
+        for _ in range(3):
+            assert await asyncio.wait_for(owned("short", pool, lambda _: "at once"), 30) == "at once"
+        assert not any(task.done() for task in long)
+        gate.opened.set()
+        assert await asyncio.gather(*long) == ["done"] * 3
+
+    asyncio.run(main())
+
+
+def test_what_stands_aside_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "SLICE_SECONDS", 0.0)
+
+    async def main() -> None:
+        pool, gate = Workers("test", 1), Gate()
+        tasks = [asyncio.create_task(owned(f"long {n}", pool, gate)) for n in range(4)]
+        for _ in tasks:
+            await begun(gate)  # one runs, three stand aside
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in tasks:
+            assert await asyncio.to_thread(gate.stopped.acquire, timeout=30)
+        assert await asyncio.wait_for(pool.run(lambda _: "free"), 30) == "free"
+
+    asyncio.run(main())
+
+
+def test_work_that_goes_to_its_end_stands_aside_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hold a lock that the others wait for."""
+    monkeypatch.setattr(workers, "SLICE_SECONDS", 0.0)
+
+    async def main() -> None:
+        pool, gate, order = Workers("test", 1), Gate(), list[str]()
+
+        def write(stop: Stop) -> None:
+            gate.running.release()
+            gate.opened.wait(30)
+            for _ in range(100):
+                stop.check()
+            order.append("written")
+
+        def read(_: Stop) -> str:
+            order.append("read")
+            return ""
+
+        writing = asyncio.create_task(pool.run(write, to_its_end=True))
+        await begun(gate)
+        reading = asyncio.create_task(owned("another", pool, read))
+        await asyncio.sleep(0)
+        gate.opened.set()
+        await asyncio.gather(writing, reading)
+        assert order == ["written", "read"]
+
+    asyncio.run(main())

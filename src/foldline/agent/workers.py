@@ -1,7 +1,8 @@
 """Threads for work that takes its time: so many for each kind of work, shared fairly by those who ask for it.
 
 A thread cannot be ended from outside. So what runs in one here gets a `Stop` that it looks at, nobody waits for it once
-it is cancelled, no owner (a session) holds all threads of a kind, and no process waits for them at its end.
+it is cancelled, no owner (a session) holds all threads of a kind, and no process waits for them at its end. Work that
+takes long stands aside at its next look for what has not begun: a short piece waits for no long one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter, sleep
 from typing import Any, Final, TypeVar
 
@@ -25,6 +27,10 @@ T = TypeVar("T")
 RUN_SECONDS: Final = 0.002
 """What work in a thread runs before it lets others have the interpreter, where it looks at its `Stop` so often."""
 PAUSE_SECONDS: Final = 0.0005
+SLICE_SECONDS: Final = 0.1
+"""What work runs before it stands aside, where it looks at its `Stop` and others wait."""
+MOST_ASIDE: Final = 64
+"""Pieces of work that stand aside, each with its thread; more go on to their end."""
 IDLE_SECONDS: Final = 10.0
 """How long a thread waits for more to do before it ends."""
 MOST_WAITING: Final = 200
@@ -41,21 +47,41 @@ class Cancelled(Exception):  # noqa: N818 - says what happened; no error of ours
 class Stop:
     """Tells work in a thread that nobody waits for it any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, stand_aside: Callable[[], None] = lambda: None) -> None:
+        self._stand_aside = stand_aside
         self._is_set = False
-        self._paused_at = perf_counter()
+        self._paused_at = self._began_at = perf_counter()
+
+    def begin(self) -> None:
+        """The work begins: from now on its time counts."""
+        self._paused_at = self._began_at = perf_counter()
 
     def set(self) -> None:
         """From now on `check` raises."""
         self._is_set = True
 
     def check(self) -> None:
-        """Raises Cancelled when the work is to end; now and then lets other threads go on, the loop above all."""
+        """Raises Cancelled when the work is to end; now and then lets other threads go on, the loop above all.
+
+        What holds a lock or a connection, or waits for a process, calls `look` instead: this may wait for others.
+        """
+        if perf_counter() - self._began_at > SLICE_SECONDS:
+            self._stand_aside()
+            self._began_at = perf_counter()
+        self.look()
+
+    def look(self) -> None:
+        """The same, without standing aside for other work."""
         if self._is_set:
             raise Cancelled("the call was cancelled")
         if perf_counter() - self._paused_at > RUN_SECONDS:
             sleep(PAUSE_SECONDS)
             self._paused_at = perf_counter()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the work is to end."""
+        return self._is_set
 
 
 def while_wanted(items: Iterable[T]) -> Iterator[T]:
@@ -63,7 +89,7 @@ def while_wanted(items: Iterable[T]) -> Iterator[T]:
     stop = _STOP.get()
     for item in items:
         if stop is not None:
-            stop.check()
+            stop.look()  # a log is open meanwhile
         yield item
 
 
@@ -85,10 +111,12 @@ class _Job:
     owner: object
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+    to_its_end: bool
     context: Context = field(default_factory=copy_context)
     stop: Stop = field(default_factory=Stop)
 
     def run(self) -> None:
+        self.stop.begin()
         try:
             self.context.run(_STOP.set, self.stop)
             result = self.context.run(self.work, self.stop)
@@ -106,7 +134,8 @@ class Workers:
     """Up to `threads` threads for one kind of work, of which one owner has `each` at a time at most (all but one, if
     not given).
 
-    Owners take turns; what one has waiting is bounded. Safe for several loops and threads.
+    Owners take turns, what has not begun goes before what stood aside, and what one owner has waiting is bounded. Safe
+    for several loops and threads.
     """
 
     def __init__(self, name: str, threads: int, *, each: int | None = None, most_waiting: int = MOST_WAITING) -> None:
@@ -114,9 +143,11 @@ class Workers:
         self._each = max(1, threads - 1) if each is None else each
         self._changed = threading.Condition()
         self._waiting: OrderedDict[object, deque[_Job]] = OrderedDict()
-        self._running: Counter[object] = Counter()
+        self._aside: deque[_Job] = deque()
+        self._begun: Counter[object] = Counter()
+        """Of each owner, what runs or stands aside."""
+        self._running = self._idle = 0
         self._threads: set[threading.Thread] = set()
-        self._idle = 0
 
     async def run(self, work: Callable[[Stop], T], *, to_its_end: bool = False) -> T:
         """What `work` returns.
@@ -125,13 +156,13 @@ class Workers:
         until it has ended. Raises what the work raises, and InvalidInput where too much of this owner waits.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(work, _OWNER.get(), loop, loop.create_future())
+        job = _Job(work, _OWNER.get(), loop, loop.create_future(), to_its_end)
+        job.stop = Stop(partial(self._stand_aside, job))
         self._add(job)
         try:
             return await (asyncio.shield(job.future) if to_its_end else job.future)
         except asyncio.CancelledError:
-            job.stop.set()
-            if not self._taken_out(job) and to_its_end and not job.future.done():
+            if not self._ended(job) and to_its_end and not job.future.done():
                 await asyncio.wait({job.future})
             if job.future.done() and not job.future.cancelled():
                 job.future.exception()
@@ -139,20 +170,19 @@ class Workers:
 
     def _add(self, job: _Job) -> None:
         with self._changed:
-            queue = self._waiting.setdefault(job.owner, deque())
+            queue = self._waiting.get(job.owner, deque())
             if len(queue) >= self._most_waiting:
                 raise InvalidInput(f"{self._most_waiting:,} calls of this session wait already; make fewer at a time")
             queue.append(job)
-            self._threads = {thread for thread in self._threads if thread.is_alive()}
-            if self._idle < sum(map(len, self._waiting.values())) and len(self._threads) < self._most:
-                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._threads.add(thread)
-                thread.start()
-            self._changed.notify()
+            self._waiting[job.owner] = queue
+            self._thread_more()
+            self._changed.notify_all()
 
-    def _taken_out(self, job: _Job) -> bool:
-        """Whether it had not begun, and never will."""
+    def _ended(self, job: _Job) -> bool:
+        """Tell a piece of work to end; whether it had not begun, and never will."""
         with self._changed:
+            job.stop.set()
+            self._changed.notify_all()
             queue = self._waiting.get(job.owner)
             if queue is None or job not in queue:
                 return False
@@ -161,36 +191,75 @@ class Workers:
                 del self._waiting[job.owner]
             return True
 
-    def _work(self) -> None:
-        while (job := self._next()) is not None:
-            try:
-                job.run()
-            finally:
-                with self._changed:
-                    self._running[job.owner] -= 1
-                    if not self._running[job.owner]:
-                        del self._running[job.owner]
-                    self._changed.notify()
-            del job  # what it holds is not kept until the next one comes
+    # --- with the lock -----------------------------------------------------------------------------------------------
+
+    def _thread_more(self) -> None:
+        """Begin a thread where work waits that none is there for."""
+        self._threads = {thread for thread in self._threads if thread.is_alive()}
+        waiting = sum(map(len, self._waiting.values()))
+        if self._idle < waiting and len(self._threads) - len(self._aside) < self._most:
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    def _next_job(self) -> _Job | None:
+        """The first piece that waits of the owner whose turn it is: one that has fewer begun than it may."""
+        return next((queue[0] for owner, queue in self._waiting.items() if self._begun[owner] < self._each), None)
 
     def _next(self) -> _Job | None:
-        """The next piece of work, of the owner whose turn it is; None after some time without any."""
+        """The next piece of work; None after some time without any."""
         with self._changed:
             while True:
-                for owner, queue in self._waiting.items():
-                    if self._running[owner] < self._each:
-                        job = queue.popleft()
-                        self._running[owner] += 1
-                        self._waiting.move_to_end(owner)
-                        if not queue:
-                            del self._waiting[owner]
-                        return job
+                job = self._next_job() if self._running < self._most else None
+                if job is not None:
+                    queue = self._waiting[job.owner]
+                    queue.popleft()
+                    self._waiting.move_to_end(job.owner)
+                    if not queue:
+                        del self._waiting[job.owner]
+                    self._begun[job.owner] += 1
+                    self._running += 1
+                    return job
                 self._idle += 1
                 woken = self._changed.wait(IDLE_SECONDS)
                 self._idle -= 1
                 if not woken and not self._waiting:
                     self._threads.discard(threading.current_thread())
                     return None
+
+    # --- in a thread -------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                job.run()
+            finally:
+                with self._changed:
+                    self._running -= 1
+                    self._begun[job.owner] -= 1
+                    if not self._begun[job.owner]:
+                        del self._begun[job.owner]
+                    self._changed.notify_all()
+            del job  # what it holds is not kept until the next one comes
+
+    def _stand_aside(self, job: _Job) -> None:
+        """Let others run where some wait, and come back when it is this one's turn again, or it is to end."""
+        with self._changed:
+            waits = self._next_job() is not None or self._aside
+            if not waits or job.to_its_end or len(self._aside) >= MOST_ASIDE:
+                return
+            self._aside.append(job)
+            self._running -= 1
+            self._thread_more()
+            self._changed.notify_all()
+            while not job.stop.is_set and not self._is_turn_of(job):
+                self._changed.wait()
+            self._aside.remove(job)
+            self._running += 1
+            self._changed.notify_all()
+
+    def _is_turn_of(self, job: _Job) -> bool:
+        return self._running < self._most and self._aside[0] is job and self._next_job() is None
 
 
 TOOLS: Final = Workers("foldline-tool", 3)

@@ -56,7 +56,7 @@ def _waited(process: subprocess.Popen[bytes], stop: Stop, ends: float) -> tuple[
         try:
             return process.communicate(timeout=_LOOK_SECONDS)
         except subprocess.TimeoutExpired:
-            stop.check()
+            stop.look()
             if time.monotonic() > ends:
                 raise TookTooLong from None
 
