@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,18 +40,12 @@ def asks(body: Mapping[str, Any]) -> FakeReply:
     return FakeReply("Done.")
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[Served]:
-    with serve(FakeProvider(asks, repeat=True, window_tokens=400_000)) as served:
-        yield served
-
-
-@pytest.fixture
-def busy(model: Served, tmp_path: Path) -> Iterator[Door]:
+@contextmanager
+def slow_calls(model: Served, folder: Path) -> Iterator[Door]:
     """A server whose sessions wait for fifty calls, half of them in their own messages and half in the workspace."""
-    (tmp_path / "hostile.txt").write_text(hostile_text(3_000_000))
-    (tmp_path / "small.txt").write_text("what another session reads\n")
-    made = Door(model.url, tmp_path, str(tmp_path / "sessions"), ("--grace-seconds", "600"))
+    (folder / "hostile.txt").write_text(hostile_text(3_000_000))
+    (folder / "small.txt").write_text("what another session reads\n")
+    made = Door(model.url, folder, str(folder / "sessions"), ("--grace-seconds", "600"))
     made.start()
     try:
         for number in range(SESSIONS):
@@ -60,6 +55,18 @@ def busy(model: Served, tmp_path: Path) -> Iterator[Door]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Served]:
+    with serve(FakeProvider(asks, repeat=True, window_tokens=400_000)) as served:
+        yield served
+
+
+@pytest.fixture
+def busy(model: Served, tmp_path: Path) -> Iterator[Door]:
+    with slow_calls(model, tmp_path) as made:
+        yield made
 
 
 def begin(made: Door, words: str) -> str:
