@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from foldline.names import ALARM, names
 from foldline.tokens import Counter
 
-__all__ = ["Mode", "Unit", "clip_bytes", "clip_tokens", "extract", "first_line", "head_and_tail", "largest"]
+__all__ = ["Mode", "Unit", "clip_bytes", "clip_tokens", "extract", "first_line", "head_and_tail", "largest", "over"]
 
 Mode: TypeAlias = Literal["head", "tail", "both"]
 Unit: TypeAlias = Literal["lines", "chars", "bytes", "tokens"]
@@ -70,6 +70,17 @@ def clip_tokens(text: str, limit: int, counter: Counter, mode: Mode = "head") ->
         return sum(map(counter.text, halves(chars))) <= limit
 
     return halves(largest(0, len(text), fits, guess=len(text) * limit // max(1, total)))
+
+
+def over(text: str, start: int, limit: int, counter: Counter) -> str:
+    """The text from `start` on, as far as it takes for more than `limit` tokens; all of it where it has no more.
+
+    O(size of what is returned).
+    """
+    chars = 4 * limit + 16
+    while start + chars < len(text) and counter.text(text[start : start + chars]) <= limit:
+        chars *= 2
+    return text[start : start + chars]
 
 
 def first_line(text: str, most: int = 200) -> str:

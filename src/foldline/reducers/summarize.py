@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from foldline.budget import Need, Reserve
-from foldline.cutting import clip_tokens, head_and_tail
+from foldline.cutting import clip_tokens, head_and_tail, over
 from foldline.errors import SummaryError
 from foldline.messages import Document, Image, Message, Opaque, Text
 from foldline.reducers.acceptance import accepted
@@ -321,20 +321,21 @@ def plain(text: str) -> str:
 
 
 def _pieces(texts: Sequence[str], room_tokens: int, view: View) -> tuple[str, ...]:
-    """The record in pieces of at most `room_tokens`; a line that is larger by itself is split."""
+    """The record in pieces of at most `room_tokens`; a line that is larger by itself is split. O(size)."""
     pieces: list[str] = []
     lines: list[str] = []
     size = 0
     for line in map(plain, texts):
-        rest = line
-        while rest:
+        at = 0
+        while at < len(line):
+            rest = over(line, at, room_tokens, view.counter)  # to count all that is left each time takes the square
             tokens = view.counter.text(rest) + 1
             if tokens > room_tokens:
                 part = clip_tokens(rest, room_tokens - 1, view.counter)[0] or rest[:1]
-                rest = rest[len(part) :]
                 tokens = view.counter.text(part) + 1
             else:
-                part, rest = rest, ""
+                part = rest
+            at += len(part)
             if size + tokens > room_tokens and lines:
                 pieces.append("\n".join(lines))
                 lines, size = [], 0
