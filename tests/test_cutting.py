@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import cProfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
@@ -192,3 +194,40 @@ def test_names_that_are_shown_elsewhere_do_not_count_again() -> None:
     lines += ["filler words without names here"] * 100
     out = extract("\n".join(lines), 60, ESTIMATE, seen={"src/known_file.py"}, edge=0.1)
     assert "src/other_file.py" in out
+
+
+def test_hundreds_of_thousands_of_short_lines_are_looked_at_by_the_dozen() -> None:
+    """Two megabytes of them took seconds once: each line cost more than its characters."""
+    asked: list[int] = []
+
+    class Counting:
+        name = "counting"
+
+        def text(self, text: str, /) -> int:
+            asked.append(len(text))
+            return ESTIMATE.text(text)
+
+    wanted = "ticket-4711: the disk of host-a17 is full"
+    lines = [f"ok {number}" for number in range(300_000)]
+    lines[150_000] = wanted
+    lines[200_000] = "keep me"
+    with profiled() as calls:
+        text = extract("\n".join(lines), 2_000, Counting(), {"ticket-4711": 1}, kept=("keep me",))
+    assert wanted in text
+    assert "\nkeep me\n" in text
+    assert text.startswith("ok 0\nok 1\n")
+    assert text.endswith("ok 299998\nok 299999")
+    assert ESTIMATE.text(text) <= 2_000
+    assert sum(asked) < 3 * len("\n".join(lines))
+    assert calls() < 2_500_000
+
+
+@contextmanager
+def profiled() -> Iterator[Callable[[], int]]:
+    """How many functions of Python were called in the block."""
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        yield lambda: sum(each.callcount for each in profile.getstats() if not isinstance(each.code, str))
+    finally:
+        profile.disable()

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter as Spread
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, islice
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -119,9 +121,17 @@ _WIDE = 400
 """Longer lines are looked at in pieces of this size: one line of JSON may hold a whole result."""
 
 
-def _lines(text: str) -> list[str]:
+_MANY = 20_000
+"""Of a text with more lines short ones are looked at together, as many as make up a wide one: each line costs more than
+its characters. Those stay by themselves that say what went wrong, or have a name that was used most."""
+_NAMES, _PLACES, _ALARMS = 100, 20, 2_000
+"""Names that are looked for so, the places of each (what is everywhere tells none apart), and alarms."""
+
+
+def _lines(text: str, wanted: Mapping[str, int], kept: Collection[str]) -> list[str]:
     out: list[str] = []
-    for line in text.split("\n"):
+    lines = text.split("\n")
+    for line in lines if len(lines) <= _MANY else _together(lines, _notable(text, lines, wanted), kept):
         if len(line) <= _WIDE:
             out.append(line)
             continue
@@ -134,6 +144,38 @@ def _lines(text: str) -> list[str]:
             out.append(line[start:stop])
             start = stop
     return out
+
+
+def _notable(text: str, lines: list[str], wanted: Mapping[str, int]) -> set[int]:
+    """Numbers of lines that stay by themselves. O(size x names looked for), in the search of texts."""
+    places = [found.start() for found in islice(ALARM.finditer(text), _ALARMS)]
+    for name in sorted(wanted, key=lambda name: (-wanted[name], name))[:_NAMES]:
+        at = text.find(name)
+        for _ in range(_PLACES):
+            if at < 0:
+                break
+            places.append(at)
+            at = text.find(name, at + len(name))
+    ends = list(accumulate(len(line) + 1 for line in lines))
+    return {bisect_right(ends, place) for place in places}
+
+
+def _together(lines: list[str], notable: Collection[int], kept: Collection[str]) -> Iterator[str]:
+    """Neighbouring lines as one, up to `_WIDE` characters; notable and kept ones stay by themselves."""
+    held: list[str] = []
+    chars = 0
+    for number, line in enumerate(lines):
+        alone = number in notable or (bool(line) and line in kept)
+        if held and (alone or chars + len(line) >= _WIDE):
+            yield "\n".join(held)
+            held, chars = [], 0
+        if alone or len(line) >= _WIDE:
+            yield line
+        else:
+            held.append(line)
+            chars += len(line) + 1
+    if held:
+        yield "\n".join(held)
 
 
 def extract(
@@ -158,7 +200,8 @@ def extract(
     total = counter.text(text)
     if total <= limit:
         return text
-    lines = [_Line(i, line, len(line) // 4 + 2, frozenset()) for i, line in enumerate(_lines(text))]
+    kept = frozenset(kept)
+    lines = [_Line(i, line, len(line) // 4 + 2, frozenset()) for i, line in enumerate(_lines(text, wanted, kept))]
     scale = total / max(1, sum(line.tokens for line in lines))
     room = limit / max(scale, 0.1)
     picked = {line.number: line for line in lines if line.text in kept}
@@ -177,7 +220,8 @@ def extract(
         defining, alarming = _signs(line.text)
         worth += defining
         worth += alarming
-        line.score = worth / (line.tokens + 2) ** 0.8
+        each = line.text.count("\n") + 1  # lines that are looked at together count as one of them does
+        line.score = worth / each / (line.tokens / each + 2) ** 0.8
     _pick(middle, picked, shown, room - sum(line.tokens for line in picked.values()))
     return _within(picked, len(lines), limit, counter) or "".join(clip_tokens(text, limit, counter))
 

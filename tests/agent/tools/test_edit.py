@@ -275,3 +275,21 @@ def test_edits_of_one_turn_do_not_undo_each_other(edit: EditFile, tmp_path: Path
 
     assert not any(outcome.is_error for outcome in asyncio.run(all_at_once()))
     assert (tmp_path / "x").read_text() == "".join(f"[{n}]\n" for n in range(12))
+
+
+def test_an_edit_of_more_places_than_anybody_can_judge_is_refused_before_it_is_asked(
+    edit: EditFile, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("a" * 200_000)
+    person = Person()
+    with pytest.raises(InvalidInput, match=r"occurs 200,000 times in a\.txt, more than 100,000"):
+        ran(edit, scope(person=person), path="a.txt", old="a", new="b", all=True)
+    with pytest.raises(InvalidInput, match=r"occurs 200,000 times in a\.txt \(lines 1, 1"):
+        ran(edit, scope(person=person), path="a.txt", old="a", new="b")
+    assert person.asked == []
+
+
+def test_an_edit_that_would_make_a_file_too_large_is_refused_before_it_is_made(edit: EditFile, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ab" * 50_000)
+    with pytest.raises(InvalidInput, match=r"would make a\.txt larger than 16\.0 MB"):
+        ran(edit, scope(person=Person()), path="a.txt", old="a", new="x" * 1_000_000, all=True)

@@ -7,6 +7,8 @@ import shutil
 import ssl
 import subprocess
 import threading
+import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -307,3 +309,62 @@ def test_tls_is_for_the_name_and_not_for_the_address(
     server.server_close()
     assert outcome.is_error is not good
     assert ("safe" if good else "CERTIFICATE_VERIFY_FAILED") in outcome.text
+
+
+def deflated(block: bytes, times: int) -> bytes:
+    """Something in gzip that is `times` a block, made without being held."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    head = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
+    return head + (packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)) * times
+
+
+def test_a_bomb_is_never_unpacked_beyond_what_is_read(site: Site) -> None:
+    packed = deflated(b" " * 1024 * 1024, 2_000)  # 2 GiB
+    site.answers["/"] = (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, packed)
+    tracemalloc.start()
+    try:
+        shown = fetched(site.at("/"), most_bytes=100_000).text
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "[cut: only the first 100,000 bytes were read]" in shown
+    assert most < 32 * 1024 * 1024
+
+
+@pytest.mark.parametrize("form", ["deflate", "bare deflate", "x-gzip"])
+def test_what_is_packed_as_servers_do_is_unpacked(site: Site, form: str) -> None:
+    bits = {"deflate": 15, "bare deflate": -15, "x-gzip": 31}[form]
+    packer = zlib.compressobj(wbits=bits)
+    packed = packer.compress(b"some words") + packer.flush()
+    site.answers["/"] = (200, {"Content-Type": "text/plain", "Content-Encoding": form.rsplit(maxsplit=1)[-1]}, packed)
+    assert fetched(site.at("/")).text.endswith("\nsome words")
+
+
+@pytest.mark.parametrize(
+    ("packing", "said"),
+    [
+        ("br", "packed in a way that was not asked for: br"),
+        ("gzip, gzip", "for: gzip, gzip"),
+        ("gzip", "is not packed"),
+    ],
+)
+def test_what_is_packed_oddly_is_refused(site: Site, packing: str, said: str) -> None:
+    site.answers["/"] = (200, {"Content-Type": "text/plain", "Content-Encoding": packing}, b"no such thing")
+    outcome = fetched(site.at("/"))
+    assert outcome.is_error
+    assert said in outcome.text
+
+
+def test_a_page_that_would_take_for_ever_is_left_in_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parser looks for the end of a tag from each beginning, in one expression that nothing can end."""
+    monkeypatch.setattr("foldline.agent.tools.fetch_url.READ_SECONDS", 0.3)
+    site.answers["/"] = (200, {"Content-Type": "text/html"}, b"<p>before</p>" + b"<a " * 600_000)
+    outcome = fetched(site.at("/"))
+    assert outcome.is_error
+    assert outcome.text == "url: is a page that cannot be read: it took more than 0.3 seconds"
+
+
+def test_a_page_whose_links_would_grow_without_end_is_short(site: Site) -> None:
+    page = b'<base href="https://example.com/' + b"a" * 500_000 + b'">' + b"<a href=b>c</a>" * 50_000
+    site.answers["/"] = (200, {"Content-Type": "text/html"}, page)
+    assert len(fetched(site.at("/")).text) < 200_000

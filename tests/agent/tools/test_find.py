@@ -359,3 +359,8 @@ def test_a_line_of_many_megabytes_is_searched_in_its_first_part_and_the_rest_is_
     shown = text(SearchFiles(Workspace(root)), pattern="needle")
     assert "min.js:1: …" in shown
     assert "[1 lines have more than 10,000 characters: the rest was not searched]" in shown
+
+
+def test_wildcards_of_endless_length_are_refused_before_they_are_read() -> None:
+    with pytest.raises(InvalidInput, match="has 200,000 characters, more than 1,000"):
+        Glob("[" * 200_000)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -147,3 +149,52 @@ def test_the_reader_sees_no_keys_of_this_process(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PYTHONIOENCODING", "no such encoding")
     with path.open("rb") as file:
         assert "still read" in pdf_text(file, "a.pdf", Stop())
+
+
+def objects(*bodies: bytes, trailer: bytes = b"<</Root 1 0 R/Size 9>>") -> bytes:
+    """A PDF with these objects, numbered from 1."""
+    out, places = bytearray(b"%PDF-1.7\n"), []
+    for number, body in enumerate(bodies, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    start = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n%strailer\n%s\n" % (len(bodies) + 1, table, trailer)
+    return bytes(out + b"startxref\n%d\n%%%%EOF" % start)
+
+
+def bomb() -> bytes:
+    """A page whose content is 3 GiB of blanks, in 3 MB."""
+    packer = zlib.compressobj(9)
+    head = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(b" " * 1024 * 1024) + packer.flush(zlib.Z_FULL_FLUSH)
+    packed = head + block * 3_072
+    stream = b"<</Filter/FlateDecode/Length %d>>\nstream\n%s\nendstream" % (len(packed), packed)
+    page = b"<</Type/Page/Parent 2 0 R/Contents 4 0 R/MediaBox[0 0 9 9]>>"
+    return objects(b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count 1/Kids[3 0 R]>>", page, stream)
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "a bomb": bomb,
+    "pages inside of themselves": lambda: objects(
+        b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count 9999999/Kids[2 0 R 2 0 R]>>"
+    ),
+    "tables that lead to themselves": lambda: objects(
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count 1/Kids[]>>",
+        trailer=b"<</Root 1 0 R/Size 3/Prev 9>>",
+    ).replace(b"/Prev 9", b"/Prev 0"),
+    "lists in lists": lambda: objects(b"<</Type/Catalog/Pages " + b"[" * 200_000 + b">>"),
+    "an object that is itself": lambda: objects(b"1 0 R"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_pdf_ends_with_words_and_harms_nobody(tool: ReadFile, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "bad.pdf").write_bytes(HOSTILE[kind]())
+    try:
+        shown = text(tool, path="bad.pdf")
+    except InvalidInput as fault:
+        shown = str(fault)
+    assert len(shown) < 1_000
+    assert "damaged" in shown or "cannot be read" in shown or "no text" in shown

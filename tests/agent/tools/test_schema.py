@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from foldline.agent.tools.schema import faults, portable
+from foldline.agent.tools.schema import faults, has_patterns, portable
 
 READ: dict[str, Any] = {
     "type": "object",
@@ -156,3 +156,37 @@ def test_a_portable_schema_is_a_plain_object_at_the_top() -> None:
     }
     assert portable(given) == {"properties": given["properties"], "$defs": given["$defs"], "type": "object"}
     assert portable({}) == {"type": "object", "properties": {}}
+
+
+def test_the_patterns_of_others_take_so_many_steps_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foldline.agent.tools.schema.PATTERN_STEPS", 100_000)
+    schema = {"type": "array", "items": {"type": "string", "pattern": "^(.{0,100}a){6}x$"}}
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    value = ["ab1 c" * 2_000 + str(n) for n in range(50)]
+    assert len(faults(schema, value, look)) <= 5  # those that it did not come to are left to the server
+    assert 0 < looks < 100
+
+
+def test_a_check_ends_when_nobody_waits_for_it() -> None:
+    def ends() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        faults({"properties": {"a": {"pattern": "(.{0,100}a){6}x"}}}, {"a": "ab1 c" * 50_000}, ends)
+
+
+@pytest.mark.parametrize(
+    ("schema", "has"),
+    [
+        ({"properties": {"a": {"pattern": "x"}}}, True),
+        ({"patternProperties": {"x": True}}, True),
+        ({"properties": {"a": {"type": "string"}}}, False),
+    ],
+)
+def test_it_is_told_whether_a_schema_has_patterns(schema: dict[str, Any], has: bool) -> None:
+    assert has_patterns(schema) == has

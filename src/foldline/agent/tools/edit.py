@@ -23,6 +23,8 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 SHOWN_LINES: Final = 60
 """Lines of a change that a person is shown; how many more there are is said."""
 SHOWN_PLACES: Final = 3
+MOST_PLACES: Final = 100_000
+"""Places of one edit: more are no edit that a person can judge."""
 NAMED_LINES: Final = 10
 
 _REFUSED: Final = Outcome(CONSENT_NEEDED, is_error=True)
@@ -193,15 +195,20 @@ def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bo
         old = old if old in text else _with_crlf(old)
     if old == new:
         raise InvalidInput("is the same as old: there is nothing to change", place="new")
-    offsets = _offsets(text, old)
-    if not offsets:
+    count = text.count(old)
+    if not count:
         raise InvalidInput(f"does not occur in {path}{_near(text, old)}", place="old")
-    if len(offsets) > 1 and not everywhere:
-        where = _line_list(_lines_at(text, offsets))
+    if count > 1 and not everywhere:
+        where = _line_list(_lines_at(text, _offsets(text, old, NAMED_LINES + 1)))
         raise InvalidInput(
-            f"occurs {len(offsets):,} times in {path} ({where}); give more of the text around it, or all=true",
-            place="old",
+            f"occurs {count:,} times in {path} ({where}); give more of the text around it, or all=true", place="old"
         )
+    if count > MOST_PLACES:
+        told = f"occurs {count:,} times in {path}, more than {MOST_PLACES:,}: give more of the text around it"
+        raise InvalidInput(told, place="old")
+    if len(text) + count * (len(new) - len(old)) > MOST_BYTES:
+        raise InvalidInput(f"would make {path} larger than {size_text(MOST_BYTES)}", place="new")
+    offsets = _offsets(text, old, count)
     return _Plan(place, text, old, new, offsets, _encoded(source, text.replace(old, new), "new"))
 
 
@@ -218,10 +225,11 @@ def _with_crlf(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
-def _offsets(text: str, old: str) -> tuple[int, ...]:
+def _offsets(text: str, old: str, most: int) -> tuple[int, ...]:
+    """The first places where a text stands."""
     found: list[int] = []
     at = text.find(old)
-    while at >= 0:
+    while at >= 0 and len(found) < most:
         found.append(at)
         at = text.find(old, at + len(old))
     return tuple(found)

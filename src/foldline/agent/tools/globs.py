@@ -11,6 +11,7 @@ from foldline.patterns import Pattern, Work
 __all__ = ["Glob"]
 
 _PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|\{|\}|,|.", re.DOTALL)
+MOST_CHARS = 1_000
 _PLAIN = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
@@ -28,6 +29,8 @@ class Glob:
     def __init__(self, text: str, work: Work | None = None) -> None:
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "_work", work or Work())
+        if len(text) > MOST_CHARS:
+            raise InvalidInput(f"has {len(text):,} characters, more than {MOST_CHARS:,}", place=repr(text[:80]))
         try:
             pattern = Pattern(rf"(?s)\A(?:{_expression(text.removeprefix('./'))})\Z")
         except InvalidInput as error:

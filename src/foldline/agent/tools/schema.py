@@ -16,9 +16,9 @@ from typing import Final, TypeAlias, TypeGuard
 
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.patterns import Pattern
+from foldline.patterns import OutOfSteps, Pattern, Work
 
-__all__ = ["faults", "portable"]
+__all__ = ["faults", "has_patterns", "portable"]
 
 MOST_DEPTH: Final = 64
 """Levels of schemas inside each other, references followed: no tool nests so deep, and a circle of references ends."""
@@ -26,6 +26,8 @@ SHOWN_CHARS: Final = 80
 """Characters of a value that a fault quotes, at most."""
 MOST_STEPS: Final = 50_000
 """Schemas that are looked at for one value: alternatives that refer to each other would double at every level."""
+PATTERN_STEPS: Final = 10_000_000
+"""Steps of all patterns for one value: a second or so."""
 FAULT_CHARS: Final = 400
 """Characters of one fault, at most: those of alternatives hold those of their own alternatives."""
 MOST_FAULTS: Final = 5
@@ -61,12 +63,20 @@ _NOT_AT_THE_TOP: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "c
 _NAMES_OF_SCHEMAS: Final = frozenset({"$schema", "$id"})
 
 
-def faults(schema: Mapping[str, Json], value: Json) -> tuple[str, ...]:
+def faults(schema: Mapping[str, Json], value: Json, check: Callable[[], None] = lambda: None) -> tuple[str, ...]:
     """What is wrong with a value, each with its place ("edits[0].line: must be …"); empty when it is as it must be.
 
-    Five at most. O(value x schema).
+    Five at most. Patterns take 10 million steps together; what they did not come to is not checked. `check` is called
+    meanwhile, and may raise to end it. O(value x schema).
     """
-    return tuple(str(fault) for fault in islice(_Checker(schema).check(schema, value, "", 0), MOST_FAULTS))
+    found = _Checker(schema, Work(PATTERN_STEPS, check)).check(schema, value, "", 0)
+    return tuple(str(fault) for fault in islice(found, MOST_FAULTS))
+
+
+def has_patterns(schema: Mapping[str, Json]) -> bool:
+    """Whether values are matched against patterns: somebody else's, which may take their time. O(schema)."""
+    text = json.dumps(schema, default=repr)
+    return '"pattern"' in text or '"patternProperties"' in text
 
 
 def portable(schema: Mapping[str, Json]) -> dict[str, Json]:
@@ -119,9 +129,10 @@ def _article(names: Sequence[str]) -> str:
 class _Checker:
     """One schema, with what its references point to."""
 
-    def __init__(self, root: Mapping[str, Json]) -> None:
-        self._root = root
+    def __init__(self, root: Mapping[str, Json], work: Work) -> None:
+        self._root, self._work = root, work
         self._steps = 0
+        self._patterns: dict[str, Pattern | None] = {}
 
     def check(self, schema: Json, value: Json, place: str, depth: int) -> Iterator[_Fault]:
         if schema is False:
@@ -139,11 +150,25 @@ class _Checker:
             return
         for of_kind in (_text_faults, _number_faults, _size_faults):
             yield from (_Fault(place, reason) for reason in of_kind(schema, value))
+        if isinstance(value, str) and not self._fits(schema.get("pattern"), value):
+            yield _Fault(place, f"must match {schema['pattern']}, which {_shown(value)} does not")
         if isinstance(value, Mapping):
             yield from self._members(schema, value, place, depth)
         elif isinstance(value, list):
             yield from self._items(schema, value, place, depth)
         yield from self._combined(schema, value, place, depth)
+
+    def _fits(self, text: Json, value: str) -> bool:
+        """Whether a value matches a pattern; True for one that one pass cannot match: its server checks it anyway."""
+        if not isinstance(text, str):
+            return True
+        try:
+            if text not in self._patterns:
+                self._patterns[text] = _pattern(text)
+            pattern = self._patterns[text]
+            return pattern is None or pattern.search(value, self._work) is not None
+        except OutOfSteps:
+            return True
 
     def _target(self, reference: Json) -> Json:
         """What a reference points to; one out of the schema is not followed, and allows everything."""
@@ -161,7 +186,7 @@ class _Checker:
         self, schema: Mapping[str, Json], value: Mapping[str, Json], place: str, depth: int
     ) -> Iterator[_Fault]:
         properties = _mapping(schema.get("properties"))
-        patterns = [(_pattern(key), inner) for key, inner in _mapping(schema.get("patternProperties")).items()]
+        patterns = [(key, inner) for key, inner in _mapping(schema.get("patternProperties")).items()]
         others = schema.get("additionalProperties", True)
         for name in _listed(schema.get("required")):
             if isinstance(name, str) and name not in value:
@@ -169,7 +194,7 @@ class _Checker:
         for name, member in value.items():
             inside = f"{place}.{name}" if place else str(name)
             known = [properties[name]] if name in properties else []
-            known += [inner for pattern, inner in patterns if pattern is None or pattern.search(name) is not None]
+            known += [inner for pattern, inner in patterns if self._fits(pattern, name)]
             if not known and others is False:
                 listed = f"known are {', '.join(properties)}" if properties else "none is taken"
                 yield _Fault(inside, f"is not an argument; {listed}" if not place else f"is not known; {listed}")
@@ -207,10 +232,10 @@ def _listed(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
 
-def _pattern(text: Json) -> Pattern | None:
+def _pattern(text: str) -> Pattern | None:
     """A pattern; None for one that cannot be matched in one pass (look-around, or another language's syntax)."""
     try:
-        return Pattern(text) if isinstance(text, str) else None
+        return Pattern(text)
     except InvalidInput:
         return None
 
@@ -235,9 +260,6 @@ def _text_faults(schema: _Schema, value: Json) -> Iterator[str]:
         yield "must not be empty" if least == 1 else f"must have at least {least:,} characters, not {len(value):,}"
     if _number(most) and len(value) > most:
         yield f"must have at most {most:,} characters, not {len(value):,}"
-    pattern = _pattern(schema.get("pattern"))
-    if pattern and pattern.search(value) is None:
-        yield f"must match {schema['pattern']}, which {_shown(value)} does not"
 
 
 def _number_faults(schema: _Schema, value: Json) -> Iterator[str]:

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 from foldline.agent.tools.base import Outcome, Scope, Tool
-from foldline.agent.tools.schema import faults, portable
+from foldline.agent.tools.schema import faults, has_patterns, portable
+from foldline.agent.tools.threads import in_thread
 from foldline.codecs import codec
 from foldline.cutting import clip_bytes
 from foldline.errors import InvalidInput
@@ -25,6 +26,9 @@ __all__ = ["RESULT_BYTES", "Toolbox"]
 
 RESULT_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a result that enter a session, at most: tools keep to far less, and a tool of others may not know how."""
+
+LONG_CHARS: Final = 100_000
+"""Arguments of more characters are checked in a thread."""
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # OpenAI's rule for function names; Anthropic takes 128 characters
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -46,6 +50,8 @@ class Toolbox:
             if not isinstance(tool.parameters, Mapping) or tool.parameters.get("type", "object") != "object":
                 raise InvalidInput("its parameters must be the schema of an object", place=f"tool {tool.name!r}")
             self._tools[tool.name] = tool
+        self._slow = {name for name, tool in self._tools.items() if has_patterns(tool.parameters)}
+        """Tools whose arguments are checked in a thread: whoever wrote the patterns may have written hostile ones."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,7 +77,11 @@ class Toolbox:
             return _bounded(Outcome(self._unknown(call.name), is_error=True))
         try:
             arguments = _arguments(call.arguments)
-            wrong = "; ".join(faults(tool.parameters, arguments))
+            if call.name in self._slow or len(call.arguments) > LONG_CHARS:
+                found = await in_thread(lambda stop: faults(tool.parameters, arguments, stop.check))
+            else:
+                found = faults(tool.parameters, arguments)
+            wrong = "; ".join(found)
         except InvalidInput as error:
             wrong = str(error)
         except RecursionError:

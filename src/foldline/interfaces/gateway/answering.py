@@ -6,6 +6,7 @@ import json
 from typing import Final
 
 from foldline.agent.events import TurnEnded
+from foldline.agent.workers import TOOLS, Stop
 from foldline.display import size_text, telegram_footer, telegram_warning
 from foldline.errors import Stopping
 from foldline.figures import Figures
@@ -15,7 +16,7 @@ from foldline.interfaces.documents import kept_document
 from foldline.interfaces.gateway.base import Attachment, Gateway, Incoming, NotDelivered, Where
 from foldline.interfaces.gateway.progress import Progress
 from foldline.interfaces.gateway.sentences import REFUSALS, ending
-from foldline.interfaces.gateway.splitting import literal, pieces, whole
+from foldline.interfaces.gateway.splitting import Piece, literal, pieces, whole
 
 __all__ = ["answer", "tell", "words_of"]
 
@@ -25,7 +26,17 @@ _NOTICE_CHARS: Final = 1_000
 
 async def tell(gateway: Gateway, where: Where, text: str) -> None:
     """Send a text, in as many messages as it takes. Raises NotDelivered."""
-    for piece in pieces(text, gateway.most_units, gateway.units):
+
+    def cut(stop: Stop) -> list[Piece]:
+        def units(line: str) -> int:
+            stop.check()
+            return gateway.units(line)
+
+        return pieces(text, gateway.most_units, units)
+
+    # A million short lines take some seconds; a text that may be one message does not.
+    short = len(text) <= gateway.most_units
+    for piece in cut(Stop()) if short else await TOOLS.run(cut):
         if piece.body.strip():
             await gateway.send(where, piece.text)
 
