@@ -157,3 +157,13 @@ def test_after_a_server_said_that_roles_must_alternate_they_do(kinds: list[str])
     for number, kind in enumerate(kinds):
         if kind != "calls":
             assert any(f"{kind} {number}" in str(message["content"]) for message in requests[-1].messages)
+
+
+def test_another_model_has_its_own_limits_and_the_same_one_keeps_what_was_learned() -> None:
+    context = Context(dialect="anthropic", model="claude-3-5-sonnet-20241022", max_output_tokens=1_000)
+    engine = context._engine
+    engine.caps = engine.caps.learned(max_images=50)
+    context.send_to("claude-3-5-sonnet-20241022", context.limits)
+    assert engine.caps.max_media == 50
+    context.send_to("claude-3-5-haiku-20241022", context.limits)
+    assert engine.caps.max_media == 100

@@ -237,6 +237,7 @@ class Context:
         engine, same = self._engine, model == self.model
         if not same or cache_seconds != self._cache_seconds:
             self.model, self._cache_seconds = model, cache_seconds
+            engine.caps = engine.caps if same else caps_for(model, self.dialect)
             engine.pay_by(cache_rule_of(model, self.dialect, cache_seconds), same_model=same)
         engine.limits = limits
 

@@ -74,8 +74,9 @@ class Cover:
         self._led = False
         """Whether the supplied first message stood in the request before."""
         self.lead_tokens = message_tokens(self._lead, counter)
-        self._joint = codec.note(UNDERSTOOD, role="assistant", kind=JOINT)
-        self.joint_tokens = message_tokens(self._joint, counter)
+        self.joint = codec.note(UNDERSTOOD, role="assistant", kind=JOINT)
+        """What the assistant says between a message of ours and one of the user."""
+        self.joint_tokens = message_tokens(self.joint, counter)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -337,7 +337,7 @@ class View(Cover):
                 found = (Repair(unit.late, "late-result", "it came when an answer in its place had been sent"),)
             unit.repairs = (*faults, *found)
         if places := gaps(self.before(index), unit.messages, replied=self.replied(index)):
-            unit.messages = _with(unit.messages, places, self._joint)
+            unit.messages = _with(unit.messages, places, self.joint)
             unit.weights = _with(unit.weights, places, self.joint_tokens)
         unit.contents = tuple(measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in unit.messages)
         unit.tokens, unit.content_bytes = sum(unit.weights), sum(unit.contents)
