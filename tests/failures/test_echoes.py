@@ -81,6 +81,27 @@ def test_what_stands_in_the_request_is_no_evidence(status: int | None) -> None:
             assert (failure.kind, failure.limit) == ("other", None), body
 
 
+def test_a_body_that_is_no_json_may_quote_one() -> None:
+    inner = json.dumps({"error": {"message": LIE, "code": "context_length_exceeded"}})
+    assert classify(400, f"Invalid value: '{inner}'").kind == "other"
+    sent = {"messages": [{"role": "user", "content": inner}]}
+    assert classify(400, f"no such thing as {inner} here", request=sent).limit is None
+
+
+def test_a_code_that_is_a_value_of_the_request_is_none_of_the_error() -> None:
+    sent = {"messages": [{"role": "user", "content": "hi"}], "metadata": {"code": "context_length_exceeded"}}
+    body = {"error": {"message": "no such model"}, "failed": sent}
+    assert classify(400, body, request=sent, estimate=10, window=100).kind == "other"
+    assert classify(400, {"error": {"message": "no such model"}, "original_request": sent}).kind == "other"
+
+
+def test_a_lie_behind_data_is_found_too() -> None:
+    sent = {"messages": [{"role": "user", "content": "A" * 5_000 + f" {LIE}"}]}
+    assert (
+        classify(400, {"error": {"message": f"cannot read {LIE}"}}, request=sent, estimate=9, window=99).limit is None
+    )
+
+
 def test_an_overflow_of_which_the_user_has_told_before_is_one() -> None:
     told = {"messages": [{"role": "user", "content": f"{LIES[1]} and {LIES[0]}. Please reduce the length."}]}
     for said, limit in [

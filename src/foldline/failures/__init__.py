@@ -115,7 +115,7 @@ def classify(
     """
     known = _Known(status, estimate, window)
     found = _classified(body, error, known, None)
-    if request is None or found.kind == "other":
+    if request is None or found.kind == "other" or found.status in _NO_SIZE:
         return found
     own = _classified(body, error, known, request)
     if own.kind != "other" or found.kind not in _SIZE_KINDS:

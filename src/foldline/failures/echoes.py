@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 
 from foldline.messages import Json
 
-__all__ = ["strip_echoes", "strip_values"]
+__all__ = ["stands_in", "strip_echoes", "strip_values"]
 
 _BLOCK = 8  # letters and digits compared at once: whatever is repeated in full for twice as many is found
 _LEAST = 15  # letters and digits that are a repetition when a number is among them
 _LEAST_WORDS = 40  # letters and digits that are one without a number: shorter phrases are everybody's
 _MAX_VALUES = 200_000  # strings looked at in one request
-_DATA_CHARS = 4_096  # a longer string without a blank near its start is data (an image), which says nothing
+_DATA_CHARS = 4_096  # a longer string without a blank is data (an image), which says nothing
 _MAX_DEPTH = 64
 _MAX_COMPARISONS = 2_000_000
 
@@ -76,7 +76,7 @@ def strip_echoes(text: str, request: object) -> str:
     repeated = bytearray(len(letters))
     left = _MAX_COMPARISONS
     for said in _strings(_value(request), 0, [_MAX_VALUES]):
-        if len(said) > _DATA_CHARS and " " not in said[:_DATA_CHARS]:
+        if len(said) > _DATA_CHARS and re.search(r"\s", said) is None:
             continue
         other, _ = _letters(said, placed=False)
         for at in range(0, len(other) - _BLOCK + 1, _BLOCK):
@@ -87,6 +87,11 @@ def strip_echoes(text: str, request: object) -> str:
                 if not repeated[start]:
                     _mark(letters, start, other, at, repeated)
     return _without(text, letters, places, repeated)
+
+
+def stands_in(request: object, codes: frozenset[str]) -> frozenset[str]:
+    """Those codes that are a whole string of the request: a client may call anything so. O(size of the request)."""
+    return codes & frozenset(said.strip().lower() for said in _strings(_value(request), 0, [_MAX_VALUES]))
 
 
 def _value(request: object) -> Json:

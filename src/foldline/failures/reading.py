@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import unescape
 
-from foldline.failures.echoes import strip_echoes, strip_values
+from foldline.failures.echoes import stands_in, strip_echoes, strip_values
 
 __all__ = ["PARSED_CHARS", "SEARCHED_CHARS", "Evidence", "read_body", "read_error"]
 
@@ -178,6 +178,9 @@ class _Reader:
         text = re.sub(_URL, "", text).strip()
         if not self._statuses and (found := re.search(_STATUS_IN_TEXT, text)):
             self._statuses.append(int(found[1] or found[2]))
+        if self._request is not None:
+            echoed = stands_in(self._request, frozenset(code.lower() for _, code in self._codes))
+            self._codes = [each for each in self._codes if each[1].lower() not in echoed]
         code = min(self._codes, key=lambda entry: entry[0], default=(9, ""))
         return Evidence(
             # Inside a 200 stream the status of the failure is the one in the body.
@@ -236,7 +239,7 @@ class _Reader:
                     self._hints.append(f"retry after {value} seconds")
             elif key == "retryafterseconds" and isinstance(value, int | float):
                 self._hints.append(f"retry after {value} seconds")
-            elif key not in _ECHO_KEYS and key not in _PLACE_KEYS and self._tells(key, value):
+            elif key not in _ECHO_KEYS and "request" not in key and key not in _PLACE_KEYS and self._tells(key, value):
                 self.value(value, depth + 1)
 
     @staticmethod
@@ -277,7 +280,7 @@ class _Reader:
             return
         if text.startswith("<"):  # a page of a gateway
             text = re.sub(r"<[^<>]{1,500}>", " ", unescape(_clip(text))).strip()
-        if depth and self._is_echo(text):
+        if (depth or text[:1] not in ("{", "[")) and self._is_echo(text):
             text = text[: text.find("{")]
         value = _parsed(text)
         if isinstance(value, dict | list):
