@@ -101,6 +101,33 @@ def test_a_damaged_session_is_repaired_by_the_command_that_its_error_names(home:
     assert run(home, "repair", name).stdout == "nothing is damaged\n"
 
 
+def test_a_damaged_session_is_named_wherever_it_is_asked_for(home: Path) -> None:
+    name, _ = talk(home, 2)
+    log = store_in(home).root / name / "events.jsonl"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:400] + bytes([whole[400] ^ 1]) + whole[401:])
+    for command in (
+        ("show", name),
+        ("show", "latest"),
+        ("export", name),
+        ("why", name, "0"),
+        ("undo", name),
+        ("view", name),
+    ):
+        refused = run(home, *command)
+        assert (refused.exit_code, refused.stdout) == (2, ""), command
+        assert f"foldline sessions repair {name}" in refused.stderr
+    assert f"foldline sessions repair {name}" in plain(home, "list")[0]["damage"]
+    other, _ = talk(home, 1)
+    assert run(home, "show", "latest").exit_code == 0, "other sessions go on"
+    report = plain(home, "repair", name)
+    assert report["damaged"]
+    assert report["damage"][0]["kind"] in ("checksum", "not-json")
+    assert Path(report["kept"]).read_bytes() != whole
+    assert plain(home, "repair", name) == {"session": name, "damaged": False}
+    assert {one["id"]: one["damage"] for one in plain(home, "list")} == {name: None, other: None}
+
+
 def test_a_terminal_without_unicode_gets_plain_characters(home: Path) -> None:
     talk(home, 2)
     environment = {**os.environ, "TERM": "dumb", "PYTHONIOENCODING": "ascii", "COLUMNS": "60"}

@@ -246,6 +246,19 @@ def test_a_log_that_was_cut_off_at_a_line_is_noticed_by_its_snapshot(store: File
             session.save(store.read(name).replay())
 
 
+def test_a_message_that_is_lost_at_the_end_is_counted(store: FileStore) -> None:
+    with store.create(dialect="openai-chat", window=2_000) as session:
+        context = Context(window=2_000)
+        context.extend([{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}])
+        session.append(context.events)
+    path = store.root / session.id / "events.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"hello"', b'"jello"').replace(b'"hi"}', b'"hi"]'))
+    done = store.repair(session.id)
+    assert done is not None
+    assert (done.lines, done.lost_messages) == ((2, 3), 2)
+    assert [LOST in json.dumps(one) for one in records_in(path)] == [False, True, True, False]
+
+
 def test_what_is_harmless_stays_so(store: FileStore) -> None:
     name, path = begun(store, "openai-chat")
     whole = records_in(path)

@@ -131,3 +131,24 @@ def test_the_title_is_the_first_words_on_one_line() -> None:
 def test_a_title_shows_no_key_that_was_pasted() -> None:
     key = "sk-ant-api03-" + "Ab1" * 20
     assert key[:20] not in title_of(f"use {key} for the tests")
+
+
+def test_no_flipped_bit_of_a_snapshot_is_believed(tmp_path: Path) -> None:
+    path = tmp_path / "state.yaml"
+    write_snapshot(path, SNAPSHOT, [])
+    data = path.read_bytes()
+    start, stop = data.index(b"v: 1"), data.index(b"shown:")
+    for bit in range(8 * start, 8 * stop):
+        spoilt = bytearray(data)
+        spoilt[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(spoilt)
+        assert read_snapshot(path, sealed=True) in (None, SNAPSHOT), f"bit {bit}"
+        assert read_snapshot(path) in (None, SNAPSHOT), f"bit {bit}"
+
+
+def test_a_snapshot_of_an_older_version_is_read_and_proves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "state.yaml"
+    write_snapshot(path, SNAPSHOT, [])
+    path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(keepends=True) if b"crc: " not in line))
+    assert read_snapshot(path) == SNAPSHOT
+    assert read_snapshot(path, sealed=True) is None

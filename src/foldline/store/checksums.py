@@ -74,15 +74,16 @@ def plain(line: bytes) -> bytes:
     return line if frame is None else frame.body
 
 
-def root_of(lines: Iterable[bytes]) -> int | None:
-    """What the checksums of a damaged log have in common, by the most of its records; None where no record has one."""
+def root_of(lines: Iterable[bytes]) -> tuple[int | None, int]:
+    """What the checksums of a damaged log have in common, by the most of its records, and how many those are."""
     found: dict[int, int] = {}
     for line in lines:
         frame = _frame(line.strip(_ENDS))
         if frame is not None and frame.number:
             root = frame.crc ^ crc32(frame.data)
             found[root] = found.get(root, 0) + 1
-    return max(found, key=found.__getitem__, default=None)
+    root = max(found, key=found.__getitem__, default=None)
+    return root, 0 if root is None else found[root]
 
 
 @dataclass(slots=True)

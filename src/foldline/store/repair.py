@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -24,6 +25,9 @@ from foldline.transcript import Entry, Event, Fold, Pin, Seq, Unfold
 __all__ = ["LOST", "Line", "Mended", "Repaired", "mended", "repair_log"]
 
 LOST: Final = "[a message was lost here: the log of this session was damaged]"
+
+_SEQ: Final = re.compile(rb'\{"type": ?"message", ?"seq": ?([0-9]{1,15})\b')
+"""How the record of a message begins."""
 
 _SHOWN: Final = 5
 _NOTED: Final = 20
@@ -119,6 +123,12 @@ class _Mending:
         self.next_seq += isinstance(event, Entry)
         yield record
 
+    def lost_at_the_end(self, lines: Sequence[Line]) -> Iterator[Record]:
+        """What stands for messages behind the last whole one, as far as their lines still tell their numbers."""
+        numbers = [int(found[1]) for line in lines if (found := _SEQ.match(line.data)) is not None]
+        stop = max((seq + 1 for seq in numbers if seq - self.next_seq < self.most), default=0)
+        yield from self._stand_ins(stop)
+
     def _stand_ins(self, stop: Seq) -> Iterator[Record]:
         """Entries keep their numbers: an unseen one stands where a message is missing. Raises InvalidInput."""
         if stop - self.next_seq > self.most:
@@ -154,6 +164,8 @@ def mended(
     for one in rest:
         walk.broken = walk.broken or one.gap
         records += walk.records(one.line, one.record)
+    if walk.damage:
+        records += walk.lost_at_the_end(lines)
     if not walk.damage:
         return None
     said = [str(one) for one in walk.damage[:_NOTED]]
@@ -226,8 +238,8 @@ def _root(lines: Sequence[Line]) -> int | None:
     by_first = None if isinstance(checks.body(lines[0].data), tuple) else checks.root
     if by_first is not None and any(Verifier(root=by_first).fits(line.data) for line in lines[1:]):
         return by_first
-    by_most = root_of(line.data for line in lines)
-    return by_first if by_most is None else by_most
+    by_most, agreed = root_of(line.data for line in lines)
+    return by_most if by_first is None or agreed > 1 else by_first  # one that is damaged agrees with nobody
 
 
 def _whole(lines: Sequence[Line], root: int | None) -> list[_Whole]:
