@@ -80,7 +80,7 @@ def test_what_has_grown_is_what_would_be_rendered_from_scratch(items: Sequence[t
             wires, weights, repairs = rendered(view, unit)
             assert [view.codec.write(m) for m in unit.messages] == wires
             assert (unit.weights, unit.repairs) == (weights, repairs)
-            assert unit.contents == tuple(map(content_bytes, unit.messages))
+            assert unit.contents == list(map(content_bytes, unit.messages))
             assert (unit.tokens, unit.content_bytes) == (sum(weights), sum(unit.contents))
             assert unit.size_bytes == sum(map(wire_bytes, wires))
             total, content = total + unit.tokens, content + unit.content_bytes

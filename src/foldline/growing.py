@@ -42,6 +42,11 @@ class Growth:
         """What had to be repaired, in the order of `arrange`. O(repairs)."""
         return (*self._faults, *(repair for _, repair in reversed(self.held)), *self.open.values())
 
+    @property
+    def is_repaired(self) -> bool:
+        """Whether something had to be repaired. O(1)."""
+        return bool(self._faults or self.held or self.open)
+
     def take(self, entry: Entry) -> tuple[Edit, ...] | None:
         """What one more entry changes, last place first; None when it is no item of the turn and no result of it.
 
@@ -81,7 +86,8 @@ class Growth:
         if len(ids) != 1 or len(message.parts) != 1 or ids[0] not in self.open:
             return None
         end = self.turn_items + self.results
-        answer = end + list(self.open).index(ids[0])
+        first = next(iter(self.open)) == ids[0]  # results come in the order of their calls most of the time
+        answer = end + (0 if first else list(self.open).index(ids[0]))
         del self.open[ids[0]]
         self.results += 1
         return (answer, 1, ()), (end, 0, (message,))

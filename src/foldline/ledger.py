@@ -23,7 +23,7 @@ class Ledger:
         self.messages = self.joints = 0
         self.amounts: Amounts = NOTHING
         self._write = write
-        self._repaired: dict[Seq, tuple[Repair, ...]] = {}
+        self._repaired: dict[Seq, Unit] = {}
         self._starts: list[Seq] = []
         self._sums: list[int] = [0]
         self._offsets: list[int] = [0]
@@ -43,10 +43,10 @@ class Ledger:
         self.size_bytes += sign * unit.size_bytes
         self.content_bytes += sign * unit.content_bytes
         self.messages += sign * unit.said
-        self.joints += sign * (len(unit.messages) - unit.said)
+        self.joints += sign * unit.joints
         self.amounts = self.amounts + unit.amounts if sign > 0 else self.amounts - unit.amounts
-        if unit.repairs and sign > 0:
-            self._repaired[unit.start] = unit.repairs
+        if unit.is_repaired and sign > 0:
+            self._repaired[unit.start] = unit
         else:
             self._repaired.pop(unit.start, None)
 
@@ -73,7 +73,7 @@ class Ledger:
 
     def repairs(self) -> list[Repair]:
         """Every repair in effect, in order of the log. O(repairs)."""
-        return [repair for start in sorted(self._repaired) for repair in self._repaired[start]]
+        return [repair for start in sorted(self._repaired) for repair in self._repaired[start].repairs]
 
     def between(self, units: Sequence[Unit], first: int, last: int) -> int:
         """Tokens of units [first, last). O(1) between folds."""

@@ -50,17 +50,20 @@ class Unit:
     under: list[Unit] = field(default_factory=list)
     covers: tuple[int, int] = (0, 0)
     """Entries that this fold stands for, and how many of them the model was to see; also when they were let go of."""
-    messages: tuple[Message, ...] = ()
-    weights: tuple[int, ...] = ()
-    contents: tuple[int, ...] = ()
+    messages: list[Message] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+    contents: list[int] = field(default_factory=list)
     """Bytes of what each message says."""
+    joints: int = 0
+    """How many of the messages are joints."""
     tokens: int = 0
     content_bytes: int = 0
     """Sum of `contents`."""
     size_bytes: int = 0
     amounts: Amounts = NOTHING
     """Images and what else its messages hold that is limited."""
-    repairs: tuple[Repair, ...] = ()
+    noted: tuple[Repair, ...] = ()
+    """What had to be repaired when it was rendered as a whole."""
     late: Seq | None = None
     """A result that came when an answer in its place had been sent already."""
     replied: bool = True
@@ -78,9 +81,19 @@ class Unit:
     """How far a block of items has come, while it can grow without being rendered again."""
 
     @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What had to be repaired in it. O(repairs)."""
+        return self.noted if self.growth is None else self.growth.repairs
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether something had to be. O(1)."""
+        return bool(self.noted) if self.growth is None else self.growth.is_repaired
+
+    @property
     def said(self) -> int:
         """How many messages it shows, joints aside."""
-        return sum(message.kind != JOINT for message in self.messages)
+        return len(self.messages) - self.joints
 
     @property
     def leading(self) -> Message | None:

@@ -303,18 +303,16 @@ class View(Cover):
         known = {id(entry.message): entry.tokens for entry in unit.entries[-8:]}  # else it is counted again
         for at, gone, new in edits:
             stop = at + gone
-            weights = tuple(known.get(id(m)) or self.count(m) for m in new)
-            contents = tuple(map(content_bytes, new))
+            weights = [known.get(id(m)) or self.count(m) for m in new]
+            contents = list(map(content_bytes, new))
             unit.tokens += sum(weights) - sum(unit.weights[at:stop])
             unit.content_bytes += sum(contents) - sum(unit.contents[at:stop])
             if self.weighed:
                 unit.size_bytes += self._bytes(new) - self._bytes(unit.messages[at:stop])
             unit.amounts = held_by(new, unit.amounts - held_by(unit.messages[at:stop]))
-            unit.messages = unit.messages[:at] + new + unit.messages[stop:]
-            unit.weights = unit.weights[:at] + weights + unit.weights[stop:]
-            unit.contents = unit.contents[:at] + contents + unit.contents[stop:]
-        if unit.growth is not None:
-            unit.repairs = unit.growth.repairs
+            unit.messages[at:stop] = new
+            unit.weights[at:stop] = weights
+            unit.contents[at:stop] = contents
         self._ledger.account(unit, 1)
         self._ledger.touch(index, min((at for at, _, _ in edits), default=len(unit.messages)))
 
@@ -328,18 +326,20 @@ class View(Cover):
         unit.growth = None
         measured = {id(m): (size, m) for m, size in zip(unit.messages, unit.contents, strict=True)}
         if unit.fold is not None:
-            unit.messages, unit.repairs = unit.fold.shown, ()
-            unit.weights = tuple(map(self.count, unit.messages))
+            unit.messages, unit.noted = list(unit.fold.shown), ()
+            unit.weights = list(map(self.count, unit.messages))
         else:
             unit.messages, unit.weights, found = self._rendered(unit, unit.forms)
             faults = (Repair(entry.seq, "message", fault) for entry in unit.entries for fault in entry.faults)
             if unit.late is not None and not found:
                 found = (Repair(unit.late, "late-result", "it came when an answer in its place had been sent"),)
-            unit.repairs = (*faults, *found)
-        if places := gaps(self.before(index), unit.messages, replied=self.replied(index)):
+            unit.noted = (*faults, *found)
+        places = gaps(self.before(index), unit.messages, replied=self.replied(index))
+        unit.joints = len(places)
+        if places:
             unit.messages = _with(unit.messages, places, self.joint)
             unit.weights = _with(unit.weights, places, self.joint_tokens)
-        unit.contents = tuple(measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in unit.messages)
+        unit.contents = [measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in unit.messages]
         unit.tokens, unit.content_bytes = sum(unit.weights), sum(unit.contents)
         unit.amounts = held_by(unit.messages)
         unit.size_bytes = self._bytes(unit.messages) if self.weighed else 0
@@ -353,7 +353,7 @@ class View(Cover):
 
     def _rendered(
         self, unit: Unit, forms: dict[Seq, Fold]
-    ) -> tuple[tuple[Message, ...], tuple[int, ...], tuple[Repair, ...]]:
+    ) -> tuple[list[Message], list[int], tuple[Repair, ...]]:
         """The messages of a block in these forms, their sizes, and what was repaired."""
         known: dict[int, int] = {}
         block: list[tuple[Seq, Message]] = []
@@ -364,7 +364,7 @@ class View(Cover):
             if form.agent_visible:
                 block.append((entry.seq, form))
         messages, repairs = arrange(self.codec, block, told=unit.told, left_out=unit.left_out, ended=unit.ended)
-        return messages, tuple(known.get(id(m)) or self.count(m) for m in messages), repairs
+        return list(messages), [known.get(id(m)) or self.count(m) for m in messages], repairs
 
 
 def _keeps_words(old: Message, fold: Fold) -> bool:
@@ -377,9 +377,9 @@ def _keeps_words(old: Message, fold: Fold) -> bool:
     return all(part.text in said for part in before if isinstance(part, Text))
 
 
-def _with(items: tuple[T, ...], places: Sequence[int], item: T) -> tuple[T, ...]:
+def _with(items: list[T], places: Sequence[int], item: T) -> list[T]:
     """The items, with one more before each of these places."""
     out = list(items)
     for place in reversed(places):
         out.insert(place, item)
-    return tuple(out)
+    return out
