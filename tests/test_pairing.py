@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from foldline.codecs import codec
+from foldline.context import Context
 from foldline.fitting import check, fit
 from foldline.messages import Message
 from foldline.pairing import NO_RESULT, REACH, Pairing, Placed, arrange, is_reasoning
@@ -205,6 +207,105 @@ def test_a_second_item_with_an_id_is_sent_without_it() -> None:
 def test_a_second_reasoning_item_with_an_id_is_not_sent() -> None:
     item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "R"}
     assert [p.message.agent_visible for p in placed([item, item], "openai-responses")] == [True, False]
+
+
+def test_a_second_item_with_an_id_keeps_what_the_session_knows_of_it() -> None:
+    # Without its kind a notice was the newest user message, and the person's own was folded unasked.
+    item = {"type": "message", "id": "msg_1", "role": "user", "content": "hi"}
+    pairing = Pairing(RESPONSES)
+    pairing.take(0, RESPONSES.read(item))
+    second = replace(RESPONSES.read(item), kind="notice", pinned=True, user_visible=False)
+    message = pairing.take(1, second).message
+    assert (message.kind, message.pinned, message.user_visible) == ("notice", True, False)
+
+
+@pytest.mark.parametrize("kind", ["mcp_approval_request", "item_reference"])
+def test_an_item_that_is_nothing_without_its_id_stands_once(kind: str) -> None:
+    item = {"type": kind, "id": "m_1", "name": "deploy", "arguments": "{}"}
+    assert [p.message.agent_visible for p in placed([item, item], "openai-responses")] == [True, False]
+
+
+def several(dialect: str, ids: Sequence[Any]) -> list[Wire]:
+    """One turn that calls a tool for each of these ids, the n-th with the argument n."""
+    if dialect == "openai-chat":
+        calls_ = [
+            {"id": i, "type": "function", "function": {"name": f"f{n}", "arguments": "{}"}} for n, i in enumerate(ids)
+        ]
+        return [{"role": "assistant", "content": None, "tool_calls": calls_}]
+    if dialect == "anthropic":
+        return [
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": i, "name": f"f{n}", "input": {}} for n, i in enumerate(ids)],
+            }
+        ]
+    return [{"type": "function_call", "call_id": i, "name": f"f{n}", "arguments": "{}"} for n, i in enumerate(ids)]
+
+
+def answers(dialect: str, given: Sequence[tuple[Any, str]]) -> list[Wire]:
+    if dialect == "openai-chat":
+        return [{"role": "tool", "tool_call_id": i, "content": words} for i, words in given]
+    if dialect == "anthropic":
+        blocks = [{"type": "tool_result", "tool_use_id": i, "content": words} for i, words in given]
+        return [{"role": "user", "content": blocks}]
+    return [{"type": "function_call_output", "call_id": i, "output": words} for i, words in given]
+
+
+def pairs_of(wires: Sequence[Any], dialect: str) -> dict[str, str]:
+    """The words that each tool brought, by its name, as the provider would pair them."""
+    messages = [codec(dialect).read(wire) for wire in wires]
+    words = {r.call_id: r.text for message in messages for r in message.results}
+    return {call.name: words[call.id] for message in messages for call in message.calls}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("ids", "order"),
+    [
+        (["x", "x"], [0, 1]),
+        (["x", "x", "x"], [0, 1, 2]),
+        (["a", "a", "b"], [0, 1, 2]),
+        (["a", "a", "b"], [2, 0, 1]),
+        (["a", "b", "a"], [1, 0, 2]),
+        (["a", "b", "a"], [0, 2, 1]),
+        (["", ""], [0, 1]),
+        ([None, None], [0, 1]),
+        (["", None], [0, 1]),
+        (["", None], [1, 0]),
+        (["a", "a", "a-2"], [2, 0, 1]),
+        (["c" * 64, "c" * 64], [0, 1]),
+        (["f:0", "f:0", "f.0"], [0, 1, 2]),
+    ],
+)
+def test_of_calls_with_one_id_the_nth_result_answers_the_nth(dialect: str, ids: list[Any], order: list[int]) -> None:
+    # camel-ai/camel#3027: Gemini's compatible endpoint gives all parallel calls the id "".
+    wires = [
+        user(),
+        *several(dialect, ids),
+        *answers(dialect, [(ids[n], f"result {n}") for n in order]),
+        user("and again"),
+        *several(dialect, ids),
+        *answers(dialect, [(ids[n], f"again {n}") for n in order]),
+    ]
+    context = Context(dialect=dialect, window=100_000)
+    middle = len(wires) // 2
+    context.extend(wires[:middle])
+    first = context.prepare().messages
+    context.extend(wires[middle:])
+    sent_ = context.prepare().messages
+    assert sent_[: len(first)] == first, "an id that was sent stays"
+    assert check(sent_, dialect=dialect) == []
+    half = next(at for at, wire in enumerate(sent_) if "and again" in str(wire))
+    assert pairs_of(sent_[:half], dialect) == {f"f{n}": f"result {n}" for n in range(len(ids))}
+    assert pairs_of(sent_[half:], dialect) == {f"f{n}": f"again {n}" for n in range(len(ids))}
+    ids_sent = [call.id for wire in sent_ for call in codec(dialect).read(wire).calls]
+    assert all(len(call_id) <= 64 for call_id in ids_sent)
+    assert any(repair.rule == "message" for repair in context.view.repairs)
+    assert Context.replay(context.events, dialect=dialect, window=100_000).prepare().messages == sent_
+    synced = Context(dialect=dialect, window=100_000)
+    synced.sync(wires[:middle])
+    synced.sync(wires)
+    assert synced.prepare().messages == sent_
 
 
 # --- arranging --------------------------------------------------------------------------------------------------------

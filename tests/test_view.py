@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from foldline.codecs import codec
 from foldline.context import Context
-from foldline.errors import FoldRefused
+from foldline.errors import FoldRefused, SummaryError
 from foldline.fitting import check
 from foldline.messages import Message
 from foldline.testing import session
@@ -537,3 +538,74 @@ def test_a_fold_shows_messages_of_any_role() -> None:
     shown: tuple[Message, ...] = (view.codec.note("sum"), view.codec.note("noted", role="assistant"))
     view.commit(fold_of(view, 0, 7, shown=shown))
     assert [m["role"] for m in view.wires()[0]] == ["user", "assistant", "user"]
+
+
+# --- what the provider is at ------------------------------------------------------------------------------------------
+
+
+def searches(*blocks: Wire) -> Wire:
+    use = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
+    return {"role": "assistant", "content": [*blocks, use]}
+
+
+@pytest.mark.parametrize("policy", ["balanced", "economical", "sliding", "layered", "checkpoint"])
+def test_a_paused_turn_goes_back_as_it_came(policy: str) -> None:
+    paused = searches({"type": "text", "text": "a note " * 60})
+    wires = [*session(12, dialect="anthropic"), user("search"), paused]
+    for window in (3_000, 1_500, 900):
+        context = Context(dialect="anthropic", policy=policy, window=window, max_output_tokens=0)
+        context.extend(wires)
+        sent = context.prepare().messages
+        assert sent[-1] is paused
+        with suppress(SummaryError):
+            context.compact(summarize=None)
+        assert context.prepare().messages[-1] is paused
+
+
+def test_a_paused_turn_after_a_result_of_the_providers_goes_back_too() -> None:
+    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+    paused = {"role": "assistant", "content": [*searches()["content"], found]}
+    context = context_of([*session(4, dialect="anthropic"), user("search"), paused], "anthropic")
+    with suppress(SummaryError):
+        context.compact(summarize=None)
+    assert context.prepare().messages[-1] is paused
+
+
+def test_a_paused_turn_is_mended_once_the_user_says_something_else() -> None:
+    context = context_of([user("search"), searches()], "anthropic")
+    before = context.prepare().messages
+    context.append(user("never mind"))
+    request = context.prepare()
+    assert request.messages[: len(before)] == before
+    assert [repair.rule for repair in request.repairs] == ["missing-result"]
+    assert check(request.messages, dialect="anthropic") == []
+
+
+def test_what_is_hidden_does_not_end_the_waiting_for_a_call() -> None:
+    context = context_of([*session(2), tool_calls("slow")])
+    context.append(user("a remark"), agent_visible=False)
+    with suppress(SummaryError):
+        context.compact(summarize=None)
+    context.append(tool("slow"))
+    assert tool("slow") in context.prepare().messages
+
+
+def test_an_approval_is_not_folded_before_what_it_allowed_is_done() -> None:
+    asked = {"type": "mcp_approval_request", "id": "m", "server_label": "s", "name": "deploy", "arguments": "{}"}
+    given = {"type": "mcp_approval_response", "approval_request_id": "m", "approve": True}
+    context = context_of([*session(6, dialect="openai-responses"), user("deploy"), asked, given], "openai-responses")
+    with suppress(SummaryError):
+        context.compact(summarize=None)
+    assert context.prepare().messages[-2:] == [asked, given]
+    assert context.view.newest_user is not None
+    assert context.view.entries[context.view.newest_user].recorded == user("deploy")
+
+
+def test_a_late_result_does_not_tie_much_talk_into_one_block() -> None:
+    # One block from the call to its result would hold the newest user's words, and nothing of it could be folded.
+    talk = [wire for n in range(12) for wire in (user(f"{n} " + "word " * 60), {"role": "assistant", "content": "so"})]
+    context = Context(window=1_200, max_output_tokens=0)
+    context.extend([user("pay"), tool_calls("pay"), *talk, tool("pay", "RECEIPT 40412")])
+    request = context.prepare()
+    assert "RECEIPT 40412" in str(request.messages)
+    assert check(request.messages) == []

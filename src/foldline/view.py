@@ -351,9 +351,7 @@ class View(Cover):
             if bool(joins) != (self.units[following].messages[0] is not leading):
                 self._refresh(following)
 
-    def _rendered(
-        self, unit: Unit, forms: dict[Seq, Fold]
-    ) -> tuple[list[Message], list[int], tuple[Repair, ...]]:
+    def _rendered(self, unit: Unit, forms: dict[Seq, Fold]) -> tuple[list[Message], list[int], tuple[Repair, ...]]:
         """The messages of a block in these forms, their sizes, and what was repaired."""
         known: dict[int, int] = {}
         block: list[tuple[Seq, Message]] = []

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conversations.clients import Wire, array, body_of, sent_messages, steps, turns, under
+from tests.property.depth import dear
+from tests.property.pairs import HISTORIES, halves, history
 
 from foldline.archive import MemoryArchive
 from foldline.budget import Trigger
@@ -25,7 +27,7 @@ from foldline.conversations.conversation import (
 )
 from foldline.errors import DoesNotFit
 from foldline.failures import Failure
-from foldline.fitting import count
+from foldline.fitting import check, count
 from foldline.policy import policy
 from foldline.transcript import Entry, Fold, Unfold
 
@@ -320,3 +322,47 @@ def test_a_cache_that_the_client_keeps_for_an_hour_is_not_cold_after_ten_minutes
     assert rent is not None
     assert conversation.context._engine.continuing.cold is folds
     assert (rent.paid == 0) is folds, "the rent ends with a fold"
+
+
+# --- pairs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_result_that_comes_after_its_call_was_folded_reaches_the_model(dialect: str) -> None:
+    pay = turns(dialect, 1, mark="pay")
+    call, result = pay[1], pay[2]
+    wires = [*turns(dialect, 2), pay[0], call, *turns(dialect, 14, mark="m"), pay[0]]
+    conversation, plan = planned(body_of(dialect, wires), 4_000)
+    assert plan.folds
+    later = body_of(dialect, [*wires, result])
+    conversation.take_up(later)
+    plan = conversation.plan(later, limits_for(later, 4_000))
+    sent = sent_messages(plan.data, dialect)
+    assert check(sent, dialect=dialect) == []
+    assert "Result [pay0]" in str(sent[-1])
+    assert "src/pay0.py" in str(sent[-1])
+
+
+@dear
+@given(
+    st.sampled_from(sorted(HISTORIES)).flatmap(lambda dialect: st.tuples(st.just(dialect), history(dialect, most=10))),
+    st.integers(600, 3_000),
+)
+def test_no_request_of_a_client_has_a_half_of_a_pair(case: tuple[str, list[Wire]], window_tokens: int) -> None:
+    dialect, wires = case
+    stops = [at for at in range(1, len(wires) + 1) if check(wires[:at], dialect=dialect) == []]
+    conversation: Conversation | None = None
+    for stop in stops:
+        body = body_of(dialect, wires[:stop])
+        if conversation is None:
+            conversation = begun(body, window_tokens)
+        conversation.take_up(body)
+        try:
+            plan = conversation.plan(body, limits_for(body, window_tokens))
+        except DoesNotFit:
+            continue
+        sent = sent_messages(plan.data, dialect)
+        assert check(sent, dialect=dialect) == []
+        opened, closed = halves(wires[:stop])
+        shown, answered = halves(sent)
+        assert not [pair for pair in opened.keys() & closed.keys() if (pair in shown) != (pair in answered)]

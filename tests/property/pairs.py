@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.property.sessions import BUILDERS, Wire, text
 
-__all__ = ["HISTORIES", "halves", "history"]
+__all__ = ["HISTORIES", "broken_history", "halves", "history"]
 
 _SERVER_TOOLS = (
     ("server_tool_use", "web_search", "web_search_tool_result"),
@@ -134,6 +135,28 @@ def history(draw: st.DrawFn, dialect: str, most: int = 8) -> list[Wire]:
     while out[-1].get("type") == "function_call" or any(_is_call(block) for block in _blocks(out[-1])):
         out.pop()
     return out
+
+
+@st.composite
+def broken_history(draw: st.DrawFn, dialect: str) -> list[Wire]:
+    """A history with messages lost, doubled and moved, and words of the user where they do not belong."""
+    wires = [json.loads(json.dumps(wire)) for wire in draw(history(dialect))]
+    for _ in range(draw(st.integers(1, 5))):
+        at = draw(st.integers(0, len(wires) - 1))
+        match draw(st.integers(0, 4)):
+            case 0 if len(wires) > 1:
+                del wires[at]
+            case 1:
+                wires.insert(at, json.loads(json.dumps(wires[at])))
+            case 2:
+                wires.insert((at * 7 + 3) % len(wires), wires.pop(at))
+            case 3:
+                wires[at:at] = BUILDERS[dialect].user("by the way", False)
+            case _:
+                blocks = _blocks(wires[at])
+                if len(blocks) > 1:
+                    del blocks[at % len(blocks)]
+    return wires
 
 
 def _blocks(wire: Wire) -> list[Wire]:

@@ -1,10 +1,10 @@
-"""A result that comes late is shown: beside its call, or in words, whatever was folded meanwhile and wherever it goes."""
+"""A result that comes late is shown, beside its call or in words, whatever was folded meanwhile."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +12,6 @@ from foldline.context import Context
 from foldline.errors import SummaryError
 from foldline.fitting import check
 from foldline.pairing import REACH
-from foldline.transcript import Entry, Fold
 from tests.property.depth import dear
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, text
 
@@ -22,8 +21,7 @@ IDS = ("pay", "book")
 
 def asked(dialect: str, count: int) -> list[Wire]:
     """So many calls of one turn that nobody answers yet."""
-    turn = BUILDERS[dialect].turn(list(IDS[:count]), [], "the amount of 40412", None)
-    return turn
+    return BUILDERS[dialect].turn(list(IDS[:count]), [], "the amount of 40412", None)
 
 
 def came(dialect: str, count: int) -> list[Wire]:
@@ -48,20 +46,19 @@ def is_shown(sent: list[Any], count: int) -> bool:
 
 
 @dear
-@given(dialects, st.sampled_from(POLICIES), st.integers(1, 2), st.integers(0, REACH), text(40), st.booleans())
+@given(dialects, st.sampled_from(POLICIES), st.integers(1, 2), st.integers(0, REACH), st.data())
 def test_what_comes_late_is_shown_live_replayed_and_synced(
-    dialect: str, policy: str, count: int, turns: int, words: str, fold: bool
+    dialect: str, policy: str, count: int, turns: int, data: st.DataObject
 ) -> None:
+    words = data.draw(text(40))
     wires = [*BUILDERS[dialect].user("pay and book", False), *asked(dialect, count), *said(dialect, turns, words)]
     settings: dict[str, Any] = {"dialect": dialect, "policy": policy, "window": 4_000, "max_output_tokens": 0}
     context = Context(**settings)
     context.extend(wires)
     context.prepare()
-    if fold:
-        try:
+    if data.draw(st.booleans()):
+        with suppress(SummaryError):
             context.compact(summarize=None)
-        except SummaryError:
-            pass
     context.extend(came(dialect, count))
     request = context.prepare()
     assert check(request.messages, dialect=dialect) == []

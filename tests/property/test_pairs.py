@@ -13,7 +13,7 @@ from foldline.errors import DoesNotFit, SummaryError
 from foldline.failures import Failure
 from foldline.fitting import check, fit
 from tests.property.depth import dear
-from tests.property.pairs import HISTORIES, halves, history
+from tests.property.pairs import HISTORIES, broken_history, halves, history
 from tests.property.sessions import POLICIES, Wire
 
 policies = st.sampled_from(POLICIES)
@@ -84,3 +84,19 @@ def test_what_is_legal_goes_out_as_it_came(case: tuple[str, list[Wire]]) -> None
     out = fit(wires, max_tokens=1_000_000, dialect=dialect)
     assert out.messages == wires
     assert out.repairs == ()
+
+
+@dear
+@given(PAIRED.flatmap(lambda d: st.tuples(st.just(d), broken_history(d))), policies, st.integers(200, 4_000), st.data())
+def test_a_broken_history_goes_out_valid(
+    case: tuple[str, list[Wire]], policy: str, window: int, data: st.DataObject
+) -> None:
+    dialect, wires = case
+    context = Context(dialect=dialect, policy=policy, window=window, max_output_tokens=0)
+    for wire in wires:
+        context.append(wire)
+        request = stepped(context, data.draw(STEPS))
+        if request is not None:
+            assert check(request.messages, dialect=dialect) == []
+    replayed = Context.replay(context.events, dialect=dialect, policy=policy, window=window, max_output_tokens=0)
+    assert [*replayed.view.shown()] == [*context.view.shown()]
