@@ -67,8 +67,8 @@ def _may_stand(part: Part) -> bool:
 
 def _words(part: Part) -> str:
     """A part in words; one that has none by its JSON, a picture that cannot stand here by its name."""
-    if isinstance(part, Text | Document) and part.text:
-        return part.text
+    if isinstance(part, Text | Document | Opaque) and (text := part.text):
+        return text
     if isinstance(part, Image | Document):
         return f"(a {type(part).__name__.lower()})"
     raw = part.raw
