@@ -62,12 +62,14 @@ def test_a_picture_in_a_late_result_is_shown_beside_the_words() -> None:
 @pytest.mark.parametrize(("approve", "told"), [(True, "approved"), (False, "refused")])
 def test_a_late_approval_is_told_with_its_reason(approve: bool, told: str) -> None:
     raw = {"type": "mcp_approval_response", "approval_request_id": "m", "approve": approve, "reason": "as agreed"}
-    text = told_answer(codec("openai-responses"), PAY, Opaque(raw["type"], raw=raw, answers="m")).text
+    text = told_answer(codec("openai-responses"), PAY, Opaque("mcp_approval_response", raw=raw, answers="m")).text
     assert f"{told} by the user" in text
     assert "> as agreed" in text
 
 
 def test_a_late_result_of_the_providers_is_told_by_what_it_holds() -> None:
     raw = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"title": "Foldline", "url": "u"}]}
-    text = told_answer(codec("anthropic"), Called("web_search", "{}"), Opaque(raw["type"], raw=raw, answers="s")).text
+    text = told_answer(
+        codec("anthropic"), Called("web_search", "{}"), Opaque("web_search_tool_result", raw=raw, answers="s")
+    ).text
     assert "Foldline" in text

@@ -111,13 +111,8 @@ def _turns_of_items(draw: st.DrawFn, number: int) -> list[Wire]:
             search = {"type": "tool_search_call", "call_id": f"ts_{number}", "execution": "client", "arguments": {}}
             return [search, {"type": "tool_search_output", "call_id": f"ts_{number}", "tools": []}, *end]
         case _:
-            ran = {
-                "type": "web_search_call",
-                "id": f"ws_{number}",
-                "status": "completed",
-                "action": {"query": words[0]},
-            }
-            return [*BUILDERS["openai-responses"].user(words[0], False), ran, *end]
+            found = {"type": "web_search_call", "id": f"ws_{number}", "action": {"query": words[0]}}
+            return [*BUILDERS["openai-responses"].user(words[0], False), found, *end]
 
 
 HISTORIES = {"anthropic": _turns_of_messages, "openai-responses": _turns_of_items}
