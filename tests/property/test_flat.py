@@ -47,7 +47,7 @@ class Lines:
 
 
 class Loop:
-    """One long tool loop that begins with thinking, with reports, figures, and folds whose originals leave memory or do not."""
+    """One long tool loop that begins with thinking; what folds stand for leaves memory (`releases`) or does not."""
 
     def __init__(self, dialect: str, policy: str, *, releases: bool) -> None:
         self.build, self.releases, self.turn = BUILDERS[dialect], releases, 0
