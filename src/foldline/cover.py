@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from foldline.codecs.base import Codec
 from foldline.codecs.caps import Amounts
+from foldline.codecs.held import refers, summed_up
 from foldline.ledger import Ledger
 from foldline.messages import Message, Opaque, ToolResult, Wire
 from foldline.meter import Meter
 from foldline.names import names
 from foldline.pairing import is_paired
-from foldline.tiles import JOINT, Seen, Span, Unit, entries_of, gaps, history, reasons, speaks
+from foldline.tiles import HELD, JOINT, SUMMED_UP, Seen, Span, Unit, entries_of, gaps, history, reasons, speaks
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -62,6 +63,8 @@ class Cover:
         self.units: list[Unit] = []
         self.entries: dict[Seq, Entry] = {}
         self.newest_user: Seq | None = None
+        self.compacted: Seq | None = None
+        """The newest message in which the provider itself stands for all before it: they count nothing."""
         self.asked = False
         """Set while a compaction that was asked for runs: it may fold a newest user message that is answered."""
         self._folded_users: set[Seq | None] = set()
@@ -220,6 +223,10 @@ class Cover:
             return "system text"
         if unit.pinned:
             return "pinned"
+        if self.compacted is not None and unit.start <= self.compacted < unit.stop:
+            return SUMMED_UP
+        if any(refers(entry.message) for entry in unit.entries[:1] if self.codec.itemised):
+            return HELD
         if unit.waiting and index == self.last_block:
             return "call that waits for its result"
         if self._holds_newest(unit) and not self._mixed(unit) and not self.released:
@@ -273,7 +280,7 @@ class Cover:
         """The longest runs of units before unit `last` that may be folded, oldest first. O(units)."""
         out: list[Span] = []
         end = len(self.units) if last is None else last
-        first = 0
+        first = 0 if self.compacted is None else min(end, self.index(self.compacted))  # before it nothing counts
         while first < end:
             if self.protected(first) is not None:
                 first += 1
@@ -370,6 +377,13 @@ class Cover:
         """
         units = self.units[self.index(start) : self.index(stop - 1) + 1]
         return sum(unit.count()[1 if seen else 0] for unit in units)
+
+    def counting(self, unit: Unit) -> tuple[int, ...]:
+        """The weights of a unit, 0 for what the provider leaves out since a summary of its own stands for it."""
+        if self.compacted is None or unit.start > self.compacted or unit.system:
+            return unit.weights
+        at = len(unit.messages) if unit.stop <= self.compacted else summed_up(unit.messages)
+        return (0,) * at + unit.weights[at:]
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

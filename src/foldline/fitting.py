@@ -10,6 +10,7 @@ from foldline.budget import Limits
 from foldline.codecs import codec as codec_for
 from foldline.codecs.base import Violation
 from foldline.codecs.caps import Caps
+from foldline.codecs.held import compacts
 from foldline.codecs.rules import violations
 from foldline.context import Context, SummarizeWith
 from foldline.errors import InvalidInput
@@ -118,12 +119,17 @@ def count(
     """
     checked(dialect=dialect, model=model, system=system, tools=tools)
     codec = codec_for(dialect)
-    total = system_tokens(system, counter) + tools_tokens(tools, counter)
+    total = since = system_tokens(system, counter) + tools_tokens(tools, counter)
     for index, wire in enumerate(_listed(messages)):
         try:
-            total += message_tokens(codec.read(wire), counter)
+            message = codec.read(wire)
         except InvalidInput as error:
             raise InvalidInput(str(error), place=f"message {index}") from None
+        if compacts(message):
+            total = since  # the provider drops what stands before its own summary
+        size = message_tokens(message, counter)
+        total += size
+        since += size if message.role == "system" else 0
     return total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,19 +10,23 @@ from typing import Final
 from foldline.codecs.caps import NOTHING, Amounts
 from foldline.codecs.media import amounts_of
 from foldline.growing import Growth
-from foldline.messages import Message, Opaque, Part, Reasoning, ToolResult
+from foldline.messages import Message, Opaque, Part, Reasoning, Text, ToolResult
 from foldline.open_calls import Called
 from foldline.transcript import Entry, Fold, Repair, Seq
 
 __all__ = [
+    "HELD",
     "JOINT",
+    "SUMMED_UP",
     "Seen",
     "Span",
     "Unit",
+    "asks",
     "entries_of",
     "gaps",
     "held_by",
     "history",
+    "is_injected",
     "leaves",
     "own_words",
     "reasons",
@@ -35,6 +40,12 @@ JOINT: Final = "joint"
 
 OURS: Final = frozenset({"notice", "summary", "digest", "tool_summary"})
 """The kinds of messages that we write."""
+
+SUMMED_UP = "summary of the provider"
+"""Why the newest of them is not folded: it cannot be read, or is all that is left of what was before."""
+
+HELD = "what the server holds"
+"""Why a reference to an item is not folded: its words are not here, so that nothing can stand for it."""
 
 
 @dataclass(slots=True)
@@ -197,8 +208,44 @@ def speaks(message: Message) -> bool:
     return message.role == "user" and message.agent_visible and not message.kind and any(map(_is_own, message.parts))
 
 
+def asks(message: Message) -> bool:
+    """Whether a message may stand for a user's words while there are none: all that was asked came from a client."""
+    return message.role == "user" and message.agent_visible and not message.kind and bool(own_words(message))
+
+
 def _is_own(part: Part) -> bool:
+    if isinstance(part, Text):
+        return not is_injected(part.text)
     return not (isinstance(part, ToolResult) or (isinstance(part, Opaque) and part.answers))
+
+
+# Texts that clients put beside a user's words or after results: Claude Code <system-reminder>, Cline
+# <environment_details>, Codex <environment_context>, IDE extensions <ide_selection>; others "[SYSTEM NOTE] ...".
+_ELEMENT = re.compile(r"<([a-z][a-z0-9]*[-_][a-z0-9_-]{1,40})(?:\s[^<>]{0,200})?>", re.IGNORECASE)
+_ABOUT = re.compile(r"remind|system|environment|context|notif|notice|ide_|hook|todo|status", re.IGNORECASE)
+_NOTE = re.compile(
+    r"\[\s{0,4}(?:(?:automated|automatic|internal|hidden)\s)?(?:system|reminder|hook|automated)\b[^\]\n]{0,80}\]",
+    re.IGNORECASE,
+)
+
+
+def is_injected(text: str) -> bool:
+    """Whether a client added this text by itself: elements such as <system-reminder> and nothing else, or a note that
+    begins with such a mark in brackets. O(size)."""
+    rest = text.strip()
+    if _NOTE.match(rest):
+        return True
+    if not rest.startswith("<"):
+        return False
+    while rest:
+        begin = _ELEMENT.match(rest)
+        if begin is None or not _ABOUT.search(begin[1]):
+            return False
+        end = rest.find(f"</{begin[1]}>", begin.end())
+        if end < 0:
+            return False
+        rest = rest[end + len(begin[1]) + 3 :].lstrip()
+    return True
 
 
 def leaves(unit: Unit) -> Iterator[Unit]:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from foldline.codecs.held import compacts
 from foldline.cover import Cover
 from foldline.errors import FoldRefused
 from foldline.growing import Edit, grown
 from foldline.messages import Message, Opaque, Text
 from foldline.pairing import Placed, arrange, is_given, is_paired, is_paused, is_reasoning, pair_ids
-from foldline.tiles import Unit, gaps, held_by, leaves, own_words, reasons, speaks
+from foldline.tiles import SUMMED_UP, Unit, asks, gaps, held_by, leaves, own_words, reasons, speaks
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -83,7 +84,7 @@ class View(Cover):
         if placed.late:
             block.told[entry.seq] = placed.late
         block.waiting = waits(block.start) or self._is_unfinished(entry.message)
-        if speaks(entry.message):
+        if speaks(entry.message) or (self.newest_user is None and asks(entry.message)):
             self.newest_user, self._loop_reasons = entry.seq, None
         if entry.message.role == "assistant":
             if self._loop_reasons is None:
@@ -95,6 +96,16 @@ class View(Cover):
             self._refresh(at)
         else:
             self._splice(at, edits)
+        if entry.message.agent_visible and compacts(entry.message):
+            self._sum_up(entry.seq)
+
+    def _sum_up(self, seq: Seq) -> None:
+        """From here on the provider stands for what was before: it counts nothing any more. O(units)."""
+        self.compacted = seq
+        for index in range(self.index(seq) + 1):
+            if self.units[index].tokens:
+                self._refresh(index)
+        self.meter.folded()
 
     def reaches(self, group: Seq) -> bool:
         """Whether the next entry may join a group. O(units from there on).
@@ -137,7 +148,8 @@ class View(Cover):
         if unit.start != fold.start or self.units[last - 1].stop != fold.stop:
             raise FoldRefused("it cuts through a group or a fold", start=fold.start, stop=fold.stop)
         for index in range(first, last):
-            if (why := self.protected(index)) is not None:
+            why = self.protected(index)
+            if why is not None and not (again and why == SUMMED_UP):  # a log from before these were kept
                 raise FoldRefused(f"it covers what must stay ({why})", start=fold.start, stop=fold.stop)
         if any(message not in fold.shown for message in self.residue(fold.start, fold.stop)):
             raise FoldRefused("the newest user's words are not in it", start=fold.start, stop=fold.stop)
@@ -339,6 +351,7 @@ class View(Cover):
         if places:
             unit.messages = _with(unit.messages, places, self.joint)
             unit.weights = _with(unit.weights, places, self.joint_tokens)
+        unit.weights = self.counting(unit)
         unit.contents = [measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in unit.messages]
         unit.tokens, unit.content_bytes = sum(unit.weights), sum(unit.contents)
         unit.amounts = held_by(unit.messages)
