@@ -18,7 +18,7 @@ from foldline.errors import FoldRefused
 from foldline.growing import Edit, grown
 from foldline.messages import Message, Opaque, Text
 from foldline.pairing import Placed, arrange, is_given, is_paired, is_paused, is_reasoning, pair_ids
-from foldline.tiles import SUMMED_UP, Unit, asks, gaps, held_by, leaves, own_words, reasons, speaks
+from foldline.tiles import HELD, SUMMED_UP, Unit, asks, gaps, held_by, leaves, own_words, reasons, speaks
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
 
@@ -149,7 +149,7 @@ class View(Cover):
             raise FoldRefused("it cuts through a group or a fold", start=fold.start, stop=fold.stop)
         for index in range(first, last):
             why = self.protected(index)
-            if why is not None and not (again and why == SUMMED_UP):  # a log from before these were kept
+            if why is not None and not (why in {SUMMED_UP, HELD} and (again or fold.reducer == REFUSED_PART)):
                 raise FoldRefused(f"it covers what must stay ({why})", start=fold.start, stop=fold.stop)
         if any(message not in fold.shown for message in self.residue(fold.start, fold.stop)):
             raise FoldRefused("the newest user's words are not in it", start=fold.start, stop=fold.stop)
