@@ -63,8 +63,7 @@ class Cover:
         self.units: list[Unit] = []
         self.entries: dict[Seq, Entry] = {}
         self.newest_user: Seq | None = None
-        self.compacted: Seq | None = None
-        """The newest message in which the provider itself stands for all before it: they count nothing."""
+        self.compacted: Seq | None = None  # the newest message in which the provider stands for all before it
         self.asked = False
         """Set while a compaction that was asked for runs: it may fold a newest user message that is answered."""
         self._folded_users: set[Seq | None] = set()
@@ -378,12 +377,12 @@ class Cover:
         units = self.units[self.index(start) : self.index(stop - 1) + 1]
         return sum(unit.count()[1 if seen else 0] for unit in units)
 
-    def counting(self, unit: Unit) -> tuple[int, ...]:
+    def counting(self, unit: Unit) -> list[int]:
         """The weights of a unit, 0 for what the provider leaves out since a summary of its own stands for it."""
         if self.compacted is None or unit.start > self.compacted or unit.system:
             return unit.weights
         at = len(unit.messages) if unit.stop <= self.compacted else summed_up(unit.messages)
-        return (0,) * at + unit.weights[at:]
+        return [0] * at + unit.weights[at:]
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
