@@ -120,6 +120,7 @@ def test_a_record_reads_well_and_leaves_out_what_is_ordinary() -> None:
 @pytest.mark.parametrize(
     "event",
     [
+        Usage(input_tokens=1, doubt="the provider counted no input at all"),
         Unfold(3),
         Pin(2, pinned=False),
         Branch(1, 5),

@@ -26,19 +26,23 @@ def before(events: Iterable[Event], count: int, *, folds: Literal["all", "alone"
     those are kept that were made when there were no more than these messages. With "none" none is.
     """
     kept: list[Event] = []
-    known, entries = set(), 0
+    known, entries, whole = set(), 0, True
     for event in events:
         if isinstance(event, Entry):
             entries += 1
+            whole = whole and event.seq < count
             if event.seq < count:
                 kept.append(event)
         elif isinstance(event, Fold):
             if event.stop <= count and (folds == "all" or (folds == "alone" and entries <= count)):
                 known.add(event.id)
                 kept.append(event)
+            else:
+                whole = False
         elif isinstance(event, Unfold):
             if event.fold in known:
                 kept.append(event)
-        elif isinstance(event, Usage):  # it says how this provider counts, if no more of what was left
-            kept.append(replace(event, current=False))
+        elif isinstance(event, Usage):
+            # Where a part is left out it says how this provider counts, and no more the size of what is shown.
+            kept.append(event if whole else replace(event, current=False))
     return kept

@@ -282,7 +282,7 @@ def _plain(kind: type[T]) -> Callable[[Mapping[str, Json], Codec], T]:
 def _type_of(annotation: str) -> type[Any]:
     if "RentState" in annotation:
         return dict
-    return bool if "bool" in annotation else int
+    return next((kind for kind in (bool, str) if kind.__name__ in annotation), int)
 
 
 _rent: Final = _plain(RentState)
