@@ -50,12 +50,12 @@ def test_what_was_folded_is_not_folded_again_after_a_restart(killed: bool, tmp_p
 
     async def work() -> None:
         known = opened(tmp_path)
-        folds, stop = 0, 1
-        while not folds or hold.plan.tokens < 0.6 * WINDOW:
+        stop, hold = 3, await asked(known, wires[:1])
+        while not hold.plan.folds or hold.plan.tokens < 0.6 * WINDOW:
             assert stop < len(wires)
             hold = await asked(known, wires[:stop])
-            folds = hold.plan.folds
             stop += 2
+        folds = hold.plan.folds
         before = array(hold.plan.data, "openai-chat")
         if not killed:
             await known.aclose()

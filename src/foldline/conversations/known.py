@@ -85,17 +85,25 @@ class Known:
         return id(held) in self._all
 
     def match(
-        self, exact: Sequence[bytes], tolerant: Callable[[], Sequence[bytes]], beside: bytes = b""
+        self,
+        exact: Sequence[bytes],
+        tolerant: Callable[[], Sequence[bytes]],
+        beside: bytes = b"",
+        *,
+        model: str | None = None,
     ) -> Match | None:
         """The conversation with the longest beginning in common, or None. O(messages) of look-ups.
 
         Of several with the same one, it is that with the same `beside` if there is one, then the newest; and one with
         the same `beside` that the request begins with all of comes before longer ones with another: those may be side
-        questions to another model. The tolerant chain is made only when the exact one leads to the end of none.
+        questions to another model. (Where they are with the same `model` they are not: clients offer other tools from
+        turn to turn.) The tolerant chain is made only when the exact one leads to the end of none.
         """
         first = self._longest(exact, beside)
-        if first is not None and first.held.beside != beside and (own := self._own(exact, beside)) is not None:
-            return own
+        if first is not None and first.held.beside != beside and first.held.conversation.model != model:
+            own = self._own(exact, beside)
+            if own is not None:
+                return own
         if first is not None and first.goes_on:
             return first
         second = self._longest(tolerant(), beside)

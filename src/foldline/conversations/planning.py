@@ -268,7 +268,7 @@ class Conversations:
         if named is not None and named in self._known:
             depth = max(common(named.exact, asked.exact), common(named.tolerant, asked.tolerant()))
             return Match(named, depth) if depth else None
-        match = self._known.match(asked.exact, asked.tolerant, asked.beside)
+        match = self._known.match(asked.exact, asked.tolerant, asked.beside, model=asked.body.model)
         return None if match is None or is_chance(match, asked) else match
 
     def _goes_on(self, held: Held, asked: Asked) -> bool:
