@@ -84,7 +84,7 @@ class Asked:
     def held(self, held: Held, plan: Plan, warning: str) -> Hold:
         """The request on its way, with what is sent for it."""
         summarize = None if self.how == "refuse" else self.summarize
-        return Hold(held, plan, self.how, summarize, warning, self.learned_as, self.client)
+        return Hold(held, plan, self.how, summarize, warning=warning, learned_as=self.learned_as, client=self.client)
 
     def begins_with(self, held: Held) -> bool:
         """Whether it begins with all messages of a conversation."""
