@@ -82,8 +82,8 @@ def root_of(lines: Iterable[bytes]) -> tuple[int | None, int]:
         if frame is not None and frame.number:
             root = frame.crc ^ crc32(frame.data)
             found[root] = found.get(root, 0) + 1
-    root = max(found, key=found.__getitem__, default=None)
-    return root, 0 if root is None else found[root]
+    most = max(found, key=found.__getitem__, default=None)
+    return most, 0 if most is None else found[most]
 
 
 @dataclass(slots=True)
