@@ -34,7 +34,7 @@ MOST_CHARS: Final = 200_000_000
 """Characters that one search reads."""
 MOST_STEPS: Final = 100_000_000
 """Steps that one search takes (`Work`): some ten seconds."""
-LINE_STEPS: Final = 4
+LINE_STEPS: Final = 16
 """What a line takes, whatever is in it."""
 NOTES_TOKENS: Final = 80
 """Kept of the budget for what is said below a list."""

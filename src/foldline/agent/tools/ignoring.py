@@ -159,7 +159,8 @@ def _matcher(text: str, by_name: bool) -> Callable[[str, Work], bool] | None:
         pattern = Pattern(rf"(?s)\A{expression}\Z")
     except InvalidInput:  # too long for a name, or never whole
         return None
-    return lambda path, work: pattern.search(path, work) is not None
+    plain = text[: next(at for at, char in enumerate(text) if char in _SPECIAL)]  # most names do not begin so
+    return lambda path, work: path.startswith(plain) and pattern.search(path, work) is not None
 
 
 def _expression(text: str, by_name: bool) -> Iterator[str]:
