@@ -360,7 +360,7 @@ class Context:
     def _prepare(self, folding: Folding, idle_seconds: float) -> Steps[Request]:
         engine = self._engine
         engine.continuing.left(idle_seconds)
-        if not engine.path:
+        if not engine.path and not engine.released:
             raise InvalidInput("no messages", place="messages")
         with engine.during(folding):
             yield from engine.settle(folding.asks)
