@@ -181,7 +181,7 @@ def test_an_undo_after_a_release_takes_back_nothing_however_often_it_is_tried() 
 def test_a_session_whose_every_message_was_folded_and_released_is_sent_on() -> None:
     context = Context(window=4_000, max_output_tokens=0)
     context.extend(session(12, result="a line of a result that was read\n" * 12)[1:])
-    context.compact(summarize=ScriptedModel(["what was found"]))
+    context.compact(summarize=ScriptedModel(["what was found"], repeat=True))
     shown = context.view.shown()
     assert context.release() == 24
     assert context.prepare().messages == shown
