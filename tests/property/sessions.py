@@ -9,6 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.property import wild
+
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 POLICIES = ("balanced", "cost", "quality", "economical", "autopilot", "sliding", "checkpoint", "layered", "confirm")
 
@@ -152,15 +154,17 @@ def legal(draw: st.DrawFn, dialect: str, most: int = 10) -> list[Wire]:
         out += build.system(draw(text(12)))
     out += build.user(draw(text()), draw(st.integers(0, 5)) == 0)
     for number in range(draw(st.integers(0, most))):
-        kind = draw(st.sampled_from(("turn", "turn", "turn", "user", "says")))
+        kind = draw(st.sampled_from(("turn", "turn", "turn", "user", "says", "wild", "wild")))
         thought = (
             f"thought {number} " + draw(text(10))
-            if thinks and kind != "user" and draw(st.booleans() if thinks == 2 else st.just(True))
+            if thinks and kind in ("turn", "says") and draw(st.booleans() if thinks == 2 else st.just(True))
             else None
         )
         if kind == "turn":
             ids = [f"c{number}_{k}" for k in range(draw(st.sampled_from((1, 1, 2, 3))))]
             out += build.turn(ids, [draw(text(200)) for _ in ids], draw(text(60)), thought)
+        elif kind == "wild":
+            out += draw(st.sampled_from(wild.TURNS[dialect]))(number, draw(text(40)), draw(text(120)))
         elif kind == "user":
             out += build.user(draw(text()), draw(st.integers(0, 7)) == 0)
         else:
@@ -229,6 +233,7 @@ _DAMAGES: tuple[Callable[[list[Wire], int], None], ...] = (
     _role,
     _arguments,
     _tail,
+    *wild.DAMAGES,
 )
 
 
