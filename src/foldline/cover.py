@@ -13,9 +13,9 @@ from foldline.codecs.base import Codec
 from foldline.codecs.caps import Amounts
 from foldline.codecs.held import refers, summed_up
 from foldline.ledger import Ledger
-from foldline.messages import Message, Opaque, ToolResult, Wire
+from foldline.messages import Message, ToolResult, Wire
 from foldline.meter import Meter
-from foldline.names import names
+from foldline.names import SpokenNames
 from foldline.pairing import is_paired
 from foldline.tiles import HELD, JOINT, SUMMED_UP, Seen, Span, Unit, entries_of, gaps, history, reasons, speaks
 from foldline.tokens import Counter, message_tokens, wire_bytes
@@ -29,9 +29,6 @@ LEAD = "[The conversation begins here.]"
 
 UNDERSTOOD = "Understood."
 """The assistant's words between a message of ours and one of the user: templates want roles that alternate."""
-
-MOST_NAMES = 16_384
-"""Names that are remembered, a few MiB of them: a session of months uses ever new ones."""
 
 
 class Cover:
@@ -57,12 +54,12 @@ class Cover:
         self.weighed = weighed
         self.where = where
         """Where the archive keeps an object, from its key."""
-        self._spoken: Counts[str] = Counts()
-        self._unheard: list[Message] = []
-        """Messages whose names are not counted yet: nobody has asked since."""
+        self._spoken = SpokenNames()
         self.units: list[Unit] = []
         self.entries: dict[Seq, Entry] = {}
         self.newest_user: Seq | None = None
+        self.unread: Seq | None = None
+        """The first late result since the model's last message: the newest thing there is, whatever the room."""
         self.compacted: Seq | None = None  # the newest message in which the provider stands for all before it
         self.asked = False
         """Set while a compaction that was asked for runs: it may fold a newest user message that is answered."""
@@ -84,26 +81,8 @@ class Cover:
 
     @property
     def spoken(self) -> Counts[str]:
-        """How often the user or the agent used a name: what is asked for again is most often among them.
-
-        Counted when it is asked for: most requests fold nothing. O(messages since it was asked for). The rarest names
-        are forgotten once there are too many.
-        """
-        self.listen()
-        return self._spoken
-
-    def listen(self) -> None:
-        """Count the names of the messages that came since the last time."""
-        for message in self._unheard:
-            self._spoken.update(names(message.text))
-            for call in message.calls:
-                self._spoken.update(names(call.arguments))
-            for part in message.parts:
-                if isinstance(part, Opaque):
-                    self._spoken.update(names(part.saying.arguments))
-            if len(self._spoken) > MOST_NAMES:
-                self._spoken = Counts(dict(self._spoken.most_common(MOST_NAMES // 2)))
-        self._unheard.clear()
+        """How often the user or the agent used a name: what is asked for again is most often among them."""
+        return self._spoken.counts
 
     @property
     def tokens(self) -> int:
@@ -230,6 +209,8 @@ class Cover:
             return "call that waits for its result"
         if self._holds_newest(unit) and not self._mixed(unit) and not self.released:
             return "newest user message"
+        if self.unread is not None and any(seq >= self.unread for seq in unit.told):
+            return "late result that the model has not answered"
         return None
 
     @property

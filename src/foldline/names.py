@@ -7,9 +7,15 @@ user or the agent used themselves.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import lru_cache
 
-__all__ = ["ALARM", "names"]
+from foldline.messages import Message, Opaque
+
+__all__ = ["ALARM", "SpokenNames", "names"]
+
+MOST_NAMES = 16_384
+"""Names that are remembered, a few MiB of them: a session of months uses ever new ones."""
 
 # Each kind begins only where a run of its characters begins, so that a run is looked at once: without that a line of
 # data (base64, minified code) costs the square of its length.
@@ -62,3 +68,38 @@ def _found(run: str) -> frozenset[str]:
 
 _of_line = lru_cache(maxsize=8_192)(_of_text)  # lines of a digest are looked at again at every fold
 _of_run = lru_cache(maxsize=16_384)(_found)
+
+
+class SpokenNames:
+    """How often the messages of a session use each name.
+
+    Messages are counted when the counts are read: most requests fold nothing. The rarest names are forgotten once there
+    are more than `MOST_NAMES`.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._waiting: list[Message] = []
+
+    def add(self, message: Message) -> None:
+        """Have a message counted at the next reading. O(1)."""
+        self._waiting.append(message)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The count of each name. O(messages added since the last reading)."""
+        self.count()
+        return self._counts
+
+    def count(self) -> None:
+        """Count the messages that wait, and let go of them."""
+        for message in self._waiting:
+            self._counts.update(names(message.text))
+            for call in message.calls:
+                self._counts.update(names(call.arguments))
+            for part in message.parts:
+                if isinstance(part, Opaque):
+                    self._counts.update(names(part.saying.arguments))
+            if len(self._counts) > MOST_NAMES:
+                self._counts = Counter(dict(self._counts.most_common(MOST_NAMES // 2)))
+        self._waiting.clear()

@@ -83,15 +83,17 @@ class View(Cover):
         block.stop = entry.seq + 1
         if placed.late:
             block.told[entry.seq] = placed.late
+            self.unread = entry.seq if self.unread is None else self.unread
         block.waiting = waits(block.start) or self._is_unfinished(entry.message)
         if speaks(entry.message) or (self.newest_user is None and asks(entry.message)):
             self.newest_user, self._loop_reasons = entry.seq, None
         if entry.message.role == "assistant":
+            self.unread = None
             if self._loop_reasons is None:
                 self._loop_reasons = reasons(entry.message)
             self.meter.reply(entry.tokens, item=self.codec.itemised)
         if entry.message.role != "tool":
-            self._unheard.append(entry.message)
+            self._spoken.add(entry.message)
         if edits is None:
             self._refresh(at)
         else:
@@ -174,7 +176,7 @@ class View(Cover):
         Their numbers stay covered. A folded newest user message stays: it says what may be folded next.
         """
         count, spared = 0, None
-        self.listen()  # what waits for it would keep what is let go of
+        self._spoken.count()  # messages that wait for it would stay in memory
         for unit in self.units:
             if unit.fold is None or not unit.under:
                 continue
