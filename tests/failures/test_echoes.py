@@ -148,3 +148,60 @@ def test_text_that_repeats_itself_is_no_work_without_end() -> None:
         "other",
         "ambiguous",
     )
+
+
+NAMES = (
+    "Unrecognized request argument supplied: {}",
+    "Unknown parameter: {}",
+    "Unsupported parameter: {}. Use another one instead.",
+    "Unknown field {}",
+    "Extra inputs are not permitted: {}",
+    "metadata.{}: Extra inputs are not permitted",
+    "Additional properties are not allowed ('{}' was unexpected)",
+    'Invalid JSON payload received. Unknown name "{}": Cannot find field.',
+    'json: unknown field "{}"',
+    "unknown variant `{}`, expected one of `user`, `assistant`",
+    "Unrecognized key(s) in object: '{}'",
+    "got an unexpected keyword argument '{}'",
+    "No such tool: {}",
+    "Unknown role {}",
+    "Invalid user_id: {}",
+    "The model `{}` does not exist",
+    "The argument {} is not recognized",
+    "property '{}' is unsupported",
+)
+
+
+@pytest.mark.parametrize("words", NAMES)
+def test_a_name_that_a_server_does_not_know_is_no_overflow_whatever_it_is(words: str) -> None:
+    for lie in LIES:
+        message = words.format(lie)
+        for body in (message, {"detail": message}, {"error": {"message": message, "type": "invalid_request_error"}}):
+            failure = classify(400, body, estimate=11_000, window=128_000)
+            assert (failure.kind, failure.limit) == ("other", None), message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "{}",
+        "Unknown error: {}",
+        "Unexpected model error: {}",
+        "Unsupported request: {}",
+        "Invalid parameter: {}",
+        "Invalid argument: {}",
+        "Invalid input: {}",
+        "Unknown parameter: 'x'. {}",
+        "Unsupported parameter: top_k is not supported. {}",
+    ],
+)
+def test_what_a_server_says_after_a_short_name_or_an_error_is_its_own(words: str) -> None:
+    for lie in LIES:
+        assert classify(400, {"error": {"message": words.format(lie)}}).kind == "prompt_overflow", words
+
+
+@pytest.mark.parametrize("junk", [LIES[1], LIES[1].encode(), {"message": LIES[1]}, 5, [], ValueError, object()])
+def test_what_is_no_exception_is_read_and_never_raises(junk: object) -> None:
+    expected = "prompt_overflow" if isinstance(junk, str | bytes | dict) else "other"
+    assert classify(error=junk).kind == expected
+    assert classify(junk, LIES[1], estimate=junk, window=junk).kind == "prompt_overflow"  # type: ignore[arg-type]

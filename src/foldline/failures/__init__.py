@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from math import isfinite
 
 from foldline.failures.figures import Figures, LimitOf, rate_figures, retry_after_seconds, size_figures
 from foldline.failures.parts import PartKind, RefusedPart, read_part
@@ -96,7 +97,7 @@ def classify(
     status: int | None = None,
     body: object = None,
     *,
-    error: BaseException | None = None,
+    error: object = None,
     estimate: int | None = None,
     window: int | None = None,
     request: object = None,
@@ -104,7 +105,8 @@ def classify(
     """Says what kind of failure this is, and reads its figures. Pure; never raises.
 
     `body` is an object, JSON text, bytes, plain text, an event of a stream, or anything else; `error` an exception of
-    any client, whose chain of causes is followed as long as nothing tells. `estimate` is our count of the request and
+    any client, whose chain of causes is followed as long as nothing tells, or what else stands for one: read as a body.
+    A status that is no whole number counts as none. `estimate` is our count of the request and
     `window` the model's window, both in tokens: they decide where the wording does not.
 
     `request` is what was refused: the JSON value, text or bytes of its whole body. Give it wherever a stranger wrote a
@@ -113,7 +115,7 @@ def classify(
 
     Cost: O(size of the body), with at most 16,384 characters of text searched, and O(size of the request).
     """
-    known = _Known(status, estimate, window)
+    known = _Known(status if isinstance(status, int) else None, _tokens(estimate), _tokens(window))
     found = _classified(body, error, known, None)
     if request is None or found.kind == "other" or found.status in _NO_SIZE:
         return found
@@ -143,7 +145,11 @@ class _Known:
     window: int | None
 
 
-def _classified(body: object, error: BaseException | None, known: _Known, request: object) -> Failure:
+def _tokens(count: object) -> int | None:
+    return int(count) if isinstance(count, int | float) and isfinite(count) else None
+
+
+def _classified(body: object, error: object, known: _Known, request: object) -> Failure:
     result: Failure | None = None
     for evidence in _evidences(body, error, request):
         found = _judge(evidence, known)
@@ -190,12 +196,14 @@ def silent_truncation(
     return None
 
 
-def _evidences(body: object, error: BaseException | None, request: object) -> Iterator[Evidence]:
+def _evidences(body: object, error: object, request: object) -> Iterator[Evidence]:
     """The body first, then each exception of the chain, outermost first: an inner one may be about something else."""
     if body is not None or error is None:
         yield read_body(body, request)
+    if error is not None and not isinstance(error, BaseException):
+        yield read_body(error, request)
     seen: set[int] = set()
-    while error is not None and id(error) not in seen and len(seen) < _MAX_CHAIN:
+    while isinstance(error, BaseException) and id(error) not in seen and len(seen) < _MAX_CHAIN:
         seen.add(id(error))
         yield read_error(error, request)
         if isinstance(error, BaseExceptionGroup):

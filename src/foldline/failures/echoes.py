@@ -43,6 +43,28 @@ _SHOWN = (
     r"(?i)(?:\binput_value=|['\"](?:input|received|ctx|value)['\"]\s?:\s?).{1,16000}?"
     r"(?=, ?(?:input_type=|['\"](?:url|ctx|type|loc|msg)['\"])|$)"
 )
+# A name that the server does not know. Where it is no short one, nobody can tell where it ends: the text stops there.
+_NAMED = (
+    r"arguments?|param(?:eter)?s?|fields?|name|keys?(?:\(s\))?|propert(?:y|ies)|options?|variants?|roles?|tools?|"
+    r"functions?|headers?|keywords?|attributes?|members?|inputs|models?|stop sequence|\w{0,20}_?id"
+)
+_UNKNOWN = (
+    r"(?i)\b(?:un(?:known|recogni[sz]ed|supported|expected|defined)|extra|additional|duplicated?|no such|disallowed|"
+    r"invalid(?= (?:user|tool|call|stop|model|role|header|metadata|function|property|field)))"
+    rf"(?: \w{{1,12}}){{0,2}}? (?:{_NAMED})(?!\w)(?: in [\w ]{{1,20}}| supplied| provided| given| received|"
+    r"(?: is| are)? not \w{2,12})?[\s:(\['\"`\\]{1,9}"
+)
+_SHORT = (
+    r"(?i)[\w.\[\]$/-]{1,80}(?:\\{0,9}['\"`]|[.,;)\]]|\s?$)|"
+    r"(?:error|exception|failure|input|request|response)\w{0,9}:|(?:[\w.]{1,40} )?(?:is|are|was|does) (?:not|un\w+)\b|"
+    r" ?(?:and|for|in|with|when) "
+)
+_UNKNOWN_BEFORE = (
+    r"(?i)(?:(?:^|[.;:] )(?:the )?(?:\w{1,12} )?(?:argument|field|key|property|option|role|tool|model|header|"
+    r"attribute)(?: name)?(?: ['\"`]?|: )(?=\S{1,40} ).{12,400}?['\"`]? (?:is|are|was|were|does|do) (?:un\w{3,12}|"
+    r"illegal|not (?:\w{2,12} )?(?:known|recogni[sz]ed|supported|permitted|allowed|expected|exist|found|"
+    r"match))|(?:^|[.;] )\S{1,60} .{12,400}?(?=: extra inputs? (?:is|are) not ))"
+)
 _STRICT = r"(?i)\b(?:value|got|received|input|unsupported|invalid)\b"
 _SPEAKS = r"(?i)\b(?:token|context|prompt|length|window)"
 
@@ -60,6 +82,11 @@ def strip_values(text: str) -> str:
 
     if not re.search(_SPEAKS, text):
         return text
+    for found in re.finditer(_UNKNOWN, text):
+        if not re.match(_SHORT, text[found.end() : found.end() + 120]):
+            text = text[: found.end()]
+            break
+    text = re.sub(_UNKNOWN_BEFORE, " (a name) ", text)
     return re.sub(_REFUSED, without, re.sub(_VALUE, without, text))
 
 
