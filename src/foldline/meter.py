@@ -123,6 +123,11 @@ class Meter:
             "that is about something else, and changes nothing"
         )
 
+    def expects(self, estimated_tokens: int, reported_tokens: int) -> bool:
+        """Whether a count is near our estimate, or near what the reports so far make of it. O(1)."""
+        ratio = reported_tokens / max(1, estimated_tokens)
+        return any(near / STEADY <= ratio <= near * STEADY for near in (1.0, self.ratio))
+
     def repeats(self, estimated_tokens: int, reported_tokens: int) -> bool:
         """Whether a report agrees with those before it that were outside the bounds, for sure. O(1)."""
         return self._run.sure and estimated_tokens > 0 and self._run.agrees(reported_tokens / estimated_tokens)

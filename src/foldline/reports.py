@@ -63,13 +63,14 @@ class Reports:
 def _likely(usage: Usage, estimated_tokens: int, meter: Meter) -> Usage:
     """The report in the reading that can be true of the request; as it stands where none can, or it can itself.
 
-    Cached tokens stand inside the input count or beside it, and some gateways have it the other way than the API that
-    they speak (infinity#52). Of two readings that can be true the larger is taken. Where a ratio repeats itself, it is
-    another tokenizer and no other reading.
+    Cached tokens stand inside the input count or beside it, as the API's document has it; some gateways have it the
+    other way (infinity#52). A report is read the other way where it cannot be true as it stands and that reading is
+    what we expect of the request; one that is merely low or high is what the provider counted. Of two such readings the
+    larger is taken. Where a ratio repeats itself, it is another tokenizer and no other reading.
     """
     if not meter.doubt(estimated_tokens, usage.input_tokens) or meter.repeats(estimated_tokens, usage.input_tokens):
         return usage
-    likely = [tokens for tokens in _readings(usage) if not meter.doubt(estimated_tokens, tokens)]
+    likely = [tokens for tokens in _readings(usage) if meter.expects(estimated_tokens, tokens)]
     if not likely:
         return usage
     return replace(usage, input_tokens=max(likely), cached_tokens=min(usage.cached_tokens, max(likely)))

@@ -77,8 +77,19 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_FILES)
-@pytest.mark.parametrize("command", [("count",), ("check",), ("fit", "--max-tokens", "500"), ("replay",)])
+READ_IN_PART = ("cut.json.gz", "latin.json", "lines.jsonl")
+"""Of these a replay reads what is whole."""
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (command, name)
+        for command in (("count",), ("check",), ("fit", "--max-tokens", "500"), ("replay",))
+        for name in BAD_FILES
+        if command != ("replay",) or name not in READ_IN_PART
+    ],
+)
 def test_bad_files_are_refused_in_one_line_with_file_and_place(
     tmp_path: Path, command: tuple[str, ...], name: str
 ) -> None:
@@ -92,6 +103,15 @@ def test_bad_files_are_refused_in_one_line_with_file_and_place(
     assert result.stderr.startswith(f"foldline: {tmp_path}{os.sep}{said}")
     assert result.stderr.count("\n") == 1
     assert not page.exists()
+
+
+@pytest.mark.parametrize("name", READ_IN_PART)
+def test_a_replay_names_what_it_leaves_out_of_a_damaged_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(BAD_FILES[name][0])
+    result = invoke("replay", str(path))
+    assert result.exit_code == 0
+    assert f"left out: {path}: " in result.stderr
 
 
 @pytest.mark.parametrize(

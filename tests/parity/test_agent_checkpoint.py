@@ -433,8 +433,8 @@ def test_s2_09_the_size_is_the_reported_usage_and_an_estimate_of_what_follows(di
     """`counter: chars` is the documented estimate: ceil(characters / 4) of what follows the report."""
 
     async def run() -> list[int]:
-        full = FakeReply("Fine.", calls=(("look", {"what": "x"}),), input_tokens=8_000, output_tokens=60)
-        fake = FakeProvider(["A longer answer. " * 40, full, FakeReply("Fine.", input_tokens=9_000, output_tokens=70)])
+        full = FakeReply("Fine.", calls=(("look", {"what": "x"}),), input_tokens=5_000, output_tokens=60)
+        fake = FakeProvider(["A longer answer. " * 40, full, FakeReply("Fine.", input_tokens=6_000, output_tokens=70)])
         settings = "policy: checkpoint\ncounter: chars"
         tools = [Answers(found)]
         async with agent_of(settings, fake, tmp_path, dialect=dialect, window=60_000, tools=tools) as agent:
@@ -450,7 +450,7 @@ def test_s2_09_the_size_is_the_reported_usage_and_an_estimate_of_what_follows(di
         ) as agent:
             return [*sizes, agent.session.context.view.tokens]
 
-    assert asyncio.run(run()) == [9_070, 9_081, 9_081], "and so it is when the session goes on"
+    assert asyncio.run(run()) == [6_070, 6_081, 6_081], "and so it is when the session goes on"
 
 
 def test_s2_09_without_reported_usage_all_is_estimated(tmp_path: Path) -> None:
@@ -479,7 +479,7 @@ def test_s2_09_reported_usage_makes_compaction_due(tmp_path: Path) -> None:
         async with agent_of(
             settings, FakeProvider(replies), tmp_path, window=60_000, smaller=smaller, heard=heard
         ) as agent:
-            await agent.run("Question 1: " + "why is that so? " * 40)
+            await agent.run("Question 1: " + "why is that so? " * 2_700)
             await agent.run("Question 2")
             assert smaller.served == 0
             await agent.run("Question 3")

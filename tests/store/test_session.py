@@ -357,3 +357,17 @@ def test_what_is_read_gives_the_session_without_taking_it(store: FileStore) -> N
     assert [record["type"] for record in recording.other] == ["turn"] * 4
     assert recording.replay().view.wires()[0] == context.view.wires()[0]
     assert codec(recording.header.dialect).dialect == "openai-chat"
+
+
+def test_a_list_made_while_a_record_is_torn_does_not_call_the_session_damaged(store: FileStore) -> None:
+    """After kill -9 a list writes the snapshot anew before anybody opens the session."""
+    with store.create(dialect="openai-chat") as session:
+        filled(session)
+        log, name = session.folder / "events.jsonl", session.id
+    with log.open("ab") as file:
+        file.write(b'{"type":"message","seq":99,"mess')
+    (listed,) = store.sessions()
+    assert listed.damage == ""
+    with store.open(name) as session:
+        assert session.torn is not None
+    assert store.read(name).events

@@ -89,6 +89,10 @@ RESPONSES: dict[str, dict[str, Any]] = {
     "call-id-length": _items(_fc("c" * 65), _out("c" * 65)),
     "item-id-form": _items(_fc(item_id="item_1"), _out()),
     "image": _items({"role": "user", "content": [_item_picture("image/svg+xml")]}),
+    "approval-without-request": _items(
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    ),
+    "caller": _items(_fc() | {"caller": {"type": "program", "caller_id": "prog_1"}}, _out()),
     "amount": _items({"role": "user", "content": [_item_picture("image/png")] * 501}),
 }
 
@@ -117,6 +121,8 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
 TEXT = {"type": "text", "text": "hi"}
+SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
 
 ANTHROPIC: dict[str, dict[str, Any]] = {
     "empty-request": {"messages": []},
@@ -145,6 +151,9 @@ ANTHROPIC: dict[str, dict[str, Any]] = {
     "failed-media": _chat(_uses(_use()), _results(_tr(content=[_image()], is_error=True))),
     "image": _chat(_results(_image("image/svg+xml"))),
     "amount": _chat(_results(*[_image()] * 101)),
+    "caller": _chat(_uses(_use(caller={"type": "code_execution_20250825", "tool_id": "srvtoolu_1"})), _results(_tr())),
+    "server-use-without-result": _chat(_uses(SEARCH), USER),
+    "server-result-without-use": _chat(_uses(FOUND), USER),
     "cache-thinking": _chat(_uses(THOUGHT | MARK, TEXT), USER),
     "cache-count": _chat(_results(*[TEXT | MARK] * 5)),
     "cache-order": _chat(_results(TEXT | MARK, TEXT | HOUR)),

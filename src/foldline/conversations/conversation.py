@@ -143,6 +143,8 @@ class Conversation:
         """How many messages there are."""
         self.version = 0
         self.folded = False
+        self.mended = False
+        """Whether the upstream has refused it as it came: from then on it is sent as the engine mends it."""
         self.idle = Idle(idle_seconds)
         """Since its upstream was last heard of it."""
         self._moved: System = None
@@ -234,14 +236,21 @@ class Conversation:
         found: Recovery = self.context.recover(failure, summarize)
         if found.action == "lower_output":
             self._most_output_tokens, self._lowered = self.context.limits.max_output_tokens, True
+        elif found.retry:
+            self.mended = True
         return self._planned(plan.body, self.context.prepare(summarize)) if found.retry else None
 
     def standing(self, body: RequestBody) -> bytes:
         """A request that begins with all messages, as they are shown now and what is new as it came. O(messages)."""
-        if not self.folded:
+        if not self.rewritten:
             return body.raw
         shown, _ = self.context.view.wires()
         return self._spliced(body, shown, self._moved, None)
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether what is sent is not the client's own bytes: something is folded, or mended."""
+        return self.folded or self.mended
 
     def observe(self, plan: Plan, usage: Usage) -> str:
         """Take what the upstream reported for a plan; of one that is not the newest it says nothing.
@@ -259,7 +268,7 @@ class Conversation:
         """Whether the next request is so far from its limits that nothing will be folded and no model asked. O(1)."""
         view = self.context.view
         near = view.tokens > CALM * limits.input_tokens or view.amounts.images or view.repairs
-        return not (near or self.folded) and waits(self.context.policy)
+        return not (near or self.rewritten) and waits(self.context.policy)
 
     def refuse(self, limits: Limits) -> None:
         """Raise DoesNotFit when the messages, as they came, are larger than the window less the reply."""
@@ -307,7 +316,7 @@ class Conversation:
             cap = room  # servers refuse input and cap together over the window, or cut the reply without a word
         if any(isinstance(fold, Unfold) for fold in request.folds):
             self.folded = folds_in(self.context) > 0
-        changed = self.folded or cap is not None
+        changed = self.rewritten or cap is not None
         return Plan(
             body=body,
             data=self._spliced(body, request.messages, self._moved, cap) if changed else body.raw,
@@ -328,7 +337,7 @@ class Conversation:
         Messages that were not taken up stand at the end, as they came. O(messages).
         """
         changes = {} if cap_tokens is None else _caps(body, cap_tokens)
-        if self.folded:
+        if self.rewritten:
             changes[body.form.messages] = self._array(body, shown)
             if body.form.system and system is not None:
                 changes[body.form.system] = written(system)

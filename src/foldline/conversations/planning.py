@@ -341,7 +341,7 @@ class Conversations:
             conversation.refuse(limits)
             return asked.held(held, conversation.as_it_came(body, limits), warning)
         # Nobody knows what others have folded: as it came, to begin with. What was sent grew meanwhile by another one.
-        if (warning and not conversation.folded) or (asked.sent and not conversation.is_calm(limits)):
+        if (warning and not conversation.rewritten) or (asked.sent and not conversation.is_calm(limits)):
             return asked.held(held, conversation.as_it_came(body, limits), warning)
         most = self._taught.most_output_tokens(asked.client, body.model)
         plan_it = partial(conversation.plan, body, limits, most_output_tokens=most, sight=asked.sight)

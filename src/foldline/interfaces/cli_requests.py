@@ -45,6 +45,8 @@ def counter_for(exact: bool, model: str | None) -> Counter:
 
 def placed(error: InvalidInput, file: str) -> InvalidInput:
     """The same error, with the file named."""
+    if error.place is not None and error.place.startswith(file):
+        return error
     return InvalidInput(error.reason, place=f"{file}: {error.place}" if error.place else file)
 
 

@@ -7,6 +7,7 @@ state.yaml     the snapshot
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -107,6 +108,8 @@ class Header:
         """The header with what a `settings` record says. Raises InvalidInput."""
         return replace(self, **_checked({name: record[name] for name in CHANGEABLE if name in record}))
 
+
+_BLOCK_BYTES: Final = 65_536
 
 _KEYS_KEPT: Final = 1_000
 """A client that tries again does so soon."""
@@ -301,10 +304,19 @@ def snapshot_of(header: Header, tally: Tally, context: Context, log_bytes: int) 
 
 
 def _size(path: Path) -> int:
-    status = path.lstat()
-    if not stat.S_ISREG(status.st_mode):
+    """Bytes of the whole records of a log. A torn one at its end is cut off when the log is opened. O(torn record)."""
+    if not stat.S_ISREG(path.lstat().st_mode):
         raise InvalidInput("not a log (a link, or no regular file)", place=str(path))
-    return status.st_size
+    with path.open("rb") as log:
+        end = log.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - _BLOCK_BYTES)
+            log.seek(start)
+            found = log.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0
 
 
 def whole_log(path: Path) -> Iterator[Record]:
