@@ -254,6 +254,7 @@ MALFORMED = [
     ("Please ensure that function call turn comes immediately after a user turn", "odd-id"),
     ("messages.3: all messages must have non-empty content", "odd-id"),
     ("Not the same number of function calls and responses", "odd-id"),
+    ("Duplicate tool_call_id: odd-id", "odd-id"),
 ]
 
 
@@ -311,7 +312,14 @@ SAID = {"role": "assistant", "content": "hello"}
 )
 @pytest.mark.parametrize(
     "words",
-    ["Conversation roles must alternate user/assistant/user/assistant/...", "System message must be at the beginning"],
+    [
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+        "System message must be at the beginning",
+        "messages with role 'system' must be the first message",
+        "the messages do not alternate between user and assistant",
+        "Invalid request: consecutive user messages are not allowed",
+        "found two messages of the same role",
+    ],
 )
 def test_roles_that_a_template_refuses_are_put_in_turn(history: list[Wire], words: str) -> None:
     # NousResearch/hermes-agent#74086, scottgl9/skelm#188
@@ -324,6 +332,33 @@ def test_roles_that_a_template_refuses_are_put_in_turn(history: list[Wire], word
     assert ASKED in json.loads(tries[-1])
     context.extend([SAID, {"role": "user", "content": "and?"}])
     assert check(context.prepare().messages, alternating=True) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "System role not supported",
+        "Jinja Exception: system role is not supported",
+        "System messages are not supported by this model",
+        "Role 'system' is not allowed here",
+        "Developer instruction is not enabled for models/gemma-3-27b-it",
+    ],
+)
+@pytest.mark.parametrize("beside", [False, True])
+def test_where_a_server_has_no_role_for_system_text_the_user_tells_it(words: str, beside: bool) -> None:
+    context = Context(window=32_000, max_output_tokens=1_000, system=SYSTEM["content"] if beside else None)
+    context.extend([*[SYSTEM][beside:], {"role": "user", "content": "a"}, SAID, ASKED])
+    assert beside == (context.prepare().system is not None)
+    assert context.recover(classify(500, {"error": {"message": words}})).retry
+    tries = [json.dumps(context.prepare().messages)]
+    assert context.prepare().system is None
+    sent = json.loads(tries[-1])
+    assert sent[0] == {"role": "user", "content": SYSTEM["content"]}
+    assert check(sent, alternating=True) == []
+    context.extend([SAID, {"role": "user", "content": "and?"}])
+    request = context.prepare()
+    assert request.messages[: len(sent)] == sent
+    assert [repair.rule for repair in request.repairs] == ["alternation"]
 
 
 def test_what_cannot_be_changed_any_more_ends() -> None:

@@ -365,7 +365,7 @@ class Context:
         with engine.during(folding):
             yield from engine.settle(folding.asks)
         system, as_before = engine.beside.send()
-        messages, stable, mended = engine.outgoing.settle(*engine.view.wires(), system, engine.beside.tools)
+        messages, system, stable, mended = engine.outgoing.settle(*engine.view.wires(), system, engine.beside.tools)
         self._reports.sends(engine.view.estimated_tokens, engine.meter.changes)
         engine.meter.sent()
         news, engine.news = tuple(engine.news), []

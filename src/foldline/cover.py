@@ -183,8 +183,12 @@ class Cover:
         return self.base_tokens + self.between(0, leading)
 
     def newest(self, share: float, target_tokens: int) -> int:
-        """First unit of the tail that stays when the view lands at `target_tokens`: `share` of its room for history."""
-        return self.tail(int(share * max(0, target_tokens - self.fixed_tokens)))
+        """First unit of the tail that stays when the view lands at `target_tokens`: `share` of its room for history.
+
+        A late result that the model has not answered is not old, however much of the room it takes.
+        """
+        first = self.tail(int(share * max(0, target_tokens - self.fixed_tokens)))
+        return first if self.unread is None else min(first, self.index(self.unread))
 
     def tail(self, tokens: int) -> int:
         """First unit of the longest tail that holds at most `tokens`. O(log units) between folds."""

@@ -27,6 +27,8 @@ class Outgoing:
     dialect: str
     alternating: bool = False
     """Whether the server wants the user and the assistant to speak in turn: it said so when it refused a request."""
+    takes_system: bool = True
+    """Whether the server's template has a role for system text; where it has none, the user tells it."""
     _marked: list[int] = field(default_factory=list)
     """Markers of each message of the request before, as the view has it."""
     _bare: int = 0
@@ -36,8 +38,8 @@ class Outgoing:
 
     def settle(
         self, wires: list[Wire], stable: int, system: System, tools: Tools
-    ) -> tuple[list[Wire], int, tuple[Repair, ...]]:
-        """The messages to send, how many leading ones are as in the request before, and what was mended.
+    ) -> tuple[list[Wire], System, int, tuple[Repair, ...]]:
+        """The messages and the system text to send, how many leading messages are as before, and what was mended.
 
         `wires` are those of the view, of which `stable` are as they were.
         """
@@ -46,14 +48,16 @@ class Outgoing:
         if self.dialect == "anthropic":
             out = self._marks(wires, stable, system, tools, repairs)
         if self.alternating and self.dialect == "openai-chat":
-            out = in_turn(out)
+            if system and not self.takes_system:
+                out, system = [{"role": "user", "content": system}, *out], None
+            out = in_turn(out, system=self.takes_system)
             if len(out) != len(wires) or any(a is not b for a, b in zip(out, wires, strict=True)):
                 repairs.append(Repair(0, "alternation", "put in turn: the server wants roles that alternate"))
         if out is wires and not self._sent:
-            return wires, stable, ()
+            return wires, system, stable, ()
         same = _same(self._sent, out) if self._sent else min(stable, _same(wires, out))
         self._sent = [] if out is wires else out
-        return out, same, tuple(repairs)
+        return out, system, same, tuple(repairs)
 
     def _marks(self, wires: list[Wire], stable: int, system: System, tools: Tools, repairs: list[Repair]) -> list[Wire]:
         """The messages with at most as many markers as are taken, in an order that is taken."""

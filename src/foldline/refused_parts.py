@@ -275,6 +275,16 @@ def _in_turn(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> s
     return "Roles are put in turn from now on: the server wants them to alternate."
 
 
+def _system(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
+    """The user tells the system text in this request and in all later ones: the server's template has no such role."""
+    del shown, refused
+    told = any(message["role"] in ("system", "developer") for message in engine.view.shown())
+    if not ((told or engine.beside.system) and engine.outgoing.takes_system) or engine.codec.dialect != "openai-chat":
+        return None
+    engine.outgoing.alternating, engine.outgoing.takes_system = True, False
+    return "System text is sent as words of the user from now on: the server has no role for it."
+
+
 def _digest(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """What was said before becomes a digest: of calls, ids and roles nothing is left in it."""
     del shown, refused
@@ -303,6 +313,7 @@ _STEPS: Final[dict[PartKind, tuple[_Step, ...]]] = {
     "name": (_names, _digest),
     "call_id": (_digest,),
     "roles": (_in_turn, _digest),
+    "system": (_system,),
     "empty": (_digest,),
     "pairs": (_digest,),
     "history": (_digest,),

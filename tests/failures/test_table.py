@@ -240,6 +240,7 @@ EXAMPLES: list[tuple[int, object, str]] = [
     (400, "Please ensure that function call turn comes immediately after a user turn", "malformed.gemini_turns"),
     (400, "After the optional system message, conversation roles must alternate", "malformed.roles"),
     (400, "messages: text content blocks must be non-empty", "malformed.empty"),
+    (500, "Jinja Exception: System role not supported", "malformed.system"),
     (400, {"message": "no", "type": "invalid_request_message_order", "code": "3230"}, "malformed.code"),
     (400, "API key not valid. Please pass a valid API key.", "auth.words"),
     (400, {"error": {"type": "authentication_error", "message": "no"}}, "auth.code"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,3 +73,25 @@ def test_what_comes_late_is_shown_live_replayed_and_synced(
     sent = synced.prepare().messages
     assert check(sent, dialect=dialect) == []
     assert is_shown(sent, count)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_comes_late_is_not_old_however_much_of_it_there_is(dialect: str, policy: str) -> None:
+    build, result = BUILDERS[dialect], " ".join(f"line{n * 7919 % 9973}" for n in range(50))
+    context = Context(dialect=dialect, policy=policy, window=6_000, max_output_tokens=0)
+    context.extend([*build.user("pay", False), *build.turn(list("abcdef"), [], "w", None)])
+    for number in range(12):
+        words = " ".join(f"word{(number * 31 + n * 7919) % 9973}" for n in range(200))
+        context.extend(build.user(f"meanwhile {number} {words}", False))
+        context.prepare()
+        context.extend(build.says(f"well {number} {words}", None))
+    context.extend(build.turn(list("abcdef"), [f"{name} {result}" for name in "abcdef"], "w", None)[-late(dialect) :])
+    request = context.prepare()
+    assert check(request.messages, dialect=dialect) == []
+    assert all(f"{name} {result}" in str(request.messages) for name in "abcdef")
+
+
+def late(dialect: str) -> int:
+    """In how many messages six results stand."""
+    return 1 if dialect == "anthropic" else 6

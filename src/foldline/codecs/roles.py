@@ -47,18 +47,19 @@ def roles_out_of_turn(wires: Sequence[Json]) -> Iterator[tuple[int, str]]:
             last = speaker
 
 
-def in_turn(wires: Sequence[Wire]) -> list[Wire]:
+def in_turn(wires: Sequence[Wire], *, system: bool = True) -> list[Wire]:
     """The messages of a chat with roles in turn; a longer list of messages only makes what comes of it longer.
 
     Between two messages of one role stands a short one of the other, system text behind the first message is told by
-    the user, and where the assistant speaks first a user message is supplied. What needs nothing is the same object.
+    the user, and where the assistant speaks first a user message is supplied. Without `system` the user tells all
+    system text: Gemma's template has no such role ("System role not supported"). What needs nothing is the same object.
     O(messages).
     """
     out: list[Wire] = []
     last: str | None = None
     for at, wire in enumerate(wires):
         if wire.get("role") in _SYSTEM:
-            if at == 0:
+            if at == 0 and system:
                 out.append(wire)
                 continue
             told: Wire = {**wire, "role": "user"}

@@ -33,11 +33,15 @@ IMAGE: tuple[Row, ...] = (
         r"(?:could not|cannot|unable to|failed to) (?:process|decode|download|load|read|open) (?:the )?(?:input |"
         r"provided )?images?\b|\binvalid (?:base64 )?image|unsupported image|image (?:data|url) .{0,60}?(?:invalid|"
         r"not valid|not represent)|image_parse_error|image\.source.{0,40}?media type|"
+        r"\bimages?\b[^.]{0,40}?(?:could not|cannot|can't|failed to) be (?:process|decod|download|load|read|open|"
+        r"fetch)|"
+        r"(?:time ?out|error) (?:while|when) downloading\b|"
         r"content\W{0,2}\d{1,4}\W{1,3}(?:image_url|input_image|image)\b", part="image"),
     Row("image.unsupported", "image", "openai, openrouter, deepseek, z.ai",
         "browser-use/web-ui#274; block/buzz#5701",
         r"image_url is only supported|(?:not|n't) support (?:image|vision|multimodal|picture)|"
-        r"that support image input|images? (?:inputs? )?(?:is|are) not supported|"
+        r"(?:that support|(?:missing|no|lacks)\b[^.]{0,30}?\b(?:for|support)) image input|"
+        r"images? (?:inputs? )?(?:is|are) not supported|"
         r"unknown variant \W?(?:image|input_image)|"
         r"content\.type .{0,30}?allowed values: \['text'\]", part="image"),
     Row("image.code", "image", "openai", "OpenAI Responses API reference: error codes",
@@ -89,7 +93,8 @@ MALFORMED: tuple[Row, ...] = (
         r"did not have response messages", part="pairs"),
     Row("malformed.item", "malformed", "openai-responses",
         "continuedev/continue#10092; TanStack/ai#1212: what is not stored, or was stored elsewhere, cannot be named",
-        r"\bitem (?:with id )?\W?\w{0,90}\W? ?(?:was )?not found|without its required .{0,20}?(?:item|reasoning)",
+        r"\bitem (?:with id )?\W?\w{0,90}\W? ?(?:was )?not found|without its required .{0,20}?(?:item|reasoning)|"
+        r"duplicate\w{0,2} items?\b",
         part="item"),
     Row("malformed.openai_items", "malformed", "openai-responses",
         "continuedev/continue#10092; vercel/ai#7099; TanStack/ai#1212",
@@ -105,23 +110,37 @@ MALFORMED: tuple[Row, ...] = (
         r"tool_result\.\w{0,20}id)\b"
         r".{0,80}?(?:pattern|at most|length|must be|too long|invalid|characters)", part="call_id"),
     Row("malformed.anthropic_tools", "malformed", "anthropic", "Anthropic tool use guide",
-        r"tool_use`? ids (?:were found|must be unique)|unexpected `?tool_(?:use_id|use|result)|tool_result`? block|"
+        r"duplicate\w{0,2} (?:tool|function)?[ _]?call[ _]?ids?\b|tool_use`? ids (?:were found|must be unique)|"
+        r"unexpected `?tool_(?:use_id|use|result)|tool_result`? block|"
         r"each `?tool_use`? block must have|(?:server_tool_use|_tool_result)\W{0,2} (?:blocks? )?.{0,40}?without",
         part="pairs"),
     Row("malformed.reasoning", "malformed", "anthropic, gemini, deepseek",
         "anthropics/claude-code#63284; lbjlaq/Antigravity-Manager#139; "
         "anthropics/anthropic-sdk-python#1598; openai/codex#8145",
-        r"blocks in the latest assistant message cannot be modified|invalid `?signature`? in `?thinking|"
+        r"(?:thinking|reasoning)\b[^.]{0,40}?blocks?\b.{0,40}?(?:cannot|can't|must not) be (?:modif|chang)|"
+        r"blocks in the latest assistant message cannot be modified|thinking\.signature|"
+        r"invalid `?signature`? in `?thinking|"
         r"expected `?thinking`? or `?redacted_thinking|missing a `?thought_signature|thought[ _]signature[^.]{0,30}?"
         r"(?:invalid|not valid)|reasoning_content.{0,60}?(?:missing|must be passed|required)|"
         r"missing .{0,12}?reasoning_content|encrypted[ _]content .{0,160}?could not be|"
         r"(?:thinking|reasoning)\b[^.]{0,40}?signature|signature[^.]{0,40}?(?:thinking|reasoning)", part="reasoning"),
     Row("malformed.gemini_turns", "malformed", "gemini", "langchain-ai/langchain#27799; microsoft/vscode#299295",
         r"function (?:call|response) turn comes immediately after|number of function response parts", part="pairs"),
+    Row("malformed.system", "malformed", "gemma, gemini", "the chat template of Gemma 2; Gemini API errors",
+        r"(?:\bsystem\b\W{0,2} ?(?:roles?|messages?|prompts?|instructions?)|\brole \W?system\W?|"
+        r"\bdeveloper (?:instruction|message|role)s?)\b[^.]{0,20}?(?:not|n't) (?:be )?(?:support|allow|enabl|"
+        r"accept)",
+        part="system"),
     Row("malformed.roles", "malformed", "vllm, mistral, anthropic", "vllm-project/vllm#6862; charmbracelet/crush#279",
-        r"roles? must alternate|unexpected role '?\w{1,20}'? after|expected last role|"
+        r"\b(?:roles?|messages?|turns?)\b[^.]{0,30}?(?:must|should|need to|have to|not|n't)\b[^.]{0,30}?\balternat|"
+        r"\bconsecutive (?:\w{1,10} )?(?:messages?|roles?|turns?)\b|messages? (?:of|with|from|in) the same role|"
+        r"\b(?:two|several) (?:user|assistant|system) (?:messages|turns)|unexpected role '?\w{1,20}'? after|"
+        r"expected last role|"
         r"first message must (?:use|be|have) .{0,12}user|not the same number of function calls and responses|"
-        r"system message must be (?:at )?the (?:beginning|first)|only (?:one|a single) system message|"
+        r"\bsystem\W{0,2} (?:messages?|prompts?|roles?)\b[^.]{0,20}?\b(?:must|only|should|"
+        r"has to)\b[^.]{0,20}?\b(?:first|"
+        r"beginning|start)|role \W?system\W? must be (?:at )?the (?:first|beginning|start)|only (?:one|"
+        r"a single) system message|"
         r"multiple (?:consecutive )?(?:user|system) messages", part="roles"),
     Row("malformed.empty", "malformed", "anthropic", "Anthropic messages API",
         r"messages?(?: must have| with|: text content blocks must be)? non-empty|"

@@ -13,7 +13,18 @@ from typing import Final, Literal
 __all__ = ["PartKind", "RefusedPart", "read_part"]
 
 PartKind = Literal[
-    "image", "document", "result_media", "reasoning", "item", "name", "call_id", "roles", "empty", "pairs", "history"
+    "image",
+    "document",
+    "result_media",
+    "reasoning",
+    "item",
+    "name",
+    "call_id",
+    "roles",
+    "system",
+    "empty",
+    "pairs",
+    "history",
 ]
 """What is refused. `result_media` is anything but text in a tool result, `item` one with an id, `pairs` calls without
 results or results without calls, `history` what no other word fits."""
