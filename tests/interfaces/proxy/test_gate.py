@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from foldline.interfaces.proxy.gate import Gate, GateRules
+from foldline.interfaces.proxy.opening import ProxySettings, proxying
 from foldline.interfaces.proxy.page import FREE_PATHS
-from foldline.interfaces.serving.guard import WRONG_TOKENS
+from foldline.interfaces.serving.guard import SAFE_HEADERS, WRONG_TOKENS
 
 TOKEN = "a-token-of-some-length"
 LOCAL = GateRules(hosts=frozenset({"127.0.0.1", "localhost", "::1"}))
@@ -262,3 +265,22 @@ def test_a_request_with_two_hosts_is_refused(rules: GateRules) -> None:
     seen = Seen(rules)
     assert seen.ask(second_host="localhost:8790", x_foldline_token="t") == 400
     assert not seen.scopes
+
+
+def test_a_slash_too_many_leads_back_under_the_prefix_of_a_token(tmp_path: Path) -> None:
+    settings = ProxySettings(upstream="http://127.0.0.1:9", store=None)
+
+    async def work() -> list[httpx.Response]:
+        environ = {"FOLDLINE_HOME": str(tmp_path)}
+        async with proxying(settings, GateRules(token="tok"), environ, notice=lambda line: None) as opened:
+            way = httpx.ASGITransport(app=opened.app)
+            async with httpx.AsyncClient(transport=way, base_url="http://a/~tok/") as api:
+                return [await api.get(path) for path in ("foldline/state/?a=b", "foldline/a/b", "foldline/")]
+
+    led, missing, home = asyncio.run(work())
+    assert (led.status_code, led.headers["location"]) == (307, "../state?a=b")
+    assert str(led.next_request and led.next_request.url) == "http://a/~tok/foldline/state?a=b"
+    assert missing.status_code == 404
+    assert str(home.next_request and home.next_request.url) == "http://a/~tok/foldline"
+    for answer in (led, missing, home):
+        assert {name.decode() for name, _ in SAFE_HEADERS} <= set(answer.headers)

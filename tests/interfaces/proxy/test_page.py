@@ -22,11 +22,9 @@ from tests.serving import serve
 
 from foldline.interfaces.proxy.gate import Gate, GateRules
 from foldline.interfaces.proxy.metrics import ProxyMetrics
-from foldline.interfaces.proxy.opening import ProxySettings, proxying
 from foldline.interfaces.proxy.page import FREE_PATHS, routes
 from foldline.interfaces.proxy.standing import Standing
 from foldline.interfaces.proxy.values import Served
-from foldline.interfaces.serving.guard import SAFE_HEADERS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -437,22 +435,3 @@ def test_every_module_is_asked_for_at_once_and_none_imports_what_is_not_served()
         assert file.read_text("utf-8").count("\n") <= 400
         assert all(map(served, re.findall(r'from "\./([^"]+)"', file.read_text("utf-8"))))
     assert Path(LOOK / "proxy.css").is_file()
-
-
-def test_a_slash_too_many_leads_back_under_the_prefix_of_a_token(tmp_path: Path) -> None:
-    settings = ProxySettings(upstream="http://127.0.0.1:9", store=None)
-
-    async def work() -> list[httpx.Response]:
-        environ = {"FOLDLINE_HOME": str(tmp_path)}
-        async with proxying(settings, GateRules(token="tok"), environ, notice=lambda line: None) as opened:
-            way = httpx.ASGITransport(app=opened.app)
-            async with httpx.AsyncClient(transport=way, base_url="http://a/~tok/") as api:
-                return [await api.get(path) for path in ("foldline/state/?a=b", "foldline/a/b", "foldline/")]
-
-    led, missing, home = asyncio.run(work())
-    assert (led.status_code, led.headers["location"]) == (307, "../state?a=b")
-    assert str(led.next_request and led.next_request.url) == "http://a/~tok/foldline/state?a=b"
-    assert missing.status_code == 404
-    assert str(home.next_request and home.next_request.url) == "http://a/~tok/foldline"
-    for answer in (led, missing, home):
-        assert {name.decode() for name, _ in SAFE_HEADERS} <= set(answer.headers)
