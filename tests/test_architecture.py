@@ -369,7 +369,7 @@ def project_texts() -> list[Path]:
     """The texts that belong to the project, generated folders left out."""
     folders = ["src", "tests", "docs", "examples", "tools", ".ci"]
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
-    files += [path for path in ROOT.glob("*") if path.is_file()]
+    files += [path for path in ROOT.glob("*") if path.is_file() and path.name != ".git"]  # a file in a linked worktree
     binary = {".gz", ".png", ".gif", ".pyc", ".zip"}
     return sorted(path for path in files if path.suffix not in binary and "__pycache__" not in path.parts)
 

@@ -47,6 +47,7 @@ def blocks(first: Any, rounds: int = 10) -> list[Any]:
 READABLE = {"type": "compaction", "content": "The goal is ZEBRA; the port is 7743. " * 5}
 SIGNED = {"type": "compaction", "content": "Still ZEBRA.", "encrypted_content": SEALED}
 ITEM = {"type": "compaction", "id": "cmp_1", "encrypted_content": SEALED}
+RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "found it " * 60}
 REFERENCE = {"type": "item_reference", "id": "msg_77"}
 CASES: dict[str, tuple[str, list[Any], Any]] = {
     "readable": ("anthropic", blocks(READABLE), READABLE),
@@ -212,3 +213,42 @@ def test_a_reminder_stands_for_the_user_where_there_is_nothing_else() -> None:
     context.append({"role": "user", "content": "Fix a.py."})
     context.append({"role": "user", "content": REMINDERS[4]})
     assert context.view.newest_user == 2
+
+
+@pytest.mark.parametrize("window", [400, 900, 2_000, 100_000])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_answers_a_call_that_only_the_server_has_stays_beside_its_reference(window: int, count: int) -> None:
+    # The AI SDK sends a stored call as a reference, and its output in full.
+    references = [{"type": "item_reference", "id": f"fc_{n}"} for n in range(count)]
+    results = [{**RESULT, "call_id": f"call_{n}", "output": "found it"} for n in range(count)]
+    said = [
+        {"role": role, "content": f"{role} {n} " + "words and more of them " * 8}
+        for n in range(12)
+        for role in ("user", "assistant")
+    ]
+    wires = [
+        *said,
+        {"role": "user", "content": "look"},
+        *references,
+        *results,
+        *said,
+        {"role": "user", "content": "so?"},
+    ]
+    assert check(wires, dialect="openai-responses") == []
+    context = Context(dialect="openai-responses", window=window, max_output_tokens=0)
+    for number, wire in enumerate(wires, 1):
+        context.append(wire)
+        if number % 7 == 0 or number == len(wires):
+            sent = context.prepare().messages
+            assert check(sent, dialect="openai-responses") == []
+    at = sent.index(references[0])
+    assert sent[at : at + 2 * count] == [*references, *results]
+    context.append(results[0])
+    assert context.prepare().messages.count(results[0]) == 1
+
+
+def test_an_output_without_a_call_or_a_reference_before_it_goes() -> None:
+    wires = [{"role": "user", "content": "a"}, RESULT, REFERENCE, {"role": "user", "content": "b"}]
+    assert [violation.rule for violation in check(wires, dialect="openai-responses")] == ["result-without-call"]
+    out = fit(wires, max_tokens=10_000, dialect="openai-responses")
+    assert out.messages == [wires[0], *wires[2:]]

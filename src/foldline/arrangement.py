@@ -111,6 +111,8 @@ class _Arrangement:
     _closed: set[str] = field(default_factory=set)
     _opened: set[str] = field(default_factory=set)
     """All pairs so far, those that are closed too."""
+    _refers: bool = False
+    """Whether an item that only the server has stands before, which may be a call."""
 
     # --- taking ------------------------------------------------------------------------------------------------------
 
@@ -178,7 +180,7 @@ class _Arrangement:
                 turn = turns.pop()
                 del turn.open[part.call_id]
                 kept.setdefault(turn.number, (turn, []))[1].append(part)
-            elif self.codec.itemised and self._uses.pop(part.call_id, None) is not None:
+            elif self.codec.itemised and self._is_of_stored(part.call_id):
                 self._order.append(_Single(seq, message))
             else:
                 self._without_call(seq, part)
@@ -194,6 +196,15 @@ class _Arrangement:
         if others and (apart or not kept):
             self.settle(())
             self._order.append(_Single(seq, self.codec.revise(message, others)))
+
+    def _is_of_stored(self, call_id: str) -> bool:
+        """Whether an output answers a call of the provider's, or one that the server has and the history only names."""
+        if self._uses.pop(call_id, None) is not None:
+            return True
+        if not self._refers or call_id in self._called or call_id in self._closed:
+            return False
+        self._closed.add(call_id)
+        return True
 
     def _without_call(self, seq: Seq, result: ToolResult) -> None:
         called = self.told.get(seq, {}).get(result.call_id)
@@ -226,6 +237,7 @@ class _Arrangement:
                     continue
                 if part.opens:
                     self._opened.add(part.opens)
+                    self._refers = self._refers or part.type == "item_reference"
                     self._uses[part.opens] = _Use(seq, part, turn)
             parts.append(part)
         if len(parts) == len(message.parts) and all(map(is_, parts, message.parts)):

@@ -89,6 +89,8 @@ class Pairing:
     _left: deque[OpenCall] = field(default_factory=deque)
     _origins: dict[str, Seq] = field(default_factory=dict)
     """The group of each of the provider's pairs, that calls out of it join: those that ended too."""
+    _referred: Seq | None = None
+    """The group of the newest reference to a stored item: an output without its call answers such a one."""
     _touched: dict[Seq, Seq] = field(default_factory=dict)
     """The last entry that joined a group which waits: a long turn, or one of many calls, is no late result."""
     _used: dict[str, int] = field(default_factory=dict)
@@ -141,7 +143,9 @@ class Pairing:
             self._calls.add(OpenCall(call_id, call.id, group, called_by(call)))
         for part in _open_pairs(message):
             self._origins[part.opens] = group
-            if part.type != "item_reference":  # it may stand for anything: most of it answers itself
+            if part.type == "item_reference":
+                self._referred = group  # it may stand for anything: most of it answers itself
+            else:
                 self._pairs.add(OpenCall(part.opens, part.opens, group, called_by(part)))
         for touched in {*answers.joins, *([group] if calls or group in self._touched or group in self._pairs else ())}:
             self._touched[touched] = seq
@@ -178,6 +182,9 @@ class Pairing:
         call = self._matches(seq, self._calls, call_id, found)
         if call is None and self.codec.itemised:
             call = self._matches(seq, self._pairs, call_id, found)
+        group = self._referred if self.codec.itemised else None
+        if call is None and group is not None and self._within(seq, group) and found.reaches(group):
+            found.joins.append(group)
         return call_id if call is None else call.name
 
     def _matches(self, seq: Seq, calls: OpenCalls, call_id: str, found: _Answers) -> OpenCall | None:

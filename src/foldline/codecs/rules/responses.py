@@ -31,11 +31,13 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
     answered: set[str] = set()
     ids: set[str] = set()
     opened: set[str] = set()
+    referred = False  # from then on an output may answer a call that only the server has
     for index, item in enumerate(items):
         kind = _kind(item)
         if kind is None:
             found.add(index, "object")
             continue
+        referred = referred or kind == "item_reference"
         item_id = item.get("id")
         if not good_item_id(item, kind):
             found.add(index, "item-id-form", f"the id {item_id!r} is none of an item of the type {kind!r}")
@@ -54,7 +56,7 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
                 found.add(index, "call-ids", f"the call id {call_id!r} was used before")
             calls.setdefault(call_id, index)
         elif is_output(kind):
-            _check_output_item(found, index, item, (calls, opened), answered)
+            _check_output_item(found, index, item, None if referred else (calls, opened), answered)
         elif kind == "reasoning" and not _leads_on(items[index + 1] if index + 1 < len(items) else None):
             found.add(index, "reasoning-alone")
     for call_id, index in calls.items():
@@ -111,7 +113,7 @@ def _check_call_item(found: Findings, index: int, item: Wire, kind: str) -> str 
 
 
 def _check_output_item(
-    found: Findings, index: int, item: Wire, called: Sequence[Collection[str]], answered: set[str]
+    found: Findings, index: int, item: Wire, called: Sequence[Collection[str]] | None, answered: set[str]
 ) -> None:
     kind = item["type"]
     call_id = item.get("call_id")
@@ -122,7 +124,7 @@ def _check_output_item(
         return
     check_call_id(found, index, call_id)
     check_media(found, index, item.get(OUTPUT), "input_text")
-    if not any(call_id in ids for ids in called):
+    if called is not None and not any(call_id in ids for ids in called):
         found.add(index, "result-without-call", f"output {call_id!r} stands without its call")
     if call_id in answered:
         found.add(index, "second-result", f"a second output for {call_id!r}")
