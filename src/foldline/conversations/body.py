@@ -15,7 +15,7 @@ from foldline.beside import System, Tools
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
 
-__all__ = ["FORMS", "Form", "RequestBody", "read_body", "written"]
+__all__ = ["FORMS", "Form", "RequestBody", "lowered_cap", "read_body", "written"]
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
@@ -287,3 +287,14 @@ def _expect(text: str, at: int, what: str) -> int:
     if text[at] != what:
         raise InvalidInput("is no JSON", place="body")
     return at + 1
+
+
+def lowered_cap(body: RequestBody, cap_tokens: int) -> dict[str, str]:
+    """A lower output cap; what the model may think has to stay below it (Anthropic: "Extended thinking")."""
+    changes = {body.cap_field: str(cap_tokens)}
+    thinking = body.fields.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    if isinstance(thinking, dict) and isinstance(budget, int) and budget >= cap_tokens:
+        least: Json = max(1, cap_tokens // 2)
+        changes["thinking"] = written({**thinking, "budget_tokens": least})
+    return changes

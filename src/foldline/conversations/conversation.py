@@ -14,12 +14,12 @@ from foldline.catalog.models import lookup
 from foldline.codecs import codec
 from foldline.context import Context, Request, SummarizeWith
 from foldline.conversations.as_client import as_client
-from foldline.conversations.body import RequestBody, written
+from foldline.conversations.body import RequestBody, lowered_cap, written
 from foldline.conversations.chain import leading
 from foldline.conversations.marking import MARKER, marks, plain, with_marker
 from foldline.errors import DoesNotFit, Part
 from foldline.failures import Failure, silent_truncation
-from foldline.messages import Json, Wire
+from foldline.messages import Wire
 from foldline.policy import Policy
 from foldline.recovery import Recovery
 from foldline.store.idle import Idle
@@ -233,6 +233,9 @@ class Conversation:
 
     def recover(self, plan: Plan, failure: Failure, summarize: SummarizeWith | None = None) -> Plan | None:
         """What to send after the upstream refused a plan; None where sending again is no help. Raises DoesNotFit."""
+        if failure.kind in ("malformed", "other") and self.mendable:
+            self.mended = True  # before anything is condensed: what was wrong with it may be known
+            return self._planned(plan.body, self.context.prepare(summarize))
         found: Recovery = self.context.recover(failure, summarize)
         if found.action == "lower_output":
             self._most_output_tokens, self._lowered = self.context.limits.max_output_tokens, True
@@ -251,6 +254,11 @@ class Conversation:
     def rewritten(self) -> bool:
         """Whether what is sent is not the client's own bytes: something is folded, or mended."""
         return self.folded or self.mended
+
+    @property
+    def mendable(self) -> bool:
+        """Whether what was sent is the client's own, and is no valid history: the engine would send another. O(1)."""
+        return not self.rewritten and bool(self.context.view.repairs)
 
     def observe(self, plan: Plan, usage: Usage) -> str:
         """Take what the upstream reported for a plan; of one that is not the newest it says nothing.
@@ -336,7 +344,7 @@ class Conversation:
 
         Messages that were not taken up stand at the end, as they came. O(messages).
         """
-        changes = {} if cap_tokens is None else _caps(body, cap_tokens)
+        changes = {} if cap_tokens is None else lowered_cap(body, cap_tokens)
         if self.rewritten:
             changes[body.form.messages] = self._array(body, shown)
             if body.form.system and system is not None:
@@ -383,14 +391,3 @@ def title_of(messages: Sequence[Wire]) -> str:
             if text:
                 return text if len(text) <= _TITLE_CHARS else f"{text[: _TITLE_CHARS - 1]}…"
     return ""
-
-
-def _caps(body: RequestBody, cap_tokens: int) -> dict[str, str]:
-    """A lower output cap; what the model may think has to stay below it (Anthropic: "Extended thinking")."""
-    changes = {body.cap_field: str(cap_tokens)}
-    thinking = body.fields.get("thinking")
-    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-    if isinstance(thinking, dict) and isinstance(budget, int) and budget >= cap_tokens:
-        least: Json = max(1, cap_tokens // 2)
-        changes["thinking"] = written({**thinking, "budget_tokens": least})
-    return changes

@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import pytest
 from tests.interfaces.proxy.running import HEADERS, PATHS, proxied, request_of
+from tests.property.sessions import BUILDERS
 from tests.test_refused_parts import PDF, document, from_user, said
 
+from foldline.fitting import check
 from foldline.testing import FakeProvider, FakeReply
 from foldline.testing.values import Body
 
@@ -53,3 +55,33 @@ def test_roles_that_an_upstream_refuses_are_put_in_turn_for_a_client(tmp_path: P
             assert ask(proxy.url, "openai-chat", messages).status_code == 200
             messages += [{"role": "assistant", "content": "Fine."}, {"role": "user", "content": f"question {number}"}]
     assert len(fake.refused) == 1
+
+
+@pytest.mark.parametrize("call_id", ["", "call"])
+@pytest.mark.parametrize("dialect", list(PATHS))
+def test_calls_that_share_an_id_are_sent_apart_once_the_upstream_refuses_them(
+    dialect: str, call_id: str, tmp_path: Path
+) -> None:
+    fake = FakeProvider("Fine.", repeat=True)
+    with proxied(fake, tmp_path) as proxy:
+        messages = [
+            from_user(dialect, "look"),
+            *BUILDERS[dialect].turn([call_id] * 3, ["one", "two", "three"], "w", None),
+        ]
+        for number in range(2):
+            assert ask(proxy.url, dialect, messages).status_code == 200
+            messages += [said(dialect, "Fine."), from_user(dialect, f"question {number}")]
+    assert len(fake.refused) == 1
+    for request in fake.requests:
+        text = json.dumps(request.body)
+        assert text.index("one") < text.index("two") < text.index("three")
+        assert check(request.body["input" if dialect == "openai-responses" else "messages"], dialect=dialect) == []
+
+
+def test_what_an_upstream_refuses_in_words_of_its_own_is_passed_on_where_nothing_is_wrong(tmp_path: Path) -> None:
+    fake = FakeProvider(FakeReply(status=400, message="the moon is full"), repeat=True)
+    with proxied(fake, tmp_path) as proxy:
+        answer = ask(proxy.url, "openai-chat", [from_user("openai-chat", "look")])
+    assert answer.status_code == 400
+    assert "the moon is full" in answer.text
+    assert sum(fake.faults.values()) == 1

@@ -40,6 +40,8 @@ _HOW: Final[Mapping[Mode, How]] = {"normal": "fold", "dry-run": "look", "strict"
 _OVERFLOWS: Final = {"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"}
 _CHANGED_FOR: Final = {*_OVERFLOWS, "image", "document", "malformed"}  # what another request cures
 
+_INVALID: Final = (400, 422)  # words that nobody knows may be about what is known to be wrong with the request
+
 _MOST_RECOVERIES: Final = 6
 """Each sends fewer tokens than the last, and the ladder has five rungs; the first may only learn the limit."""
 
@@ -283,7 +285,10 @@ class Exchange:
     async def _recovered(self, failure: Failure) -> tuple[bytes | None, Refusal | None]:
         """The bytes of a smaller request; or None, and our own refusal where there is something better to say."""
         hold = self.hold
-        if hold is None or self.parts.mode != "normal" or failure.kind not in _CHANGED_FOR:
+        if hold is None or self.parts.mode != "normal":
+            return None, None
+        unnamed = failure.kind == "other" and failure.status in _INVALID and hold.held.conversation.mendable
+        if not unnamed and failure.kind not in _CHANGED_FOR:
             return None, None
         if self.recoveries >= _MOST_RECOVERIES:
             return None, self._end(failure)
