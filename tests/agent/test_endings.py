@@ -49,7 +49,7 @@ def test_a_pause_without_end_ends_with_the_limit_of_calls() -> None:
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai-chat"])
 @pytest.mark.parametrize(
-    "said", ["MALFORMED_FUNCTION_CALL", "unexpected_tool_call", "network_error", "abort", "unheard_of"]
+    "said", ["MALFORMED_FUNCTION_CALL", "unexpected_tool_call", "tool_calls", "network_error", "abort", "unheard_of"]
 )
 def test_a_reply_that_was_thrown_away_is_asked_for_again(dialect: str, said: str) -> None:
     # langchain-ai/langgraph#6574
@@ -61,7 +61,7 @@ def test_a_reply_that_was_thrown_away_is_asked_for_again(dialect: str, said: str
     assert any(isinstance(event, Notice) and "asked again" in event.text for event in heard)
 
 
-@pytest.mark.parametrize("said", ["MALFORMED_FUNCTION_CALL", "network_error"])
+@pytest.mark.parametrize("said", ["MALFORMED_FUNCTION_CALL", "network_error", "tool_calls"])
 def test_asking_again_ends_and_is_told_as_a_failure(said: str) -> None:
     fake = FakeProvider([FakeReply(text="", finish_reason=said)], repeat=True)
     ended = one_turn(fake)
