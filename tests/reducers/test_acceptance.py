@@ -181,3 +181,24 @@ def test_the_summary_is_shown_without_the_thinking_before_it() -> None:
     context = talk()
     context.compact(summarize=ScriptedModel([f"<think>{THOUGHT}</think>{GOOD}"], repeat=True))
     assert context.prepare().messages[0]["content"].endswith(GOOD)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "## Goal\n## Progress\n## Next steps",
+        "## Goal\n[None]\n\n## Next\n- TODO\n- n/a.",
+        "Understood.",
+        "Got it, I will summarise the conversation.",
+        "Sure! Let me now write a summary of what happened:",
+    ],
+)
+def test_headings_and_promises_alone_are_no_summary(reply: str) -> None:
+    with pytest.raises(SummaryError):
+        accepted(reply)
+    assert accepted(f"{reply}\n{GOOD}").endswith(GOOD)
+
+
+def test_a_heading_that_is_a_sentence_is_a_summary() -> None:
+    text = "# The user wants the parser mended"
+    assert accepted(text) == text

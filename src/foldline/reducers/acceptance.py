@@ -153,13 +153,21 @@ def _call_in(value: Any) -> bool:
 _MARKUP: Final = re.compile(r"```[\w-]*|<[^<>\n]{0,80}>|\[/?[A-Z_]{2,20}\]")
 _PLACEHOLDERS: Final = frozenset(
     "null none nil na n/a nan undefined empty void blank nothing ok okay done sure yes no true false todo tbd "
-    "assistant continue vide leer vacío пусто нет".split()
+    "assistant continue understood acknowledged vide leer vacío пусто нет".split()
 )
 """One word that is no summary of anything, whatever stands around it."""
 _PLACEHOLDER: Final = re.compile(
     r"(?:no|an?|the|empty|missing|without)(?: [a-z]+)? (?:contents?|text|response|reply|answer|summary|output|message|"
     r"string|checkpoint|data|result)(?: (?:provided|available|generated|returned|found|given|here))?"
 )
+_PROMISE: Final = re.compile(
+    r"(?:(?:got it|sure|okay|ok|certainly|of course|understood|alright|absolutely)\W{1,3})?(?:i(?:'ll| will|'m going to"
+    r"| am going to| can)|let me) (?:\w{1,12} )?(?:summari[sz]e|compact|condense|write|create|provide|prepare)\b"
+    r"[^.:\n]{0,120}[.:]?",
+    re.IGNORECASE,
+)
+"""What a model says before it writes a summary, and nothing after it."""
+_HEADING_WORDS: Final = 4
 _PLACEHOLDERS_TOGETHER: Final = frozenset(("无", "空", "无内容", "没有内容", "無", "空白", "なし", "内容なし", "없음"))
 
 
@@ -170,8 +178,16 @@ def _says_something(text: str) -> bool:
     words = " ".join("".join(sign if _is_word(sign) or sign == "/" else " " for sign in bare).split()).lower()
     if words in _PLACEHOLDERS or words in _PLACEHOLDERS_TOGETHER or _PLACEHOLDER.fullmatch(words):
         return False
-    lines = [line.strip(" \t*#-_>\u2022") for line in bare.split("\n")]
-    return not all(line.endswith((":", "\uff1a")) for line in lines if line)
+    if _PROMISE.fullmatch(bare.strip()):
+        return False
+    return any(_is_said(line) for line in bare.split("\n"))
+
+
+def _is_said(line: str) -> bool:
+    """Whether a line is more than a heading or a placeholder under one."""
+    words = line.strip(" \t*#-_>\u2022[]().")
+    heading = line.lstrip().startswith("#") and len(words.split()) <= _HEADING_WORDS
+    return bool(words) and not (heading or words.endswith((":", "\uff1a")) or words.lower() in _PLACEHOLDERS)
 
 
 def _is_word(sign: str) -> bool:
