@@ -167,3 +167,16 @@ def test_another_model_has_its_own_limits_and_the_same_one_keeps_what_was_learne
     assert engine.caps.max_media == 50
     context.send_to("claude-3-5-haiku-20241022", context.limits)
     assert engine.caps.max_media == 100
+
+
+def test_markers_are_counted_right_when_others_have_looked_at_the_view_between_two_requests() -> None:
+    context = Context(dialect="anthropic", window=100_000, max_output_tokens=0)
+    for number in range(12):
+        mark = {"cache_control": {"type": "ephemeral"}}
+        block = {"type": "text", "text": f"message {number}"} | mark
+        context.append({"role": "user" if number % 2 == 0 else "assistant", "content": [block]})
+        context.view.wires()
+        request = context.prepare()
+        assert check(request.messages, dialect="anthropic") == []
+    again = Context.replay(context.events, dialect="anthropic", window=100_000, max_output_tokens=0)
+    assert check(again.prepare().messages, dialect="anthropic") == []

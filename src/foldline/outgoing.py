@@ -22,15 +22,17 @@ __all__ = ["Outgoing"]
 
 @dataclass(slots=True)
 class Outgoing:
-    """The last look at what is sent. Costs O(new messages) while nothing has to be changed."""
+    """The last look at what is sent. Costs a comparison of references for each message, and O(size) of new ones."""
 
     dialect: str
     alternating: bool = False
     """Whether the server wants the user and the assistant to speak in turn: it said so when it refused a request."""
     takes_system: bool = True
     """Whether the server's template has a role for system text; where it has none, the user tells it."""
+    _seen: list[Wire] = field(default_factory=list)
+    """The messages of the request before, as the view had them. Others may have looked at the view since."""
     _marked: list[int] = field(default_factory=list)
-    """Markers of each message of the request before, as the view has it."""
+    """Markers of each of them."""
     _bare: int = 0
     """So many of the leading messages lose their markers, but for the last `_spared` of the last one of them."""
     _spared: int = 0
@@ -46,7 +48,7 @@ class Outgoing:
         repairs: list[Repair] = []
         out = wires
         if self.dialect == "anthropic":
-            out = self._marks(wires, stable, system, tools, repairs)
+            out = self._marks(wires, system, tools, repairs)
         if self.alternating and self.dialect == "openai-chat":
             if system and not self.takes_system:
                 out, system = [{"role": "user", "content": system}, *out], None
@@ -59,8 +61,11 @@ class Outgoing:
         self._sent = [] if out is wires else out
         return out, system, same, tuple(repairs)
 
-    def _marks(self, wires: list[Wire], stable: int, system: System, tools: Tools, repairs: list[Repair]) -> list[Wire]:
+    def _marks(self, wires: list[Wire], system: System, tools: Tools, repairs: list[Repair]) -> list[Wire]:
         """The messages with at most as many markers as are taken, in an order that is taken."""
+        known = len(self._seen)
+        stable = known if wires[:known] == self._seen else _same(self._seen, wires)
+        self._seen = list(wires)
         self._marked[stable:] = [marked(wire) for wire in wires[stable:]]
         if self._bare > stable:
             self._bare, self._spared = stable, 0

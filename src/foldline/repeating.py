@@ -14,6 +14,7 @@ from foldline.codecs.rules import violations
 from foldline.engine import Engine
 from foldline.errors import FoldRefused, InvalidInput
 from foldline.events import FoldFailed
+from foldline.outgoing import Outgoing
 from foldline.pairing import arrange
 from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage
 
@@ -78,8 +79,9 @@ def repeat_all(engine: Engine, events: Iterable[Event], again: Callable[[Event],
 
 
 def _broken(engine: Engine) -> str:
-    wires, _ = engine.view.wires()
-    found = violations(wires, engine.codec.dialect) if wires else []
+    shown = engine.view.shown()
+    sent, *_ = Outgoing(engine.codec.dialect).settle(shown, 0, None, None)
+    found = violations(sent, engine.codec.dialect) if sent else []
     return str(found[0]) if found else ""
 
 
