@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "request",
         "cover",
         "view",
+        "pieces",
         "cutting",
         "budget",
         "rent",

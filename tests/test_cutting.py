@@ -219,7 +219,7 @@ def test_hundreds_of_thousands_of_short_lines_are_looked_at_by_the_dozen() -> No
     assert text.endswith("ok 299998\nok 299999")
     assert ESTIMATE.text(text) <= 2_000
     assert sum(asked) < 3 * len("\n".join(lines))
-    assert calls() < 2_500_000
+    assert calls() < 400_000
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Generator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from foldline.drive import Completion, drive, drive_async
 from foldline.errors import DoesNotFit, SummaryError
+from foldline.folding import Reading
 from foldline.reducers.base import Ask
 from foldline.testing import ScriptedModel
 from foldline.transcript import Fold
@@ -41,6 +43,27 @@ class Steps:
             return "done"
         finally:
             self.closed = True
+
+
+def reading(threads: list[threading.Thread]) -> Generator[Ask | Reading, Any, tuple[str, str]]:
+    """Has something read twice, and says what it was sent."""
+
+    def read() -> str:
+        threads.append(threading.current_thread())
+        return f"read {len(threads)}"
+
+    first = yield Reading(read)
+    second = yield Reading(read)
+    return first, second
+
+
+def test_what_is_read_is_sent_back_and_read_where_the_driver_wants_it() -> None:
+    here, elsewhere = list[threading.Thread](), list[threading.Thread]()
+    assert drive(reading(here), None) == ("read 1", "read 2")
+    assert asyncio.run(drive_async(reading(here), None)) == ("read 3", "read 4")
+    assert set(here) == {threading.current_thread()}
+    assert asyncio.run(drive_async(reading(elsewhere), None, None, asyncio.to_thread)) == ("read 1", "read 2")
+    assert threading.current_thread() not in elsewhere
 
 
 def run(steps: Steps, summarize: Any, *, twin: bool) -> str:

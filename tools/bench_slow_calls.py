@@ -1,4 +1,5 @@
-"""Measure how long a server takes to answer while fifty calls of its models search with hostile patterns.
+"""Measure how long a server takes to answer while fifty calls of its models search with hostile patterns, and while
+five more sessions fold messages of two megabytes of short lines, one after the other.
 
     .venv/bin/python -m tools.bench_slow_calls
 
@@ -8,10 +9,13 @@ same server is what tests/interfaces/serving/test_slow_calls.py asks, without a 
 
 from __future__ import annotations
 
+import json
 import signal
 import statistics
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
@@ -22,6 +26,37 @@ from tests.serving import serve
 from foldline.testing import FakeProvider
 
 ROUNDS = 50
+FOLDING = 5
+"""Sessions that fold."""
+LARGE = json.dumps({"text": "\n".join(f"{number % 97} ok" for number in range(350_000))}).encode()
+JSON = {"content-type": "application/json"}
+
+
+@contextmanager
+def folding(url: str) -> Iterator[list[float]]:
+    """Sessions that take up a message too large for any window, and fold it in their next turn; seconds of these."""
+    stop, seconds = threading.Event(), list[float]()
+
+    def fold() -> None:
+        with httpx.Client(base_url=url, timeout=600) as client:
+            while not stop.is_set():
+                name = client.post("/v1/sessions", json={}).raise_for_status().json()["id"]
+                path = f"/v1/sessions/{name}/messages"
+                assert client.post(path, content=LARGE, headers=JSON).json()["reason"] == "does_not_fit"
+                began = perf_counter()
+                assert client.post(path, json={"text": "Hello?"}).json()["text"] == "Done."
+                seconds.append(perf_counter() - began)
+
+    threads = [threading.Thread(target=fold) for _ in range(FOLDING)]
+    for thread in threads:
+        thread.start()
+    try:
+        until(lambda: bool(seconds))  # the first of them is there: more are under way
+        yield seconds
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def taken(what: Callable[[], object]) -> float:
@@ -47,6 +82,11 @@ def main() -> None:
         with slow_calls(model, Path(folder)) as door, httpx.Client(base_url=door.url, timeout=60) as client:
             for path in ("/health", "/v1/sessions"):
                 told(path, [taken(lambda path=path: client.get(path)) for _ in range(ROUNDS)])  # type: ignore[misc]
+            with folding(door.url) as seconds:
+                for path in ("/health", "/v1/sessions"):
+                    times = [taken(lambda path=path: client.get(path)) for _ in range(4 * ROUNDS)]  # type: ignore[misc]
+                    told(f"{path}, and folds", times)
+            told("a turn that folds 2 MB", seconds)
             made = taken(lambda: client.post("/v1/sessions", json={}))
             print(f"{'a session is created':<28} {1_000 * made:7.1f} ms")
             assert door.process is not None

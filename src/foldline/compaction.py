@@ -7,7 +7,7 @@ from dataclasses import replace
 from foldline.budget import Need, Pressure
 from foldline.engine import Engine, Steps
 from foldline.errors import SummaryError
-from foldline.folding import Folding, telling
+from foldline.folding import Folding, moves, telling
 from foldline.reducers.base import Ask
 from foldline.reducers.summarize import Summarize
 from foldline.reducers.without_model import WithoutModel
@@ -33,11 +33,14 @@ def compact(engine: Engine, instructions: str | None, folding: Folding) -> Steps
 
 def _compacted(engine: Engine, reducer: Summarize | WithoutModel, need: Need, folding: Folding) -> Steps[None]:
     try:
-        moves: list[Fold | Ask] = list(reducer.propose(engine.view, replace(need, target_tokens=need.limit_tokens)))
-        if not moves:
+        view = engine.view
+        found = yield from moves(engine, reducer, replace(need, target_tokens=need.limit_tokens))
+        if engine.view is not view:
+            raise SummaryError("the session has changed under the summary")
+        if not found:
             raise SummaryError("there is nothing to fold")
         folds: list[Fold] = []
-        for move in moves:
+        for move in found:
             fold = (yield from engine.answered(move)) if isinstance(move, Ask) else move
             folds.append(fold)
         if any(engine.commit(fold) is None for fold in folds):

@@ -20,8 +20,8 @@ from foldline.errors import InvalidInput
 from foldline.events import ContextEvent, LimitLearned, SilentTruncation, UsageDoubted, contained
 from foldline.failures import Failure
 from foldline.figures import Figures
-from foldline.folding import Folding
-from foldline.messages import Wire, snapshot
+from foldline.folding import Folding, InThread
+from foldline.messages import Wire, same_until, snapshot
 from foldline.originals import Originals
 from foldline.patterns import Work
 from foldline.peek import grep, head
@@ -80,6 +80,8 @@ class Context:
         self._tell = contained(on_event)
         self._reports, self._cache_seconds = Reports(), 0
         self._doubted = False
+        self.in_thread: InThread | None = None
+        """Where the async calls read a large history, for a loop that others share: nothing is recorded meanwhile."""
         known = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
         limits = limits_of(known, model, max_output_tokens)
         beside = Beside(system, tools, counter)
@@ -127,10 +129,8 @@ class Context:
         longer. What is recorded is a copy, so that a list whose messages are edited in place is noticed. Raises
         InvalidInput, then nothing has changed. O(history) to compare, O(new) to take up.
         """
-        path, codec, same = self._engine.path, self._engine.codec, len(self._engine.path)
-        if path != list(wires[:same]):
-            pairs = enumerate(zip(path, wires, strict=False))
-            same = next((at for at, (old, new) in pairs if old != new), min(len(path), len(wires)))
+        path, codec = self._engine.path, self._engine.codec
+        same = same_until(path, wires)
         new = [snapshot(wire) for wire in wires[same:]]
         for wire in new:
             codec.read(wire)  # all or nothing: a message that cannot be read forks nothing
@@ -160,7 +160,7 @@ class Context:
     async def prepare_async(self, summarize: AsyncSummarize | None = None, *, idle_seconds: float = 0.0) -> Request:
         """`prepare` with an async summariser. Messages may come meanwhile; a cancellation leaves a valid session."""
         folding = self._folding(summarize)
-        return await drive_async(self._prepare(folding, idle_seconds), summarize, folding.usage)
+        return await drive_async(self._prepare(folding, idle_seconds), summarize, folding.usage, self.in_thread)
 
     def compact(
         self, instructions: str | None = None, *, summarize: SummarizeWith | None, idle_seconds: float = 0.0
@@ -179,7 +179,8 @@ class Context:
         """`compact` with an async summariser."""
         self._engine.continuing.left(idle_seconds)
         folding = self._folding(summarize)
-        return await drive_async(compact(self._engine, instructions, folding), summarize, folding.usage)
+        steps = compact(self._engine, instructions, folding)
+        return await drive_async(steps, summarize, folding.usage, self.in_thread)
 
     def observe(self, usage: object) -> Usage:
         """Take the usage that a provider reported for the last request. Raises InvalidInput.
@@ -222,7 +223,7 @@ class Context:
     async def recover_async(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:
         """`recover` with an async summariser."""
         folding = self._folding(summarize)
-        return await drive_async(self._recover(failure, folding), summarize, folding.usage)
+        return await drive_async(self._recover(failure, folding), summarize, folding.usage, self.in_thread)
 
     def send_beside(self, *, system: System, tools: Tools, leading: Sequence[Wire] = ()) -> None:
         """Send this system text and these tools from now on, as a client resends them. O(their size) if they differ.
@@ -342,7 +343,7 @@ class Context:
             and (summarize.model or None) == (self.model or None)
             and summarize.dialect == self.dialect
         )
-        return Folding(asks=summarize is not None, continues=continues)
+        return Folding(asks=summarize is not None, continues=continues, in_thread=self.in_thread)
 
     def _measure(self, usage: Usage) -> str:
         """Correct our count by a report for a request that was sent; why it is not believed, "" if it is."""

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import Counter as Spread
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, islice
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from foldline.names import ALARM, names
+from foldline.pieces import LOOKED_AT, pieces
 from foldline.tokens import Counter
 
 __all__ = ["Mode", "Unit", "clip_bytes", "clip_tokens", "extract", "first_line", "head_and_tail", "largest", "over"]
@@ -117,66 +116,6 @@ _DEFINES = re.compile(
 _EDGE, _KEPT = 1e6, 2e6
 """Scores of lines that go before those chosen by their names."""
 
-_WIDE = 400
-"""Longer lines are looked at in pieces of this size: one line of JSON may hold a whole result."""
-
-
-_MANY = 20_000
-"""Of a text with more lines short ones are looked at together, as many as make up a wide one: each line costs more than
-its characters. Those stay by themselves that say what went wrong, or have a name that was used most."""
-_NAMES, _PLACES, _ALARMS = 100, 20, 2_000
-"""Names that are looked for so, the places of each (what is everywhere tells none apart), and alarms."""
-
-
-def _lines(text: str, wanted: Mapping[str, int], kept: Collection[str]) -> list[str]:
-    out: list[str] = []
-    lines = text.split("\n")
-    for line in lines if len(lines) <= _MANY else _together(lines, _notable(text, lines, wanted), kept):
-        if len(line) <= _WIDE:
-            out.append(line)
-            continue
-        start = 0
-        while start < len(line):
-            stop = min(len(line), start + _WIDE)
-            if stop < len(line):
-                at = max(line.rfind(mark, start + _WIDE // 2, stop) for mark in (", ", ",", " ", "}"))
-                stop = at + 1 if at > start else stop
-            out.append(line[start:stop])
-            start = stop
-    return out
-
-
-def _notable(text: str, lines: list[str], wanted: Mapping[str, int]) -> set[int]:
-    """Numbers of lines that stay by themselves. O(size x names looked for), in the search of texts."""
-    places = [found.start() for found in islice(ALARM.finditer(text), _ALARMS)]
-    for name in sorted(wanted, key=lambda name: (-wanted[name], name))[:_NAMES]:
-        at = text.find(name)
-        for _ in range(_PLACES):
-            if at < 0:
-                break
-            places.append(at)
-            at = text.find(name, at + len(name))
-    ends = list(accumulate(len(line) + 1 for line in lines))
-    return {bisect_right(ends, place) for place in places}
-
-
-def _together(lines: list[str], notable: Collection[int], kept: Collection[str]) -> Iterator[str]:
-    """Neighbouring lines as one, up to `_WIDE` characters; notable and kept ones stay by themselves."""
-    held: list[str] = []
-    chars = 0
-    for number, line in enumerate(lines):
-        alone = number in notable or (bool(line) and line in kept)
-        if held and (alone or chars + len(line) >= _WIDE):
-            yield "\n".join(held)
-            held, chars = [], 0
-        if alone or len(line) >= _WIDE:
-            yield line
-        else:
-            held.append(line)
-            chars += len(line) + 1
-    if held:
-        yield "\n".join(held)
-
 
 def extract(
     text: str,
@@ -187,6 +126,7 @@ def extract(
     edge: float = 0.5,
     seen: Collection[str] = (),
     kept: Collection[str] = (),
+    total: int | None = None,
 ) -> str:
     """Lines of a text worth about `limit` tokens: its beginning and end, and the lines between that bring most names.
 
@@ -195,14 +135,17 @@ def extract(
     every line tells none apart. Lines that define something or say what went wrong count for more. How these weigh is
     measured: of 1,065 lines of results that later replies of recorded sessions went back to, a quarter more stay in the
     same size than with all names alike. Names in `seen` are shown elsewhere already. Lines in `kept` go before all
-    others, as far as they fit whole. O(size).
+    others, as far as they fit whole. Of a text that is longer than what is looked at the rest is passed over (see
+    `pieces`). `total` are its tokens, where they are known. O(size), and little of it beyond that.
     """
-    total = counter.text(text)
+    total = counter.text(text) if total is None else total
     if total <= limit:
         return text
     kept = frozenset(kept)
-    lines = [_Line(i, line, len(line) // 4 + 2, frozenset()) for i, line in enumerate(_lines(text, wanted, kept))]
-    scale = total / max(1, sum(line.tokens for line in lines))
+    found = pieces(text, wanted, kept)
+    lines = [_Line(number, line, len(line) // 4 + 2, frozenset()) for number, line in found]
+    share = 1.0 if len(text) <= LOOKED_AT else sum(len(line.text) + 1 for line in lines) / len(text)
+    scale = total * share / max(1, sum(line.tokens for line in lines))
     room = limit / max(scale, 0.1)
     picked = {line.number: line for line in lines if line.text in kept}
     for line in picked.values():
@@ -223,7 +166,7 @@ def extract(
         each = line.text.count("\n") + 1  # lines that are looked at together count as one of them does
         line.score = worth / each / (line.tokens / each + 2) ** 0.8
     _pick(middle, picked, shown, room - sum(line.tokens for line in picked.values()))
-    return _within(picked, len(lines), limit, counter) or "".join(clip_tokens(text, limit, counter))
+    return _within(picked, lines[-1].number + 1, limit, counter) or "".join(clip_tokens(text, limit, counter))
 
 
 @lru_cache(maxsize=8_192)  # as names: results repeat lines of earlier ones

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from foldline.engine import Steps
 from foldline.errors import SummaryError
+from foldline.folding import InThread, Reading
 from foldline.reducers.base import Ask
 from foldline.request import Request
 from foldline.transcript import Usage
@@ -83,6 +84,9 @@ def drive(steps: Steps[T], summarize: SummarizeWith | None, asked: list[Usage] |
     try:
         ask = next(steps)
         while True:
+            if isinstance(ask, Reading):
+                ask = steps.send(ask.work())
+                continue
             try:
                 answer = _text_of(_put(ask, summarize), asked) if summarize else ""
             except SummaryError as error:
@@ -98,11 +102,19 @@ def drive(steps: Steps[T], summarize: SummarizeWith | None, asked: list[Usage] |
         steps.close()
 
 
-async def drive_async(steps: Steps[T], summarize: AsyncSummarize | None, asked: list[Usage] | None = None) -> T:
-    """Run steps to their end, awaiting each ask. The async twin of `drive`."""
+async def drive_async(
+    steps: Steps[T],
+    summarize: AsyncSummarize | None,
+    asked: list[Usage] | None = None,
+    in_thread: InThread | None = None,
+) -> T:
+    """Run steps to their end, awaiting each ask, and what is read in a thread. The async twin of `drive`."""
     try:
         ask = next(steps)
         while True:
+            if isinstance(ask, Reading):
+                ask = steps.send(ask.work() if in_thread is None else await in_thread(ask.work))
+                continue
             try:
                 reply = _put(ask, summarize) if summarize else ""
                 answer = _text_of(await reply if inspect.isawaitable(reply) else reply, asked)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from foldline.beside import System, Tools
 from foldline.budget import Limits, Need, Pressure
@@ -18,7 +18,7 @@ from foldline.codecs.caps import Caps
 from foldline.continuing import Continuing
 from foldline.errors import DoesNotFit, SummaryError
 from foldline.events import FoldFailed
-from foldline.folding import Folding, telling
+from foldline.folding import Folding, Reading, moves, telling
 from foldline.messages import Wire
 from foldline.outgoing import Outgoing
 from foldline.policy import FOR_AMOUNTS, FOR_BYTES, MILD_RUNGS, RUNGS, Policy
@@ -40,8 +40,8 @@ AMOUNTS_LANDING = 0.75
 """Share of a number of images or messages that its rungs aim at, for the same reason."""
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[Ask, str, T]
-"""Work that may ask a model on its way to a T."""
+Steps: TypeAlias = Generator[Ask | Reading, Any, T]
+"""Work that may ask a model on its way to a T (it is sent text), or have a view read (it is sent what came of it)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class Engine(Recorder):
 
     @contextmanager
     def during(self, folding: Folding) -> Iterator[Folding]:
-        """Do the work of one call that may fold. While it waits for a model others may do theirs (`_apart`)."""
+        """Do the work of one call that may fold. While it waits for a model others may do theirs (`apart`)."""
         before, self.folding = self.folding, folding
         asked, self.view.asked = self.view.asked, folding.wanted
         try:
@@ -159,8 +159,8 @@ class Engine(Recorder):
             self.asked += folding.usage
 
     @contextmanager
-    def _apart(self) -> Iterator[None]:
-        """Lay the call that is at work aside, while its model writes."""
+    def apart(self) -> Iterator[None]:
+        """Lay the call that is at work aside, while its model writes or its view is read."""
         folding, self.folding, self.view.asked = self.folding, None, False
         try:
             yield
@@ -313,7 +313,8 @@ class Engine(Recorder):
             if met():
                 return
             view = self.view
-            for move in list(reducer.propose(view, self.need(pressure, target_tokens))):
+            asks = asking and self.taken_tokens >= self.ask_again_at.get(reducer.name, 0)
+            for move in (yield from moves(self, reducer, self.need(pressure, target_tokens), asks=asks)):
                 if met():
                     return
                 if self.view is not view:
@@ -360,7 +361,7 @@ class Engine(Recorder):
 
     def _written(self, ask: Ask, view: View) -> Steps[Fold | Ask]:
         """What comes of one text. Raises SummaryError, also after a fork."""
-        with self._apart():
+        with self.apart():
             text = yield ask
         if self.view is not view:
             raise SummaryError("the session has changed under the summary")

@@ -6,16 +6,31 @@ taken for another's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
+from foldline.budget import Need
 from foldline.events import ContextEvent, FoldFinished, FoldStarted
+from foldline.reducers.base import Move, Reducer
 from foldline.transcript import Fold, Usage
 from foldline.view import View
 
-__all__ = ["Folding", "telling"]
+__all__ = ["INLINE_BYTES", "Folding", "InThread", "Reading", "moves", "telling"]
+
+INLINE_BYTES: Final = 128 * 1024
+"""Content of a view that is read where the driver runs: some ten milliseconds for a reducer that reads all of it."""
+
+InThread: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a function in a thread, to its end also where who waits for it is cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Work that only reads the view, which a driver may do in a thread. It is sent back what `work` returns."""
+
+    work: Callable[[], Any]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,6 +43,8 @@ class Folding:
     """Whether that model can go on from a request of the session."""
     wanted: bool = False
     """Whether a user asked for it: then a newest user message that is answered may be folded too."""
+    in_thread: InThread | None = None
+    """Where a large view is read; None for reading it where the driver runs."""
     batch: int = -1
     """Number of the batch; -1 until the first fold."""
     folds: list[Fold] = field(default_factory=list)
@@ -51,6 +68,26 @@ class _Engine(Protocol):
 
     @property
     def used_tokens(self) -> int: ...
+
+    def apart(self) -> AbstractContextManager[None]: ...
+
+
+def moves(engine: _Engine, reducer: Reducer, need: Need, *, asks: bool = True) -> Generator[Reading, Any, list[Move]]:
+    """What a reducer proposes, in order; without `asks` one that does nothing else is not asked.
+
+    Where the call has a thread for it, a large view is read there. Until then nothing may be recorded, and nothing is
+    changed here: the view is worked out, so that others may read it at the same time.
+    """
+    view, folding = engine.view, engine.folding
+    if not asks and getattr(reducer, "only_asks", False):
+        return []
+    if folding is None or folding.in_thread is None or view.content_bytes <= INLINE_BYTES:
+        return list(reducer.propose(view, need))
+    view.listen()  # what is worked out when it is asked for must not be by two at once
+    view.between(0, len(view.units))
+    with engine.apart():
+        found: list[Move] = yield Reading(lambda: list(reducer.propose(view, need)))
+    return found if engine.view is view else []
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from, and the message keeps in `wire` the whole JSON object, so that what nobody
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -25,6 +25,7 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "Wire",
+    "same_until",
     "snapshot",
 ]
 
@@ -40,6 +41,14 @@ def snapshot(value: Json) -> Json:
     if isinstance(value, list | tuple):
         return [snapshot(inner) for inner in value]
     return value
+
+
+def same_until(old: Sequence[Wire], new: Sequence[Wire]) -> int:
+    """How many leading messages of two lists are equal. O(their size)."""
+    if old == list(new[: len(old)]):
+        return len(old)
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
 
 
 @dataclass(frozen=True, slots=True)

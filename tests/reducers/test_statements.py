@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foldline
-from foldline.reducers.statements import STANDING, gist, replaces, sentences, standing
+from foldline.reducers.statements import STANDING, by_sentence, gist, replaces, sentences, standing
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,22 @@ def test_sentences_end_at_stops_and_lines(text: str, found: list[str]) -> None:
 @given(st.text(max_size=300))
 def test_sentences_lose_nothing_but_blanks(text: str) -> None:
     assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+
+
+def test_of_a_long_text_the_sentences_at_its_ends_are_found_and_the_rest_stays_as_it_is() -> None:
+    pasted = "\n".join(f"row {number} of the table" for number in range(80_000))
+    text = f"Never delete backups. Use port 4711.\n{pasted}\nAlways ask first.   Then go."
+    found = sentences(text)
+    assert found[:3] == ("Never delete backups.", "Use port 4711.", "row 0 of the table")
+    assert found[-2:] == ("Always ask first.", "Then go.")
+    assert len(found) < 8_000
+    assert set(found) <= set(by_sentence(text).split("\n"))
+    assert by_sentence(text).split() == text.split()
+
+
+def test_a_long_text_without_an_end_has_no_sentences() -> None:
+    assert sentences("word " * 100_000) == ()
+    assert by_sentence("word " * 100_000).split() == ["word"] * 100_000
 
 
 def test_two_sentences_that_differ_by_a_value_have_one_gist() -> None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
 
+from foldline.agent.answers import result_wires
 from foldline.agent.events import Listener
 from foldline.agent.held_messages import HeldMessages
 from foldline.agent.in_thread import to_its_end
-from foldline.agent.workers import while_wanted
+from foldline.agent.workers import FOLDS, while_wanted
 from foldline.archive import Archive, MemoryArchive
 from foldline.catalog.prices import CacheRule
 from foldline.codecs import codec as codec_for
@@ -72,7 +73,8 @@ class AgentSession:
     raise OSError (a full disk): what was not written is written with the next event.
 
     With `writes_in_thread`, for a loop that others share, what is recorded is on the disk once `written` was awaited,
-    and methods that are awaited do that themselves.
+    and methods that are awaited do that themselves. What they fold of a large history is read in a thread: others may
+    look at the session meanwhile, and see it as it stands between two folds.
     """
 
     def __init__(
@@ -276,7 +278,12 @@ class AgentSession:
         heard = _Gate(self._heard)
         context = under.context(events, learned=self.learned, archive=self._archive, on_event=heard)
         heard.open = not quiet  # what is replayed was told when it happened
+        context.in_thread = self._in_thread
         return context
+
+    async def _in_thread(self, read: Callable[[], Any]) -> Any:
+        """What comes of reading a large history: in a thread, where others share the loop."""
+        return await FOLDS.run(lambda _: read(), to_its_end=True) if self.writes_in_thread else read()
 
     def _heard(self, event: ContextEvent) -> None:
         if self._listen is not None:
@@ -375,22 +382,3 @@ def open_calls(context: Context) -> tuple[ToolCall, ...]:
     answered = {result.call_id for entry in unit.entries for result in entry.message.results}
     calls = (call for entry in unit.entries for call in entry.message.calls)
     return tuple(call for call in calls if call.id not in answered)
-
-
-def result_wires(dialect: str, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Wire]:
-    """The messages that carry results, as the dialect has them: one for each, or one for all (Anthropic)."""
-    codec = codec_for(dialect)
-    messages = [_marked(codec.answer(call, text), is_error) for call, text, is_error in results]
-    merged = codec.merge(messages) if len(messages) > 1 else None
-    return [codec.write(merged)] if merged is not None else [codec.write(message) for message in messages]
-
-
-def _marked(message: Message, is_error: bool) -> Message:
-    """The message as it is, or with `is_error` on its result where the dialect has such a field (Anthropic)."""
-    if not is_error or message.wire is None or message.wire.get("role") != "user":
-        return message
-    blocks = [
-        {**block, "is_error": True} if block.get("type") == "tool_result" else block
-        for block in message.wire["content"]
-    ]
-    return replace(codec_for("anthropic").read({**message.wire, "content": blocks}))

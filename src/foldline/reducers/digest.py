@@ -15,6 +15,7 @@ from foldline.budget import Need
 from foldline.cutting import extract, first_line
 from foldline.messages import Document, Image, Message, Opaque, Reasoning, Text
 from foldline.names import ALARM, names
+from foldline.pieces import LOOKED_AT
 from foldline.reducers.base import span_fold
 from foldline.reducers.importance import worth
 from foldline.reducers.sharing import (
@@ -30,7 +31,7 @@ from foldline.reducers.sharing import (
     told_ages,
     weight,
 )
-from foldline.reducers.statements import CLEAR, sentences
+from foldline.reducers.statements import CLEAR, by_sentence
 from foldline.tiles import Span, speaks
 from foldline.transcript import Fold, Seq
 from foldline.view import View
@@ -234,16 +235,17 @@ def _items(view: View, start: Seq, stop: Seq) -> list[Item]:
 
 
 def _item(view: View, pieces: list[tuple[str, str]], user: bool) -> Item:
-    label = 2 if user else 0
-    tokens = label + sum(view.counter.text(label + text) + 1 for label, text in pieces)
-    return Item(pieces, tokens, user, worth=1.0 if user else worth("\n".join(text for _, text in pieces), view))
+    sizes = [view.counter.text(label + text) + 1 for label, text in pieces]
+    tokens = (2 if user else 0) + sum(sizes)
+    worthy = 1.0 if user else worth("\n".join(text for _, text in pieces), view)
+    return Item(pieces, sizes, tokens, user, worth=worthy)
 
 
 def _condensed(item: Item, view: View, seen: set[str]) -> str:
     """An item in its size: small pieces whole, the large ones share what is left."""
     out: dict[int, str] = {}
     left = item.limit
-    sizes = [view.counter.text(label + text) + 1 for label, text in item.pieces]
+    sizes = item.sizes
     order = sorted(range(len(sizes)), key=lambda i: sizes[i])
     while len(order) > 1 and left // len(order) < min(LEAST_TOKENS, sizes[order[0]]):
         order.pop()  # better one small piece whole than none of several
@@ -254,7 +256,8 @@ def _condensed(item: Item, view: View, seen: set[str]) -> str:
         if most < LEAST_PIECE_TOKENS and sizes[index] > room:
             continue
         if sizes[index] > room:
-            text = _cut(item, text, most, view, seen)
+            known = sizes[index] if len(text) > LOOKED_AT else None  # with its label: next to nothing more
+            text = _cut(item, text, most, view, seen, total=known)
         if not text.strip(" …\n"):
             continue
         out[index] = f"{label}{text if item.user else _indented(text, bare=not label)}"
@@ -273,13 +276,13 @@ def _indented(text: str, *, bare: bool) -> str:
     return first + _LIKE_OURS.sub(lambda found: INDENT if found.start() else "", text)
 
 
-def _cut(item: Item, text: str, limit: int, view: View, seen: set[str]) -> str:
-    """A text in its size; a user's in sentences, those that are kept first."""
+def _cut(item: Item, text: str, limit: int, view: View, seen: set[str], *, total: int | None) -> str:
+    """A text in its size; a user's in sentences, those that are kept first. `total` are its tokens, where known."""
     if not item.user:
-        return extract(text, limit, view.counter, view.spoken, edge=0.25, seen=seen)
+        return extract(text, limit, view.counter, view.spoken, edge=0.25, seen=seen, total=total)
     if item.kept:
-        text = "\n".join(sentences(text))
-    return extract(text, limit, view.counter, view.spoken, edge=0.6, seen=seen, kept=item.kept)
+        text, total = by_sentence(text), total if len(text) > LOOKED_AT else None
+    return extract(text, limit, view.counter, view.spoken, edge=0.6, seen=seen, kept=item.kept, total=total)
 
 
 def _said(message: Message) -> Iterable[tuple[str, str]]:

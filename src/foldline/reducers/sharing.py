@@ -48,6 +48,8 @@ class Item:
     """What one group said and did, before it is cut to size: pieces of (label, text)."""
 
     pieces: list[tuple[str, str]]
+    sizes: list[int]
+    """Tokens of each piece with its label, and one for the line break behind it."""
     tokens: int
     user: bool
     limit: int = 0
@@ -60,12 +62,14 @@ class Item:
     def bare(self) -> bool:
         """Whether the agent only said something in which there is nothing to find again ("I will look.")."""
         return not self.user and all(
-            (label or text).startswith(ASSISTANT) and not names(text) and not _DIGIT.search(text)
+            (label or text).startswith(ASSISTANT) and len(text) <= _MUCH and not names(text) and not _DIGIT.search(text)
             for label, text in self.pieces
         )
 
 
 _DIGIT = re.compile(r"\d")
+_MUCH = 20_000
+"""Characters of a text that is more than saying something."""
 
 
 def once(items: list[Item]) -> list[Item]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from foldline.names import names
 
-__all__ = ["CLEAR", "STANDING", "gist", "replaces", "sentences", "standing"]
+__all__ = ["CLEAR", "STANDING", "by_sentence", "gist", "replaces", "sentences", "standing"]
 
 STANDING: Final = 2.0
 """From this score on a sentence is kept word for word: one clear sign, or two weak ones."""
@@ -87,16 +88,44 @@ _MOST_CHARS: Final = 400
 """A longer stretch without an end is data or prose, not something laid down."""
 
 
-@lru_cache(maxsize=256)  # the texts of a digest are looked at again at every fold
+_LONG: Final = 100_000
+"""Characters of a text up to which all of its sentences are looked at: a longer one holds something pasted."""
+_ENDS: Final = 40_000
+"""Characters of each end of a longer one: a hundred sentences of the longest that count as such."""
+
+
 def sentences(text: str) -> tuple[str, ...]:
-    """A text in sentences and lines, without the blanks between them. O(size)."""
-    out: list[str] = []
-    start = 0
-    for end in _END.finditer(text):
-        out.append(text[start : end.end()].strip())
-        start = end.end()
-    out.append(text[start:].strip())
-    return tuple(piece for piece in out if piece)
+    """A text in sentences and lines, without the blanks between them; of a long one those at its ends. O(ends)."""
+    first, _, last = _parted(text)
+    return (*first, *last)
+
+
+def by_sentence(text: str) -> str:
+    """A text with each of its `sentences` in a line of its own; what is between the ends of a long one as it is."""
+    first, between, last = _parted(text)
+    return "\n".join((*first, between, *last) if between else (*first, *last))
+
+
+def _parted(text: str) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """The first sentences of a text, what is not looked at, and the last ones."""
+    if len(text) <= _LONG:
+        return _short(text), "", ()
+    first, _, stop = _split(text[:_ENDS])
+    last, start, _ = _split(text[-_ENDS:])
+    between = text[stop : len(text) - _ENDS + start]  # with the two pieces that were cut through
+    return tuple(filter(None, first[:-1])), between, tuple(filter(None, last[1:]))
+
+
+def _split(text: str) -> tuple[tuple[str, ...], int, int]:
+    """The pieces of a text, where the first ends and where the last begins. O(size)."""
+    ends = [0, *(end.end() for end in _END.finditer(text)), len(text)]
+    found = tuple(text[start:stop].strip() for start, stop in pairwise(ends))
+    return found, ends[1], ends[-2]
+
+
+@lru_cache(maxsize=256)  # the texts of a digest are looked at again at every fold
+def _short(text: str) -> tuple[str, ...]:
+    return tuple(piece for piece in _split(text)[0] if piece)
 
 
 def standing(sentence: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from foldline.budget import Need
 from foldline.reducers.base import Ask
@@ -33,6 +33,7 @@ class SumUp:
     drop: Leaves
     summarize: Summarize = field(default_factory=Summarize)
     name: str = "sum_up"
+    only_asks: ClassVar[bool] = True
 
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         """One ask per span, oldest first."""

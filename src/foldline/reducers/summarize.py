@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from foldline.budget import Need, Reserve
-from foldline.cutting import clip_tokens, head_and_tail, over
+from foldline.cutting import head_and_tail, over
 from foldline.errors import SummaryError
 from foldline.messages import Document, Image, Message, Opaque, Text
 from foldline.reducers.acceptance import accepted
@@ -103,6 +103,7 @@ class Summarize:
     facts: tuple[str, ...] = ()
     first_only: bool = False
     name: str = "summarize"
+    only_asks: ClassVar[bool] = True
 
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         """One ask per span, oldest first."""
@@ -320,27 +321,32 @@ def plain(text: str) -> str:
     return text.replace("<<<", "‹‹‹").replace(">>>", "›››")
 
 
+def _fitting(text: str, at: int, chars: int, most_tokens: int, view: View) -> tuple[str, int]:
+    """What of a text from `at` on is within `most_tokens`, and its tokens with a line break; about as many characters
+    as the piece before it (`chars`). O(size of what is returned): few counts, and so not the last character that fits.
+    """
+    part = text[at : at + chars] if chars else over(text, at, most_tokens, view.counter)
+    while (tokens := view.counter.text(part) + 1) > most_tokens and len(part) > 1:
+        part = part[: max(1, len(part) * most_tokens // tokens * 63 // 64)]
+    return part, tokens
+
+
 def _pieces(texts: Sequence[str], room_tokens: int, view: View) -> tuple[str, ...]:
     """The record in pieces of at most `room_tokens`; a line that is larger by itself is split. O(size)."""
     pieces: list[str] = []
     lines: list[str] = []
     size = 0
     for line in map(plain, texts):
-        at = 0
+        at = chars = 0
         while at < len(line):
-            rest = over(line, at, room_tokens, view.counter)  # to count all that is left each time takes the square
-            tokens = view.counter.text(rest) + 1
-            if tokens > room_tokens:
-                part = clip_tokens(rest, room_tokens - 1, view.counter)[0] or rest[:1]
-                tokens = view.counter.text(part) + 1
-            else:
-                part = rest
+            part, tokens = _fitting(line, at, chars, room_tokens, view)
             at += len(part)
+            chars = len(part) * 9 // 8
             if size + tokens > room_tokens and lines:
                 pieces.append("\n".join(lines))
                 lines, size = [], 0
             lines.append(part)
-            size += tokens
+            size = room_tokens if at < len(line) else size + tokens  # what goes on does so in the next piece
     if lines:
         pieces.append("\n".join(lines))
     return tuple(pieces) or ("(nothing but the checkpoint)",)

@@ -284,7 +284,7 @@ class ShortenNew:
             tokens = view.counter.text(text)
             limit = tokens if tool in self.exempt else self.limit_tokens(need, used, tokens)
             # A result that is barely over its limit stays whole: the notice alone would eat what is saved.
-            out = text if tokens <= limit + self.least_tokens // 2 else shorten(text, limit, view)
+            out = text if tokens <= limit + self.least_tokens // 2 else shorten(text, limit, view, tokens)
             used += min(tokens, limit)
             return out
 
@@ -297,12 +297,12 @@ def fresh_tokens(view: View, need: Need) -> int:
     return sum(entry.tokens for _, _, entry in result_entries(view, first) if entry.seq >= need.fresh)
 
 
-def shorten(text: str, limit_tokens: int, view: View) -> str:
-    """`text` in about `limit_tokens`, with a notice that gives the figures."""
-    total = view.counter.text(text)
+def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) -> str:
+    """`text` in about `limit_tokens`, with a notice that gives the figures; `total` are its tokens, where known."""
+    total = view.counter.text(text) if total is None else total
     if total <= limit_tokens:
         return text
-    body = extract(text, max(8, limit_tokens - 16), view.counter, view.spoken)
+    body = extract(text, max(8, limit_tokens - 16), view.counter, view.spoken, total=total)
     return f"{body}\n[shortened: ~{view.counter.text(body)} of ~{total} tokens]"
 
 

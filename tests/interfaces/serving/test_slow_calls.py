@@ -45,7 +45,7 @@ def slow_calls(model: Served, folder: Path) -> Iterator[Door]:
     """A server whose sessions wait for fifty calls, half of them in their own messages and half in the workspace."""
     (folder / "hostile.txt").write_text(hostile_text(3_000_000))
     (folder / "small.txt").write_text("what another session reads\n")
-    made = Door(model.url, folder, str(folder / "sessions"), ("--grace-seconds", "600"))
+    made = Door(model.url, folder, str(folder / "sessions"), ("--grace-seconds", "600", "--max-body-bytes", "4194304"))
     made.start()
     try:
         for number in range(SESSIONS):
