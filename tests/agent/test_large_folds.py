@@ -76,7 +76,7 @@ def test_while_a_large_history_is_read_the_loop_goes_on_and_the_session_stays_as
     async def prepared() -> Any:
         before = seen(session.context)
         preparing = asyncio.create_task(session.prepare())
-        while not watched.asked.is_set():
+        while not watched.asked.is_set() and not preparing.done():
             await asyncio.sleep(0.001)
         during = [seen(session.context) for _ in range(3)]
         assert not preparing.done()
@@ -99,7 +99,7 @@ def test_a_cancellation_waits_for_what_is_read_and_changes_nothing() -> None:
     async def cancelled() -> None:
         before = seen(session.context)
         preparing = asyncio.create_task(session.prepare())
-        while not watched.asked.is_set():
+        while not watched.asked.is_set() and not preparing.done():
             await asyncio.sleep(0.001)
         preparing.cancel()
         for _ in range(20):
