@@ -6,9 +6,10 @@ that run at C speed, and errs slightly high.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, Protocol
 
+from foldline.tokens.letters import tokens_of_words
+from foldline.tokens.pairs import pairs, table, total
 from foldline.tokens.scripts import CONTROLS, tokens_one_by_one
 
 __all__ = ["ESTIMATE", "Counter"]
@@ -41,35 +42,27 @@ class Counter(Protocol):
 # the estimate is high for the newer one there. Usage reported by the provider corrects that.
 _PAIR_COSTS: Final = """
   0   0   0   0   0   0   0   0   0   0   0   0
- 24   5  84 113  91 137 177 165  91 164 115 120
-  5  42  24 110  25 156 141 135  74 233  77  41
-  8 119 128  36 232 178 137 248 196 144 236 168
- 38   2   0  14   1 105  54   0  60  65 248   0
- 81  90  80   8  53   6   0   0   1   0   0  68
-148   0  33  43  74  72   0  18  51  28   0   1
- 55   0 142   3  86 154   0   0   0  60   0  14
-248  37  86  37 210  14   1   0   0  63  34   4
-101   3   0   0  39  55  44 243   0   1 248  44
-  0   1   0  12 248   0   0 185   3 248 164 179
-  0   0 147  13  84 113 103 137  77 220 124  65
+  0   1  38 102   0  15  73  38   0  61   8  19
+ 39   8  43 101  61 172   2 119   0  18  13   0
+  8  37 123  35 157  57  25  72  83  48 111 143
+ 38   1   0  53   1 116 141  19  45   0  77   0
+ 81 117   0  77   0   6  27   0   0   0   0  59
+148  71 139 101  50   0   0  18   0   0   0  40
+ 55  57  55  42  61  98  34   1   0  47   0  45
+248  73  58 108  91  22   0   0   0   0   0  39
+101  53  81 121 103  66  31  86 173   2 230  90
+  0   9   0 219 216   0   0 176   0 230 168   0
+  0  11 188  27  74 118 117 180  65 228   0  41
 """
 _LONE_COST: Final = 50  # of a sign outside ASCII between blanks: most blanks before one are a token of their own
 _TEXT_COST: Final = 48  # of any text, however short
-_ENDLESS_COST: Final = 1157  # of each 24 letters without a break: no word, so letters cost more than in words
+_ENDLESS_COST: Final = 336  # of each 24 letters without a break: no word, so letters cost more than in words
 _ENDLESS: Final = b"a" * 24
-
-
-def _table(entries: Iterable[tuple[Iterable[int], int]], rest: int = 0) -> bytes:
-    table = bytearray([rest]) * 256
-    for places, value in entries:
-        for place in places:
-            table[place] = value
-    return bytes(table)
 
 
 # A class is a number below 16, so that two neighbours fit in one byte: 16 * the class before + the class now.
 _O, _L, _U, _D, _S, _N, _Q, _B, _C, _R, _UNDERSCORE, _P = range(12)
-_CLASS_OF: Final = _table(
+_CLASS_OF: Final = table(
     (
         ((*range(0x80, 0x100), *CONTROLS), _O),
         (range(97, 123), _L),
@@ -85,7 +78,7 @@ _CLASS_OF: Final = _table(
     ),
     rest=_P,
 )
-_COST_OF_PAIR: Final = _table(
+_COST_OF_PAIR: Final = table(
     ([16 * before + now], int(cost))
     for now, row in enumerate(_PAIR_COSTS.strip().split("\n"))
     for before, cost in enumerate(row.split())
@@ -95,7 +88,7 @@ _LONE: Final = bytes((16 * _S + _O, 16 * _O + _S))
 _INSIDE_WORDS: Final = bytes(
     16 * before + now for before in range(16) for now in range(16) if now in {_S, _N} or before not in {_S, _N}
 )
-_LETTERS: Final = _table((([_L, _U], ord("a")),))
+_LETTERS: Final = table((([_L, _U], ord("a")),))
 
 
 class _Estimate:
@@ -112,20 +105,15 @@ class _Estimate:
             return 0
         data = text.encode("utf-8", "surrogatepass")
         # Of a character outside ASCII only its first byte stays here.
-        classes = data.translate(_CLASS_OF) if text.isascii() else data.translate(_CLASS_OF, _CONTINUATION)
-        pairs = _pairs(classes)
-        cost = _TEXT_COST + sum(pairs.translate(_COST_OF_PAIR))
+        characters = data if text.isascii() else data.translate(None, _CONTINUATION)
+        classes = characters.translate(_CLASS_OF)
+        (neighbours,) = pairs(classes, 1)
+        cost = _TEXT_COST + total(neighbours.translate(_COST_OF_PAIR)) + tokens_of_words(characters)
         cost += _ENDLESS_COST * classes.translate(_LETTERS).count(_ENDLESS)
         if _O in classes:
-            cost += tokens_one_by_one(data) + _LONE_COST * pairs.count(_LONE)
-        words = len(pairs.translate(None, _INSIDE_WORDS)) + (classes[0] not in {_S, _N})
+            cost += tokens_one_by_one(data) + _LONE_COST * neighbours.count(_LONE)
+        words = len(neighbours.translate(None, _INSIDE_WORDS)) + (classes[0] not in {_S, _N})
         return max(1, (cost + 50) // 100, words)
-
-
-def _pairs(classes: bytes) -> bytes:
-    """Each class together with the one before it, by one shift of the whole text as a number."""
-    number = int.from_bytes(classes, "little")
-    return (number | number << 12).to_bytes(len(classes) + 2, "little")[: len(classes)]
 
 
 ESTIMATE: Final[Counter] = _Estimate()
