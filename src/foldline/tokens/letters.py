@@ -30,12 +30,12 @@ HIGHEST_COST: Final = 150
 # Three tables of 256 hundredths of a token: letters next to each other by the first kinds, the same by the second, and
 # letters two places apart by the first. Fitted together with the costs of `estimate`, by tools/derive_letters.py.
 _COSTS: Final = (
-    "c-keBOKTKC6h==~b#-_3R6i$^nWV=gO-u}luSEnUg0FxpH-aDr5g}_g;tz1)#)X25`+L1L(+oXT)%Wq8?-mU+7btKr1zeNSkFF|!?6QQ1R$w-8Og"
-    "^y04H+3?vZHA-7~#COMq`Uvwp_II%ydJpN%v~*=<-yU>j7B(WTIWb+<Rzk>giH+wh}F2Pt*FP_htHDr5Atx76g84_Kj%{p+juBtKB>`BcmPn;nn1"
-    "5fAB<hgd?evm<QSb;Tlo#{(^-?oVZ_bn}n$T*#Wm!<yu_S5T93y;hj(1*ntMaT?Qyw2`64~CyEj6jf!|L$fvI|i9D5WWG}RfJXQ`(J<#HEqkA$bF"
-    "}=b^2^*OE-r=rTqvrT2=}W(hS^W_zY`&*0JsTIge|(l?ny;%jdMvHDSuf8uP|4KKN~$Q9%&I*|fmcV8TGg&N-A_KSeQZH>U8)inzhKqccXZ)9>t;"
-    "Ks_*&<#B^2JJ8!#pa6Dm^^8lsM2#ZpT*SL*6q%_xm8hrCO^P=`8lw!w}$!7x+`5O*^ci8$XIm|M(3=`JICdAcWuN<(yEN4vJgR^y>>VWDF>>ep;;"
-    "#6I1*^-2=rnC8V4sd97Hy$yL=(zjJAlZS4TztqjV%=EVPDt_hjdRsT!U8{v!@HmFz(Hd>~ES(!{J1UPZcfx;(&p00"
+    "c-keBO>fgc5Qd*!@5YY59g-$ZLt7JC6c7+Dw4%L%gy4V#66y&=RdIqV2kuCS0}=<A-^+}%w$`4tXWow)S_)S%#zUWxw4T|@=VKsVl<=e#sA?WCn!"
+    "6Qo8c7fr@1D#xL)etg>Az_e=JS*(H5#T)KQ!FY52wOh576TZSA{)T#Hb}v%wVY`ONAhu*!#;64VnYn`1d<d@H2x?)N9BQpINy`!y!x7D|oSX)IYe"
+    "Cg)sSB8kwyED9H;%D~EFyP9sS)xH2LdR1<DI9jc~Q1|c)l;6rM#zGGz6nHc2ZA2vbox7Cr_eN=^?1^Mt*-ivJH8*!^Bvek6WQIaAz8Z(jw?CI4=I"
+    "f!`}9mz9#b1kfFxBGEbU!x*jI5x}K*sq;%EgBHp<dt%fPLgUSXVB=OvMQu3#N!h+5y=>hN5i?QQ?SV|-m+URqkU@K^yL@la(KtI{!ZVh3|-|LwId"
+    "Fmc#Dti;qro#w9{>=jo4RDrq3apDVX+bJj<p-N2|Q6xo_z-DVb-Hs|VFQuwPjh4m)f{X4>oXhGk~W?hT~~<t?q$raO-7thJ%ovKjX}T)LLDk9^vw"
+    "{$@E4+mz(FyEl7X#;#yGvHGOrK`{%ZKg&k_&Vhq8R=c`k(uYCXX<Zg)M>Gdq4)aFndWTLGN7a8e6FN8"
 )
 _FIRST, _SECOND = (table((kind, number) for number, kind in enumerate(kinds, 1)) for kinds in KINDS)
 _UNPACKED: Final = zlib.decompress(base64.b85decode("".join(_COSTS)))
