@@ -110,7 +110,8 @@ LATIN_LETTERS = {
     "Swedish": "Barnen leker varje eftermiddag i trädgården bakom huset. Deras mamma lagar middag och väntar på dem.",
     "Tagalog": (
         "Naglalaro ang mga bata tuwing hapon sa hardin sa likod ng bahay. "
-        "Nagluluto ang kanilang ina ng hapunan at naghihintay sa kanila."
+        "Nagluluto ang kanilang ina ng hapunan at naghihintay sa kanila. "
+        "Pagkatapos kumain ay natutulog na sila, dahil may pasok pa sa paaralan kinabukasan."
     ),
     "Turkish": (
         "Çocuklar her öğleden sonra evin arkasındaki bahçede oynuyor. Anneleri yemek yapıyor ve onları bekliyor."
