@@ -25,8 +25,6 @@ from typing import Any, NamedTuple
 import toktok
 
 from foldline.tokens import estimate
-from foldline.tokens.letters import tokens_of_words
-from foldline.tokens.pairs import pairs
 from foldline.tokens.scripts import tokens_one_by_one
 
 ENCODINGS = ("cl100k_base", "o200k_base")
@@ -158,10 +156,11 @@ def random_runs() -> list[str]:
 
 def features(text: str) -> dict[int, int]:
     """How often each cost of the estimate applies to a text."""
-    classes = characters(text).translate(estimate._CLASS_OF)
+    data = text.encode("utf-8", "surrogatepass")
+    classes = data.translate(estimate._CLASS_OF, b"" if text.isascii() else estimate._CONTINUATION)
     found = {
         pair % 16 * CLASSES + pair // 16: count
-        for pair, count in Counter(pairs(classes, 1)[0]).items()
+        for pair, count in Counter(estimate._pairs(classes)).items()
         if pair % 16  # class 0 is priced character by character
     }
     found[TEXT] = 1
@@ -169,21 +168,11 @@ def features(text: str) -> dict[int, int]:
     return found
 
 
-def characters(text: str) -> bytes:
-    """A byte for each character: of those outside ASCII the first."""
-    return text.encode("utf-8", "surrogatepass").translate(None, b"" if text.isascii() else estimate._CONTINUATION)
-
-
-def own(text: str) -> float:
-    """Tokens of the characters of a text that have their own figure."""
-    (neighbours,) = pairs(characters(text).translate(estimate._CLASS_OF), 1)
-    lone = estimate._LONE_COST * neighbours.count(estimate._LONE)
-    return (tokens_one_by_one(text.encode("utf-8", "surrogatepass")) + lone) / 100
-
-
 def given(text: str) -> float:
-    """Tokens of a text that no fit here changes: its own, and those of small letters in words."""
-    return own(text) + tokens_of_words(characters(text)) / 100
+    """Tokens of a text that no fit changes: those of characters which have their own figure."""
+    data = text.encode("utf-8", "surrogatepass")
+    pairs = estimate._pairs(data.translate(estimate._CLASS_OF, b"" if text.isascii() else estimate._CONTINUATION))
+    return (tokens_one_by_one(data) + estimate._LONE_COST * pairs.count(estimate._LONE)) / 100
 
 
 def session_totals(texts: Sequence[Text]) -> list[tuple[Counter[int], float]]:

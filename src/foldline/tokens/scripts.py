@@ -51,8 +51,7 @@ _BLOCKS: Final = (
     (0x0000, 0x10000, 103),
     (0x0000, 0x0080, 110),  # controls
     (0x001B, 0x001C, 180),  # the escape that begins a colour of a terminal
-    (0x0080, 0x0100, 170),  # Latin-1
-    (0x0100, 0x0250, 100),  # Latin-1, Latin Extended-A and B
+    (0x0080, 0x0250, 210),  # Latin-1, Latin Extended-A and B
     (0x0300, 0x0370, 120),  # marks put on letters
     (0x0370, 0x0400, 95),  # Greek
     (0x0400, 0x0460, 60),  # Cyrillic
