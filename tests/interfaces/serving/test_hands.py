@@ -59,7 +59,7 @@ def test_a_session_is_looked_at_while_it_is_compacted(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
     def script(body: Mapping[str, Any]) -> FakeReply:
-        return FakeReply("## Goal\nNothing.", gate=gate) if asks_for_summary(body) else FakeReply("Noted.")
+        return FakeReply("## Goal\nThe user says hello.", gate=gate) if asks_for_summary(body) else FakeReply("Noted.")
 
     with serving(tmp_path, script) as api:
         session = api.created()
