@@ -112,7 +112,8 @@ def test_a_number_is_an_id_too(value: Any, expected: str) -> None:
 
 
 def test_a_call_without_an_id_gets_one_and_an_empty_one_another() -> None:
-    assert [named_id(value) for value in ("a", 7, None, "", [])] == [
+    given: tuple[Any, ...] = ("a", 7, None, "", [])
+    assert [named_id(value) for value in given] == [
         "a",
         "7",
         "call_without_id",
