@@ -98,6 +98,8 @@ def test_what_is_said_while_a_turn_runs_is_answered_in_order(telegram_api: Teleg
     with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as desk:
         for text in ("1?", "2?", "3?"):
             telegram_api.send_text(text, user_id=USER)
+        while not fake.requests:
+            time.sleep(0.01)
         assert "Context" in desk.said("/context")  # looks in the middle of the turn
         served.set(gate)
         answers = [text.split("\n")[0] for text in desk.texts(4)[1:]]
