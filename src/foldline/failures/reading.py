@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import unescape
 
+from foldline.failures.complaints import without_shown_value
 from foldline.failures.echoes import stands_in, strip_echoes, strip_values
 
 __all__ = ["PARSED_CHARS", "SEARCHED_CHARS", "Evidence", "read_body", "read_error"]
@@ -198,7 +199,8 @@ class _Reader:
     def _own(self, text: str) -> str:
         """The server's own words: without the values that it quotes and what it repeats of the request."""
         text = strip_values(text)
-        return text if self._request is None else strip_echoes(text, self._request)
+        # What the request tells for sure comes first: half of an echo is no longer known as one.
+        return without_shown_value(text if self._request is None else strip_echoes(text, self._request))
 
     def value(self, value: object, depth: int) -> None:
         self._left -= 1
