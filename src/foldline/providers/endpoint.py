@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from foldline.codecs import codec
 from foldline.errors import InvalidInput
@@ -35,8 +35,9 @@ class Endpoint:
     (either is understood; a server on one's own machine or network needs no path at all). `model` may be "" for a
     server that serves one. `extra` are further fields of the request body (`temperature`, `reasoning_effort`, …); None
     takes out a field that would be sent. `timeout_seconds` is the longest silence. `session_id` groups the requests of
-    one session for a provider's cache. The key and the values of headers are in no repr. Raises InvalidInput that
-    names the field.
+    one session for a provider's cache. `request_url` is where requests go in place of `base_url` and the dialect's
+    path: a whole address at the same host, with a query where the server wants one. The key, that address and the
+    values of headers are in no repr. Raises InvalidInput that names the field.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Endpoint:
     extra: Mapping[str, Json] = field(default_factory=dict)
     timeout_seconds: float = TIMEOUT_SECONDS
     session_id: str | None = None
+    request_url: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         codec(self.dialect)
@@ -62,6 +64,8 @@ class Endpoint:
         if taken := sorted(_RESERVED & self.extra.keys()):
             raise InvalidInput(f"{', '.join(taken)} cannot be set here: the session sets them", place="extra")
         object.__setattr__(self, "base_url", _base_url(self.base_url, self.dialect))
+        if self.request_url and urlsplit(self.request_url)[:2] != urlsplit(self.base_url)[:2]:
+            raise InvalidInput("must be an address at the host of base_url", place="request_url")  # the key goes along
 
     @property
     def host(self) -> str:
@@ -91,8 +95,9 @@ class Endpoint:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must appear in no message: the key, and the values of headers that look like one."""
-        named = [value for name, value in self.headers.items() if _SECRET_HEADERS.search(name)]
+        """What must appear in no message: the key, and the values of headers and of a query that look like one."""
+        given = [*self.headers.items(), *parse_qsl(urlsplit(self.request_url).query)]
+        named = [value for name, value in given if _SECRET_HEADERS.search(name)]
         bare = [value.partition(" ")[2].strip() for value in named]  # "Bearer KEY": servers repeat the key alone
         return tuple(value for value in (self.api_key, *named, *bare) if len(value) >= 4)
 

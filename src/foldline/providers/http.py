@@ -202,7 +202,7 @@ class HttpProvider:
     async def _once(self, body: dict[str, Json], request: Request) -> AsyncGenerator[Piece]:
         """One attempt. Raises _Trouble."""
         httpx, assembler, start = load_httpx(), self._dialect.assembler(), monotonic()
-        url = self._endpoint.base_url + self._dialect.path
+        url = self._endpoint.request_url or self._endpoint.base_url + self._dialect.path
         headers = {**self._endpoint.request_headers, **_JSON_HEADERS}
         try:
             async with self._client().stream("POST", url, content=encoded(body), headers=headers) as response:

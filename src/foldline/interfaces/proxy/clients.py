@@ -18,7 +18,7 @@ from foldline.conversations.body import RequestBody
 from foldline.interfaces.proxy.headers import Headers
 from foldline.messages import Json
 
-__all__ = ["client_of", "evidence", "name_in"]
+__all__ = ["client_of", "evidence", "name_in", "says_who"]
 
 _CREDENTIAL: Final = re.compile(
     r"(?:^|-)(?:auth|authorization|api-?key|(?:access|api|auth)-?token|(?:subscription|virtual)-key"
@@ -53,6 +53,11 @@ def client_of(headers: Headers, query: bytes = b"") -> bytes:
     return made.digest()
 
 
+def says_who(header: str) -> bool:
+    """Whether a header of this name, in lower case, says who asks."""
+    return _CREDENTIAL.search(header) is not None
+
+
 def name_in(headers: Headers, client: bytes) -> str:
     """The client's own name of its conversation, apart for each credential: two clients may choose the same one."""
     given = next((value for name, value in headers if name == b"x-foldline-session"), b"").strip()
@@ -62,7 +67,7 @@ def name_in(headers: Headers, client: bytes) -> str:
 def _shown(headers: Headers, query: bytes) -> Iterator[tuple[bytes, bytes]]:
     for name, value in headers:
         plain = name.lower()
-        if _CREDENTIAL.search(plain.decode("latin-1")) and value.strip():
+        if says_who(plain.decode("latin-1")) and value.strip():
             yield plain, _lasting(value.strip())
     for field, text in parse_qsl(query.decode("latin-1")):
         if field.lower() in _QUERY:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-__all__ = ["dialect_of", "model_at"]
+__all__ = ["dialect_of", "model_at", "with_model_at"]
 
 _NAMED: Final = (
     re.compile(r"/deployments/(?P<model>[^/]+)/"),
@@ -45,7 +45,20 @@ def dialect_of(method: str, path: str) -> tuple[str, bool]:
 
 def model_at(path: str) -> str:
     """The model that a path names, decoded; "" where it names none."""
-    plain = path.rstrip("/")
-    found = next((found for found in (named.search(plain) for named in _NAMED) if found), None)
+    found = _named_in(path)
     name = unquote(found["model"]) if found else ""
     return name if len(name) <= _LONGEST_NAME_CHARS else ""
+
+
+def with_model_at(path: str, model: str) -> str:
+    """The path with another model in the place where it names one; the same path where it names none."""
+    found = _named_in(path)
+    if found is None:
+        return path
+    start, stop = found.span("model")
+    return path[:start] + quote(model, safe="/" if "/" in found["model"] else "") + path[stop:]
+
+
+def _named_in(path: str) -> re.Match[str] | None:
+    plain = path.rstrip("/")
+    return next((found for found in (named.search(plain) for named in _NAMED) if found), None)

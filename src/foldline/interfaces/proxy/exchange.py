@@ -152,8 +152,8 @@ class Exchange:
         self.guessed, self.warning = window.guessed, window.warning
         how = _HOW[parts.mode]
         if how == "fold" and parts.summaries is not None:
-            loop = asyncio.get_running_loop()
-            self.asks = parts.summaries.for_request(body.dialect, body.model, self.headers, loop, client=client)
+            of = body.dialect, body.model, self.headers, asyncio.get_running_loop()
+            self.asks = parts.summaries.for_request(*of, client=client, target=self.target)
         asked = parts.conversations.asked(
             body,
             None if self.guessed else window.tokens,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from foldline.context import Completion, Request
 from foldline.errors import InvalidInput
+from foldline.interfaces.proxy.dialects import with_model_at
+from foldline.interfaces.proxy.upstream import url_at
 from foldline.interfaces.proxy.windows import asking_client, endpoint_of
 from foldline.messages import Json
 from foldline.providers.http import provider_for
@@ -65,15 +67,21 @@ class Summaries:
         loop: asyncio.AbstractEventLoop,
         *,
         client: bytes = b"",
+        target: str = "",
     ) -> ForRequest:
         """A summariser with a client's key, to be called in a thread while `loop` runs in another.
 
-        `client` is a hash of that key: what was written for one client is not given to another.
+        `client` is a hash of that key: what was written for one client is not given to another. `target` is the path
+        and query at which the client asks, and the summary is asked for (at a deployment of Azure's there is no other);
+        a summary model takes the place of the one that the path names.
 
         It raises what a provider raises (ProviderError), TimeoutError, and InvalidInput, also when all is closed
         meanwhile.
         """
-        return ForRequest(self, dialect, self._model or model, list(headers), loop, client=client)
+        if self._model and target:
+            path, mark, query = target.partition("?")
+            target = with_model_at(path, self._model) + mark + query
+        return ForRequest(self, dialect, self._model or model, list(headers), loop, client=client, target=target)
 
     def asked(
         self, key: bytes, begin: Callable[[], Coroutine[Any, Any, Completion]], loop: asyncio.AbstractEventLoop
@@ -109,9 +117,10 @@ class Summaries:
         async with asyncio.timeout(_LONGEST_SECONDS):
             return await ask(summariser(provider_for(endpoint, client=self._client)))
 
-    def endpoint(self, dialect: str, model: str, headers: Headers) -> Endpoint:
-        """The upstream as a client with these headers reaches it."""
-        return endpoint_of(self._base_url, dialect, model, headers)
+    def endpoint(self, dialect: str, model: str, headers: Headers, target: str = "") -> Endpoint:
+        """The upstream as a client with these headers reaches it at a path and query."""
+        found = endpoint_of(self._base_url, dialect, model, headers)
+        return replace(found, request_url=url_at(self._base_url, target)) if target else found
 
     def give_up(self) -> None:
         """Ask for nothing any more, and give up what is being asked, so that no thread waits any longer."""
@@ -163,28 +172,30 @@ class ForRequest:
         loop: asyncio.AbstractEventLoop,
         *,
         client: bytes = b"",
+        target: str = "",
     ) -> None:
         self._client = client.hex()
         self._summaries, self._dialect, self._headers, self._loop = summaries, dialect, headers, loop
+        self._target = target
         self.model = model
         self.spent: list[Usage] = []
 
     def __call__(self, messages: list[dict[str, str]], max_output_tokens: int, /) -> Completion:
         """A summary for plain texts."""
-        key = _key([self._client, self._dialect, self.model, messages, max_output_tokens])
+        key = _key([self._client, self._target, self._dialect, self.model, messages, max_output_tokens])
         return self._asked(key, None, lambda asks: asks(messages, max_output_tokens))
 
     def as_client(self, request: Request, fields: Mapping[str, Json], /) -> Completion:
         """A summary for the client's own request with the question at its end."""
         of = [request.system, request.tools, request.messages, request.max_output_tokens]
-        key = _key([self._client, self._dialect, self.model, dict(fields), *of])
+        key = _key([self._client, self._target, self._dialect, self.model, dict(fields), *of])
         return self._asked(key, fields, lambda asks: asks.continued(request))
 
     def _asked(
         self, key: bytes, fields: Mapping[str, Json] | None, ask: Callable[[Summariser], Awaitable[Completion]]
     ) -> Completion:
         async def begin() -> Completion:
-            endpoint = self._summaries.endpoint(self._dialect, self.model, self._headers)
+            endpoint = self._summaries.endpoint(self._dialect, self.model, self._headers, self._target)
             if fields is not None:
                 betas = b",".join(value for name, value in self._headers if name.lower() == _BETAS)
                 more = {_BETAS.decode(): betas.decode("latin-1")} if betas else {}

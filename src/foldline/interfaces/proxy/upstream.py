@@ -21,7 +21,7 @@ from foldline.providers.endpoint import Endpoint
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Answer", "FaultKind", "Header", "Upstream", "UpstreamFault"]
+__all__ = ["Answer", "FaultKind", "Header", "Upstream", "UpstreamFault", "url_at"]
 
 FaultKind: TypeAlias = Literal["connect", "silence", "cut", "protocol"]
 """It could not be reached; it said nothing for too long; it broke off; it answered no HTTP."""
@@ -139,8 +139,8 @@ class Upstream:
             raise MissingExtra("proxy", "the proxy") from None
         local = Endpoint(name="upstream", dialect="anthropic", base_url=base_url, model="").is_local  # checks it too
         parts = urlsplit(base_url.strip())
-        self._url, self._base = URL, f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-        self._versioned, self._is_secure = self._base.endswith("/v1"), parts.scheme == "https"
+        self._url, self._base = URL, base_url
+        self._is_secure = parts.scheme == "https"
         self._name = parts.netloc
         self._proxy = None if local else _proxy_for(parts.scheme, parts.hostname or "")
         self._connect_seconds, self._silence_seconds = connect_seconds, silence_seconds
@@ -199,10 +199,8 @@ class Upstream:
         """
         if not _TARGET.fullmatch(target):
             raise UpstreamFault("protocol", f"{self._name}: what is asked for is no path")
-        if self._versioned and (target.startswith("/v1/") or target == "/v1"):
-            target = target[3:]
         sent, data = _prepared(method, list(headers), body, readable)
-        url = self._url(self._base + target, encoded=True)
+        url = self._url(url_at(self._base, target), encoded=True)
         loop, may_repeat = asyncio.get_running_loop(), readable and isinstance(body, bytes)
         while True:
             began, course = loop.time(), _Course(on_sent)
@@ -246,6 +244,14 @@ class Upstream:
             response.close()
             raise UpstreamFault("protocol", f"{self._name}: it answered no HTTP (a status above 599)")
         return Answer(response, self._name)
+
+
+def url_at(base_url: str, target: str) -> str:
+    """Where a request goes that a client sent to a path and query; the version is there once where both have it."""
+    parts = urlsplit(base_url.strip())
+    base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    versioned = base.endswith("/v1") and (target.startswith("/v1/") or target == "/v1")
+    return base + (target[3:] if versioned else target)
 
 
 class _Upload:

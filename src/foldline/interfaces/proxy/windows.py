@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from foldline.catalog.models import lookup
 from foldline.conversations.conversation import Learned
 from foldline.errors import InvalidInput
+from foldline.interfaces.proxy.clients import says_who
 from foldline.providers.asked import ask_window
 from foldline.providers.bodies import load_httpx
 from foldline.providers.endpoint import Endpoint
@@ -35,10 +36,8 @@ _MOST_MODELS: Final = 1_000
 _LONGEST_NAME_CHARS: Final = 500
 _VERSION: Final = re.compile(r"/v\d\w*(?:/|$)")
 
-_KEY_HEADERS: Final = frozenset(
-    "authorization x-api-key api-key x-goog-api-key openai-organization openai-project anthropic-version".split()
-)
-"""What a provider wants to know of who asks. Sources: the API references of OpenAI, Anthropic, Azure and Google."""
+_OF_A_PROXY: Final = "proxy-authorization"
+"""For whoever stands between the client and this proxy, not for the upstream."""
 
 _BEARER: Final = "Bearer "
 _LARGE: Final = b"context-1m"
@@ -205,7 +204,7 @@ def key_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """The headers by which a provider knows who asks."""
     found: dict[str, str] = {}
     for name, value in ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers):
-        if name in _KEY_HEADERS:
+        if (says_who(name) and name != _OF_A_PROXY) or name == "anthropic-version":
             found[name] = value
         elif name == "anthropic-beta":
             betas = [beta.strip() for beta in value.split(",") if beta.strip().startswith(_SIGNED_IN)]
