@@ -19,7 +19,7 @@ from foldline.messages import Message, Opaque, Part, Reasoning, ToolCall, ToolRe
 from foldline.open_calls import Called
 from foldline.transcript import Repair, Seq
 
-__all__ = ["NO_RESULT", "Told", "arrange", "is_reasoning", "only_answers"]
+__all__ = ["NO_RESULT", "Told", "arrange", "is_paired", "is_reasoning", "only_answers"]
 
 NO_RESULT: Final = "[no result was recorded for this call]"
 
@@ -30,6 +30,16 @@ Told = Mapping[Seq, Mapping[str, Called]]
 def is_reasoning(message: Message) -> bool:
     """Whether a message is nothing but reasoning (a reasoning item of the Responses dialect)."""
     return bool(message.parts) and all(isinstance(part, Reasoning) for part in message.parts)
+
+
+def is_paired(message: Message) -> bool:
+    """Whether a message has halves of pairs of the provider's, or calls that came out of such."""
+    for part in message.parts:
+        if isinstance(part, Opaque) and (part.opens or part.answers or part.caller):
+            return True
+        if isinstance(part, ToolCall) and part.caller:
+            return True
+    return False
 
 
 def only_answers(message: Message) -> bool:
@@ -226,6 +236,8 @@ class _Arrangement:
 
     def _halves(self, seq: Seq, message: Message, turn: _Turn | None) -> Message | None:
         """A message without halves of pairs that have no other half; None when nothing is left that may stand."""
+        if not is_paired(message):
+            return message
         parts: list[Part] = []
         for given in message.parts:
             part = self._with_known_caller(seq, given)

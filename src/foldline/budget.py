@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from foldline.catalog.models import CACHE_RULES, CacheRule, Model, lookup
@@ -87,17 +87,16 @@ class Limits:
     max_output_tokens: int
     max_input_tokens: int | None = None
     margin: float = MARGIN
+    room_tokens: int = field(init=False, compare=False, repr=False)
+    """The window for input, before the margin."""
+    input_tokens: int = field(init=False, compare=False, repr=False)
+    """The input limit."""
 
-    @property
-    def room_tokens(self) -> int:
-        """The window for input, before the margin."""
+    def __post_init__(self) -> None:
         room = max(0, self.window_tokens - self.max_output_tokens)
-        return room if self.max_input_tokens is None else min(room, self.max_input_tokens)
-
-    @property
-    def input_tokens(self) -> int:
-        """The input limit."""
-        return int(self.room_tokens * (1 - self.margin))
+        room = room if self.max_input_tokens is None else min(room, self.max_input_tokens)
+        object.__setattr__(self, "room_tokens", room)  # asked for many times in each turn
+        object.__setattr__(self, "input_tokens", int(room * (1 - self.margin)))
 
 
 def limited(limits: Limits) -> Limited:

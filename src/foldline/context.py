@@ -339,7 +339,7 @@ class Context:
     def _folding(self, summarize: SummarizeWith | AsyncSummarize | None) -> Folding:
         """The state of a call: whether there is a model to ask, and whether it can go on from what was sent."""
         continues = (
-            isinstance(summarize, Continues)
+            (summarize is not None and isinstance(summarize, Continues))
             and (summarize.model or None) == (self.model or None)
             and summarize.dialect == self.dialect
         )

@@ -97,12 +97,16 @@ class Cover:
     @property
     def leads(self) -> bool:
         """Whether a first user message has to be supplied (one also stands when repair left nothing)."""
-        first = self.first_message()
-        return bool(self.units) if first is None else self.codec.user_first and first.role != "user"
+        if self._ledger.shows:
+            return self.codec.user_first and (first := self.first_message()) is not None and first.role != "user"
+        return bool(self.units)
 
     def first_message(self) -> Message | None:
         """The first message that is sent, the supplied one aside."""
-        return next((unit.messages[0] for unit in self.units if unit.messages), None)
+        for unit in self.units:
+            if unit.messages:
+                return unit.messages[0]
+        return None
 
     @property
     def tiles(self) -> tuple[Entry | Fold, ...]:

@@ -21,7 +21,8 @@ class Ledger:
         self.size_bytes = 0
         self.content_bytes = 0
         self.messages = self.joints = 0
-        self.amounts: Amounts = NOTHING
+        self._media: Amounts = NOTHING
+        """What the units with images or files hold; the number of messages is not kept here."""
         self._write = write
         self._repaired: dict[Seq, Unit] = {}
         self._starts: list[Seq] = []
@@ -37,17 +38,30 @@ class Ledger:
         """Compare the first rendering with the last one of the view that this one takes the place of."""
         self._wires = before._wires
 
+    @property
+    def shows(self) -> int:
+        """Messages that are shown, joints too."""
+        return self.messages + self.joints
+
+    @property
+    def amounts(self) -> Amounts:
+        """Images and what else is limited besides tokens, of all units. O(1)."""
+        media = self._media
+        return Amounts(media.images, media.pages, self.shows, media.large_images)
+
     def account(self, unit: Unit, sign: int) -> None:
         """Add a unit to the figures (1), or take it away (-1)."""
         self.tokens += sign * unit.tokens
         self.size_bytes += sign * unit.size_bytes
         self.content_bytes += sign * unit.content_bytes
-        self.messages += sign * unit.said
+        self.messages += sign * (len(unit.messages) - unit.joints)
         self.joints += sign * unit.joints
-        self.amounts = self.amounts + unit.amounts if sign > 0 else self.amounts - unit.amounts
-        if unit.is_repaired and sign > 0:
+        held = unit.amounts
+        if held.images or held.pages:
+            self._media = self._media + held if sign > 0 else self._media - held
+        if sign > 0 and unit.is_repaired:
             self._repaired[unit.start] = unit
-        else:
+        elif self._repaired:
             self._repaired.pop(unit.start, None)
 
     def replace(self, first: int, last: int, units: Sequence[Unit]) -> None:

@@ -169,16 +169,15 @@ class Message:
     agent_visible: bool = True
     user_visible: bool = True
     kind: str = ""
+    calls: tuple[ToolCall, ...] = field(init=False, compare=False, repr=False)
+    """The tool calls in it, in order."""
+    results: tuple[ToolResult, ...] = field(init=False, compare=False, repr=False)
+    """The tool results in it, in order."""
 
-    @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls in it, in order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
-
-    @property
-    def results(self) -> tuple[ToolResult, ...]:
-        """The tool results in it, in order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolResult))
+    def __post_init__(self) -> None:
+        # Asked for some twenty times while a message is taken up, and again by each reducer.
+        object.__setattr__(self, "calls", tuple([part for part in self.parts if isinstance(part, ToolCall)]))
+        object.__setattr__(self, "results", tuple([part for part in self.parts if isinstance(part, ToolResult)]))
 
     @property
     def text(self) -> str:

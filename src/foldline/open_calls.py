@@ -88,7 +88,8 @@ class OpenCalls:
 
     def add(self, call: OpenCall) -> None:
         """Wait for a call. One of the same group that is sent under the same id gives way."""
-        self.remove(call)
+        if call.id in self._by_id:
+            self.remove(call)
         self._by_id.setdefault(call.id, {}).setdefault(call.group, {})[call.name] = call
         self._by_name[call.name] = call
         self._groups[call.group] = self._groups.get(call.group, 0) + 1
@@ -99,29 +100,33 @@ class OpenCalls:
         The id may be the one that was sent, where a client was told that one. A result that names no call may name
         none in another way than its call did.
         """
-        for known in (call_id, *(NO_IDS if call_id in NO_IDS else ())):
+        for known in (call_id, *NO_IDS) if call_id in NO_IDS else (call_id,):
             if groups := self._by_id.get(known):
                 return next(iter(groups[next(reversed(groups))].values()))
         return self._by_name.get(call_id)
 
     def remove(self, call: OpenCall) -> None:
         """Wait no longer for a call."""
-        groups = self._by_id.get(call.id, {})
-        if groups.get(call.group, {}).pop(call.name, None) is None:
+        group = call.group
+        groups = self._by_id.get(call.id)
+        calls = None if groups is None else groups.get(group)
+        if groups is None or calls is None or calls.pop(call.name, None) is None:
             return
-        if not groups[call.group]:
-            del groups[call.group]
+        if not calls:
+            del groups[group]
         if not groups:
             del self._by_id[call.id]
-        if self._by_name.get(call.name) == call:
+        named = self._by_name.get(call.name)
+        if named is call or named == call:
             del self._by_name[call.name]
-        self._groups[call.group] -= 1
-        if not self._groups[call.group]:
-            del self._groups[call.group]
+        if self._groups[group] == 1:
+            del self._groups[group]
+        else:
+            self._groups[group] -= 1
 
     def waits(self, start: Seq) -> bool:
         """Whether a call of a group that began at `start` or later waits."""
-        return any(group >= start for group in self._groups)
+        return max(self._groups, default=-1) >= start
 
     def leave(self, left: Callable[[Seq], bool]) -> list[OpenCall]:
         """Wait no longer for the calls of some groups; which they were, oldest first."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
 
-from foldline.arrangement import NO_RESULT, arrange, is_reasoning, only_answers
+from foldline.arrangement import NO_RESULT, arrange, is_paired, is_reasoning, only_answers
 from foldline.codecs.base import Codec
 from foldline.codecs.blocks import carry
 from foldline.messages import Message, Opaque, Part, Text, ToolCall, ToolResult
@@ -121,9 +121,12 @@ class Pairing:
         self._last = group
         self._open(seq, group, message, ids, answers)
         self._prune(seq)
+        first = min(joins, default=None)
+        if not answers.late:
+            return Placed(message, group, first, tuple(faults))
         late = {name: call.called for name, call in answers.late.items()}
         groups = tuple(call.group for call in answers.late.values())
-        return Placed(message, group, min(joins, default=None), tuple(faults), late, groups)
+        return Placed(message, group, first, tuple(faults), late, groups)
 
     def waits(self, start: Seq) -> bool:
         """Whether a call of a group that began at `start` or later has no result yet. O(groups that wait)."""
@@ -141,18 +144,22 @@ class Pairing:
         calls = message.calls
         for call_id, call in zip(ids, calls, strict=True):
             self._calls.add(OpenCall(call_id, call.id, group, called_by(call)))
-        for part in _open_pairs(message):
+        for part in _open_pairs(message) if is_paired(message) else ():
             self._origins[part.opens] = group
             if part.type == "item_reference":
                 self._referred = group  # it may stand for anything: most of it answers itself
             else:
                 self._pairs.add(OpenCall(part.opens, part.opens, group, called_by(part)))
-        for touched in {*answers.joins, *([group] if calls or group in self._touched or group in self._pairs else ())}:
-            self._touched[touched] = seq
+        for joined in answers.joins:
+            self._touched[joined] = seq
+        if calls or group in self._touched or group in self._pairs:
+            self._touched[group] = seq
 
     def _answers(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool]) -> tuple[Message, _Answers]:
         """A message with its results under the ids that their calls are sent under, and what it answers."""
         found = _Answers(reaches)
+        if not message.results and not is_paired(message):
+            return message, found
         parts: list[Part] = []
         here: set[str] = set()
         for part in message.parts:
@@ -245,7 +252,7 @@ class Pairing:
 
     def _fresh_calls(self, message: Message, faults: list[str]) -> Message:
         """The message with an id of its own for each call: in the whole session, or else in the message."""
-        if not message.calls:
+        if len(message.calls) < (1 if self.codec.unique_calls else 2):
             return message
         used = self._used if self.codec.unique_calls else {}
         given = {call.id for call in message.calls}
@@ -281,16 +288,6 @@ def is_given(message: Message) -> bool:
         and bool(message.parts)
         and all(isinstance(p, Opaque) and p.answers for p in message.parts)
     )
-
-
-def is_paired(message: Message) -> bool:
-    """Whether a message has halves of pairs of the provider's, or calls that came out of such."""
-    for part in message.parts:
-        if isinstance(part, Opaque) and (part.opens or part.answers or part.caller):
-            return True
-        if isinstance(part, ToolCall) and part.caller:
-            return True
-    return False
 
 
 def pair_ids(message: Message) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldline.codecs.caps import NOTHING, Amounts
+from foldline.codecs.caps import NOTHING, ONE_MESSAGE, Amounts
 from foldline.codecs.media import amounts_of
 from foldline.growing import Growth
 from foldline.messages import Message, Opaque, Part, Reasoning, Text, ToolResult
@@ -200,7 +200,16 @@ def gaps(before: Message | None, messages: Iterable[Message], *, replied: bool =
 
 def held_by(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:
     """What messages hold that is limited besides tokens, and what was held before. O(parts)."""
-    return sum((amounts_of(message.parts) for message in messages), before)
+    plain = 0
+    for message in messages:
+        held = amounts_of(message.parts)
+        if held is ONE_MESSAGE:
+            plain += 1
+        else:
+            before += held
+    if plain == 1 and before is NOTHING:
+        return ONE_MESSAGE
+    return Amounts(before.images, before.pages, before.messages + plain, before.large_images)
 
 
 def speaks(message: Message) -> bool:

@@ -78,7 +78,8 @@ class View(Cover):
             self._replace(at, len(self.units), [block])
         else:
             block = Unit(entry.seq, entry.seq + 1)
-            self._replace(at, at, [block])
+            self.units.append(block)
+            self._ledger.replace(at, at, (block,))
         block.entries.append(entry)
         block.stop = entry.seq + 1
         if placed.late:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-__all__ = ["BESIDE_LARGER", "MANY_SIDE_PX", "MARKERS", "NOTHING", "Amounts", "Caps", "caps_of"]
+__all__ = ["BESIDE_LARGER", "MANY_SIDE_PX", "MARKERS", "NOTHING", "ONE_MESSAGE", "Amounts", "Caps", "caps_of"]
 
 MARKERS: Final = 4
 """Cache markers of a request, at most (Anthropic docs, "Prompt caching")."""
@@ -50,6 +50,9 @@ class Amounts:
 
 NOTHING: Final = Amounts()
 
+ONE_MESSAGE: Final = Amounts(messages=1)
+"""What a message without images and files holds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
@@ -67,6 +70,8 @@ class Caps:
 
     def over(self, held: Amounts) -> Iterator[tuple[str, int, int]]:
         """What there is too much of: its name, how many are held, how many may be. O(1)."""
+        if not held.images and not held.pages and (self.max_messages is None or held.messages <= self.max_messages):
+            return iter(())
         figures = (
             ("images", held.images, self.max_images),
             ("PDF pages", held.pages, self.max_pages),

@@ -72,7 +72,9 @@ def sendable(value: Json, depth: int = 0) -> bool:
     deeper = depth + 1
     if isinstance(value, dict):
         for key, inner in value.items():
-            if not isinstance(key, str) or not _sendable_text(key) or not sendable(inner, deeper):
+            if not isinstance(key, str) or not _sendable_text(key):
+                return False
+            if not (_sendable_text(inner) if isinstance(inner, str) else sendable(inner, deeper)):
                 return False
         return True
     return isinstance(value, list | tuple) and all(sendable(inner, deeper) for inner in value)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from foldline.codecs.blocks import source_of
-from foldline.codecs.caps import MANY_SIDE_PX, Amounts
+from foldline.codecs.caps import MANY_SIDE_PX, ONE_MESSAGE, Amounts
 from foldline.messages import Document, Image, Json, Part, ToolResult
 from foldline.tokens import image_size_of_base64, pdf_pages_of_base64
 
@@ -158,4 +158,4 @@ def amounts_of(parts: Sequence[Part]) -> Amounts:
                 waiting += inner
             case Document(media_type=media_type, pages=counted) if media_type == _PDF:
                 pages += max(1, counted)
-    return Amounts(images, pages, 1, large)
+    return Amounts(images, pages, 1, large) if images or pages else ONE_MESSAGE

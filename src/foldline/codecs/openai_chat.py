@@ -247,7 +247,9 @@ class OpenAIChat:
 
     def answer(self, call: ToolCall, text: str) -> Message:
         """A result of ours for a call that has none."""
-        return replace(self.read({"role": "tool", "tool_call_id": call.id, "content": clean(text)}), kind="notice")
+        said = clean(text)
+        wire = {"role": "tool", "tool_call_id": call.id, "content": said}
+        return Message("tool", (ToolResult(call.id, read_content(said), raw=wire),), wire=wire, kind="notice")
 
     def stand_in(self, opened: Opaque, text: str) -> Message | None:
         """None: no block of this dialect waits for its provider."""

@@ -16,8 +16,8 @@ from foldline.errors import InvalidInput
 from foldline.messages import Message, Part, ToolCall, ToolResult
 from foldline.reducers.arguments import shorten_arguments
 from foldline.reducers.base import form_fold, result_entries, with_texts
-from foldline.tokens import Counter
-from foldline.transcript import Fold, Seq
+from foldline.tokens import Counter, lone_text
+from foldline.transcript import Entry, Fold, Seq
 from foldline.view import View
 
 __all__ = [
@@ -277,11 +277,13 @@ class ShortenNew:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per fresh result over its limit; each result leaves less room to the next."""
-        used = view.estimated_tokens - fresh_tokens(view, need)
+        fresh = fresh_results(view, need)
+        used = view.estimated_tokens - sum(entry.tokens for entry in fresh)
+        counted = dict(filter(None, (lone_text(entry.message, entry.tokens, view.counter) for entry in fresh)))
 
         def cut(text: str, tool: str) -> str:
             nonlocal used
-            tokens = view.counter.text(text)
+            tokens = counted[text] if text in counted else view.counter.text(text)
             limit = tokens if tool in self.exempt else self.limit_tokens(need, used, tokens)
             # A result that is barely over its limit stays whole: the notice alone would eat what is saved.
             out = text if tokens <= limit + self.least_tokens // 2 else shorten(text, limit, view, tokens)
@@ -291,10 +293,10 @@ class ShortenNew:
         return each_fresh(view, need, self.name, cut)
 
 
-def fresh_tokens(view: View, need: Need) -> int:
-    """Size of the results that have just come in."""
+def fresh_results(view: View, need: Need) -> list[Entry]:
+    """The results that have just come in."""
     first = view.index(need.fresh) if need.fresh else 0
-    return sum(entry.tokens for _, _, entry in result_entries(view, first) if entry.seq >= need.fresh)
+    return [entry for _, _, entry in result_entries(view, first) if entry.seq >= need.fresh]
 
 
 def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) -> str:

@@ -9,7 +9,15 @@ from foldline.tokens.chars import CharsPerFour, MessageCounter
 from foldline.tokens.estimate import ESTIMATE, Counter
 from foldline.tokens.pdf import pdf_pages_of_base64
 from foldline.tokens.pictures import image_size, image_size_of_base64
-from foldline.tokens.sizes import content_bytes, json_tokens, message_tokens, system_tokens, tools_tokens, wire_bytes
+from foldline.tokens.sizes import (
+    content_bytes,
+    json_tokens,
+    lone_text,
+    message_tokens,
+    system_tokens,
+    tools_tokens,
+    wire_bytes,
+)
 
 __all__ = [
     "ESTIMATE",
@@ -20,6 +28,7 @@ __all__ = [
     "image_size",
     "image_size_of_base64",
     "json_tokens",
+    "lone_text",
     "message_tokens",
     "pdf_pages_of_base64",
     "system_tokens",

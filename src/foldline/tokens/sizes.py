@@ -11,7 +11,7 @@ from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reas
 from foldline.tokens.estimate import ESTIMATE, Counter
 from foldline.tokens.pictures import image_tokens
 
-__all__ = ["content_bytes", "json_tokens", "message_tokens", "system_tokens", "tools_tokens", "wire_bytes"]
+__all__ = ["content_bytes", "json_tokens", "lone_text", "message_tokens", "system_tokens", "tools_tokens", "wire_bytes"]
 
 # A message is wrapped in three special tokens and its role (OpenAI cookbook, "How to count tokens with tiktoken": 3 per
 # message, and the role; the harmony format of gpt-oss is the same). A call adds channel, recipient and format
@@ -41,6 +41,19 @@ def message_tokens(message: Message, counter: Counter = ESTIMATE) -> int:
         else:
             total += _part_tokens(part, counter)
     return total
+
+
+def lone_text(message: Message, tokens: int, counter: Counter = ESTIMATE) -> tuple[str, int] | None:
+    """The text of a message that is one result of one text, and its tokens, from those of the message; else None. O(1).
+
+    Long results are most of a session: who has counted one need not count its text again.
+    """
+    if len(message.parts) != 1 or getattr(counter, "message", None) is not None:
+        return None
+    result = message.parts[0]
+    if not isinstance(result, ToolResult) or len(result.parts) != 1 or not isinstance(result.parts[0], Text):
+        return None
+    return result.parts[0].text, tokens - _MESSAGE_OVERHEAD - _RESULT_OVERHEAD
 
 
 def _part_tokens(part: Part, counter: Counter) -> int:
