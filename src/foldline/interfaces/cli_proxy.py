@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from typing import TYPE_CHECKING, Any, Final
 
@@ -108,15 +107,12 @@ def proxy(
 async def _serving(
     at: socket.socket, host: str, settings: ProxySettings, rules: GateRules, grace_seconds: float
 ) -> None:
+    from foldline.interfaces.pace import set_pace
     from foldline.interfaces.proxy.opening import proxying
     from foldline.interfaces.proxy.server import run
 
     where = f"http://{f'[{host}]' if ':' in host else host}:{at.getsockname()[1]}"
-    # What is loaded stays; what requests make lives as long as they, or as their conversations. Looking for cycles at
-    # Python's usual pace took a tenth of the time (measured with 64 streams), in pauses of up to 60 ms.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    set_pace()
     async with proxying(settings, rules, os.environ, notice=log) as opened:
         at.listen()  # who reads these lines and asks at once waits for the server instead of being refused
         click.echo(f"foldline proxy: {where}/{'' if rules.token is None else ' (token)'}")

@@ -114,6 +114,7 @@ async def _serving(
     from importlib.metadata import version
 
     from foldline.interfaces.opening import opened
+    from foldline.interfaces.pace import set_pace
     from foldline.interfaces.scheduling.clock import scheduled
     from foldline.interfaces.serving.app import app_of
     from foldline.interfaces.serving.door import Door
@@ -125,6 +126,7 @@ async def _serving(
         options, os.environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
     ) as actors:
         door = Door(actors, version=version("foldline"), limits=own, page=page)
+        set_pace()
         at.listen()  # who reads these lines and asks at once waits for the server instead of being refused
         click.echo(f"foldline serve: http://{where}:{at.getsockname()[1]}/{'' if rules.token is None else ' (token)'}")
         click.echo(f"model  {actors.crew.picked.line}")

@@ -140,6 +140,7 @@ class _Door:
         from foldline.interfaces.gateway.desk import Desk
         from foldline.interfaces.gateway.telegram import telegram as connected
         from foldline.interfaces.opening import opened
+        from foldline.interfaces.pace import set_pace
         from foldline.interfaces.scheduling.clock import scheduled
 
         environ = {**os.environ, TOKEN: self.token}  # a delivery of the schedule may need it
@@ -155,6 +156,7 @@ class _Door:
         )
         bot = connected(self.token, base_url=self.address, notice=self._notice)
         async with kept as actors, bot as gateway:
+            set_pace()
             desk = Desk(actors, gateway, users=[str(user) for user in self.users], notice=self._notice)
             people = "1 user" if len(self.users) == 1 else f"{len(self.users)} users"
             self._notice(f"{gateway.account} answers {people}; sessions in {actors.store.place}")
