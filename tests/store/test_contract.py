@@ -26,6 +26,7 @@ from foldline.context import Context
 from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.messages import Json
 from foldline.store import Store, StoredSession
+from foldline.store.recording import snapshot_of
 from foldline.store.records import Record
 from foldline.transcript import Entry, Limited
 
@@ -803,6 +804,26 @@ def test_what_was_acknowledged_is_there_however_the_writer_was_killed(place: str
             assert context_of(opened).view.wires()
             say(opened, "and it goes on")
         assert len(texts(store, name)) in (said + 1, said + 2)
+
+
+def test_of_a_session_at_work_the_list_reads_no_log_and_one_left_in_its_first_turn_is_read(store: Store) -> None:
+    with begun(store) as session:
+        say(session, "a")
+        [behind] = store.sessions(stale=True, at_work={session.id})
+        assert behind.snapshot is not None
+        assert (behind.snapshot.messages, behind.snapshot.title, behind.snapshot.turns) == (0, "", 0)
+        [left] = store.sessions(stale=True)
+        assert left.snapshot is not None
+        assert (left.snapshot.messages, left.snapshot.title) == (1, "a")
+
+
+def test_a_session_that_was_just_created_is_listed_as_it_is(store: Store) -> None:
+    with begun(store) as session:
+        [listed] = store.sessions(keep=False)
+        found = listed.snapshot
+        assert found is not None
+        assert found.log_bytes == store.read(session.id).log_bytes
+        assert found == snapshot_of(session.header, session.tally, store.read(session.id).replay(), found.log_bytes)
 
 
 def test_a_list_may_take_snapshots_that_are_behind(store: Store) -> None:

@@ -235,7 +235,7 @@ def test_drafts_of_a_process_that_was_killed_are_cleared_away(store: FileStore) 
     with store.create(dialect="openai-chat") as session:
         (session.folder / ".state.yaml.0123.part").write_text("half a snap")
     store.open(session.id).close()
-    assert [one.name for one in session.folder.iterdir()] == ["events.jsonl"]
+    assert sorted(one.name for one in session.folder.iterdir()) == ["events.jsonl", "state.yaml"]
 
 
 def test_a_damaged_record_is_named_by_file_and_line(store: FileStore) -> None:

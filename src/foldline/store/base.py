@@ -6,7 +6,7 @@ next turn) lets go of the session, and takes it up again when it goes on: anothe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -135,10 +135,12 @@ class Store(Protocol):
     def names(self) -> list[str]:
         """The id of every session, oldest first."""
 
-    def sessions(self, *, keep: bool = True, stale: bool = False) -> list[Listed]:
+    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[Listed]:
         """Every session, the one written last first; a broken one too, with the reason. With `keep=False` nothing is
-        written. O(sessions), and O(log) for each whose snapshot is lost or stale; with `stale=True` one that is behind
-        its log will do, as that of a turn that runs.
+        written. O(sessions), and O(log) for each whose snapshot is lost or stale.
+
+        With `stale=True` one that is behind its log will do, as that of a turn that runs, but for one in which nothing
+        was said yet: a crash may have left it. Of sessions that are known to be `at_work` that one will do too.
         """
 
     def repair(self, name: str) -> Repaired | None:

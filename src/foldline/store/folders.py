@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice, takewhile
@@ -46,6 +46,9 @@ _CLAIMED = "claims.json"
 _CLAIMS_KEPT = 10_000
 _REMEMBERED = "remembered.json"
 
+_Mark = tuple[int, int, int]
+"""Tells one file from another that was put in its place: its number, when it was written (ns), its size in bytes."""
+
 
 class FileStore:
     """The sessions under a folder. Nothing is touched before the first `create`; folders are 0700 and files 0600.
@@ -58,6 +61,8 @@ class FileStore:
         self._clock = clock
         self._fsync = fsync
         self._keys = FileKeys(self._root, fsync=fsync)
+        self._snapshots: dict[str, tuple[_Mark, Snapshot | None]] = {}
+        """Those that were read last, of the sessions that are there."""
 
     @property
     def root(self) -> Path:
@@ -129,13 +134,16 @@ class FileStore:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def sessions(self, *, keep: bool = True, stale: bool = False) -> list[Listed]:
+    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[Listed]:
         """Every session, the one written last first. A broken one is in the list, with the reason.
 
         Raises OSError where the root cannot be read. O(sessions), and O(log) for each whose snapshot is lost or stale:
         it is made again. With `keep=False` nothing is written.
         """
-        return newest_first(self._listed(name, keep, stale) for name in self.names())
+        names = self.names()
+        for gone in self._snapshots.keys() - set(names):
+            self._snapshots.pop(gone, None)
+        return newest_first(self._listed(name, keep, stale, name in at_work) for name in names)
 
     def find(self, name: str) -> str:
         """The id that a user means: all of it, a beginning that only one session has, or "latest". InvalidInput."""
@@ -268,35 +276,55 @@ class FileStore:
         return FileStore(folder / AGENTS, clock=self._clock, fsync=self._fsync)
 
     def _folder(self, name: str) -> Path:
+        return self._there(name)[0]
+
+    def _there(self, name: str) -> tuple[Path, os.stat_result]:
+        """The folder of a session, and how its log is."""
         folder = self._root / name
         if not stat.S_ISDIR(folder.lstat().st_mode):
             raise InvalidInput("not the folder of a session (a link, or a file)", place=str(folder))
-        if not (folder / LOG).is_file() or (folder / LOG).is_symlink():
+        log = _status(folder / LOG)
+        if log is None or not stat.S_ISREG(log.st_mode):
             raise InvalidInput("there is no log in the folder of this session", place=str(folder / LOG))
-        return folder
+        return folder, log
 
     def _is_there(self, name: str) -> bool:
         return ID.fullmatch(name) is not None and os.path.lexists(self._root / name)
 
-    def _listed(self, name: str, keep: bool, stale: bool) -> Listed:
+    def _listed(self, name: str, keep: bool, stale: bool, at_work: bool) -> Listed:
         try:
-            folder = self._folder(name)
-            kept, kept_at = read_snapshot(folder / STATE), _written_at(folder / STATE)
-            log = (folder / LOG).stat()
-            whole = kept is not None and kept.id == name and log.st_size >= kept.log_bytes
-            if kept is not None and whole and (stale or (kept.log_bytes == log.st_size and log.st_mtime_ns <= kept_at)):
-                return Listed(name, kept)
+            folder, log = self._there(name)
+            kept, kept_at = self._snapshot(name, folder / STATE)
+            if kept is not None and kept.id == name and log.st_size >= kept.log_bytes:
+                will_do = at_work or (stale and kept.messages > 0)
+                if will_do or (kept.log_bytes == log.st_size and log.st_mtime_ns <= kept_at):
+                    return Listed(name, kept)
             return Listed(name, _rebuilt(folder, keep))
         except (FoldlineError, OSError) as error:
             return Listed(name, None, str(error))
 
+    def _snapshot(self, name: str, path: Path) -> tuple[Snapshot | None, int]:
+        """A snapshot and when it was written, in nanoseconds; None and 0 where there is none.
 
-def _written_at(path: Path) -> int:
-    """When a file was written, in nanoseconds; 0 where there is none. A log that was written later is read anew."""
+        It is read again where another was put in its place: beside work that computes, each file that is opened waits
+        for the interpreter several times.
+        """
+        status = _status(path)
+        if status is None:
+            return None, 0
+        mark = status.st_ino, status.st_mtime_ns, status.st_size
+        known = self._snapshots.get(name)
+        if known is None or known[0] != mark:
+            known = self._snapshots[name] = mark, read_snapshot(path)
+        return known[1], status.st_mtime_ns
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """How what stands there is, a link as a link; None where there is nothing."""
     try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _rebuilt(folder: Path, keep: bool) -> Snapshot:

@@ -235,7 +235,7 @@ class Recording:
             "dialect": header.dialect,
             "model": header.model,
             "policy": _known(header.policy),
-            "window": header.window or lookup(header.model).window_tokens,
+            "window": _window(header),
         }
         try:
             return Context.replay(in_force(self.events, self.tally), **{**own, **settings})
@@ -243,6 +243,10 @@ class Recording:
             raise
         except (LookupError, ValueError, TypeError, AttributeError) as error:  # a fork from nowhere, and the like
             raise InvalidInput(f"the records of this log contradict each other: {error}", place=header.id) from error
+
+
+def _window(header: Header) -> int:
+    return header.window or lookup(header.model).window_tokens
 
 
 def _known(name: str) -> Policy:
@@ -283,8 +287,9 @@ def gathered(log: Iterable[tuple[Header, Record, Event | None]], *, log_bytes: i
     return Recording(header=header, events=tuple(events), other=tuple(other), tally=tally, log_bytes=log_bytes)
 
 
-def snapshot_of(header: Header, tally: Tally, context: Context, log_bytes: int) -> Snapshot:
-    """How a session stands."""
+def snapshot_of(header: Header, tally: Tally, context: Context | None, log_bytes: int) -> Snapshot:
+    """How a session stands; without a context one in which nothing was said yet."""
+    window_tokens = _window(header) if context is None else context.limits.window_tokens
     return Snapshot(
         id=header.id,
         created=header.created,
@@ -297,8 +302,8 @@ def snapshot_of(header: Header, tally: Tally, context: Context, log_bytes: int) 
         turns=tally.turns,
         messages=tally.messages,
         folds=len(tally.folds),
-        tokens=context.figures.used_tokens,
-        window_tokens=context.limits.window_tokens,
+        tokens=0 if context is None else context.figures.used_tokens,
+        window_tokens=window_tokens,
         log_bytes=log_bytes,
     )
 

@@ -62,6 +62,8 @@ class FileSession(Writing):
                 first = first_record(header)
                 self._log.append(first)
                 self._begin(header, first)
+                with suppress(OSError):  # a list reads no log of a session that has just begun to be written
+                    write_snapshot(folder / STATE, snapshot_of(header, self._tally, None, self._log.size_bytes), ())
             else:
                 _set_aside(self._log)
                 for draft in folder.glob(".*.part"):  # of a process that ended while it wrote a snapshot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -23,6 +23,7 @@ from foldline.store.recording import (
     Clock,
     Header,
     Recording,
+    Tally,
     first_record,
     gathered,
     now_utc,
@@ -103,7 +104,10 @@ class SqlStore:
             header = first_header(
                 self._clock, dialect=dialect, model=model, policy=policy, window=window, title=title, parent=parent
             )
-            number = self._insert(header.id, [first_record(header)], (), **held)
+            first = first_record(header)
+            tally = Tally()
+            tally.take(first)
+            number = self._insert(header.id, [first], (), snapshot_of(header, tally, None, 1), **held)
         lease.session, lease.id = number, header.id
         return self._session(self._log(number, header.id), lease, header)
 
@@ -123,7 +127,7 @@ class SqlStore:
         """The id of every session, oldest first. Raises OSError."""
         return sorted(self._beginning(""))
 
-    def sessions(self, *, keep: bool = True, stale: bool = False) -> list[Listed]:
+    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[Listed]:
         """Every session, the one written last first. A broken one is in the list, with the reason. Raises OSError.
 
         One query, and O(log) for each whose snapshot is lost or stale: it is made again. With `keep=False` nothing is
@@ -133,7 +137,7 @@ class SqlStore:
         columns = (sessions.c.number, sessions.c.id, sessions.c.records, sessions.c.snapshot, newest.label("newest"))
         with self._database.reading() as connection:
             rows = connection.execute(select(*columns).where(*self._within())).all()
-        return newest_first(self._listed(row, keep, stale) for row in rows)
+        return newest_first(self._listed(row, keep, stale, row.id in at_work) for row in rows)
 
     def repair(self, name: str) -> Repaired | None:
         """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
@@ -301,11 +305,13 @@ class SqlStore:
                 return None
             raise InvalidInput("there is no such session any more, to hold others", place=self.place) from None
 
-    def _listed(self, row: Any, keep: bool, stale: bool) -> Listed:
+    def _listed(self, row: Any, keep: bool, stale: bool, at_work: bool) -> Listed:
         log, kept = self._log(row.number, row.id), snapshot_in(row.snapshot)
         whole = length_fault(row.records, row.newest) is None
-        if whole and kept is not None and kept.id == log.id and (kept.log_bytes == row.records or stale):
-            return Listed(log.id, kept)
+        if whole and kept is not None and kept.id == log.id:
+            will_do = at_work or (stale and kept.messages > 0)
+            if will_do or kept.log_bytes == row.records:
+                return Listed(log.id, kept)
         try:
             return Listed(log.id, self._rebuilt(log, keep))
         except FoldlineError as error:

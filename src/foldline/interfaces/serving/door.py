@@ -77,7 +77,8 @@ class Door:
         async with self._listing:
             if monotonic() >= self._listed_until:
                 changes, began = self._changes, monotonic()
-                self._listed = await self.glance(self.actors.store.sessions, stale=True)
+                at_work = {name for name, actor in self.actors.known.items() if actor.busy}
+                self._listed = await self.glance(self.actors.store.sessions, stale=True, at_work=at_work)
                 ended = monotonic()
                 fresh_seconds = min(_LIST_SECONDS, _LIST_SHARE * (ended - began))
                 self._listed_until = ended + fresh_seconds if changes == self._changes else 0.0
