@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.interfaces.serving.support import Api, serving
 
+from foldline.agent.workers import CALLS, FOLDS, READERS, TOOLS, Stop, Workers
 from foldline.testing import FakeReply, asks_for_summary
 
 WINDOW_TOKENS = 8_000
@@ -208,3 +212,27 @@ def test_a_session_that_cannot_be_read_is_listed_with_the_reason(api: Api) -> No
     assert damaged == {session}
     for rest in ("", "/context", "/folds", "/history"):
         assert api.get(f"/{session}{rest}", 409)["type"] == "/problems/unreadable"
+
+
+def test_the_list_is_read_while_all_threads_for_folds_calls_and_tools_are_held(api: Api) -> None:
+    session = api.created()
+    pools = (FOLDS, CALLS, READERS, TOOLS)
+    held, released = {pool: threading.Event() for pool in pools}, threading.Event()
+
+    def hold(pool: Workers, stop: Stop) -> None:
+        del stop
+        held[pool].set()
+        assert released.wait(60)
+
+    async def all_held() -> None:
+        await asyncio.gather(*(pool.run(partial(hold, pool)) for pool in pools for _ in range(20)))
+
+    holding = threading.Thread(target=asyncio.run, args=[all_held()])
+    holding.start()
+    try:
+        assert all(event.wait(60) for event in held.values())
+        assert session in [one["id"] for one in api.get("")["sessions"]]
+        assert api.client.get("/health").status_code == 200
+    finally:
+        released.set()
+        holding.join()
