@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ async def assembled(
                 workspace=Workspace(folder / "work"),
                 window_tokens=window,
                 allowed=more.pop("allowed", nobody),
-                calls=calls,
+                calls=more.pop("calls", calls),
                 **more,
             )
             agent = assemble(parts, tell=(heard if heard is not None else []).append, stored=stored)
@@ -62,6 +64,24 @@ async def assembled(
                 yield agent
             finally:
                 agent.session.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_model_calls_are_written_down_in_a_thread_where_others_share_the_loop(tmp_path: Path, shared: bool) -> None:
+    threads: list[threading.Thread] = []
+
+    def clock() -> datetime:
+        threads.append(threading.current_thread())
+        return datetime.now(UTC)
+
+    async def turn(log: CallLog) -> None:
+        async with assembled(FakeProvider("Hi."), tmp_path, calls=log, writes_in_thread=shared) as agent:
+            assert (await agent.run("Hello?")).text == "Hi."
+            assert len(threads) == 1  # it is there when the turn has ended
+
+    with CallLog(tmp_path / "calls.sqlite", clock=clock) as log:
+        asyncio.run(turn(log))
+    assert (threads == [threading.main_thread()]) is not shared
 
 
 def by_task(body: Any) -> FakeReply | str:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agent.test_counted_ahead import Watched as WatchedCounter
 
 from foldline.agent.session import AgentSession, Under
 from foldline.budget import Need
 from foldline.context import Context
 from foldline.policy import policy
 from foldline.reducers.base import Move
+from foldline.store.files import FileArchive
+from foldline.store.folders import FileStore
+from foldline.store.session import FileSession
 from foldline.transcript import Fold
 from foldline.view import View
 
@@ -131,3 +137,74 @@ def test_a_compaction_of_a_large_history_is_read_in_a_thread_too() -> None:
 
     asyncio.run(compacted())
     assert len(asked) > 3
+
+
+class WatchedArchive(FileArchive):
+    """Notes in which thread an original is put in place."""
+
+    threads: list[threading.Thread]
+
+    def put(self, data: bytes, /) -> str:
+        self.threads.append(threading.current_thread())
+        return super().put(data)
+
+
+class WatchedSession(FileSession):
+    """A session on a disk whose archive is watched."""
+
+    @property
+    def archive(self) -> WatchedArchive:
+        watched = WatchedArchive(super().archive.root)
+        watched.threads = self.__dict__.setdefault("threads", [])
+        return watched
+
+
+def under_counter(counter: Any) -> Under:
+    chosen = policy("balanced")
+    return Under(
+        dialect="openai-chat",
+        model="m",
+        policy=chosen,
+        window=16_000,
+        max_output_tokens=500,
+        system=None,
+        tools=None,
+        counter=counter,
+    )
+
+
+def test_what_a_user_says_at_length_is_counted_in_a_thread_where_others_share_the_loop() -> None:
+    watched = WatchedCounter()
+    session = AgentSession(under_counter(watched))
+    session.writes_in_thread = True
+
+    async def said() -> int:
+        await session.count_ahead(LARGE)
+        return session.say(LARGE).tokens
+
+    tokens = asyncio.run(said())
+    long = [thread for thread, chars in watched.counted if chars == len(LARGE)]
+    assert len(long) == 1
+    assert long[0] is not LOOP
+    alone = AgentSession(under_counter(WatchedCounter()))
+    assert alone.say(LARGE).tokens == tokens
+
+
+def test_originals_are_put_in_place_in_a_thread_before_the_log_tells_of_their_fold(tmp_path: Path) -> None:
+    made = FileStore(tmp_path).create(dialect="openai-chat")
+    made.close()
+    with closing(WatchedSession(made.folder, FileStore(made.folder / "agents"), fsync=False)) as stored:
+        session = AgentSession(under_counter(WatchedCounter()), stored=stored)
+        session.writes_in_thread = True
+
+        async def folded() -> list[Fold]:
+            session.say(f"Look. {LARGE}")
+            session.record([{"role": "assistant", "content": "Done."}, {"role": "user", "content": "And now?"}])
+            request = await session.prepare()
+            return [fold for fold in request.folds if isinstance(fold, Fold)]
+
+        folds = asyncio.run(folded())
+        assert folds
+        threads: list[threading.Thread] = stored.__dict__["threads"]
+        assert threads and LOOP not in threads
+        assert all(fold.archive is not None and fold.archive in FileArchive(stored.archive.root) for fold in folds)

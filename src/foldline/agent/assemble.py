@@ -23,6 +23,7 @@ from foldline.agent.tools.run_command import RunCommand
 from foldline.agent.tools.spawn import SpawnAgent
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.workspace import Workspace
+from foldline.agent.workers import CALLS
 from foldline.budget import cache_rule_of, cache_seconds
 from foldline.catalog.models import CacheRule, lookup
 from foldline.context import AsyncSummarize, Request
@@ -109,7 +110,7 @@ def assemble(
     def room() -> Room:
         return Room(kept.context.limits.window_tokens, kept.context.view.tokens)
 
-    log = _Logged(parts.calls, stored.id if stored is not None else "", provider, tell)
+    log = _Logged(parts, stored.id if stored is not None else "", tell)
     return Agent(
         session=kept,
         provider=provider,
@@ -273,15 +274,20 @@ def _summarize(parts: Parts, log: _Logged) -> AsyncSummarize | None:
 class _Logged:
     """The way into the log of calls. A log that cannot be written is said once, and stops nothing."""
 
-    def __init__(self, calls: CallLog | None, session_id: str, provider: Provider, tell: Listener) -> None:
-        self._calls, self._session_id, self._provider, self._tell = calls, session_id, provider, tell
+    def __init__(self, parts: Parts, session_id: str, tell: Listener) -> None:
+        self._calls, self._provider, self._in_thread = parts.calls, parts.provider, parts.writes_in_thread
+        self._session_id, self._tell = session_id, tell
 
-    def reply(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
+    async def reply(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
         """One call of the loop."""
         body = reply.request_body if reply is not None else self._refused(request)
         counted = usage or Usage(input_tokens=request.tokens, reported=False)
-        seconds = 0.0 if reply is None else reply.seconds
-        self._write(body, counted, seconds, error=error or "", folds=len(request.folds))
+        seconds, folds = 0.0 if reply is None else reply.seconds, len(request.folds)
+
+        def record(calls: CallLog) -> None:
+            calls.record(self._session_id, body, counted, seconds=seconds, folds=folds, error=error or "")
+
+        await self._write(record)
 
     def _refused(self, request: Request) -> dict[str, Json]:
         """The body of a request that got no reply, near enough to compare it with those that did."""
@@ -290,29 +296,26 @@ class _Logged:
             return {**beside, "messages": request.messages, "system": request.system}
         return {**beside, "messages": [{"role": "system", "content": request.system}, *request.messages]}
 
-    def summary(self, reply: Reply) -> None:
+    async def summary(self, reply: Reply) -> None:
         """One call of the summariser."""
-        asked = ESTIMATE.text(json.dumps(reply.request_body, ensure_ascii=False))
-        written = max(1, ESTIMATE.text(reply.text))
-        usage = usage_or_count(reply.usage, prompt_tokens=asked, completion_tokens=written)
-        self._write(reply.request_body, usage, reply.seconds, purpose="summary")
 
-    def _write(
-        self,
-        body: Mapping[str, Json],
-        usage: Usage,
-        seconds: float,
-        *,
-        error: str = "",
-        purpose: str = "reply",
-        folds: int = 0,
-    ) -> None:
-        if self._calls is None:
+        def record(calls: CallLog) -> None:
+            asked = ESTIMATE.text(json.dumps(reply.request_body, ensure_ascii=False))
+            written = max(1, ESTIMATE.text(reply.text))
+            usage = usage_or_count(reply.usage, prompt_tokens=asked, completion_tokens=written)
+            calls.record(self._session_id, reply.request_body, usage, seconds=reply.seconds, purpose="summary")
+
+        await self._write(record)
+
+    async def _write(self, record: Callable[[CallLog], object]) -> None:
+        calls = self._calls
+        if calls is None:
             return
         try:
-            self._calls.record(
-                self._session_id, body, usage, seconds=seconds, folds=folds, error=error, purpose=purpose
-            )
+            if self._in_thread:
+                await CALLS.run(lambda _: record(calls), to_its_end=True)
+            else:
+                record(calls)
         except (InvalidInput, OSError) as fault:
             self._calls = None
             self._tell(Notice(f"Model calls are no longer logged: {fault}"))

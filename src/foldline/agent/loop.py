@@ -7,7 +7,7 @@ Ctrl-C) leaves a session whose next request is valid.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -41,8 +41,8 @@ MAX_RECOVERIES: Final = 8
 MAX_ASKED_AGAIN: Final = 2
 """Replies of one turn in a row that were thrown away, after which the next one counts as it is."""
 
-Record = Callable[[Request, Reply | None, Usage | None, str | None], None]
-"""Told of every model call: the request, the reply and its usage, or the error."""
+Record = Callable[[Request, Reply | None, Usage | None, str | None], Awaitable[None]]
+"""Told of every model call, and waited for: the request, the reply and its usage, or the error."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,6 +82,7 @@ class Agent:
             self._running = False
 
     async def _run(self, prompt: str, key: str) -> TurnEnded:
+        await self.session.count_ahead(prompt)
         said = self.session.say(prompt, key=key)
         ended = TurnEnded(reason="failed", message="The turn broke off.")
         try:
@@ -140,7 +141,7 @@ class Agent:
             try:
                 reply = await streamed(self.provider, request, self.tell, self._keep)
             except ProviderError as error:
-                self._recorded(request, None, None, str(error))
+                await self._recorded(request, None, None, str(error))
                 if isinstance(error, BrokenOffError):
                     raise
                 recovery = await self.session.recover(error.failure, self.summarize)
@@ -155,7 +156,7 @@ class Agent:
                 if again < MAX_ASKED_AGAIN and await self._throws_away(request, reply):
                     again += 1
                     continue
-                taken = self._take(request, reply)
+                taken = await self._take(request, reply)
                 await self.session.written()
                 return taken
 
@@ -173,7 +174,7 @@ class Agent:
             told = "The answer was cut off: the context window is full. Folded, and asked again."
         if told is None:
             return False
-        self._recorded(request, None, None, f"the reply ended as {reply.finish_reason}")
+        await self._recorded(request, None, None, f"the reply ended as {reply.finish_reason}")
         self.tell(Notice(told))
         return True
 
@@ -185,13 +186,12 @@ class Agent:
         self.session.record([codec_for(self.provider.dialect).write(words)])
         return True
 
-    def _take(self, request: Request, reply: Reply) -> Reply:
+    async def _take(self, request: Request, reply: Reply) -> Reply:
         """Record a reply. Its calls come back under the ids that are sent: some servers use one id for all of them."""
         sent = [call.id for entry in self.session.record(reply.messages) for call in entry.message.calls]
         written = sum(ESTIMATE.text(call.arguments) for call in reply.calls) + ESTIMATE.text(reply.text)
         counted = usage_or_count(reply.usage, prompt_tokens=request.tokens, completion_tokens=max(1, written))
         usage = self.session.observe(counted)
-        self._recorded(request, reply, usage, None)
         self.tell(
             ReplyFinished(
                 text=reply.text,
@@ -206,14 +206,15 @@ class Agent:
                 figures=self.session.figures,
             )
         )
+        await self._recorded(request, reply, usage, None)
         if len(sent) != len(reply.calls):
             return reply
         pairs = zip(reply.calls, sent, strict=True)
         return replace(reply, calls=tuple(replace(call, id=call_id) for call, call_id in pairs))
 
-    def _recorded(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
+    async def _recorded(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
         if self.record is not None:
-            self.record(request, reply, usage, error)
+            await self.record(request, reply, usage, error)
 
     async def _compact_if_asked(self, outcomes: Sequence[Outcome]) -> None:
         """Compact once the results are recorded, where a tool's typed outcome wishes it (S4.10); text cannot."""

@@ -8,11 +8,13 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from foldline.agent.answers import result_wires
+from foldline.agent.counted_ahead import CountedAhead
 from foldline.agent.events import Listener
 from foldline.agent.held_messages import HeldMessages
 from foldline.agent.in_thread import to_its_end
+from foldline.agent.recallable import Recallable
 from foldline.agent.workers import FOLDS, while_wanted
-from foldline.archive import Archive, MemoryArchive
+from foldline.archive import MemoryArchive
 from foldline.catalog.prices import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.context import AsyncSummarize, Context, Request
@@ -62,7 +64,7 @@ class Under:
         policy = self.policy
         if policy.auto:  # who switched folding off is not folded for
             settings["policy"] = replace(policy, always=(*policy.always, HeldMessages()))
-        return Context.replay(events, **settings, **more)
+        return Context.replay(events, **{**settings, **more})
 
 
 class AgentSession:
@@ -91,7 +93,8 @@ class AgentSession:
         self.writes_in_thread = False
         self._turns: list[tuple[int, Literal["begun", "ended"], dict[str, Json]]] = []
         self._listen = listen
-        self._archive = _Recallable(stored.archive if stored is not None else MemoryArchive())
+        self._originals = stored.archive if stored is not None else MemoryArchive()
+        self._archive, self._counter = Recallable(self._originals), CountedAhead(under.counter)
         self._idle = Idle(seconds_since(stored.tally.updated) if stored is not None else 0.0)
         self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count
@@ -135,6 +138,11 @@ class AgentSession:
         """End the turn, and record why."""
         self._turn("ended", reason=reason)
 
+    async def count_ahead(self, text: str) -> None:
+        """Count in a thread what is about to be said, where others share the loop. O(its size)."""
+        if self.writes_in_thread:
+            await self._counter.ahead(text)
+
     async def written(self) -> None:
         """Everything that was recorded is on the disk when this returns. Raises OSError, SessionLost."""
         if self.writes_in_thread and (self._turns or self._written < self._context.event_count):
@@ -148,6 +156,7 @@ class AgentSession:
     def record(self, wires: Sequence[Wire], *, kind: str = "") -> list[Entry]:
         """Record messages in their own JSON, all of them in one write."""
         entries = [self._context.append(wire, kind=kind) for wire in wires]
+        self._counter.forget()
         self._write()
         return entries
 
@@ -166,6 +175,7 @@ class AgentSession:
 
     async def prepare(self, summarize: AsyncSummarize | None = None) -> Request:
         """The next request, with its folds written down. Raises DoesNotFit."""
+        self._archive.held = self.writes_in_thread
         try:
             request = await self._context.prepare_async(summarize, idle_seconds=self._idle.seconds)
             self._idle.ends()  # only now: what was not sent keeps no cache warm
@@ -175,6 +185,7 @@ class AgentSession:
 
     async def recover(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:
         """Do what a refusal asks for. Raises DoesNotFit at the end of the ladder."""
+        self._archive.held = self.writes_in_thread
         try:
             return await self._context.recover_async(failure, summarize)
         finally:
@@ -182,6 +193,7 @@ class AgentSession:
 
     async def compact(self, instructions: str | None, summarize: AsyncSummarize | None) -> tuple[Fold, ...]:
         """Fold everything that may be folded; without a model a digest stands for it. Raises SummaryError."""
+        self._archive.held = self.writes_in_thread
         try:
             return await self._context.compact_async(instructions, summarize=summarize, idle_seconds=self._idle.seconds)
         finally:
@@ -275,10 +287,15 @@ class AgentSession:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _made(self, events: Sequence[Event], under: Under, *, quiet: bool = False) -> Context:
-        heard = _Gate(self._heard)
-        context = under.context(events, learned=self.learned, archive=self._archive, on_event=heard)
+        heard, archive, given = _Gate(self._heard), Recallable(self._originals), dict[str, Any]()
+        counter = CountedAhead(under.counter)
+        if not hasattr(under.counter, "message"):  # a rule for whole messages counts their characters
+            given["counter"] = counter
+        context = under.context(events, learned=self.learned, archive=archive, on_event=heard, **given)
         heard.open = not quiet  # what is replayed was told when it happened
         context.in_thread = self._in_thread
+        if not quiet:
+            self._archive, self._counter = archive, counter
         return context
 
     async def _in_thread(self, read: Callable[[], Any]) -> Any:
@@ -299,7 +316,8 @@ class AgentSession:
             self._flush()
 
     def _flush(self) -> None:
-        """Write down what is not yet, in the order in which it came."""
+        """Write down what is not yet, in the order in which it came; the originals of folds before the folds."""
+        self._archive.write()
         if self.stored is None:
             self._written = self._context.event_count
             return
@@ -341,25 +359,6 @@ class AgentSession:
         """Give calls that were left open a result that says so; what they began may have been done."""
         if waiting := open_calls(self._context):
             self.record_results([(call, result, True) for call in waiting])
-
-
-@dataclass(frozen=True, slots=True)
-class _Recallable:
-    """An archive whose places say how the agent gets there: they are outside the folder that its file tools see."""
-
-    inner: Archive
-
-    def put(self, data: bytes, /) -> str:
-        return self.inner.put(data)
-
-    def get(self, key: str, /) -> bytes:
-        return self.inner.get(key)
-
-    def where(self, key: str, /) -> str:
-        return f"{self.inner.where(key)} (the tool recall reads it)"
-
-    def __contains__(self, key: object, /) -> bool:
-        return key in self.inner
 
 
 class _Gate:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from foldline.errors import InvalidInput
 
-__all__ = ["FOLDS", "NAMES", "READERS", "TOOLS", "Cancelled", "Stop", "Workers", "owned_by", "while_wanted"]
+__all__ = ["CALLS", "FOLDS", "NAMES", "READERS", "TOOLS", "Cancelled", "Stop", "Workers", "owned_by", "while_wanted"]
 
 T = TypeVar("T")
 
@@ -270,3 +270,5 @@ NAMES: Final = Workers("foldline-name", 16)
 """Asking for addresses of hosts: whoever answers for a host decides how long that takes."""
 FOLDS: Final = Workers("foldline-fold", 1)
 """What is folded of large histories: never at its look for others, so one at a time beside the loop."""
+CALLS: Final = Workers("foldline-calls", 1)
+"""Writing down model calls: whoever waits for a disk, or for another process that writes, holds up no loop."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 
 from foldline.beside import System
 from foldline.codecs import codec
@@ -20,11 +20,11 @@ __all__ = ["Summariser", "summariser"]
 
 _BETWEEN: Final = "\n\n"
 
+OnReply: TypeAlias = Callable[[Reply], Awaitable[None] | None]
 
-def summariser(
-    provider: Provider, *, on_reply: Callable[[Reply], None] | None = None, counter: Counter = ESTIMATE
-) -> Summariser:
-    """What asks the provider for a summary; `on_reply` gets each reply, for its usage."""
+
+def summariser(provider: Provider, *, on_reply: OnReply | None = None, counter: Counter = ESTIMATE) -> Summariser:
+    """What asks the provider for a summary; `on_reply` gets each reply, for its usage, and may be awaitable."""
     return Summariser(provider, on_reply, counter)
 
 
@@ -35,7 +35,7 @@ class Summariser:
     failed summary. A text that was cut off or refused is said to be so, and rejected there, as is a call of a tool.
     """
 
-    def __init__(self, provider: Provider, on_reply: Callable[[Reply], None] | None, counter: Counter) -> None:
+    def __init__(self, provider: Provider, on_reply: OnReply | None, counter: Counter) -> None:
         self._provider, self._on_reply, self._counter = provider, on_reply, counter
 
     @property
@@ -64,7 +64,9 @@ class Summariser:
         if reply is None:
             return Completion("", "length")
         if self._on_reply is not None:
-            self._on_reply(reply)
+            heard = self._on_reply(reply)
+            if heard is not None:
+                await heard
         reason = "tool_calls" if reply.calls else reply.finish_reason
         return Completion(redact(reply.text), reason, _usage(reply))
 

@@ -44,7 +44,7 @@ class CallLog:
 
     Opening makes the file (0600: it holds what the session held) and its folder if need be. Raises InvalidInput for a
     file that is something else, and OSError (disk full, no right, another writer is stuck) from any method: nothing is
-    written then, and the caller decides whether to go on. Use it in one thread, and close it.
+    written then, and the caller decides whether to go on. Use it in one thread at a time, and close it.
 
     With `keep_calls` the oldest go, so that about so many stay: when it is opened, and after each tenth of them.
     """

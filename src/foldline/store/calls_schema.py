@@ -106,7 +106,8 @@ def open_to_write(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
     """
     make_private_file(path)
     with faults(path):
-        database = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+        # Several threads, one at a time: a server writes in another one than it opens and closes in.
+        database = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         try:
             _prepare(database, path)
         except BaseException:
