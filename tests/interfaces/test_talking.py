@@ -74,7 +74,9 @@ def test_a_snapshot_that_cannot_be_written_is_told_and_takes_no_answer(tmp_path:
             async with talking(served.url, tmp_path, heard.append) as talk:
                 await talk.agent()
                 assert talk.stored is not None
-                (Path(talk.stored.place) / "state.yaml").mkdir()  # nothing can take its place
+                state = Path(talk.stored.place) / "state.yaml"
+                state.unlink()
+                state.mkdir()  # nothing can take its place
                 return (await talk.say("Hello?")).text
 
     assert asyncio.run(turn()) == "Here I am."
