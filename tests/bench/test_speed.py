@@ -6,7 +6,8 @@ import pytest
 
 from foldline import check
 from foldline.bench.__main__ import main
-from foldline.bench.speed import Growth, import_time, run, session, speed
+from foldline.bench.speed import Growth, import_time, loop, run, run_loop, session, speed
+from foldline.policy import POLICIES
 
 
 def test_the_benchmark_session_is_one_that_a_provider_would_take() -> None:
@@ -20,6 +21,22 @@ def test_every_turn_of_it_is_timed() -> None:
     assert [so_far for so_far, _, _ in turns] == list(range(2, 121, 2))
     assert all(seconds >= 0 for _, seconds, _ in turns)
     assert any(folded for _, _, folded in turns)
+
+
+def test_the_loop_is_one_that_a_provider_would_take_and_begins_with_signed_thinking() -> None:
+    messages = [message for turn in loop(251) for message in turn]
+    assert len(messages) == 251
+    assert check(messages, dialect="anthropic") == []
+    signed = [at for at, message in enumerate(messages) for block in message["content"] if "signature" in block]
+    assert signed == [1]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_turn_of_the_loop_is_timed_and_what_folds_stand_for_leaves_memory(policy: str) -> None:
+    turns, held = run_loop(policy, 401, 3_000)
+    assert [so_far for so_far, _, _ in turns] == list(range(1, 402, 2))
+    assert any(folded for _, _, folded in turns)
+    assert max(held[150:]) <= 1.5 * max(held[50:150]) < 200
 
 
 def test_turns_are_looked_at_before_each_length_and_folds_set_apart() -> None:
@@ -70,6 +87,23 @@ def test_the_benchmark_prints_a_table_with_a_dash_where_no_turn_tells_the_growth
     assert "import foldline" in out
     assert "no third-party module" in out
     assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_the_benchmark_of_the_loop_prints_how_many_entries_are_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--loop", "--messages", "101", "--policy", "sliding", "--imports", "1"])
+    out = capsys.readouterr().out
+    [row] = [line for line in out.splitlines() if line.startswith("sliding")]
+    assert row.split()[1:5] == ["101", "in", "memory", "101"]
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_the_benchmark_of_the_loop_takes_every_policy_unless_it_is_told_which(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["--loop", "--json", "--messages", "21", "--imports", "1"])
+    report = json.loads(capsys.readouterr().out)
+    assert [row["policy"] for row in report["turns"]] == list(POLICIES)
+    assert {row["sizes"][0]["entries"] for row in report["turns"]} == {21}
 
 
 def test_the_benchmark_prints_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,10 +18,26 @@ from typing import Any, Final
 from foldline.context import Context
 from foldline.replay.turns import percentile
 
-__all__ = ["SAMPLE", "SIZES", "Growth", "Speed", "Start", "import_time", "run", "session", "speed"]
+__all__ = [
+    "LOOP_SIZES",
+    "SAMPLE",
+    "SIZES",
+    "Growth",
+    "Speed",
+    "Start",
+    "import_time",
+    "loop",
+    "run",
+    "run_loop",
+    "session",
+    "speed",
+]
 
 SIZES: Final = (250, 1_000, 4_000, 8_000)
 """Lengths at which turns are looked at: those at which other trimmers have been measured (docs/concepts.md)."""
+
+LOOP_SIZES: Final = (2_500, 5_000, 10_000, 20_000)
+"""The same for a tool loop that begins with signed thinking: 20,000 messages are 10,000 turns of it."""
 
 SAMPLE: Final = 100
 """Turns looked at before each length."""
@@ -70,13 +86,56 @@ def session(messages: int) -> Iterator[tuple[dict[str, Any], ...]]:
     """A session in the Chat Completions dialect: its head, then one call and one result (about 120 tokens) per turn."""
     yield {"role": "system", "content": "You are a coding agent."}, {"role": "user", "content": "Mend the build."}
     for turn in range((messages - 2) // 2):
-        words = " ".join(_WORDS[(turn * 7 + place * place) % len(_WORDS)] for place in range(100))
+        words = _output(turn)
         function = {"name": "read_file", "arguments": f'{{"path": "src/module_{turn}.py"}}'}
         call = {"id": f"call_{turn}", "type": "function", "function": function}
         yield (
             {"role": "assistant", "content": f"Step {turn}.", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": f"call_{turn}", "content": f"File src/module_{turn}.py\n{words}"},
         )
+
+
+def _output(turn: int) -> str:
+    return " ".join(_WORDS[(turn * 7 + place * place) % len(_WORDS)] for place in range(100))
+
+
+def loop(messages: int) -> Iterator[tuple[dict[str, Any], ...]]:
+    """One tool loop in the Anthropic dialect: one call and one result per turn, signed thinking before the first call.
+
+    Such a loop has no place before which all may go (`View.cut`): what is folded always reaches its newest calls.
+    """
+    yield ({"role": "user", "content": "Mend the build."},)
+    for turn in range((messages - 1) // 2):
+        thinking = [{"type": "thinking", "thinking": "First the modules.", "signature": "c2lnbmVk"}] if not turn else []
+        path = {"path": f"src/module_{turn}.py"}
+        call = {"type": "tool_use", "id": f"call_{turn}", "name": "read_file", "input": path}
+        output = f"File src/module_{turn}.py\n{_output(turn)}"
+        yield (
+            {"role": "assistant", "content": [*thinking, {"type": "text", "text": f"Step {turn}."}, call]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"call_{turn}", "content": output}]},
+        )
+
+
+def run_loop(policy: str, messages: int, window: int) -> tuple[list[tuple[int, float, bool]], list[int]]:
+    """Each turn of such a loop, as `run` has it; and how many entries were in memory after each.
+
+    As the agent does it, what folds stand for leaves memory after each of them. Where a policy asks a model, it is
+    given one short text.
+    """
+    context = Context(dialect="anthropic", policy=policy, window=window, max_output_tokens=0)
+    turns, held = [], []
+    so_far = 0
+    for new in loop(messages):
+        so_far += len(new)
+        start = process_time()
+        for message in new:
+            context.append(message)
+        request = context.prepare(lambda messages, most: "Goal: mend the build. The modules so far were read.")
+        if request.folds:
+            context.release()
+        turns.append((so_far, process_time() - start, bool(request.folds)))
+        held.append(len(context.view.entries))
+    return turns, held
 
 
 def run(policy: str, messages: int, window: int) -> list[tuple[int, float, bool]]:
