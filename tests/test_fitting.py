@@ -410,3 +410,39 @@ def test_bytes_are_a_limit_of_their_own() -> None:
     out = fit(wires, max_tokens=100_000, max_request_bytes=12_000)
     assert len(json.dumps({"messages": out.messages}, separators=(",", ":"))) <= 12_000
     assert json.dumps(out.messages).count("image_url") == 2, "one of the two, named twice in its JSON"
+
+
+@pytest.mark.parametrize("blocks", [["found", "use", "text"], ["use", "found", "use", "text"], ["found", "use"]])
+def test_a_use_is_closed_only_by_a_result_behind_it(blocks: list[str]) -> None:
+    made: dict[str, Any] = {
+        "use": {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
+        "found": {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+        "text": {"type": "text", "text": "So it is."},
+    }
+    history: list[Any] = [
+        {"role": "user", "content": "Why?"},
+        {"role": "assistant", "content": [made[name] for name in blocks]},
+        {"role": "user", "content": "And now?"},
+    ]
+    fitted = fit(history, max_tokens=1_000, dialect="anthropic")
+    assert check(fitted.messages, dialect="anthropic") == []
+    assert fitted.repairs
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("turns", [2, 3, 4])
+def test_a_late_result_does_not_hold_together_the_long_turns_before_it(dialect: str, turns: int) -> None:
+    build = BUILDERS[dialect]
+    *call, result = build.turn(["c1"], ["PAID-12"], "Paying.", None)
+    between = [
+        wire
+        for turn in range(turns)
+        for wire in (
+            *build.user(f"Question {turn}. " + "a long word " * 200, False),
+            *build.says(f"Answer {turn}. " + "so it is " * 200, None),
+        )
+    ]
+    history = [*build.user("Pay the bill.", False), *call, *between, result]
+    fitted = fit(history, max_tokens=count(history, dialect=dialect) * 2 // 3, dialect=dialect)
+    assert check(fitted.messages, dialect=dialect) == []
+    assert "PAID-12" in str(fitted.messages)

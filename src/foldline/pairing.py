@@ -304,7 +304,11 @@ def pair_ids(message: Message) -> list[str]:
 
 
 def _open_pairs(message: Message) -> Iterable[Opaque]:
-    """The blocks of a message that open a pair which the message does not close."""
-    pairs = [part for part in message.parts if isinstance(part, Opaque)]
-    closed = {part.answers for part in pairs}
-    return (part for part in pairs if part.opens and part.opens not in closed)
+    """The blocks of a message that open a pair which nothing after them in it closes."""
+    found: dict[str, Opaque] = {}
+    for part in message.parts:
+        if isinstance(part, Opaque):
+            found.pop(part.answers, None)
+            if part.opens:
+                found[part.opens] = part
+    return found.values()

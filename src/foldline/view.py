@@ -33,6 +33,10 @@ LAST_RUNG = "floor"
 MOST_BETWEEN = 8
 """Messages between a call and its late result that become one block with them although a user spoke among them."""
 
+MOST_BETWEEN_BYTES = 4_096
+"""What these may say together. A block is folded as one or not at all: with more in it than a small window has room
+for, a request would not fit that fits with the result told in words."""
+
 T = TypeVar("T")
 
 
@@ -120,7 +124,12 @@ class View(Cover):
         if found < 0 or any(unit.fold is not None for unit in self.units[found:]):
             return False
         stop = self.units[found].stop
-        return self.newest_user is None or self.newest_user < stop or self._stop - stop <= MOST_BETWEEN
+        if self.newest_user is None or self.newest_user < stop:
+            return True
+        if self._stop - stop > MOST_BETWEEN:
+            return False
+        between = (entry.message for unit in self.units[found + 1 :] for entry in unit.entries)
+        return sum(map(content_bytes, between)) <= MOST_BETWEEN_BYTES
 
     def leave(self, start: Seq, stop: Seq) -> None:
         """Stand for entries [start, stop) of a branch that was left: they are covered, and show nothing."""
