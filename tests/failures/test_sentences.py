@@ -215,6 +215,30 @@ def test_a_limit_is_read_in_thousands_and_millions(said: str, tokens: int) -> No
     assert classify(400, {"error": {"message": words}}).limit == tokens
 
 
+@pytest.mark.parametrize(
+    ("limit", "sent", "tokens", "requested"),
+    [
+        ("128K", "131k", 128_000, 131_000),
+        ("1M", "1.2M", 1_000_000, 1_200_000),
+        ("8 Ki", "9000", 8_192, 9_000),
+        ("128.000", "140.000", 128_000, 140_000),
+        ("4,096k", "5,000k", 4_096_000, 5_000_000),
+        ("131072 (128Ki)", "140000", 131_072, 140_000),
+    ],
+)
+def test_a_known_wording_is_read_in_thousands_and_millions_too(
+    limit: str, sent: str, tokens: int, requested: int
+) -> None:
+    words = f"This model's maximum context length is {limit} tokens. However, you requested {sent} tokens."
+    failure = classify(400, {"error": {"message": words}})
+    assert (failure.kind, failure.limit, failure.requested) == (PROMPT, tokens, requested)
+
+
+@pytest.mark.parametrize("code", ["context_length_error", "context_window_error", "ContextSizeError"])
+def test_a_code_that_names_the_context_is_an_overflow_whatever_the_words(code: str) -> None:
+    assert classify(400, {"error": {"type": code, "message": "That was a bit much."}}).kind == PROMPT
+
+
 @pytest.mark.parametrize("shape", range(len(envelopes(""))))
 def test_a_wording_is_found_in_every_envelope(shape: int) -> None:
     words = "Your chat of 201234 tokens outgrew the context window of 128000 tokens"

@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-__all__ = ["Figures", "LimitOf", "rate_figures", "retry_after_seconds", "size_figures"]
+__all__ = ["Figures", "LimitOf", "number_of", "rate_figures", "retry_after_seconds", "size_figures"]
 
 LimitOf = Literal["window", "output", "rate"]
 
 _MAX_TOKENS = 10**12  # above it, a number is not a count of tokens
 
-# 9001, 1,234,567, 1_234, 1 234 and 1'234. At most twelve digits more in groups of three, so that no text is slow.
-_NUMBER = r"(?<![\d.])(?P<{}>\d{{1,3}}(?:[,_ '’]\d{{3}}){{1,4}}(?!\d)|\d{{1,12}}(?![\d]))"
+# 9001, 1,234,567, 1.234.567, 1_234, 1 234, 1'234, 128K, 1.5M. At most twelve digits more in groups of three, so that no
+# text is slow.
+_NUMBER = (
+    r"(?<![\d.])(?P<{}>(?:\d{{1,3}}(?:[,._ '’]\d{{3}}){{1,4}}(?!\d)|\d{{1,12}}(?!\d))"
+    r"(?:(?:\.\d{{1,2}})?\s?[km]i?(?![a-z0-9]))?)"
+)
+_UNITS = {"k": 1_000, "ki": 1_024, "m": 1_000_000, "mi": 1_048_576, "万": 10_000}
 _NAMES = ("limit", "below", "requested", "input", "output", "more")
 
 # In the order of trust: the first pattern that gives a figure keeps it. «» marks a number, ≥ an optional "at least".
@@ -116,8 +121,19 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace("≥", "(?P<least>at least )?"), re.IGNORECASE)
 
 
-def _tokens(digits: str) -> int | None:
-    value = int(re.sub(r"\D", "", digits))
+def number_of(digits: str, unit: str | None) -> int:
+    """The number that digits in groups, or with a decimal point before a unit ("k", "Mi", "万"), stand for."""
+    if unit is None:
+        grouped = re.fullmatch(r"\d{1,3}(?:\D\d{3})+", digits) is not None
+        return int(re.sub(r"\D", "", digits)) if grouped or digits.isdecimal() else int(float(digits))
+    if re.fullmatch(r"\d{1,3}(?:[,_ '’]\d{3})+|\d+", digits):
+        return int(re.sub(r"\D", "", digits)) * _UNITS[unit.lower()]
+    return round(float(digits.replace(",", ".")) * _UNITS[unit.lower()])
+
+
+def _tokens(number: str) -> int | None:
+    digits = number.rstrip("kKmMiI \t")
+    value = number_of(digits, number[len(digits) :].strip() or None)
     return value if value < _MAX_TOKENS else None
 
 

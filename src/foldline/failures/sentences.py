@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from foldline.failures.figures import number_of
+
 __all__ = ["Size", "cap_in", "overflow_in"]
 
 LEAST_TOKENS = 256
@@ -101,7 +103,6 @@ _MOST = (
     r"(?:less than or equal to|at most|<=|no more than|(?:cannot|must not|may not) (?:exceed|be more than)|maximum"
     r"(?: value)?(?: is| of|:)?|lower than or equal to)\W{0,3}(?P<most>\d{1,9})(?![\d.])"
 )
-_UNITS = {"k": 1_000, "ki": 1_024, "m": 1_000_000, "mi": 1_048_576, "万": 10_000}
 _PASSED = r"exceed\w*|surpass\w*|überschr\w*|excede\w*|supera\w*|dépass\w*|than|over (?:the|its|your)|beyond|超[过過出]"
 _STATED = rf"(?:{_LIMIT}|\b(?:{_PASSED})\b)[^.\d]{{0,44}}$|[>›]=?[^.\d]{{0,24}}$"  # before a number: it is the limit's
 _STATED_AFTER = r"^[^.\d>()]{0,12}(?:\bmax(?:imum)?\b|\blimit\b|\ballowed\b|\bavailable\b|\bcontext\b)"
@@ -185,7 +186,7 @@ def _numbers(passage: str) -> tuple[int | None, int | None]:
     sizes: list[int] = []
     limits: list[int] = []
     for found in _compiled(_DIGITS).finditer(passage):
-        value = _value(found["digits"], found["unit"])
+        value = number_of(found["digits"], found["unit"])
         before, after = passage[max(0, found.start() - 48) : found.start()], passage[found.end() : found.end() + 24]
         if not LEAST_TOKENS <= value < MOST_TOKENS or _is_status(value, before, after) or _has(r"\bby\s*$", before):
             continue
@@ -203,10 +204,3 @@ def _numbers(passage: str) -> tuple[int | None, int | None]:
 
 def _is_status(value: int, before: str, after: str) -> bool:
     return 400 <= value <= 599 and not _has(r"^\s*-?tokens?", after) and not _has(r"(?:of|is|:|\() ?$", before)
-
-
-def _value(digits: str, unit: str | None) -> int:
-    if unit is None:
-        grouped = re.fullmatch(r"\d{1,3}(?:\D\d{3})+", digits) is not None
-        return int(re.sub(r"\D", "", digits)) if grouped or digits.isdecimal() else int(float(digits))
-    return round(float(digits.replace(",", ".")) * _UNITS[unit.lower()])

@@ -190,6 +190,7 @@ _PROMPT = (
         "ggml-org/llama.cpp#15780; pydantic-ai models/mistral.py; litellm bigmodel",
         r"(?!\w{0,40}(?:rate|quota|file|image|media|output|audio|tool|time|day|month))"
         r"\w{0,40}(?:context|prompt|input)\w{0,40}(?:exceed|overflow|too_?long|too_?large)\w{0,20}|"
+        r"context_?(?:length|window|size|limit)_?(?:error|exception)|"
         r"exceed\w{0,4}_?context\w{0,30}|model_max_prompt_tokens_exceeded|3051|1261",
         where="code"),
     Row("bytes.code", "bytes_overflow", "anthropic, openai", "Anthropic API errors",
