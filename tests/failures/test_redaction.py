@@ -104,6 +104,23 @@ KINDS = {
     "supabase": f"sbp_{HEX}{{40}}",
     "planetscale": "pscale_tkn_[A-Za-z0-9_-]{43}",
     "pulumi": f"pul-{HEX}{{40}}",
+    "grafana api key": f"eyJrIjoi{ANY}{{70,90}}",
+    "frame.io": f"fio-u-{ANY}{{64}}",
+    "scalingo": f"tk-us-{ANY}{{48}}",
+    "defined networking": "dnkey-[a-z0-9]{26}-[a-z0-9]{52}",
+    "netlify": f"nfp_[0-9]{ANY}{{39}}",
+    "vercel": f"vcp_[0-9]{ANY}{{55}}",
+    "sonar": f"sq[pua]_{HEX}{{40}}",
+    "settlemint": f"sm_(aat|pat|sat)_{ANY}{{16}}",
+    "yandex iam": "t1\\.[A-Za-z0-9_-]{30,60}\\.[A-Za-z0-9_-]{86}",
+    "endor labs": f"endr\\+{ANY}{{16}}",
+    "octopus deploy": "API-[0-9][A-Z0-9]{25}",
+    "maxmind": f"{ANY}{{6}}_{ANY}{{29}}_mmk",
+    "vault legacy": f"s\\.[0-9][A-Z]{ANY}{{22}}",
+    "mapbox": f"pk\\.{ANY}{{60}}\\.{ANY}{{22}}",
+    "authress": f"sc_{ANY}{{8}}\\.{ANY}{{5}}\\.acc-[a-z0-9]{{12}}\\.{ANY}{{40}}",
+    "twitter bearer": f"A{{22}}[0-9]{ANY}{{84}}",
+    "clickhouse cloud": f"4b1d{ANY}{{38}}",
 }
 """The shapes of secrets by their issuers; examples are made while the tests run."""
 
@@ -132,6 +149,10 @@ PLACES = {
     "discord webhook": ("https://discord.com/api/webhooks/123456789012345678/{}", "[A-Za-z0-9_-]{68}"),
     "telegram url": ("https://api.telegram.org/bot{}/getMe", "[0-9]{8,10}:AA[A-Za-z0-9_-]{33}"),
     "curl": ("curl -u ann:{} https://x.example", f"{ANY}{{9,20}}[0-9]"),
+    "token of an issuer": ("OKTA_TOKEN={}", f"0a{ANY}{{40}}"),
+    "key of an issuer": ('{{"fastly_key": "{}"}}', f"[a-z][0-9]{ANY}{{30}}"),
+    "token that is a uuid": ("snyk-token: {}", UUID),
+    "nuget": ('<add key="ClearTextPassword" value="{}" />', f"{ANY}{{16}}[0-9]"),
     "netrc": ("machine x.example login ann password {}", f"{ANY}{{9,20}}[0-9]"),
 }
 """What comes before and after a secret, and what stands there."""
@@ -150,6 +171,8 @@ WORDS = [
     "at 12:30 the build 20240101:ABC took 3 minutes; ratio 16:9; see line 1024:8",
     "tasks/ask-anything-about-sk-learn-and-hf-transformers.md; git@host.example:team/repo; user@host.example",
     "class SecretKeyRotation: pass  # the secret keys are rotated by rotate_secret_keys",
+    "cache_key=9f86d081884c7d659a2feaa0c55ad015 sort_key: a1b2c3d4e5f6a1b2c3d4e5f6 page-token=a1b2c3d4e5f6a1b2c3d4e5f6",
+    "API-REFERENCE-DOCUMENTATION-2, key_result_2026, primary_key: order_items_2024_01, group_token = next_one",
     "https://example.org/a/very/long/path/that/is/no/secret/at/all?page=2&sort=key and ftp://ann@example.org/x",
 ]
 

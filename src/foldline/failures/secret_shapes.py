@@ -101,6 +101,21 @@ _PREFIXED: Final = (
     r"sha256~[\w\-]{43}",
     r"s-s4t2(?:ud|af)-[0-9a-f]{64}",
     r"access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$[0-9a-f]{32}",
+    r"eyJrIjoi[A-Za-z0-9]{60,}={0,3}",
+    r"(?:fio-u|tk-us|dnkey)-[\w\-]{48,}",
+    r"(?:nfp|ddp|napi|vcp)_(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{36,}",
+    r"sq[aup]_[0-9a-f]{40}",
+    r"key_[0-9a-f]{64}",
+    r"sm_[aps]at_[A-Za-z0-9]{16}(?![A-Za-z0-9])",
+    r"t1\.[\w\-]{20,}\.[\w\-]{86}",
+    r"endr\+[A-Za-z0-9\-]{16}",
+    r"API-(?=[A-Z]{0,26}[0-9])[A-Z0-9]{26}(?![\w\-])",
+    r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk",
+    r"s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w\-]|\.\w)",
+    r"[ps]k\.[A-Za-z0-9]{60}\.[A-Za-z0-9]{22}(?![\w\-]|\.\w)",
+    r"A{22}(?=[A-Za-z]{0,80}[0-9])[A-Za-z0-9%]{80,100}(?![A-Za-z0-9+/%])",
+    r"(?:sc|ext|scauth|authress)_[A-Za-z0-9]{5,30}\.[A-Za-z0-9]{4,6}\.acc[_\-][A-Za-z0-9\-]{10,32}\.[\w+/=\-]{30,120}",
+    r"4b1d[A-Za-z0-9]{38}(?![A-Za-z0-9])",
 )
 
 _KEYS: Final = r"""(?:sk|pk|rk|gsk|xai|hf|r8|fw|pplx|nvapi)[-_]      # of model providers; Stripe has the same form
@@ -142,6 +157,11 @@ NAMED: Final = r"""(?xi)
         | (?:client|webhook|signing|app|consumer|token|jwt|shared)[-_ ]?secret(?:[-_ ]?value)?
         | secret | passwor[dt] | passwd | passphrase | authorization | dsn[-_]?password | sas[-_ ]?token
       ) \\?['"]?\s?(?::=|=>|[:=])\s?\\?['"]?
+    | \b(?!(?:cache|sort|primary|foreign|partition|idempotency|page|next|previous|continuation|public|dedup|routing
+          |object|storage|row|hash|index|group|prompt|blob|image|file|git|commit)[-_])
+      [a-z][a-z0-9]{1,24}(?:[-_][a-z0-9]{1,16}){0,3}[-_](?:token|key|pat)\\?['"]?\s?(?::=|=>|[:=])\s?\\?['"]?
+      (?=(?=[a-z]{0,63}[0-9])(?=[0-9]{0,63}[a-z])[a-z0-9]{20}|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})
+    | \bcleartextpassword['"]?\s{1,4}value=\\?['"]?
     | \bheroku[\w\-. ]{0,20}\\?['"]?\s?[:=]\s?\\?['"]?(?=[0-9a-f]{8}-)
     | \s-u\s{0,2}['"]?[\w.@\-]{1,64}:
     | \blogin\s{1,4}\S{1,64}\s{1,4}password\s{1,4}
