@@ -17,6 +17,7 @@ from foldline.codecs.base import Codec
 from foldline.codecs.blocks import carry
 from foldline.messages import Message, Opaque, Part, Text, ToolCall, ToolResult
 from foldline.open_calls import Called, OpenCall, OpenCalls, called_by, free_name
+from foldline.tokens import content_bytes
 from foldline.transcript import Seq
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Placed",
     "arrange",
     "is_given",
+    "is_little_between",
     "is_paired",
     "is_paused",
     "is_reasoning",
@@ -36,6 +38,13 @@ REACH = 64
 """Entries after the last of its group for which a call is waited for; a result after them is told in words.
 
 Without a bound one stray call would tie the whole session together and nothing could be folded (adk-python#7236).
+"""
+
+MOST_BETWEEN, MOST_BETWEEN_BYTES = 8, 4_096
+"""Messages, and what they say together, that may stand between a call and its late result though a user spoke.
+
+They become one block, which is folded whole or not at all: with more in it than a small window has room for, a request
+would not fit that fits with the result told in words.
 """
 
 MOST_LATE = 1_024
@@ -268,6 +277,16 @@ class Pairing:
                 faults.append(f"call id {part.id!r} was used before; sent as {name!r}")
                 parts[index] = replace(part, id=name)
         return self.codec.revise(message, parts) if faults and tuple(parts) != message.parts else message
+
+
+def is_little_between(messages: Iterable[Message]) -> bool:
+    """Whether a call and a result with these messages between them may be one block. O(the first few)."""
+    size = 0
+    for number, message in enumerate(messages):
+        size += content_bytes(message)
+        if number >= MOST_BETWEEN or size > MOST_BETWEEN_BYTES:
+            return False
+    return True
 
 
 def is_paused(message: Message) -> bool:

@@ -17,7 +17,7 @@ from foldline.cover import Cover
 from foldline.errors import FoldRefused
 from foldline.growing import Edit, grown
 from foldline.messages import Message, Opaque, Text
-from foldline.pairing import Placed, arrange, is_given, is_paired, is_paused, is_reasoning, pair_ids
+from foldline.pairing import Placed, arrange, is_given, is_little_between, is_paired, is_paused, is_reasoning, pair_ids
 from foldline.tiles import HELD, SUMMED_UP, Unit, asks, gaps, held_by, leaves, own_words, reasons, speaks
 from foldline.tokens import content_bytes, wire_bytes
 from foldline.transcript import Entry, Fold, Repair, Seq
@@ -29,13 +29,6 @@ REFUSED_PART = "refused-part"
 
 LAST_RUNG = "floor"
 """The reducer that runs where nothing else makes a request fit: it alone may shorten the text of a paused turn."""
-
-MOST_BETWEEN = 8
-"""Messages between a call and its late result that become one block with them although a user spoke among them."""
-
-MOST_BETWEEN_BYTES = 4_096
-"""What these may say together. A block is folded as one or not at all: with more in it than a small window has room
-for, a request would not fit that fits with the result told in words."""
 
 T = TypeVar("T")
 
@@ -126,10 +119,7 @@ class View(Cover):
         stop = self.units[found].stop
         if self.newest_user is None or self.newest_user < stop:
             return True
-        if self._stop - stop > MOST_BETWEEN:
-            return False
-        between = (entry.message for unit in self.units[found + 1 :] for entry in unit.entries)
-        return sum(map(content_bytes, between)) <= MOST_BETWEEN_BYTES
+        return is_little_between(entry.message for unit in self.units[found + 1 :] for entry in unit.entries)
 
     def leave(self, start: Seq, stop: Seq) -> None:
         """Stand for entries [start, stop) of a branch that was left: they are covered, and show nothing."""
