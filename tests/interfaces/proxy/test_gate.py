@@ -284,3 +284,30 @@ def test_a_slash_too_many_leads_back_under_the_prefix_of_a_token(tmp_path: Path)
     assert str(home.next_request and home.next_request.url) == "http://a/~tok/foldline"
     for answer in (led, missing, home):
         assert {name.decode() for name, _ in SAFE_HEADERS} <= set(answer.headers)
+
+
+@pytest.mark.parametrize(
+    ("version", "headers", "status"),
+    [
+        ("1.0", [], 200),
+        ("1.0", [(b"host", b"evil.example")], 403),
+        ("1.0", [(b"host", b"")], 403),
+        ("1.0", [(b"origin", b"http://evil.example")], 403),
+        ("1.1", [], 403),
+    ],
+)
+def test_only_a_client_of_http_1_0_may_name_no_host(
+    version: str, headers: list[tuple[bytes, bytes]], status: int
+) -> None:
+    seen = Seen(LOCAL)
+
+    async def send(message: Any) -> None:
+        seen.status = message.get("status", seen.status)
+
+    scope = {"type": "http", "http_version": version, "method": "POST", "path": MESSAGES, "headers": headers}
+    asyncio.run(seen.gate(scope, receive_nothing, send))
+    assert seen.status == status
+
+
+async def receive_nothing() -> Any:
+    raise AssertionError("the gate reads no body")

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from foldline.interfaces.proxy.dialects import dialect_of
 from foldline.interfaces.proxy.page import FREE_PATHS
 from foldline.interfaces.proxy.refusals import Refusal, refused
-from foldline.interfaces.serving.guard import WRONG_TOKENS, Rates, host_name
+from foldline.interfaces.serving.guard import WRONG_TOKENS, Rates, host_name, names_none
 
 __all__ = ["TOKEN_HEADER", "Gate", "GateRules"]
 
@@ -75,7 +75,7 @@ class Gate:
         if self._hosts is None:
             return None
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if host_name(host) not in self._hosts:
+        if host_name(host) not in self._hosts and not names_none(scope, b"host" in headers):
             return _refused(scope, 403, f"this proxy is not {host[:100]!r} (--allow-host adds a name)")
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:

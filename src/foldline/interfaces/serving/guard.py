@@ -101,7 +101,7 @@ class Guard:
             await send(message)
 
         headers, address = Headers(scope=scope), (scope.get("client") or ("", 0))[0]
-        problem = self._foreign(headers, scope["path"]) or self._unknown(headers, scope["path"], address)
+        problem = self._foreign(scope, headers) or self._unknown(headers, scope["path"], address)
         if problem is None and scope["path"] != "/health":  # whoever looks whether it lives must hear of it
             wait_seconds = self._rates.wait_seconds(address)
             problem = _too_many("this address asks too often", wait_seconds) if wait_seconds else None
@@ -111,21 +111,21 @@ class Guard:
         self._refused(problem.status)
         await answer(problem)(scope, receive, marked)
 
-    def _foreign(self, headers: Headers, path: str) -> Problem | None:
+    def _foreign(self, scope: Scope, headers: Headers) -> Problem | None:
         if len(headers.getlist("host")) > 1:
             return Problem(name="bad-request", detail="there are several of it", field="Host")
         hosts = self._rules.hosts
         if hosts is None:
             return None
         host = headers.get("host", "").lower()
-        if host_name(host) not in hosts:
+        if host_name(host) not in hosts and not names_none(scope, "host" in headers):
             detail = f"this server is not {host[:100]!r} (--allow-host adds a name)"
             return Problem(name="foreign", detail=detail, field="Host")
         origin = headers.get("origin")
         if origin is not None and origin.lower().partition("://")[2] != host:
             return Problem(name="foreign", detail="a page of another origin may ask nothing", field="Origin")
         elsewhere = headers.get("sec-fetch-site") in {"cross-site", "same-site"}
-        if elsewhere and path.startswith("/v1/"):
+        if elsewhere and scope["path"].startswith("/v1/"):
             return Problem(name="foreign", detail="a page of another site may ask nothing", field="Sec-Fetch-Site")
         return None
 
@@ -152,6 +152,11 @@ def host_name(host: str) -> str:
     """The name in a Host header, without its port; "" for what is none: no name begins with one of ours and goes on."""
     found = _HOST.fullmatch(host)
     return "" if found is None else found[1] or found[2].rstrip(".")
+
+
+def names_none(scope: Scope, has_host: bool) -> bool:
+    """Whether a client may leave out the host: those of HTTP/1.0 may (RFC 9112, section 3.2), and no browser is one."""
+    return not has_host and scope.get("http_version") == "1.0"
 
 
 def _too_many(detail: str, wait_seconds: float) -> Problem:
