@@ -62,6 +62,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "log",
         "recorder",
         "engine",
+        "lessons",
         "continuing",
         "drive",
         "peek",

@@ -180,3 +180,84 @@ def test_markers_are_counted_right_when_others_have_looked_at_the_view_between_t
         assert check(request.messages, dialect="anthropic") == []
     again = Context.replay(context.events, dialect="anthropic", window=100_000, max_output_tokens=0)
     assert check(again.prepare().messages, dialect="anthropic") == []
+
+
+def listed(tools: Any, system: Any, messages: Any = ()) -> list[str]:
+    return list(markers(tools, system, messages))
+
+
+def tool(name: str, mark: Wire | None = None) -> Wire:
+    return {"name": name, "input_schema": {"type": "object"}, **(mark or {})}
+
+
+def test_of_too_many_markers_in_system_text_the_last_stay() -> None:
+    system = [block(f"s{n}", MARK) for n in range(6)]
+    wires = [says("user", block("hi"))]
+    out = fit(wires, max_tokens=10_000, dialect="anthropic", system=system)
+    assert out.system == [block(f"s{n}", MARK if n > 1 else None) for n in range(6)]
+    assert out.messages == wires
+    assert out.messages[0] is wires[0]
+    assert [repair.rule for repair in out.repairs] == ["cache-count"]
+    assert check(out.messages, dialect="anthropic", system=out.system) == []
+
+
+def test_the_newest_message_keeps_a_marker_beside_too_many_in_system_text() -> None:
+    system = [block(f"s{n}", MARK) for n in range(5)]
+    wires = [says("user", block("a", MARK)), says("assistant", block("b")), says("user", block("c", MARK))]
+    out = fit(wires, max_tokens=10_000, dialect="anthropic", system=system)
+    assert listed(None, out.system) == ["5m"] * 3
+    assert [len(list(markers(None, None, [wire]))) for wire in out.messages] == [0, 0, 1]
+
+
+def test_the_tools_stay_as_they_came_where_the_system_text_has_markers_to_spare() -> None:
+    tools, system = [tool("a", MARK), tool("b", MARK)], [block(f"s{n}", MARK) for n in range(3)]
+    out = fit([says("user", block("hi"))], max_tokens=10_000, dialect="anthropic", system=system, tools=tools)
+    assert out.tools is tools
+    assert out.system == [block("s0"), block("s1", MARK), block("s2", MARK)]
+
+
+def test_tools_with_too_many_markers_lose_the_first_ones() -> None:
+    tools = [tool(f"t{n}", MARK) for n in range(7)]
+    out = fit(
+        [says("user", block("hi"))], max_tokens=10_000, dialect="anthropic", system=[block("s", MARK)], tools=tools
+    )
+    assert out.tools == [tool(f"t{n}", MARK if n > 3 else None) for n in range(7)]
+    assert out.system == [block("s", MARK)]
+    assert check(out.messages, dialect="anthropic", system=out.system, tools=out.tools) == []
+
+
+def test_an_hour_behind_five_minutes_beside_the_messages_becomes_five_minutes() -> None:
+    tools, system = [tool("a", MARK)], [block("s", HOUR)]
+    out = fit([says("user", block("hi", HOUR))], max_tokens=10_000, dialect="anthropic", system=system, tools=tools)
+    assert listed(out.tools, out.system, out.messages) == ["5m"] * 3
+    assert out.tools is tools
+    assert {repair.rule for repair in out.repairs} == {"cache-order"}
+    assert check(out.messages, dialect="anthropic", system=out.system, tools=out.tools) == []
+
+
+marks_of = st.lists(st.sampled_from([None, MARK, HOUR]), max_size=7)
+
+
+@dear
+@given(tools=marks_of, system=marks_of, turns=st.lists(marks_of.filter(bool), min_size=1, max_size=6))
+def test_wherever_the_markers_stand_the_request_is_taken_and_stays_as_it_is(
+    tools: list[Any], system: list[Any], turns: list[list[Any]]
+) -> None:
+    given_tools = [tool(f"t{n}", mark) for n, mark in enumerate(tools)]
+    given_system = [block(f"s{n}", mark) for n, mark in enumerate(system)]
+    context = Context(
+        dialect="anthropic", window=100_000, max_output_tokens=0, system=given_system or None, tools=given_tools or None
+    )
+    before: Request | None = None
+    for number, turn in enumerate(turns):
+        role = "assistant" if number % 2 else "user"
+        context.append(says(role, *[block(f"t{number} b{n}", mark) for n, mark in enumerate(turn)]))
+        request = context.prepare()
+        assert check(request.messages, dialect="anthropic", system=request.system, tools=request.tools) == []
+        if sum(mark is not None for mark in (*tools, *system)) <= 4 and not request.repairs:
+            assert (request.system or [], request.tools or []) == (given_system, given_tools)
+        again = context.prepare()
+        assert (again.messages, again.system, again.tools) == (request.messages, request.system, request.tools)
+        if before is not None and (request.system, request.tools) != (before.system, before.tools):
+            assert request.stable_until == 0
+        before = request

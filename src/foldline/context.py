@@ -8,7 +8,7 @@ from typing import Any
 
 from foldline.archive import Archive, MemoryArchive
 from foldline.beside import Beside, System, Tools
-from foldline.budget import Limits, assumed_window, cache_rule_of, caps_for, limited, limits_of
+from foldline.budget import Limits, assumed_window, cache_rule_of, limited, limits_of
 from foldline.catalog.models import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.codecs.caps import Caps
@@ -21,6 +21,7 @@ from foldline.events import ContextEvent, LimitLearned, SilentTruncation, UsageD
 from foldline.failures import Failure
 from foldline.figures import Figures
 from foldline.folding import Folding, InThread
+from foldline.lessons import caps_taught, heed, learning
 from foldline.messages import Wire, same_until, snapshot
 from foldline.originals import Originals
 from foldline.patterns import Work
@@ -78,8 +79,7 @@ class Context:
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
         self._learned = learned if learned is not None else {}
         self._tell = contained(on_event)
-        self._reports, self._cache_seconds = Reports(), 0
-        self._doubted = False
+        self._reports, self._cache_seconds, self._doubted = Reports(), 0, False
         self.in_thread: InThread | None = None
         """Where the async calls read a large history, for a loop that others share: nothing is recorded meanwhile."""
         known = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
@@ -100,9 +100,10 @@ class Context:
             rent=Rent(rule, keep=chosen.kept_share) if chosen.economical else None,
             auto=auto,
             max_request_bytes=max_request_bytes,
-            caps=caps or caps_for(model, dialect),
+            caps=caps or caps_taught(self._learned, endpoint, model, dialect),
             continuing=Continuing(rule),
         )
+        heed(self._engine, self._learned, endpoint, model)
 
     # --- recording ---------------------------------------------------------------------------------------------------
 
@@ -238,14 +239,13 @@ class Context:
         engine, same = self._engine, model == self.model
         if not same or cache_seconds != self._cache_seconds:
             self.model, self._cache_seconds = model, cache_seconds
-            engine.caps = engine.caps if same else caps_for(model, self.dialect)
+            engine.caps = engine.caps if same else caps_taught(self._learned, self.endpoint, model, self.dialect)
             engine.pay_by(cache_rule_of(model, self.dialect, cache_seconds), same_model=same)
         engine.limits = limits
 
     def judge_by_own_count(self, limits: Limits) -> None:
         """Take our count as the measure: no margin, and nothing is folded until the limit itself is passed (`fit`)."""
-        self._engine.limits = limits
-        self._engine.trigger_at_limit = True
+        self._engine.limits, self._engine.trigger_at_limit = limits, True
 
     # --- looking back ------------------------------------------------------------------------------------------------
 
@@ -359,14 +359,14 @@ class Context:
         return why
 
     def _prepare(self, folding: Folding, idle_seconds: float) -> Steps[Request]:
-        engine = self._engine
+        engine, beside = self._engine, self._engine.beside
         engine.continuing.left(idle_seconds)
         if not engine.path and not engine.released:
             raise InvalidInput("no messages", place="messages")
         with engine.during(folding):
             yield from engine.settle(folding.asks)
-        system, as_before = engine.beside.send()
-        messages, system, stable, mended = engine.outgoing.settle(*engine.view.wires(), system, engine.beside.tools)
+        system, as_before = beside.send()
+        messages, system, tools, stable, mended = engine.outgoing.settle(*engine.view.wires(), system, beside.tools)
         self._reports.sends(engine.view.estimated_tokens, engine.meter.changes)
         engine.meter.sent()
         news, engine.news = tuple(engine.news), []
@@ -374,7 +374,7 @@ class Context:
         request = Request(
             messages=messages,
             system=system,
-            tools=engine.beside.tools,
+            tools=tools,
             tokens=engine.used_tokens,
             max_output_tokens=engine.limits.max_output_tokens,
             stable_until=stable if as_before else 0,
@@ -382,13 +382,13 @@ class Context:
             repairs=(*engine.view.repairs, *mended),
             asked=asked,
         )
-        engine.continuing.sent(request, engine.view, engine.next_seq)
+        engine.continuing.sent(request, engine.view, engine.next_seq, beside)
         return request
 
     def _recover(self, failure: Failure, folding: Folding) -> Steps[Recovery]:
         engine, limits = self._engine, self._engine.limits
         engine.continuing.forget()  # what was refused is in no cache
-        with engine.during(folding):
+        with engine.during(folding), learning(engine, self._learned, self.endpoint, self.model):
             outcome = yield from recover(engine, failure, folding.asks)
         if engine.limits != limits:
             engine.log.append(limited(engine.limits))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from foldline.beside import Beside
+from foldline.beside import Beside, System, Tools
 from foldline.budget import Limits
 from foldline.catalog.prices import CacheRule, request_price
 from foldline.errors import ProviderError, SummaryError
@@ -73,14 +73,17 @@ class Continuing:
     _request: Request | None = None
     _view: View | None = None
     _stop: Seq = 0
+    _given: tuple[Tools, System] = (None, None)
+    """What stood beside the messages then, before it was settled how it is sent."""
 
     def left(self, idle_seconds: float) -> None:
         """Take how long it is since the last request: the cache keeps what nobody uses for its lifetime. O(1)."""
         self.cold = 0 < self.rule.lifetime_seconds <= idle_seconds
 
-    def sent(self, request: Request, view: View, stop: Seq) -> None:
+    def sent(self, request: Request, view: View, stop: Seq, beside: Beside) -> None:
         """A request goes out, with the entries before `stop` in it. O(1)."""
         self._request, self._view, self._stop = request, view, stop
+        self._given = beside.tools, beside.system
 
     def reported(self, usage: Usage) -> None:
         """Take what the provider reported for it: where nothing was read from a cache, there is none to read from."""
@@ -133,7 +136,7 @@ class Continuing:
         request, question = self._request, ask.continued
         if self._gave_up or request is None or question is None or self._view is not view:
             return None
-        if request.tools != beside.tools or request.system != beside.system:
+        if self._given != (beside.tools, beside.system):
             return None
         if any(map(_runs_at_the_provider, request.tools or ())):
             return None

@@ -25,13 +25,17 @@ __all__ = ["Fit", "check", "count", "fit"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A history that fits: `tokens` with system text and tools, the folds made and the repairs in effect."""
+    """A history that fits: `tokens` with system text and tools, the folds made and the repairs in effect.
+
+    `tools` are those to send: the ones that were given, but where they had more cache markers than are taken.
+    """
 
     messages: list[Wire]
     system: System
     tokens: int
     folds: tuple[Fold, ...]
     repairs: tuple[Repair, ...]
+    tools: Tools = None
 
 
 def fit(
@@ -81,6 +85,7 @@ def fit(
         tokens=request.tokens,
         folds=tuple(fold for fold in request.folds if isinstance(fold, Fold)),
         repairs=request.repairs,
+        tools=request.tools,
     )
 
 

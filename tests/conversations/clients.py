@@ -16,6 +16,7 @@ from foldline.conversations.body import FORMS, RequestBody, read_body
 from foldline.conversations.chain import without_markers
 from foldline.conversations.conversation import Conversation, Plan, Under
 from foldline.conversations.hold import Hold
+from foldline.conversations.marking import settled
 from foldline.conversations.planning import Conversations
 from foldline.errors import InvalidInput
 from foldline.fitting import check, count
@@ -81,7 +82,8 @@ def body_of(
     """A request as a client would send it; `write` is its way to write JSON."""
     form = FORMS[dialect]
     given = {"model": "some-model", **fields, form.messages: list(wires), "x-unknown": {"kept": [1, None]}}
-    return read_body(form, write(given).encode())
+    body = read_body(form, write(given).encode())
+    return settled(body) or body  # as the proxy reads it
 
 
 @cache

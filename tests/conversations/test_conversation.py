@@ -22,9 +22,9 @@ from foldline.conversations.conversation import (
     Plan,
     folds_in,
     limits_for,
-    title_of,
     waits,
 )
+from foldline.conversations.title import title_of
 from foldline.errors import DoesNotFit
 from foldline.failures import Failure
 from foldline.fitting import check, count

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from foldline.messages import Json, Wire
 
-__all__ = ["bare", "marked", "markers", "out_of_order", "shortened", "unmarked"]
+__all__ = ["bare", "in_order", "marked", "markers", "out_of_order", "shortened", "unmarked", "within"]
 
 _MARKER: Final = "cache_control"
 _HOUR: Final = "1h"
@@ -68,13 +68,47 @@ def unmarked(wire: Wire, keep: int) -> Wire:
         return wire
     if keep <= 0:
         return bare(wire)
-    blocks: list[Any] = []
-    for block in reversed(wire["content"]):
+    return {**wire, "content": _newest(wire["content"], keep)}
+
+
+def _newest(blocks: Sequence[Any], keep: int) -> list[Any]:
+    """Blocks without their markers, all but the last `keep`."""
+    out: list[Any] = []
+    for block in reversed(blocks):
         here = marked(block)
-        left = block if here <= keep else unmarked(block, keep) if keep else bare(block)
-        blocks.append(left)
+        out.append(block if here <= keep else unmarked(block, keep) if keep else bare(block))
         keep -= min(here, keep)
-    return {**wire, "content": blocks[::-1]}
+    return out[::-1]
+
+
+def within(tools: Json, system: Json, most: int) -> tuple[Json, Json]:
+    """Tools and system text with at most `most` markers, at least 1; what needs no change is the same object.
+
+    The earliest of the system text go first, all but its last one, then the earliest of the tools: a later marker
+    caches what stands before it too, and the last of the system text caches all that every request begins with.
+    O(blocks).
+    """
+    of_tools, of_system = len(list(markers(tools, None, ()))), len(list(markers(None, system, ())))
+    over = of_tools + of_system - most
+    if over <= 0:
+        return tools, system
+    kept = max(min(of_system, 1), of_system - over)
+    left = of_tools - (over - (of_system - kept))
+    return (
+        tools if left >= of_tools else _newest(tools, left),
+        system if kept >= of_system else _newest(system, kept),
+    )
+
+
+def in_order(blocks: Json, short: bool) -> tuple[Json, bool]:
+    """Blocks or tools with their markers in order, as `shortened`; the same object where they are. O(blocks)."""
+    if not isinstance(blocks, list | tuple):
+        return blocks, short
+    out: list[Any] = []
+    for block in blocks:
+        fit, short = shortened(block, short) if isinstance(block, Mapping) else (block, short)
+        out.append(fit)
+    return (out if any(a is not b for a, b in zip(out, blocks, strict=True)) else blocks), short
 
 
 def shortened(block: Mapping[str, Any], short: bool) -> tuple[Mapping[str, Any], bool]:
@@ -88,12 +122,7 @@ def shortened(block: Mapping[str, Any], short: bool) -> tuple[Mapping[str, Any],
     out = dict(block)
     inner = out.get("content")
     if isinstance(inner, list | tuple):
-        settled: list[Any] = []
-        for each in inner:
-            fit, short = shortened(each, short) if isinstance(each, Mapping) else (each, short)
-            settled.append(fit)
-        if any(a is not b for a, b in zip(settled, inner, strict=True)):
-            out["content"] = settled
+        out["content"], short = in_order(inner, short)
     marker = out.get(_MARKER)
     if isinstance(marker, Mapping):
         if short and marker.get("ttl") == _HOUR:

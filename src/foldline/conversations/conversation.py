@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -17,8 +17,10 @@ from foldline.conversations.as_client import as_client
 from foldline.conversations.body import RequestBody, lowered_cap, written
 from foldline.conversations.chain import leading
 from foldline.conversations.marking import MARKER, marks, plain, with_marker
+from foldline.conversations.title import title_of
 from foldline.errors import DoesNotFit, Part
 from foldline.failures import Failure, silent_truncation
+from foldline.lessons import Lessons, lesson_name, lessons_in
 from foldline.messages import Wire
 from foldline.policy import Policy
 from foldline.recovery import Recovery
@@ -28,7 +30,6 @@ from foldline.transcript import Entry, Event, Fold, Unfold, Usage
 
 __all__ = ["CALM", "UNKNOWN_TOKENS", "Conversation", "Learned", "Plan", "Under", "limits_for", "waits"]
 
-_TITLE_CHARS: Final = 80
 UNKNOWN_TOKENS: Final = 2**40
 """The window where nobody knows it: no request comes near."""
 
@@ -48,13 +49,20 @@ class Learned(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Under:
-    """What every conversation runs under. `learned` are windows that refusals of `endpoint` named."""
+    """What every conversation runs under. `learned` are windows that refusals of `endpoint` named, `lessons` what they
+    taught besides about the model of one (`foldline.lessons`).
+    """
 
     policy: Policy
     endpoint: str = ""
     max_request_bytes: int | None = None
     learned: Learned
     counter: Counter = ESTIMATE
+    lessons: Lessons = field(default_factory=dict)
+
+    def taught(self, learned_as: str, client: bytes) -> Lessons:
+        """What refusals taught a client besides windows. O(1)."""
+        return lessons_in(lambda name: self.learned.get((self.endpoint, name, client)), learned_as)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +129,9 @@ class Conversation:
     ) -> None:
         """One that begins with `events`, last used so long ago, in the dialect of a request. O(events)."""
         self.name, self.dialect = name, body.dialect
-        self.learned: dict[tuple[str, str], int] = {}
-        """The windows that refusals named, to be taken from here by whoever knows what they hold for."""
+        named = {lesson_name(body.model, lesson): number for lesson, number in under.lessons.items()}
+        self.learned = {(under.endpoint, name): number for name, number in named.items()}
+        """What refusals taught, to be taken from here by whoever knows what it holds for."""
         self.context = Context.replay(
             events,
             dialect=body.dialect,
@@ -316,6 +325,7 @@ class Conversation:
         folds = (fold for fold in request.folds if isinstance(fold, Fold))
         new_folds = tuple(fold for fold in folds if fold.id not in self._begun_with)
         self.folded = self.folded or bool(new_folds)
+        self.mended = self.mended or any(repair.rule == "alternation" for repair in request.repairs)  # known before
         limits, cap = self.context.limits, None
         room = max(limits.max_output_tokens, limits.window_tokens - int((1 + MARGIN) * request.tokens))
         if self._most_output_tokens is not None:
@@ -378,16 +388,3 @@ def waits(policy: Policy) -> bool:
 def folds_in(context: Context) -> int:
     """How many folds the model is shown. O(units)."""
     return sum((unit.fold is not None) + len(unit.forms) for unit in context.view.units)
-
-
-def title_of(messages: Sequence[Wire]) -> str:
-    """The first words of the user, to be shown to a person; "" if there are none."""
-    for wire in messages:
-        if wire.get("role") == "user":
-            content = wire.get("content")
-            blocks = content if isinstance(content, list) else [{"text": content}]
-            texts = (block.get("text") for block in blocks if isinstance(block, dict))
-            text = " ".join(" ".join(text for text in texts if isinstance(text, str)).split())
-            if text:
-                return text if len(text) <= _TITLE_CHARS else f"{text[: _TITLE_CHARS - 1]}…"
-    return ""

@@ -29,6 +29,7 @@ from foldline.conversations.taught import Taught
 from foldline.conversations.working import Working
 from foldline.errors import SessionLost
 from foldline.failures import Failure
+from foldline.lessons import lesson_in, lesson_name
 from foldline.transcript import Event
 
 __all__ = ["Conversations"]
@@ -114,6 +115,8 @@ class Conversations:
         nothing is folded of, or begins one.
         """
         if asked.name or (self._store is not None and self._store.shared):
+            return False
+        if self._under.taught(asked.learned_as, asked.client):
             return False
         match = self._match(asked)
         if self._store is not None and may_be_stored(match, asked, shared=self._store.shared):
@@ -214,13 +217,14 @@ class Conversations:
         return True
 
     async def _learn(self, hold: Hold) -> None:
-        """Take the window that a refusal named."""
+        """Take the window that a refusal named, and what else it taught."""
         learned, under = hold.held.conversation.learned, self._under
         while learned:
-            _, tokens = learned.popitem()
-            self._taught.learn_window(hold.client, hold.learned_as, tokens)
-            key = under.endpoint, hold.learned_as, hold.client
-            await self._working.run(under.learned.__setitem__, key, tokens)  # it may be a file
+            (_, name), number = learned.popitem()
+            if not (lesson := lesson_in(name)):
+                self._taught.learn_window(hold.client, hold.learned_as, number)
+            key = under.endpoint, lesson_name(hold.learned_as, lesson), hold.client
+            await self._working.run(under.learned.__setitem__, key, number)  # it may be a file
 
     async def aclose(self) -> None:
         """Write down what is not yet, and let go of everything."""
@@ -323,8 +327,9 @@ class Conversations:
     ) -> Held:
         """A conversation that begins with events, in which a model wrote that had these things in sight."""
         archive, name = LateArchive(), uuid4().hex[:16]
+        under = replace(self._under, lessons=self._under.taught(asked.learned_as, asked.client))
         conversation = Conversation(
-            name, asked.body, self._under, asked.limits, archive=archive, events=events, idle_seconds=idle_seconds
+            name, asked.body, under, asked.limits, archive=archive, events=events, idle_seconds=idle_seconds
         )
         if sight == asked.sight:
             conversation.sight = asked.sight

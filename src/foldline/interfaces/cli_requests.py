@@ -138,6 +138,7 @@ def _report(done: Fit, session: Session, before: int, limit: int) -> dict[str, A
         "repairs": [asdict(repair) for repair in done.repairs],
         "system": done.system,
         "messages": done.messages,
+        **({"tools": done.tools} if done.tools is not session.tools else {}),
     }
 
 
@@ -150,6 +151,8 @@ def _request(done: Fit, session: Session) -> Any:
     body[field] = done.messages
     if done.system is not None or beside in body:
         body[beside] = done.system
+    if done.tools is not session.tools:
+        body["tools"] = done.tools
     return body
 
 

@@ -13,16 +13,16 @@ from time import perf_counter
 from typing import Any, Final
 
 from foldline.conversations.asked import Asked
-from foldline.conversations.body import FORMS, RequestBody, read_body
+from foldline.conversations.body import RequestBody
 from foldline.conversations.hold import Hold, How
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure, classify, redact
 from foldline.interfaces.proxy.ahead import sent_ahead
 from foldline.interfaces.proxy.clients import client_of, evidence, name_in
-from foldline.interfaces.proxy.dialects import model_at
 from foldline.interfaces.proxy.headers import ENCODING, Headers, encoding, header, media
-from foldline.interfaces.proxy.inflating import TooMuch, inflated
+from foldline.interfaces.proxy.inflating import TooMuch
 from foldline.interfaces.proxy.parts import Parts
+from foldline.interfaces.proxy.reading import request_in
 from foldline.interfaces.proxy.refusals import Refusal, does_not_fit, refused, still_too_long, too_large
 from foldline.interfaces.proxy.report_headers import report
 from foldline.interfaces.proxy.summaries import ForRequest
@@ -118,8 +118,9 @@ class Exchange:
     async def _planned(self, raw: bytes) -> bytes | None:
         """The bytes to send on; None when the request was refused here."""
         try:
-            plain = await inflated(raw, encoding(self.headers), self.most_bytes)
-            self.body = read_body(FORMS[self.dialect], plain, addressed=model_at(self.path))
+            mends, most = self.parts.mode == "normal", self.most_bytes
+            read = await request_in(raw, self.headers, self.dialect, self.path, most_bytes=most, mends=mends)
+            self.body, self.raw, self.headers, self.warning = read.body, read.raw, read.headers, read.warning
         except InvalidInput as error:  # the upstream will say what is wrong with it
             self.warning = f"passed on unread: {error}"
             return raw
@@ -140,7 +141,7 @@ class Exchange:
             self.warning = f"would be refused: {error}"
         except InvalidInput as error:
             self.warning = f"passed on as it came: {error}"
-        return raw
+        return self.raw
 
     async def _folded(self, body: RequestBody) -> bytes:
         parts = self.parts
@@ -149,7 +150,7 @@ class Exchange:
             return await parts.conversations.standing(body, client) if parts.mode == "normal" else body.raw
         window = await self._window(body.model)
         self.window_tokens = window.tokens
-        self.guessed, self.warning = window.guessed, window.warning
+        self.guessed, self.warning = window.guessed, "; ".join(filter(None, (self.warning, window.warning)))
         how = _HOW[parts.mode]
         if how == "fold" and parts.summaries is not None:
             of = body.dialect, body.model, self.headers, asyncio.get_running_loop()
@@ -190,11 +191,9 @@ class Exchange:
         given = [(name, value) for name, value in self.headers if not name.startswith(_OURS)]
         self.told["own_seconds"] = perf_counter() - self.began
         while True:
-            headers = given
-            if data is self.raw or (self.body is not None and data is self.body.raw):
-                data = self.raw  # coded as it came
-            else:
-                headers = [(name, value) for name, value in given if name != ENCODING]
+            as_it_came = data is self.raw or (self.body is not None and data is self.body.raw)
+            data = self.raw if as_it_came else data  # coded as it came
+            headers = given if as_it_came else [(name, value) for name, value in given if name != ENCODING]
             self.data, self.sent_bytes = data, len(data)
             answer = await self._sent(headers, data)
             try:
@@ -336,8 +335,7 @@ class Exchange:
         if "status" in self.told:
             self.cut()
             return
-        said = refused(self.dialect, 504 if fault.kind == "silence" else 502, str(fault))
-        await self._said(said)
+        await self._said(refused(self.dialect, 504 if fault.kind == "silence" else 502, str(fault)))
 
     def _too_large(self, error: DoesNotFit) -> Refusal:
         window_tokens = self.hold.plan.limits.window_tokens if self.hold is not None else self.window_tokens
