@@ -7,15 +7,15 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.conversations.clients import Wire, body_of, conversations, turns, under
+from tests.store.fresh import databases, places
+from tests.store.places import Places
 
 from foldline.context import Request
 from foldline.conversations.hold import Hold
@@ -25,6 +25,9 @@ from foldline.messages import Json
 from foldline.policy import policy
 from foldline.store.opening import open_store
 
+__all__ = ["databases", "places"]  # the fixtures
+
+KINDS = ("files", "sqlite", "postgresql")
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 WINDOW = 12_000
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -109,13 +112,14 @@ def own(person: Person, other: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("keys", [("a", "b"), ("one", "one")])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_summary_that_was_written_in_sight_of_a_system_text_stays_with_it(
-    dialect: str, keys: tuple[str, str], tmp_path: Path
+    dialect: str, keys: tuple[str, str], kind: str, places: Places
 ) -> None:
-    wires = turns(dialect, 14, mark="shared", words=400)
+    wires, address = turns(dialect, 14, mark="shared", words=400), places(kind)
 
     async def work() -> None:
-        keeping = Keeping(lambda: open_store(str(tmp_path)))
+        keeping = Keeping(lambda: open_store(address))
         known = conversations(under_=under(policy=policy("sliding")), keeping=keeping)
         alice, bob = (Person(name, dialect, known, key) for name, key in zip(("ALICE", "BOB"), keys, strict=True))
         await alice.grow(wires)
@@ -127,7 +131,7 @@ def test_a_summary_that_was_written_in_sight_of_a_system_text_stays_with_it(
         await alice.grow([*wires, *turns(dialect, 4, mark="ALICE", words=400)])
         own(alice, "BOB")
         await known.aclose()
-        keeping = Keeping(lambda: open_store(str(tmp_path)))  # another process, later, on the same store
+        keeping = Keeping(lambda: open_store(address))  # another process, later, on the same store
         again = conversations(under_=under(policy=policy("sliding")), keeping=keeping, shared=True)
         carol = Person("CAROL", dialect, again, keys[1])
         await carol.send(wires[:53])
@@ -161,14 +165,14 @@ def test_a_client_that_goes_on_with_all_of_another_one_takes_over_nothing_of_its
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("kind", ["", *KINDS])
 def test_a_summary_that_was_written_in_sight_of_later_messages_stays_with_them(
-    dialect: str, stored: bool, tmp_path: Path
+    dialect: str, kind: str, places: Places
 ) -> None:
-    wires = turns(dialect, 12, mark="shared", words=400)
+    wires, address = turns(dialect, 12, mark="shared", words=400), places(kind) if kind else ""
 
     async def work() -> None:
-        keeping = Keeping(lambda: open_store(str(tmp_path))) if stored else None
+        keeping = Keeping(lambda: open_store(address)) if address else None
         known = conversations(under_=under(policy=policy("sliding")), keeping=keeping)
         alice, bob = (Person(name, dialect, known, "one", "You help.") for name in ("ALICE", "BOB"))
         mine = [*wires, *turns(dialect, 8, mark="ALICE", words=400)]
@@ -191,52 +195,78 @@ def _courses(draw: st.DrawFn) -> list[tuple[int, int]]:
     return draw(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 5)), min_size=3, max_size=8))
 
 
-@given(
-    dialect=st.sampled_from(DIALECTS),
-    shared=st.integers(0, 12),
-    same_key=st.booleans(),
-    same_system=st.booleans(),
-    stored=st.booleans(),
-    name=st.sampled_from(["sliding", "balanced", "checkpoint", "cost"]),
-    course=_courses(),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Two clients with `shared` turns in common, who send in turn: through two processes on one store, or one alone."""
+
+    dialect: str
+    shared: int
+    same_key: bool
+    same_system: bool
+    policy: str
+    course: list[tuple[int, int]]
+
+    def run(self, address: str) -> None:
+        """Send all, and have nothing of one be in the requests of the other."""
+        asyncio.run(self._run(address))
+
+    async def _run(self, address: str) -> None:
+        common = turns(self.dialect, self.shared, mark="shared", words=400)
+        histories = [[*common, *turns(self.dialect, 16, mark=mark, words=400)] for mark in ("ALICE", "BOB")]
+        processes = []
+        for _ in range(2):
+            keeping = Keeping(lambda: open_store(address)) if address else None
+            processes.append(conversations(under_=under(policy=policy(self.policy)), keeping=keeping, shared=True))
+        system = "You help." if self.same_system else ""
+        people = [
+            Person(who, self.dialect, processes[0], "one" if self.same_key else who, system) for who in ("ALICE", "BOB")
+        ]
+        sent = [0, 0]
+        for number, (who, some) in enumerate(self.course):
+            people[who].all = processes[number % 2] if address else processes[0]
+            for _ in range(some):
+                sent[who] = min(sent[who] + 4, len(histories[who]) - 3)
+                await people[who].send(histories[who][: sent[who] + 1])
+        own(people[0], "BOB")
+        own(people[1], "ALICE")
+        for process in processes:
+            await process.aclose()
+
+
+_IN_SIGHT = Case(
+    dialect="anthropic",
+    shared=9,
+    same_key=True,
+    same_system=False,
+    policy="sliding",
+    course=[(0, 5)] * 3 + [(1, 5)] * 3 + [(0, 2)],
 )
-@example(dialect="anthropic", shared=9, same_key=True, same_system=False, stored=True, name="sliding", course=[(0, 5)] * 3 + [(1, 5)] * 3 + [(0, 2)])  # fmt: skip  # noqa: E501
+
+
+@given(
+    case=st.builds(
+        Case,
+        dialect=st.sampled_from(DIALECTS),
+        shared=st.integers(0, 12),
+        same_key=st.booleans(),
+        same_system=st.booleans(),
+        policy=st.sampled_from(["sliding", "balanced", "checkpoint", "cost"]),
+        course=_courses(),
+    ),
+    stored=st.booleans(),
+)
+@example(case=_IN_SIGHT, stored=True)
 @settings(max_examples=25, deadline=None)
-def test_nothing_of_one_client_is_in_the_requests_of_another(
-    *,
-    dialect: str,
-    shared: int,
-    same_key: bool,
-    same_system: bool,
-    stored: bool,
-    name: str,
-    course: list[tuple[int, int]],
-) -> None:
-    common = turns(dialect, shared, mark="shared", words=400)
-    histories = [[*common, *turns(dialect, 16, mark=mark, words=400)] for mark in ("ALICE", "BOB")]
-
-    async def work(place: str) -> None:
-        with ExitStack() as stack:
-            processes = []
-            for _ in range(2):
-                keeping = Keeping(lambda: open_store(f"sqlite:///{place}/folds.db")) if stored else None
-                under_ = under(policy=policy(name))
-                processes.append(conversations(under_=under_, keeping=keeping, shared=True))
-            people = [
-                Person(who, dialect, processes[0], "one" if same_key else who, "You help." if same_system else "")
-                for who in ("ALICE", "BOB")
-            ]
-            del stack
-            sent = [0, 0]
-            for number, (who, some) in enumerate(course):
-                people[who].all = processes[number % 2] if stored else processes[0]
-                for _ in range(some):
-                    sent[who] = min(sent[who] + 4, len(histories[who]) - 3)
-                    await people[who].send(histories[who][: sent[who] + 1])
-            own(people[0], "BOB")
-            own(people[1], "ALICE")
-            for process in processes:
-                await process.aclose()
-
+def test_nothing_of_one_client_is_in_the_requests_of_another(case: Case, stored: bool) -> None:
     with tempfile.TemporaryDirectory() as place:
-        asyncio.run(work(place))
+        case.run(f"sqlite:///{place}/folds.db" if stored else "")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("same", [(True, False), (False, True), (True, True)])
+def test_nor_is_it_where_two_processes_share_a_postgresql(
+    dialect: str, same: tuple[bool, bool], places: Places
+) -> None:
+    for shared, course in ((9, _IN_SIGHT.course), (5, [(0, 4), (1, 5)] * 4)):
+        case = replace(_IN_SIGHT, dialect=dialect, shared=shared, same_key=same[0], same_system=same[1], course=course)
+        case.run(places("postgresql"))

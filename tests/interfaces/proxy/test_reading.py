@@ -18,7 +18,7 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 
 def body(turns: int) -> dict[str, Any]:
     """A client that marks five blocks of its system text, and its newest message."""
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": ("user", "assistant")[at % 2], "content": [{"type": "text", "text": f"{at} " + "words of it " * 40}]}
         for at in range(2 * turns + 1)
     ]
