@@ -56,6 +56,15 @@ def test_a_marker_for_the_whole_request_is_one_of_the_four() -> None:
     assert len(list(markers(None, None, taken.messages))) == 3
 
 
+def test_thinking_loses_its_marker_and_the_others_stay() -> None:
+    thinking = {"type": "thinking", "thinking": "hm", "signature": "s", **MARK}
+    messages = [says("user", block("a", MARK)), says("assistant", thinking, block("b", MARK)), says("user", block("c"))]
+    taken = settled(body_of(messages=messages))
+    assert taken is not None
+    plain = {key: value for key, value in thinking.items() if key != "cache_control"}
+    assert list(taken.messages) == [messages[0], says("assistant", plain, block("b", MARK)), messages[2]]
+
+
 marks_of = st.lists(st.sampled_from([None, MARK, HOUR]), max_size=6)
 
 

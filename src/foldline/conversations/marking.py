@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from foldline.codecs.caching import in_order, marked, markers, out_of_order, unmarked, within
+from foldline.codecs.anthropic import THOUGHTS
+from foldline.codecs.caching import bare, in_order, marked, markers, out_of_order, unmarked, within
 from foldline.codecs.caps import MARKERS
 from foldline.conversations.body import RequestBody, read_body, written
 from foldline.conversations.chain import without_markers
@@ -43,15 +44,16 @@ def settled(body: RequestBody) -> RequestBody | None:
     """A request with as many markers as are taken, in an order that is taken; None where its client's are.
 
     As `foldline.outgoing` has it: tools and system text lose theirs only where they have too many by themselves, the
-    newest of the messages stay. A marker for the whole request is one of the four (Anthropic docs, "Prompt caching").
-    Nothing is remembered, so that the same markers are always settled the same way. O(size) where there are too many.
+    newest of the messages stay, and thinking has none. A marker for the whole request is one of the four (Anthropic
+    docs, "Prompt caching"). Nothing is remembered, so that the same markers are always settled the same way. O(size).
     """
     if body.dialect != "anthropic" or MARKER not in body.text:
         return None
-    tools, system, wires = body.fields.get("tools"), body.fields.get("system"), body.messages
+    tools, system, wires = body.fields.get("tools"), body.fields.get("system"), list(map(_thinks_bare, body.messages))
     most = MARKERS - isinstance(body.fields.get("cache_control"), dict)
     lifetimes = list(markers(tools, system, wires))
-    if len(lifetimes) <= most and not any(out_of_order(lifetimes)):
+    same = all(a is b for a, b in zip(wires, body.messages, strict=True))
+    if same and len(lifetimes) <= most and not any(out_of_order(lifetimes)):
         return None
     beside, of_messages = len(list(markers(tools, system, ()))), sum(map(marked, wires))
     if beside > most:
@@ -61,6 +63,15 @@ def settled(body: RequestBody) -> RequestBody | None:
     system, short = in_order(system, short)
     shown, _ = in_order(_newest(wires, most - beside), short)
     return read_body(body.form, body.changed(_changes(body, tools, system, shown)), addressed=body.addressed)
+
+
+def _thinks_bare(wire: Wire) -> Wire:
+    """A message whose thinking has no marker; the same object where it has none."""
+    blocks = wire.get("content")
+    if not isinstance(blocks, list) or not marked(wire):
+        return wire
+    out = [bare(each) if isinstance(each, dict) and each.get("type") in THOUGHTS else each for each in blocks]
+    return wire if all(a is b for a, b in zip(out, blocks, strict=True)) else {**wire, "content": out}
 
 
 def _newest(wires: Sequence[Wire], keep: int) -> list[Wire]:
