@@ -196,3 +196,13 @@ def test_what_a_message_holds_is_counted_inside_results_too() -> None:
     message = codec("anthropic").read({"role": "user", "content": [result, image("anthropic", png())]})
     assert amounts_of(message.parts) == Amounts(images=2, pages=7, messages=1, large_images=1)
     assert pages_of("not base64 at all!") == 1
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses"])
+def test_a_file_of_more_bytes_than_openai_takes_gives_way_to_a_line(dialect: str) -> None:
+    for size, kept in ((1_000, True), (50 * 1024 * 1024 * 4 // 3 + 8, False)):
+        inner = {"filename": "a.pdf", "file_data": "data:application/pdf;base64," + "A" * size}
+        block = {"type": "file", "file": inner} if dialect == "openai-chat" else {"type": "input_file", **inner}
+        faults: list[str] = []
+        mended = mend_media(block, dialect, "text", faults)
+        assert (mended is block) == kept == (not faults)

@@ -49,6 +49,12 @@ _MOST: Final = {
 """Anthropic, "Vision": 5 MB (of base64, as its errors count), 8,000 pixels. OpenAI, "Images and vision": 20 MB."""
 
 
+_MOST_FILE_CHARACTERS: Final = 50 * 1024 * 1024 * 4 // 3
+"""OpenAI, "File inputs", file size limitations: each file under 50 MB, and all of a request 50 MB together. It names no
+number of files and no longer one of pages (100 until 2025), so none stands among the caps; the sum is a limit on bytes,
+met when a request is refused for it."""
+
+
 def _format_of(data: str) -> str:
     return next((media_type for sign, media_type in _SIGNS.items() if data.startswith(sign)), "")
 
@@ -84,8 +90,14 @@ def _relabelled(block: Mapping[str, Any], media_type: str) -> Mapping[str, Any]:
 
 
 def _document_fault(block: Mapping[str, Any]) -> str:
-    """Why a document would be refused: the Messages API takes base64 of PDF files alone, and no empty one."""
+    """Why a document would be refused: the Messages API takes base64 of PDF files alone, and no empty one, OpenAI no file
+    that is too large.
+    """
     source = block.get("source")
+    if block["type"] in ("file", "input_file"):
+        size = len(source_of(block).data)
+        over = size > _MOST_FILE_CHARACTERS
+        return f"it has {size:,} bytes, {_MOST_FILE_CHARACTERS:,} are taken" if over else ""
     if block["type"] != "document" or not isinstance(source, Mapping) or source.get("type") != "base64":
         return ""
     if not source.get("data"):
