@@ -90,9 +90,7 @@ def _relabelled(block: Mapping[str, Any], media_type: str) -> Mapping[str, Any]:
 
 
 def _document_fault(block: Mapping[str, Any]) -> str:
-    """Why a document would be refused: the Messages API takes base64 of PDF files alone, and no empty one, OpenAI no file
-    that is too large.
-    """
+    """Why a document would be refused: the Messages API takes base64 of PDF files alone, OpenAI none too large."""
     source = block.get("source")
     if block["type"] in ("file", "input_file"):
         size = len(source_of(block).data)
