@@ -1,8 +1,9 @@
-"""New places for stores: folders, and databases that are empty."""
+"""New places for stores: folders, and databases that are empty; and a store in tables, and what is under it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.real.postgresql import fresh_database
 from tests.store.places import Places
 
+from foldline.store.sql import SqlStore
 from foldline.store.sql_database import Database
 
 
@@ -42,3 +44,23 @@ def places(tmp_path: Path, request: pytest.FixtureRequest, databases: list[str])
             connection.exec_driver_sql("DELETE FROM foldline_sessions WHERE number <> 0")
         database.close()
         databases.append(address)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, places: Places) -> str:
+    """The address of an empty database of each kind."""
+    return places(request.param)
+
+
+@pytest.fixture
+def store(place: str) -> Iterator[SqlStore]:
+    """A store in that database."""
+    with closing(SqlStore.at(place)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def database(place: str) -> Iterator[Database]:
+    """The database itself, to look and to do harm beside the store."""
+    with closing(Database(place)) as opened:
+        yield opened

@@ -131,6 +131,22 @@ def test_a_damaged_first_record_that_no_snapshot_tells_is_told_by_the_rest(store
         ]
 
 
+def test_messages_that_the_snapshot_knows_of_are_counted_where_the_end_is_missing(store: FileStore) -> None:
+    name, context = long(store, "openai-chat")
+    path = store.root / name / "events.jsonl"
+    whole = len(context.view.entries)
+    path.write_bytes(b"")
+    done = store.repair(name)
+    assert done is not None
+    assert done.lost_messages == whole
+    assert f"{whole} messages are lost" in str(done)
+    again = store.read(name)
+    assert len([event for event in again.events if isinstance(event, Entry)]) == whole
+    assert store.repair(name) is None
+    with store.open(name) as session:
+        session.append([])
+
+
 def test_a_log_of_which_nothing_is_left_is_not_made_up(store: FileStore) -> None:
     name, _ = long(store, "openai-chat")
     (store.root / name / "state.yaml").unlink()

@@ -25,23 +25,6 @@ from foldline.store.sql_schema import migrations, sessions
 TABLES = sessions.metadata
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, places: Places) -> str:
-    return places(request.param)
-
-
-@pytest.fixture
-def store(place: str) -> Iterator[SqlStore]:
-    with closing(SqlStore.at(place)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def database(place: str) -> Iterator[Database]:
-    with closing(Database(place)) as opened:
-        yield opened
-
-
 @contextmanager
 def statements() -> Iterator[list[str]]:
     """What is sent to databases inside the block."""

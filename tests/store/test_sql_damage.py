@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shutil
+import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from tests.store.places import Places
 from tests.store.test_contract import begun, context_of, say
 
 from foldline.archive import key_of
-from foldline.errors import InvalidInput, SessionTaken
+from foldline.errors import FoldlineError, InvalidInput, SessionTaken
 from foldline.fitting import check
 from foldline.store.sql import SqlStore
 from foldline.store.sql_database import Database
 
 Run: TypeAlias = Callable[[str], None]
 """Runs a statement on the rows of one session; `{s}` in it is the number of that."""
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, places: Places) -> str:
-    return places(request.param)
-
-
-@pytest.fixture
-def store(place: str) -> Iterator[SqlStore]:
-    with closing(SqlStore.at(place)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def database(place: str) -> Iterator[Database]:
-    with closing(Database(place)) as opened:
-        yield opened
 
 
 def filled(store: SqlStore) -> str:
@@ -121,6 +106,73 @@ def test_a_list_marks_a_session_whose_last_records_are_missing(store: SqlStore, 
         store.find("latest")
 
 
+def test_a_session_filed_under_another_id_is_named_and_goes_by_its_own_again(
+    store: SqlStore, database: Database
+) -> None:
+    name = filled(store)
+    whole = list(store.records(name))
+    runner(store, database, name)("UPDATE foldline_sessions SET id = 'nobody''s' WHERE number = {s}")
+    [listed] = store.sessions(keep=False)
+    assert f"it is of the session {name}, which goes by another name here" in listed.damage
+    with pytest.raises(InvalidInput, match="by another name"):
+        store.open("nobody's")
+    done = store.repair("nobody's")
+    assert done is not None
+    assert str(done).startswith("record 0 of the log was damaged; 0 messages are lost; the old log: ")
+    assert name in str(done.kept)
+    assert list(store.records(name))[: len(whole)] == whole
+    store.open(name).close()
+
+
+def test_a_session_is_not_put_back_in_place_of_another(store: SqlStore, database: Database) -> None:
+    name, other = filled(store), filled(store)
+    run = runner(store, database, name)
+    run("UPDATE foldline_sessions SET id = 'x' WHERE number = {s}")
+    run(f"UPDATE foldline_sessions SET id = '{name}' WHERE id = '{other}'")
+    with pytest.raises(InvalidInput, match=f"there is another session of the id that it had, {name}"):
+        store.repair("x")
+    assert store.repair(name) is not None, "that of the other is free"
+    assert store.repair("x") is not None
+    assert {one.id for one in store.sessions() if not one.damage} == {name, other}
+
+
+def test_a_message_that_its_number_does_not_find_is_named(store: SqlStore, database: Database) -> None:
+    name = filled(store)
+    assert len(store.messages(name, start=0, stop=100)) == 6
+    runner(store, database, name)(f"UPDATE {R} SET seq = 40 WHERE session = {{s}} AND seq = 1")
+    for start, stop in ((0, 3), (1, 2), (0, 100)):
+        with pytest.raises(InvalidInput, match="columns beside it"):
+            store.messages(name, start=start, stop=stop)
+
+
+@pytest.mark.parametrize("until", ["NULL", "1e300"])
+def test_a_lease_without_an_end_keeps_nobody_out(store: SqlStore, database: Database, until: str) -> None:
+    name = filled(store)
+    run = runner(store, database, name)
+    run(f"UPDATE foldline_sessions SET owner = 'nobody', lease_until = {until} WHERE number = {{s}}")
+    store.open(name).close()
+
+
+def test_what_was_remembered_and_altered_is_named(store: SqlStore, database: Database) -> None:
+    name = filled(store)
+    for value in ("[1", "[1]", "7", '"a"'):
+        store.remember("kept", {"a": 1})
+        runner(store, database, name)(f"UPDATE foldline_remembered SET value = '{value}'")
+        with pytest.raises(InvalidInput, match="what was remembered is damaged"):
+            store.remembered("kept")
+    store.remember("kept", {"a": 2})
+    assert store.remembered("kept") == {"a": 2}
+
+
+def test_what_lies_within_a_session_that_is_gone_is_refused_by_name(store: SqlStore) -> None:
+    name = filled(store)
+    inner = store.agents(name)
+    store.delete(name)
+    for act in (lambda: inner.remember("a", {}), lambda: inner.claim("a")):
+        with pytest.raises(InvalidInput, match="no such session any more, to hold others"):
+            act()
+
+
 def test_a_snapshot_that_was_altered_is_made_again(store: SqlStore, database: Database) -> None:
     name = filled(store)
     before = store.sessions(keep=False)
@@ -160,3 +212,100 @@ def test_an_original_that_was_altered_is_never_shown(store: SqlStore, database: 
     assert key == key_of(b"as it was")
     with pytest.raises(InvalidInput, match="does not match its key"):
         list(store.originals(session.id))
+
+
+# --- any column, anything in it ---------------------------------------------------------------------------------------
+
+ODD = ("'\"'", "X'ff00fe'", "CAST(X'ff00fe' AS TEXT)")
+"""What SQLite keeps in a column, whatever its type."""
+
+COLUMNS = {
+    "sessions": ("id", "records", "snapshot", "fence", "owner", "lease_until"),
+    "records": ("number", "seq", "at", "body"),
+    "originals": ("session", "sha256", "data"),
+    "bindings": ("key", "session"),
+    "claims": ("key", "at"),
+    "remembered": ("key", "value"),
+}
+
+
+def answers(store: SqlStore, name: str) -> dict[str, object]:
+    """All that a store tells of a session and of its keys; where it tells a fault, that."""
+
+    def request() -> list[object]:
+        with store.open(name) as session:
+            asked = context_of(session).prepare()
+        assert check(asked.messages) == []
+        return list(asked.messages)
+
+    ask: dict[str, Callable[[], object]] = {
+        "list": lambda: [(one.id, one.damage) for one in store.sessions(keep=False)],
+        "records": lambda: list(store.records(name)),
+        "middle": lambda: list(store.records(name, start=2, stop=4)),
+        "messages": lambda: store.messages(name, start=1, stop=4),
+        "newest": lambda: store.messages(name, start=5, stop=6),
+        "request": request,
+        "originals": lambda: sorted(store.originals(name)),
+        "bound": lambda: store.bound("key"),
+        "bindings": store.bindings,
+        "claim": lambda: store.claim("claimed"),
+        "remembered": lambda: store.remembered("kept"),
+    }
+    out: dict[str, object] = {}
+    for what, act in ask.items():
+        try:
+            out[what] = act()
+        except FoldlineError as error:
+            out[what] = error
+    return out
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The file of a session with all that a store keeps beside its records, and its id."""
+    file = tmp_path_factory.mktemp("beside") / "whole.db"
+    with closing(SqlStore.at(f"sqlite:///{file}")) as store:
+        name = filled(store)
+        with store.open(name) as session:
+            session.keep(b"as it was")
+        store.bind("key", name)
+        store.claim("claimed")
+        store.remember("kept", {"a": 1})
+    return file, name
+
+
+BESIDE = {
+    ("bindings", "key"): {"bound", "bindings"},
+    ("bindings", "session"): {"bound", "bindings"},
+    ("claims", "key"): {"claim"},
+    ("originals", "session"): {"originals"},
+    ("remembered", "key"): {"remembered"},
+    ("sessions", "id"): {"list", "bound", "bindings"},
+}
+"""What is not there any more where the key to it is altered, or is told under the altered name."""
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(("table", "column"), [(table, one) for table, several in COLUMNS.items() for one in several])
+def test_whatever_stands_in_a_column_it_is_named_or_changes_nothing(
+    beside: tuple[Path, str], tmp_path: Path, table: str, column: str, odd: str
+) -> None:
+    file, name = shutil.copy(beside[0], tmp_path / "harmed.db"), beside[1]
+    with closing(SqlStore.at(f"sqlite:///{file}")) as store:
+        whole = answers(store, name)
+    row = {"sessions": "number > 0", "records": "number = 3"}.get(table, "1")
+    with closing(sqlite3.connect(file)) as raw, raw:
+        raw.execute(f"UPDATE foldline_{table} SET {column} = {odd} WHERE {row}")
+    with closing(SqlStore.at(f"sqlite:///{file}")) as store:
+        now = answers(store, name)
+        for what, told in now.items():
+            if not isinstance(told, FoldlineError) and what not in BESIDE.get((table, column), ()):
+                assert told == whole[what] or what == "list", what
+        broken = table == "records" or (table, column) in {("sessions", "id"), ("sessions", "records")}
+        assert isinstance(now["request"], FoldlineError) == broken
+        if broken:
+            [one] = store.sessions(keep=False)
+            assert store.repair(one.id) is not None
+        assert [(one.id, one.damage) for one in store.sessions()] == [(name, "")]
+        assert store.repair(name) is None
+        assert isinstance(answers(store, name)["request"], list)

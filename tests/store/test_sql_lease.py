@@ -34,11 +34,6 @@ LEASE_SECONDS = 0.5
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, places: Places) -> str:
-    return places(request.param)
-
-
 @pytest.fixture
 def store(place: str) -> Iterator[SqlStore]:
     with closing(SqlStore.at(place, lease_seconds=LEASE_SECONDS)) as opened:
@@ -48,12 +43,6 @@ def store(place: str) -> Iterator[SqlStore]:
 @pytest.fixture
 def other(place: str) -> Iterator[SqlStore]:
     with closing(lasting(place)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def database(place: str) -> Iterator[Database]:
-    with closing(Database(place)) as opened:
         yield opened
 
 

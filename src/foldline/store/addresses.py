@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from foldline.errors import InvalidInput
 
-__all__ = ["DRIVERS", "driver_of", "is_address", "lease_of"]
+__all__ = ["DRIVERS", "LONGEST_LEASE_SECONDS", "driver_of", "is_address", "lease_of"]
 
 DRIVERS: Final[Mapping[str, str]] = {
     "sqlite": "sqlite+pysqlite",
@@ -21,7 +21,7 @@ DRIVERS: Final[Mapping[str, str]] = {
 
 _LEASE: Final = "lease_seconds"
 _SHORTEST_SECONDS: Final = 0.5
-_LONGEST_SECONDS: Final = 3_600.0
+LONGEST_LEASE_SECONDS: Final = 3_600.0
 
 
 def is_address(place: str) -> bool:
@@ -40,8 +40,8 @@ def lease_of(address: str) -> tuple[str, float | None]:
         seconds = float(named[-1])
     except ValueError:
         seconds = 0.0
-    if not _SHORTEST_SECONDS <= seconds <= _LONGEST_SECONDS:
-        why = f"must be from {_SHORTEST_SECONDS} to {_LONGEST_SECONDS:,.0f} seconds, not {named[-1][:20]!r}"
+    if not _SHORTEST_SECONDS <= seconds <= LONGEST_LEASE_SECONDS:
+        why = f"must be from {_SHORTEST_SECONDS} to {LONGEST_LEASE_SECONDS:,.0f} seconds, not {named[-1][:20]!r}"
         raise InvalidInput(why, place=_LEASE)
     rest = urlencode([(name, value) for name, value in given if name != _LEASE])
     return head + (mark + rest if rest else ""), seconds

@@ -55,9 +55,10 @@ class Repaired:
     def __str__(self) -> str:
         unit = "record" if self.damage and self.damage[0].byte is None else "line"
         lines = ", ".join(map(str, self.lines[:_SHOWN])) + (" …" if len(self.lines) > _SHOWN else "")
+        where = f"{unit} {lines} of the log was" if len(self.lines) == 1 else f"{unit}s {lines} of the log were"
         left = f", {self.left_out} folds and pins behind the damage are left out" if self.left_out else ""
-        lost = f"{self.lost_messages} messages are lost{left}"
-        return f"{unit} {lines} of the log was damaged; {lost}; the old log: {self.kept}"
+        lost = "1 message is lost" if self.lost_messages == 1 else f"{self.lost_messages:,} messages are lost"
+        return f"{where} damaged; {lost}{left}; the old log: {self.kept}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,13 @@ class _Mending:
         self.next_seq += isinstance(event, Entry)
         yield record
 
-    def lost_at_the_end(self, lines: Sequence[Line]) -> Iterator[Record]:
-        """What stands for messages behind the last whole one, as far as their lines still tell their numbers."""
+    def lost_at_the_end(self, lines: Sequence[Line], known: int) -> Iterator[Record]:
+        """What stands for messages behind the last whole one, as far as their lines still tell their numbers, or as
+        many as are known.
+        """
         numbers = [int(found[1]) for line in lines if (found := _SEQ.match(line.data)) is not None]
         stop = max((seq + 1 for seq in numbers if seq - self.next_seq < self.most), default=0)
-        yield from self._stand_ins(stop)
+        yield from self._stand_ins(max(stop, known))
 
     def _stand_ins(self, stop: Seq) -> Iterator[Record]:
         """Entries keep their numbers: an unseen one stands where a message is missing. Raises InvalidInput."""
@@ -143,13 +146,20 @@ class _Mending:
 
 
 def mended(
-    lines: Sequence[Line], *, header: Header | None, name: str, place: str, more: Sequence[Damage] = ()
+    lines: Sequence[Line],
+    *,
+    header: Header | None,
+    name: str,
+    place: str,
+    more: Sequence[Damage] = (),
+    known_messages: int = 0,
 ) -> Mended | None:
     """The log that can be made of a damaged one; None where nothing is wrong with it. O(log).
 
     Where the first record itself is damaged, `header` is used (what the snapshot knows), else what can be read of it,
     or told from the messages; raises InvalidInput where there is nothing. `name` is the id of the session. `more` is
-    what else was found, which counts where the lines show nothing wrong.
+    what else was found, which counts where the lines show nothing wrong. So many messages are known to have been
+    written.
     """
     root = _root(lines)
     whole = _whole(lines, root)
@@ -159,13 +169,14 @@ def mended(
         damage = [Damage(1, 0, "contradiction", "the log does not begin with the record of its session")]
     window = first.window or lookup(first.model).window_tokens
     context = Context(dialect=first.dialect, window=window)
-    walk = _Mending(first, codec_for(first.dialect), context, most=len(lines) + _NOTED, damage=damage)
+    most = max(len(lines) + _NOTED, known_messages)
+    walk = _Mending(first, codec_for(first.dialect), context, most=most, damage=damage)
     records = [first_record(first)]
     for one in rest:
         walk.broken = walk.broken or one.gap
         records += walk.records(one.line, one.record)
     if walk.damage:
-        records += walk.lost_at_the_end(lines)
+        records += walk.lost_at_the_end(lines, known_messages)
     if not walk.damage:
         return None
     said = [str(one) for one in walk.damage[:_NOTED]]
@@ -194,11 +205,14 @@ def _first(
     return Header(id=name, created=created, dialect=detect_dialect(messages)), whole
 
 
-def repair_log(path: Path, header: Header | None = None, *, known_bytes: int = 0) -> Repaired | None:
+def repair_log(
+    path: Path, header: Header | None = None, *, known_bytes: int = 0, known_messages: int = 0
+) -> Repaired | None:
     """Puts a log that can be read in place of a damaged one; None when nothing is damaged. O(log).
 
     Whoever calls this holds the log's lock. The old log is kept beside the new one. `header` is as in `mended`.
-    `known_bytes` are known to have been written. Raises InvalidInput, and OSError, then the old log is in its place.
+    `known_bytes` and `known_messages` are known to have been written. Raises InvalidInput, and OSError, then the old
+    log is in its place.
     """
     lines, end = [], 0
     for number, data in enumerate(BytesIO(path.read_bytes()), 1):
@@ -208,7 +222,14 @@ def repair_log(path: Path, header: Header | None = None, *, known_bytes: int = 0
     if end < known_bytes:
         why = f"the last {known_bytes - end:,} bytes that were written are missing"
         more = [Damage(len(lines) + 1, end, "missing", why)]
-    made = mended(lines, header=header, name=path.parent.name, place=f"{path}, line 1", more=more)
+    made = mended(
+        lines,
+        header=header,
+        name=path.parent.name,
+        place=f"{path}, line 1",
+        more=more,
+        known_messages=known_messages,
+    )
     if made is None:
         return None
     kept = unused(path.with_name(f"events.damaged-{end}.jsonl"))

@@ -177,7 +177,8 @@ def repaired(folder: Path) -> Repaired | None:
     sealed = read_snapshot(folder / STATE, sealed=True)
     with opened(folder / LOG, True) as log:
         _set_aside(log)
-        done = repair_log(log.path, header, known_bytes=0 if sealed is None else sealed.log_bytes)
+        known = {} if sealed is None else {"known_bytes": sealed.log_bytes, "known_messages": sealed.messages}
+        done = repair_log(log.path, header, **known)
         if done is not None:
             (folder / STATE).unlink(missing_ok=True)  # it is about the old log
     return done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, Self
@@ -121,11 +121,19 @@ class SqlStore:
 
     def find(self, name: str) -> str:
         """The id that a user means: all of it, a beginning that only one session has, or "latest". InvalidInput."""
-        return latest_of(self.sessions(keep=False)) if name == LATEST else meant(name, self._beginning)
+        if name == LATEST:
+            return latest_of(self.sessions(keep=False))
+        try:
+            return meant(name, self._beginning)
+        except InvalidInput:
+            if name in self.names():  # an id that was altered: by this name it is listed, and can be repaired
+                return name
+            raise
 
     def names(self) -> list[str]:
         """The id of every session, oldest first. Raises OSError."""
-        return sorted(self._beginning(""))
+        with self._database.reading(quick=True) as connection:
+            return sorted(map(str, connection.scalars(select(sessions.c.id).where(*self._within()))))
 
     def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[Listed]:
         """Every session, the one written last first. A broken one is in the list, with the reason. Raises OSError.
@@ -148,7 +156,9 @@ class SqlStore:
         log = self._found(name)
         done = repair_rows(log, self._leases)
         if done is not None:
-            self._rebuilt(log, keep=True)
+            with self._database.reading() as connection:
+                own = connection.scalar(select(sessions.c.id).where(sessions.c.number == log.session))
+            self._rebuilt(self._log(log.session, str(own)), keep=True)
         return done
 
     def read(self, name: str) -> Recording:
@@ -172,7 +182,11 @@ class SqlStore:
     def originals(self, name: str) -> Iterator[bytes]:
         """Each object of a session's archive. Raises InvalidInput for a damaged one, OSError."""
         archive = self.archive(name)
-        return map(archive.get, archive.keys())
+        for key in list(archive.keys()):
+            try:
+                yield archive.get(key)
+            except KeyError:
+                raise InvalidInput("an original has no key any more: it is damaged", place=archive.where(key)) from None
 
     def agents(self, name: str) -> SqlStore:
         """The sessions of the sub-agents of a session."""
@@ -224,7 +238,7 @@ class SqlStore:
     def claim(self, key: str) -> bool:
         """Whether this caller is the first ever to claim a key. Raises InvalidInput, OSError."""
         row = self._database.insert(claims).values(scope=self._scope, key=kept_key(key), at=stamp(self._clock))
-        with self._database.writing(quick=True) as connection:
+        with self._within_what_there_is(), self._database.writing(quick=True) as connection:
             done = connection.execute(row.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True})
             return done.rowcount == 1
 
@@ -233,14 +247,19 @@ class SqlStore:
         asked = select(remembered.c.value).where(remembered.c.scope == self._scope, remembered.c.key == kept_key(key))
         with self._database.reading(quick=True) as connection:
             found = connection.scalar(asked)
-        return {} if found is None else dict(json.loads(found))
+        if found is None:
+            return {}
+        try:
+            return dict(json.loads(found))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"what was remembered is damaged ({error})", place=f"{self.place} {key[:80]}") from None
 
     def remember(self, key: str, value: Mapping[str, Json]) -> None:
         """Keep an object by a key, in place of the one before. Raises InvalidInput, OSError."""
         text = as_text(dict(value))
         row = self._database.insert(remembered).values(scope=self._scope, key=kept_key(key), value=text)
         columns = [remembered.c.scope, remembered.c.key]
-        with self._database.writing(quick=True) as connection:
+        with self._within_what_there_is(), self._database.writing(quick=True) as connection:
             connection.execute(row.on_conflict_do_update(index_elements=columns, set_={"value": text}))
 
     def close(self) -> None:
@@ -257,6 +276,16 @@ class SqlStore:
     def _within(self) -> tuple[ColumnElement[bool], ...]:
         return sessions.c.scope == self._scope, sessions.c.number != ROOT
 
+    def _gone(self) -> InvalidInput:
+        return InvalidInput("there is no such session any more, to hold others", place=self.place)
+
+    @contextmanager
+    def _within_what_there_is(self) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError:  # the session within which these lie was deleted
+            raise self._gone() from None
+
     def _beginning(self, text: str) -> list[str]:
         """The ids that begin with a text of digits, letters and dashes: no character of it means anything to LIKE."""
         asked = select(sessions.c.id).where(*self._within(), sessions.c.id.like(f"{text}%"))
@@ -267,6 +296,9 @@ class SqlStore:
         known = self.find(name)
         with self._database.reading(quick=True) as connection:
             number = connection.scalar(select(sessions.c.number).where(*self._within(), sessions.c.id == known))
+            if number is None:  # an id that is no text any more
+                rows = connection.execute(select(sessions.c.number, sessions.c.id).where(*self._within()))
+                number = next((row.number for row in rows if str(row.id) == known), None)
         if number is None:
             raise InvalidInput(f"there is no session {known!r}", place="session")
         return self._log(number, known)
@@ -303,10 +335,10 @@ class SqlStore:
         except IntegrityError:
             if name in self._beginning(name):
                 return None
-            raise InvalidInput("there is no such session any more, to hold others", place=self.place) from None
+            raise self._gone() from None
 
     def _listed(self, row: Any, keep: bool, stale: bool, at_work: bool) -> Listed:
-        log, kept = self._log(row.number, row.id), snapshot_in(row.snapshot)
+        log, kept = self._log(row.number, str(row.id)), snapshot_in(row.snapshot)
         whole = length_fault(row.records, row.newest) is None
         if whole and kept is not None and kept.id == log.id:
             will_do = at_work or (stale and kept.messages > 0)

@@ -226,8 +226,14 @@ def _engine(url: URL) -> Engine:
 def _prepare(connection: Any, record: object) -> None:
     del record
     connection.isolation_level = None  # the module of Python begins transactions where it sees fit: we do it instead
+    connection.text_factory = _text
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _text(data: bytes) -> str:
+    """A text of SQLite, which looks at no encoding: where a byte was altered, whoever reads the text is to say so."""
+    return data.decode("utf-8", "backslashreplace")
 
 
 def _begin(connection: Connection) -> None:

@@ -82,13 +82,22 @@ class SqlKeys:
         """Every key and its session."""
         with self.database.reading() as connection:
             rows = connection.execute(self._bound()).all()
-        return {json.loads(f'"{row.key}"'): row.id for row in rows}
+        return {told_key(row.key): row.id for row in rows}
 
     def _bound(self) -> Select[tuple[str, str]]:
         joined = select(bindings.c.key, sessions.c.id).join_from(
             bindings, sessions, bindings.c.session == sessions.c.number
         )
         return joined.where(bindings.c.scope == self.scope)
+
+
+def told_key(kept: object) -> str:
+    """A key as it was given, from its table. One that was altered there is told as it stands: nobody asks for it."""
+    try:
+        key: str = json.loads(f'"{kept}"')
+    except ValueError:
+        return str(kept)
+    return key
 
 
 def kept_key(key: str) -> str:

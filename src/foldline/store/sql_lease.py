@@ -18,6 +18,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
 
 from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken
+from foldline.store.addresses import LONGEST_LEASE_SECONDS
 from foldline.store.sql_database import Database
 from foldline.store.sql_schema import sessions
 
@@ -63,11 +64,13 @@ class Leases:
 
     def until(self) -> ColumnElement[float]:
         """When a lease ends that begins, or is prolonged, now."""
-        return self.database.now + self.seconds
+        return self.database.now + min(self.seconds, LONGEST_LEASE_SECONDS)
 
     def free(self) -> ColumnElement[bool]:
-        """Whether nobody has a row."""
-        return or_(sessions.c.owner.is_(None), sessions.c.lease_until < self.database.now)
+        """Whether nobody has a row. A lease without an end, or with one that nobody may ask for, is a damaged one."""
+        until = sessions.c.lease_until
+        over = or_(until.is_(None), until < self.database.now, until > self.database.now + LONGEST_LEASE_SECONDS)
+        return or_(sessions.c.owner.is_(None), over)
 
     def take(self, lease: Lease) -> int:
         """Have a session; how many records it has. Raises SessionTaken, InvalidInput (it was deleted) and OSError."""
@@ -85,7 +88,8 @@ class Leases:
             raise SessionTaken(lease.id)
         lease.fence = found.fence
         self.keep(lease)
-        return int(found.records)
+        records: int = found.records  # or what a damaged row has there, which whoever reads the log names
+        return records
 
     def keep(self, lease: Lease) -> None:
         """Renew a lease that was taken, from now on."""

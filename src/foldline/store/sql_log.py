@@ -25,7 +25,7 @@ from foldline.store.sql_database import Database
 from foldline.store.sql_schema import originals, records, sessions
 from foldline.transcript import Event
 
-__all__ = ["Log", "SqlArchive", "as_rows", "as_text", "columns_fault", "length_fault"]
+__all__ = ["Log", "Row", "SqlArchive", "as_rows", "as_text", "columns_fault", "length_fault"]
 
 _PAGE: Final = 100
 """Records in memory at a time. Each page is a transaction of its own: a slow reader holds nothing."""
@@ -55,6 +55,21 @@ def columns_of(record: Record) -> dict[str, Any]:
     """What stands beside the text of a record, so that it can be found by it. Raises InvalidInput."""
     at = record.get("at")
     return {"seq": seq_of(record), "at": as_text(at)[1:-1] if isinstance(at, str) else None}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table of records as it is found: SQLite keeps anything in any column."""
+
+    number: Any
+    seq: Any
+    at: Any
+    data: bytes
+
+    @classmethod
+    def of(cls, number: Any, seq: Any, at: Any, body: Any) -> Row:
+        """The row of these columns."""
+        return cls(number, seq, at, body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +122,13 @@ class Log:
             yield from [self._record(row, checks) for row in page]
 
     def messages(self, start: int, stop: int) -> list[Record]:
-        """The messages with start <= seq < stop. O(those). Raises InvalidInput, OSError."""
+        """The messages with start <= seq < stop. O(those), and O(messages) where there are fewer.
+
+        Raises InvalidInput, OSError.
+        """
         page = self._page(records.c.seq >= start, records.c.seq < stop)
+        if len(page) < stop - start:
+            self._look_for_gap()
         root = self._root() if page else None
         return [self._record(row, Verifier(row.number, root, before=None)) for row in page]
 
@@ -118,15 +138,24 @@ class Log:
         """Each record with the header and the event in it, as `recording.followed` gives them."""
         return followed(self.records(0, stop, checks), self.where)
 
-    def rows(self) -> list[Any]:
-        """Every row as it is, unchecked: `number`, `seq`, `at` and `body`. O(log)."""
+    def rows(self) -> list[Row]:
+        """Every row as it is, unchecked. O(log)."""
         return self._page()
 
-    def _page(self, *which: ColumnElement[bool]) -> list[Any]:
+    def _page(self, *which: ColumnElement[bool]) -> list[Row]:
         columns = (records.c.number, records.c.seq, records.c.at, records.c.body)
         asked = select(*columns).where(records.c.session == self.session, *which)
         with self.database.reading() as connection:
-            return list(connection.execute(asked.order_by(records.c.number)).all())
+            return [Row.of(*row) for row in connection.execute(asked.order_by(records.c.number))]
+
+    def _look_for_gap(self) -> None:
+        """Raises InvalidInput where a message cannot be found by its number, because of what stands beside it."""
+        asked = select(func.count(records.c.seq), func.max(records.c.seq)).where(records.c.session == self.session)
+        with self.database.reading() as connection:
+            count, newest = connection.execute(asked).one()
+        if count and (not isinstance(newest, int) or newest + 1 != count):
+            for _ in self.records():  # names the record
+                pass
 
     def _root(self) -> int | None:
         """What the checksums of this log have in common."""
@@ -135,8 +164,8 @@ class Log:
             self._record(row, checks)
         return checks.root
 
-    def _record(self, row: Any, checks: Verifier) -> Record:
-        found = _read_row(row, checks)
+    def _record(self, row: Row, checks: Verifier) -> Record:
+        found = _read_row(row, checks, self.id)
         if isinstance(found, Damage):
             raise self._damaged(found)
         return found
@@ -146,20 +175,24 @@ class Log:
         return InvalidInput(why, place=self.where(damage.line))
 
 
-def _read_row(row: Any, checks: Verifier) -> Record | Damage:
-    """The record in a row, or what is wrong with it."""
-    data = row.body.encode("utf-8", "surrogatepass")
-    body = checks.body(data)
-    record = object_in(data if isinstance(body, tuple) else body)
+def _read_row(row: Row, checks: Verifier, name: str) -> Record | Damage:
+    """The record in a row of the session of this name, or what is wrong with it."""
+    if not isinstance(row.number, int):
+        return _misnumbered(0, row.number)
+    body = checks.body(row.data)
+    record = object_in(row.data if isinstance(body, tuple) else body)
     if isinstance(record, str):
         return Damage(row.number, None, "not-json", record)
     if isinstance(body, tuple):
         return Damage(row.number, None, *body)
-    return columns_fault(row, record) or record
+    return columns_fault(row, record, name) or record
 
 
-def columns_fault(row: Any, record: Record) -> Damage | None:
-    """What is wrong when the columns beside a record say something else than it does."""
+def columns_fault(row: Row, record: Record, name: str) -> Damage | None:
+    """What is wrong when the columns beside a record, or the name of its session, say something else than it does."""
+    if row.number == 0 and record.get("id") != name:
+        why = f"it is of the session {str(record.get('id'))[:80]}, which goes by another name here"
+        return Damage(row.number, None, "contradiction", why)
     try:
         if columns_of(record) == {"seq": row.seq, "at": row.at}:
             return None
@@ -168,8 +201,12 @@ def columns_fault(row: Any, record: Record) -> Damage | None:
     return Damage(row.number, None, "contradiction", "the columns beside it say something else than it does")
 
 
-def length_fault(length: int, newest: int | None) -> Damage | None:
+def length_fault(length: Any, newest: Any) -> Damage | None:
     """What is wrong when a session says that it has so many records, and the newest one has that number."""
+    if not isinstance(length, int):
+        return Damage(0, None, "number", f"the session says that it has {str(length)[:20]!r} records")
+    if not isinstance(newest, int | None):
+        return _misnumbered(length, newest)
     there = 0 if newest is None else newest + 1
     if there == length:
         return None
@@ -177,6 +214,10 @@ def length_fault(length: int, newest: int | None) -> Damage | None:
         gone = f"record {there:,} is" if there == length - 1 else f"records {there:,} to {length - 1:,} are"
         return Damage(there, None, "missing", f"{gone} missing at the end")
     return Damage(length, None, "number", f"it is there, and the session says that it has {length:,} records")
+
+
+def _misnumbered(line: int, number: Any) -> Damage:
+    return Damage(line, None, "number", f"there is a record whose number is {str(number)[:20]!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +254,9 @@ class SqlArchive:
             data = connection.scalar(select(originals.c.data).where(*self._one(key)))
         if data is None:
             raise KeyError(key)
-        if key_of(bytes(data)) != key:
+        if not isinstance(data, bytes) or key_of(data) != key:
             raise InvalidInput("the content does not match its key: it is damaged", place=self.where(key))
-        return bytes(data)
+        return data
 
     def where(self, key: str, /) -> str:
         """The place in the database, whether it is there or not."""
@@ -231,7 +272,7 @@ class SqlArchive:
         """The key of each object, in order. O(those)."""
         asked = select(originals.c.sha256).where(originals.c.session == self.log.session)
         with self.log.database.reading() as connection:
-            return sorted(connection.scalars(asked))
+            return sorted(map(str, connection.scalars(asked)))
 
     def _one(self, key: str) -> tuple[ColumnElement[bool], ...]:
         return originals.c.session == self.log.session, originals.c.sha256 == key
