@@ -3,8 +3,9 @@ five more sessions fold messages of two megabytes of short lines, one after the 
 
     .venv/bin/python -m tools.bench_slow_calls
 
-Prints the times of /health and of the list of sessions, of a cancellation of all, and of a stop by two signals. The
-same server is what tests/interfaces/serving/test_slow_calls.py asks, without a clock.
+Prints the load of the machine and the times of /health and of the list of sessions, asked by a process of its own, of a
+cancellation of all, and of a stop by two signals. The same server is what
+tests/interfaces/serving/test_slow_calls.py asks, without a clock.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import statistics
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
+from os import getloadavg
 from pathlib import Path
 from time import perf_counter
 
@@ -66,6 +70,12 @@ def taken(what: Callable[[], object]) -> float:
     return perf_counter() - began
 
 
+def answers(url: str, path: str, times: int) -> list[float]:
+    """Seconds of so many requests, one after the other: to be called in a process that does nothing else."""
+    with httpx.Client(base_url=url, timeout=60) as client:
+        return [taken(lambda: client.get(path).raise_for_status()) for _ in range(times)]
+
+
 def told(name: str, seconds: list[float]) -> None:
     """One line of figures."""
     ordered = sorted(1_000 * each for each in seconds)
@@ -75,19 +85,19 @@ def told(name: str, seconds: list[float]) -> None:
 
 def main() -> None:
     """Measure, and print."""
+    print(f"load {getloadavg()[0]:.1f}")
     with (
         tempfile.TemporaryDirectory() as folder,
         serve(FakeProvider(asks, repeat=True, window_tokens=400_000)) as model,
     ):
-        with slow_calls(model, Path(folder)) as door, httpx.Client(base_url=door.url, timeout=60) as client:
+        with slow_calls(model, Path(folder)) as door, ProcessPoolExecutor(1, get_context("spawn")) as apart:
             for path in ("/health", "/v1/sessions"):
-                told(path, [taken(lambda path=path: client.get(path)) for _ in range(ROUNDS)])  # type: ignore[misc]
+                told(path, apart.submit(answers, door.url, path, ROUNDS).result())
             with folding(door.url) as seconds:
                 for path in ("/health", "/v1/sessions"):
-                    times = [taken(lambda path=path: client.get(path)) for _ in range(4 * ROUNDS)]  # type: ignore[misc]
-                    told(f"{path}, and folds", times)
+                    told(f"{path}, and folds", apart.submit(answers, door.url, path, 4 * ROUNDS).result())
             told("a turn that folds 2 MB", seconds)
-            made = taken(lambda: client.post("/v1/sessions", json={}))
+            made = taken(lambda: httpx.post(f"{door.url}/v1/sessions", json={}, timeout=60))
             print(f"{'a session is created':<28} {1_000 * made:7.1f} ms")
             assert door.process is not None
             door.process.send_signal(signal.SIGTERM)
