@@ -231,3 +231,15 @@ def profiled() -> Iterator[Callable[[], int]]:
         yield lambda: sum(each.callcount for each in profile.getstats() if not isinstance(each.code, str))
     finally:
         profile.disable()
+
+
+def test_of_two_lines_that_bring_as_much_the_earlier_is_shown_in_every_process() -> None:
+    spreads = (3, 5, 6, 7, 9, 11, 13)
+    for number in range(60):  # names have another order in each process: some of these would show it
+        first, second = ([f"{side}{number:02d}_{k:02d}.py" for k in spreads] for side in ("left", "also"))
+        again = [
+            name for k, pair in zip(spreads, zip(first, second, strict=True), strict=True) for name in pair * (k - 1)
+        ]
+        text = "\n".join([*["-"] * 40, " ".join(first), " ".join(second), *again, *["-"] * 40])
+        shown = extract(text, 60, ESTIMATE)
+        assert (" ".join(first) in shown, " ".join(second) in shown) == (True, False)

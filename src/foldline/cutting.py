@@ -10,6 +10,7 @@ from collections import Counter as Spread
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import fsum
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -159,7 +160,8 @@ def extract(
         line.names = names(line.text).difference(seen)
         spread.update(line.names)
     for line in middle:
-        worth = sum((1 + min(WANTED * wanted.get(name, 0), MOST)) / spread[name] for name in line.names)
+        # Names come in an order of this process alone: a sum that is rounded at each step would differ from run to run.
+        worth = fsum((1 + min(WANTED * wanted.get(name, 0), MOST)) / spread[name] for name in line.names)
         defining, alarming = _signs(line.text)
         worth += defining
         worth += alarming
