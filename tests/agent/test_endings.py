@@ -92,7 +92,18 @@ def test_calls_of_a_reply_that_was_thrown_away_are_never_run() -> None:
     assert not fake.refusals
 
 
-@pytest.mark.parametrize("said", ["network_error", "insufficient_system_resource", "abort", "repetition", "unheard_of"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "network_error",
+        "insufficient_system_resource",
+        "abort",
+        "repetition",
+        "unheard_of",
+        "tool_calls",  # the words before calls that the server lost are no answer
+        "function_call",
+    ],
+)
 def test_words_that_broke_off_are_kept_and_told_as_a_failure(said: str) -> None:
     fake = FakeProvider([FakeReply(text="The report says that the", finish_reason=said), "Fine."])
     ended = one_turn(fake)

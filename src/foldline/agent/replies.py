@@ -65,15 +65,15 @@ def asks_again(reply: Reply) -> str | None:
     Calls that nobody can read, and a reply without a word that the server gave up. Words that were shown stay: a second
     answer would go on beside the half of the first.
     """
-    if reply.finish_reason == "malformed_call" or _lost_its_calls(reply):
+    if reply.finish_reason == "malformed_call" or (_lost_its_calls(reply) and not reply.text.strip()):
         return "The model wrote a call that cannot be read; asked again."
     given_up = not reply.text.strip() and reply.finish_reason not in (*_WHOLE, "length", "refusal", "context_window")
     return f"The server ended the reply without an answer ({reply.finish_reason}); asked again." if given_up else None
 
 
 def _lost_its_calls(reply: Reply) -> bool:
-    """Whether a reply ended with calls, as the server says, and has neither calls nor words: it could not read them."""
-    return reply.finish_reason == "tool_calls" and not reply.calls and not reply.text.strip()
+    """Whether a reply ended with calls, as the server says, and has none: it could not read them."""
+    return reply.finish_reason == "tool_calls" and not reply.calls
 
 
 def answered(reply: Reply, iteration: int) -> TurnEnded:
