@@ -27,7 +27,7 @@ def _words(turns: int) -> list[Wire]:
     words = ["".join(drawn.choices("bcdfghjklmnpqrstvwxz", k=8)) for _ in range(3_000)]
     said: list[Wire] = []
     for number in range(turns):
-        text = " ".join(drawn.choices(words, k=700))
+        text = " ".join(drawn.choices(words, k=250))
         said += [{"role": "user", "content": f"{number} {text}"}, {"role": "assistant", "content": f"Yes {number}."}]
     return said
 

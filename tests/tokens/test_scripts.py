@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import base64
 import random
+import string
 import unicodedata
+import uuid
 
 import pytest
 
@@ -63,6 +66,99 @@ WORDS = {
     "Kazakh": "Барлық адамдар тумысынан азат және қадір-қасиеті мен құқықтары тең болып дүниеге келеді. ",
     "Polish": "Wszyscy ludzie rodzą się wolni i równi pod względem swej godności i swych praw. ",
 }
+LATIN_LETTERS = {
+    "Afrikaans": "Die kinders speel elke middag in die tuin agter die huis. Hulle ma maak kos en wag vir hulle.",
+    "Albanian": "Fëmijët luajnë çdo pasdite në kopsht pas shtëpisë. Nëna e tyre gatuan dhe i pret.",
+    "Basque": (
+        "Haurrek arratsaldero jolasten dute etxe atzeko lorategian. Amak afaria prestatzen du eta haien zain dago."
+    ),
+    "Catalan": "Els nens juguen cada tarda al jardí de darrere de la casa. La mare prepara el sopar i els espera.",
+    "Croatian": "Djeca se svako poslijepodne igraju u vrtu iza kuće. Majka sprema večeru i čeka ih.",
+    "Czech": "Děti si každé odpoledne hrají na zahradě za domem. Matka připravuje večeři a čeká na ně.",
+    "Danish": "Børnene leger hver eftermiddag i haven bag huset. Deres mor laver aftensmad og venter på dem.",
+    "Dutch": (
+        "De kinderen spelen elke middag in de tuin achter het huis. Hun moeder kookt het avondeten en wacht op hen."
+    ),
+    "Estonian": "Lapsed mängivad igal pärastlõunal maja taga aias. Nende ema valmistab õhtusööki ja ootab neid.",
+    "Finnish": (
+        "Lapset leikkivät joka iltapäivä puutarhassa talon takana. Heidän äitinsä laittaa ruokaa ja odottaa heitä."
+    ),
+    "French": "Les enfants jouent chaque après-midi dans le jardin derrière la maison. Leur mère prépare le dîner.",
+    "German": (
+        "Die Kinder spielen jeden Nachmittag im Garten hinter dem Haus. Ihre Mutter kocht das Abendessen und wartet."
+    ),
+    "Hungarian": "A gyerekek minden délután a ház mögötti kertben játszanak. Az anyjuk vacsorát főz, és várja őket.",
+    "Icelandic": "Börnin leika sér á hverjum degi í garðinum bak við húsið. Móðir þeirra eldar kvöldmat og bíður.",
+    "Indonesian": "Anak-anak bermain setiap sore di kebun belakang rumah. Ibu mereka memasak makan malam dan menunggu.",
+    "Irish": (
+        "Bíonn na páistí ag súgradh gach tráthnóna sa ghairdín taobh thiar den teach. Tá a máthair ag fanacht leo."
+    ),
+    "Italian": "I bambini giocano ogni pomeriggio nel giardino dietro la casa. La madre prepara la cena e li aspetta.",
+    "Latvian": "Bērni katru pēcpusdienu spēlējas dārzā aiz mājas. Viņu māte gatavo vakariņas un gaida viņus.",
+    "Lithuanian": "Vaikai kiekvieną popietę žaidžia sode už namo. Jų motina gamina vakarienę ir laukia jų.",
+    "Malay": "Kanak-kanak bermain setiap petang di taman di belakang rumah. Ibu mereka memasak dan menunggu mereka.",
+    "Norwegian": "Barna leker hver ettermiddag i hagen bak huset. Moren deres lager middag og venter på dem.",
+    "Portuguese": (
+        "As crianças brincam todas as tardes no jardim atrás da casa. A mãe prepara o jantar e espera por elas."
+    ),
+    "Romanian": "Copiii se joacă în fiecare după-amiază în grădina din spatele casei. Mama lor gătește și îi așteaptă.",
+    "Slovak": "Deti sa každé popoludnie hrajú v záhrade za domom. Ich matka pripravuje večeru a čaká na ne.",
+    "Slovene": "Otroci se vsako popoldne igrajo na vrtu za hišo. Njihova mati pripravlja večerjo in jih čaka.",
+    "Spanish": (
+        "Los niños juegan todas las tardes en el jardín detrás de la casa. Su madre prepara la cena y los espera."
+    ),
+    "Swahili": (
+        "Watoto wanacheza kila siku jioni katika bustani nyuma ya nyumba. Mama yao anapika chakula na kuwasubiri."
+    ),
+    "Swedish": "Barnen leker varje eftermiddag i trädgården bakom huset. Deras mamma lagar middag och väntar på dem.",
+    "Tagalog": (
+        "Naglalaro ang mga bata tuwing hapon sa hardin sa likod ng bahay. "
+        "Nagluluto ang kanilang ina ng hapunan at naghihintay sa kanila."
+    ),
+    "Turkish": (
+        "Çocuklar her öğleden sonra evin arkasındaki bahçede oynuyor. Anneleri yemek yapıyor ve onları bekliyor."
+    ),
+    "Vietnamese": "Bọn trẻ chơi mỗi buổi chiều trong khu vườn sau nhà. Mẹ của chúng nấu bữa tối và chờ chúng.",
+    "Welsh": "Mae'r plant yn chwarae bob prynhawn yn yr ardd y tu ôl i'r tŷ. Mae eu mam yn coginio ac yn aros.",
+    "Zulu": "Izingane zidlala njalo ntambama engadini ngemuva kwendlu. Umama wazo upheka ukudla futhi uyazilinda.",
+    "Somali": "Carruurtu galab kasta waxay ku ciyaaraan beerta guriga gadaashiisa. Hooyadood ayaa cunto karinaysa.",
+    "Maori": "Ka tākaro ngā tamariki ia ahiahi i te māra kei muri i te whare. Kei te tunu kai tō rātou whaea.",
+    "Uzbek": "Bolalar har kuni tushdan keyin uy orqasidagi bog'da o'ynaydilar. Onalari kechki ovqat tayyorlayapti.",
+    "Luxembourgish": "D'Kanner spillen all Nomëtteg am Gaart hannert dem Haus. Hir Mamm kacht d'Iessen a waart op si.",
+    "Esperanto": "La infanoj ludas ĉiun posttagmezon en la ĝardeno malantaŭ la domo. Ilia patrino kuiras kaj atendas.",
+    "Galician": "Os nenos xogan todas as tardes no xardín de detrás da casa. A súa nai prepara a cea e agarda.",
+    "Polish": "Dzieci bawią się każdego popołudnia w ogrodzie za domem. Ich matka gotuje kolację i czeka na nie.",
+    "Haitian Creole": "Timoun yo jwe chak apremidi nan jaden dèyè kay la. Manman yo ap kwit manje epi l ap tann yo.",
+}
+LIKE_ENGLISH = {
+    "Hausa": "Yara suna wasa kowace yamma a lambun bayan gida. Mahaifiyarsu tana dafa abincin dare tana jiran su.",
+    "Latin": "Pueri cotidie post meridiem in horto post domum ludunt. Mater eorum cenam parat et eos exspectat.",
+}
+"""Languages whose letters stand much as in English, or of which few texts are at hand."""
+ENGLISH_WORDS = {
+    "short": "the and for not with from this that have your more when will here they what about which their there",
+    "everyday": "time person year way day thing man world life hand part child eye woman place work week case point",
+    "of programs": "request server module build test file class method function return import string list value",
+}
+RUSSIAN_LETTERS = "".join(map(chr, range(0x0430, 0x0450)))
+NO_LANGUAGE = {
+    "base64": base64.b64encode(random.Random(1).randbytes(900)).decode(),
+    "base32": base64.b32encode(random.Random(2).randbytes(400)).decode(),
+    "hex": random.Random(3).randbytes(400).hex(),
+    "identifiers": " ".join(str(uuid.UUID(int=number << 64 | number)) for number in range(10**18, 10**19, 10**18 // 3)),
+    "a token of a web server": "eyJhbGciOiJIUzI1NiJ9."
+    + base64.urlsafe_b64encode(random.Random(4).randbytes(200)).decode(),
+    "minified program": (
+        '!function(e,t){"object"==typeof exports&&"undefined"!=typeof module?t(exports):t((e=e||self).d3=e.d3||{})}'
+        '(this,function(e){"use strict";function t(e,t){return e<t?-1:e>t?1:e>=t?0:NaN}function n(e){var n;return '
+        "1===e.length&&(n=e,e=function(e,r){return t(n(e),r)}),{left:function(t,n,r,i){for(;r<i;){var o=r+i>>>1}}}}});"
+    ),
+    "table": "┌────────┬──────┐\n│ name   │ size │\n├────────┼──────┤\n│ a.txt  │  120 │\n└────────┴──────┘\n" * 5,
+    "capitals": (
+        "THE WINDOW OF A MODEL IS WHAT IT CAN SEE AT ONCE. WHEN A SESSION GROWS PAST IT, SOMETHING HAS TO GIVE: "
+        "THE OLDEST TURNS, THE LONGEST RESULTS, OR THE WHOLE MIDDLE. " * 4
+    ),
+}
 VOCABULARIES = ("gpt-4", "gpt-4o")
 
 
@@ -86,7 +182,57 @@ def test_the_mean_over_many_scripts_is_near() -> None:
     assert 1.0 <= sum(ratios) / len(ratios) <= 1.10
 
 
-LETTERS_IN_WORDS = {0x0400, 0x0600, 0x2500}
+@pytest.mark.parametrize("text", LATIN_LETTERS.values(), ids=LATIN_LETTERS)
+def test_languages_in_latin_letters_are_counted_within_the_margin(text: str) -> None:
+    assert LEAST <= ratio(f"{text} " * 20) <= 1.35
+
+
+@pytest.mark.parametrize("text", LATIN_LETTERS.values(), ids=LATIN_LETTERS)
+def test_a_short_message_in_any_language_is_counted_within_the_margin(text: str) -> None:
+    assert LEAST <= ratio(text) <= 1.35
+
+
+@pytest.mark.parametrize("text", LIKE_ENGLISH.values(), ids=LIKE_ENGLISH)
+def test_what_looks_like_english_is_counted_a_little_low_at_most(text: str) -> None:
+    assert 0.8 <= ratio(f"{text} " * 20) <= 1.35
+
+
+def test_the_mean_over_languages_in_latin_letters_is_near() -> None:
+    ratios = [ratio(text) for text in LATIN_LETTERS.values()]
+    assert 1.0 <= sum(ratios) / len(ratios) <= 1.10
+
+
+@pytest.mark.parametrize("words", ENGLISH_WORDS.values(), ids=ENGLISH_WORDS)
+def test_lists_of_english_words_are_not_taken_for_another_language(words: str) -> None:
+    assert LEAST <= ratio(f"{words} " * 20) <= 1.2
+
+
+@pytest.mark.parametrize("text", NO_LANGUAGE.values(), ids=NO_LANGUAGE)
+def test_what_is_in_no_language_is_counted_within_the_margin(text: str) -> None:
+    assert LEAST <= ratio(text) <= 1.6
+
+
+@pytest.mark.parametrize("letters", [RUSSIAN_LETTERS, RUSSIAN_LETTERS.upper(), string.ascii_lowercase])
+def test_letters_that_make_no_words_are_counted_within_the_margin(letters: str) -> None:
+    chance = random.Random(6)
+    words = " ".join("".join(chance.choices(letters, k=chance.randint(1, 9))) for _ in range(100))
+    assert LEAST <= ratio(words) <= 1.35
+    assert LEAST <= ratio("".join(chance.choices(letters, k=600))) <= 1.35
+
+
+@pytest.mark.parametrize("text", ["y" * 50_000, "q" * 3_000, "xzqj" * 900, ".~" * 400, "(", "Ж" * 99, "ỹ" * 99])
+def test_no_text_takes_more_tokens_than_bytes(text: str) -> None:
+    assert ESTIMATE.text(text) <= len(text.encode())
+
+
+def test_one_language_after_another_is_counted_as_each_is() -> None:
+    english = "The window of a model is what it can see at once, and a session grows past it. " * 60
+    finnish = f"{LATIN_LETTERS['Finnish']} " * 40
+    assert LEAST <= ratio(english + finnish) <= 1.2
+    assert LEAST <= ratio(finnish + english) <= 1.2
+
+
+LETTERS_IN_WORDS = {0x0600, 0x2500}
 """Blocks of which a vocabulary has whole words or runs, so that letters thrown together cost more than those do."""
 
 

@@ -54,7 +54,6 @@ _BLOCKS: Final = (
     (0x0080, 0x0250, 210),  # Latin-1, Latin Extended-A and B
     (0x0300, 0x0370, 120),  # marks put on letters
     (0x0370, 0x0400, 95),  # Greek
-    (0x0400, 0x0460, 60),  # Cyrillic
     (0x0460, 0x0530, 100),  # its letters of other languages, and of older times
     (0x0530, 0x0590, 108),  # Armenian
     (0x0590, 0x0600, 100),  # Hebrew
@@ -70,6 +69,20 @@ _BLOCKS: Final = (
     (0xAC00, 0xD7A4, 95),  # Hangul
     (0xD83C, 0xD83F, 95),  # emoji: their high surrogates
 )
+# Cyrillic letters in hundredths of a token: the vocabularies join those that Russian has often to words, and hardly any
+# others. Fitted to catalogs of translated programs in 15 languages, and to letters thrown together. A row has 16 code
+# points.
+_CYRILLIC: Final = (
+    0x0400,
+    """
+ 60  60  60  60  60  60  91  60  73  60  60  60  60  60  60  60
+ 58 154 119 132 154  85 163 140  93 161 133 134 111 102  84 110
+114 121 122 145 153 153 157 148 155 152 160 165 157 160 163 149
+ 68 188  17 188  70   5 144 130  39  81  59   5  65   5   5  12
+ 38   6  34 250 162 146 207 143 231 181 162  58  24 153 137   5
+ 60  60  89  60  60  60 179  60 250 117 117  87  60  60  60  60
+""",
+)
 _LOW_SURROGATES: Final = (0xDC00, 0xE000)
 _LOW_COST: Final = 100  # of a pair of surrogates, what its second half takes; alone it is a sign like another
 _ASCII: Final = bytes(code for code in range(0x80) if code not in CONTROLS)
@@ -83,6 +96,9 @@ def _costs() -> list[int]:
     costs = [0] * len(alone)
     for start, stop, share in _BLOCKS:
         costs[start:stop] = [tokens * share for tokens in alone[start:stop]]
+    start, figures = _CYRILLIC
+    for code, hundredths in enumerate(map(int, figures.split()), start):
+        costs[code] = hundredths
     for high in range(0xD800, 0xDC00):
         costs[high] -= _LOW_COST
     start, stop = _LOW_SURROGATES
