@@ -101,9 +101,9 @@ def test_s0_01_the_tools_that_view_files_can_be_named() -> None:
 
 def test_s0_01_a_notice_that_would_lengthen_the_view_is_not_written() -> None:
     context = Context(policy="autopilot", window=128_000)
-    context.extend(viewing(["ab " * 1_334]))  # 4,002 bytes: two to save, sixty to write
+    context.extend(viewing(["it " * 1_334]))  # 4,002 bytes: two to save, sixty to write
     request = context.prepare()
-    assert results(request.messages) == ["ab " * 1_334]
+    assert results(request.messages) == ["it " * 1_334]
     assert request.folds == ()
 
 

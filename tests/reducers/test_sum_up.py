@@ -46,7 +46,7 @@ def test_a_checkpoint_alone_is_not_summed_up_again() -> None:
     context = context_of([user("old " * 400), says("yes " * 400), user("next")])
     reducer = SumUp(drop=HistoryBudget(max_history_tokens=10))
     (ask,) = asks_of(reducer, context.view)
-    fold = ask.finish("Goal: " + "go on. " * 90)
+    fold = ask.finish("Goal: " + "the next step. " * 80)
     assert isinstance(fold, Fold)
     commit_all(context.view, [fold])
     assert asks_of(reducer, context.view) == []
