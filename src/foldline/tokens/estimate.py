@@ -39,7 +39,7 @@ class Counter(Protocol):
 #     94 sessions: lowest 1.006, median 1.086, highest 1.138
 #     messages of 50 tokens or more: p5 0.997, median 1.082, p95 1.172
 # Words in Latin letters of other languages take more: `languages` adds that. Fitted without 20 of the languages, it
-# came to 0.62 to 1.36 of the target over 27 messages in these (mean 1.08; one below 0.9), 0.38 to 1.04 without it.
+# came to 0.62 to 1.36 of the target over 27 messages in these (mean 1.08; one below 0.9); before 0.38 to 1.23 (0.72).
 # Outside ASCII the two vocabularies differ (Chinese 1.6-fold, Greek or Hindi 2.5 to 3-fold, Georgian 6-fold), so that
 # the estimate is high for the newer one there. Usage reported by the provider corrects that.
 _PAIR_COSTS: Final = """
