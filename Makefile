@@ -83,11 +83,11 @@ soak: .venv ## long runs: a real model, 10,000 turns in each dialect, 200 kills
 	$(BIN)/python -m pytest -q -m soak -s
 
 speed: .venv ## milliseconds per turn on long sessions, and the time of the import
-	$(BIN)/python -m foldline.bench --policy $(POLICIES)
+	$(BIN)/python -m foldline_bench --policy $(POLICIES)
 
 # What is measured beside foldline is no part of the project, and none of its dependencies: each peer has an environment
 # of its own. One that cannot be installed is said and left out.
-bench-peers: .venv ## the peers of bench in .bench/, from the exact versions in src/foldline/bench/peers/*.txt
+bench-peers: .venv ## the peers of bench in .bench/, from the exact versions in bench/src/foldline_bench/peers/*.txt
 	@$(BIN)/python tools/bench_peers.py
 
 bench: bench-peers ## other people's ways to stay inside the window beside ours, on SESSIONS at BUDGETS (build/bench.html)
@@ -103,7 +103,7 @@ bench: bench-peers ## other people's ways to stay inside the window beside ours,
 
 bench-proxy: .venv .bench/litellm-proxy ## what the proxy adds to a request, beside a direct call and LiteLLM's proxy (15 minutes)
 	@mkdir -p build
-	$(BIN)/python -m foldline.bench.proxy --json build/bench-proxy.json
+	$(BIN)/python -m foldline_bench.proxy --json build/bench-proxy.json
 
 format: .venv ## put the code into the house form
 	$(BIN)/ruff check --fix .

@@ -23,19 +23,19 @@ from typing import Any
 
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Notice, ReplyFinished, ToolFinished, TurnEnded
-from foldline.agent.settings import AgentSettings, ModelSettings, PolicySettings, ToolSettings
+from foldline.agent.settings.values import AgentSettings, ModelSettings, PolicySettings, ToolSettings
 from foldline.agent.tools.base import Ask, Outcome, Scope, Tool
-from foldline.agent.tools.find import SearchFiles
-from foldline.agent.tools.read_file import ReadFile
+from foldline.agent.tools.files.find import SearchFiles
+from foldline.agent.tools.files.read_file import ReadFile
 from foldline.agent.tools.workspace import Workspace
-from foldline.events import FoldFinished
+from foldline.engine.events import FoldFinished
 from foldline.messages import Json
 from foldline.providers.base import Provider
 from foldline.providers.embedded import EmbeddedServer, weights
+from foldline.providers.emulated_tools.provider import SchemaTools
+from foldline.providers.emulated_tools.schema import SMALL
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
-from foldline.providers.schema_tools import SchemaTools
-from foldline.providers.turn_schema import SMALL
 from foldline.store.folders import FileStore
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,11 +44,11 @@ FILES = (
     "CONTRIBUTING.md",
     "docs/concepts.md",
     "docs/policies.md",
-    "src/foldline/engine.py",
-    "src/foldline/view.py",
-    "src/foldline/context.py",
-    "src/foldline/pairing.py",
-    "src/foldline/policy.py",
+    "src/foldline/engine/engine.py",
+    "src/foldline/view/view.py",
+    "src/foldline/engine/context.py",
+    "src/foldline/view/pairing.py",
+    "src/foldline/engine/policy.py",
 )
 SAMPLING: Mapping[str, Json] = {"temperature": 0.8, "top_p": 0.95, "repeat_penalty": 1.15}
 

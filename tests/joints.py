@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from foldline.cover import UNDERSTOOD
+from foldline.view.coverage import UNDERSTOOD
 
 __all__ = ["unjoined"]
 

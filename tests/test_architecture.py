@@ -97,7 +97,7 @@ THIRD_PARTY = {
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
     "agent": frozenset("httpx httpx2 mcp pypdf yaml".split()),
     # Ray and PyArrow where `foldline tune` needs them; the others for the peers alone, each in an environment of its
-    # own (tests/bench/peers/).
+    # own (bench/tests/peers/).
     "bench": frozenset(
         "agent_framework cliffcompaction langchain langchain_core langgraph litellm pyarrow pydantic_ai "
         "pydantic_ai_harness ray strands".split()
@@ -111,12 +111,12 @@ THIRD_PARTY = {
 # Where code of other people runs, any error may come out of it, and the proxy passes a request on whatever goes wrong
 # in the engine; nowhere else is one caught unnamed and kept.
 FOREIGN_CODE = {
-    "foldline.events": "calls the listener that a user handed in",
-    "foldline.drive": "calls the summariser that a user handed in",
+    "foldline.engine.events": "calls the listener that a user handed in",
+    "foldline.engine.drivers": "calls the summariser that a user handed in",
     "foldline.agent.workers": "whatever work in a thread raises is raised again where it is waited for",
     "foldline.agent.tools.toolbox": "runs tools that a user or an MCP server brought",
-    "foldline.bench.systems": "runs systems of other people, whose errors are counted as figures of theirs",
-    "foldline.interfaces.proxy.exchange": "a fault of ours costs a client the folding, not the request; it is logged",
+    "foldline_bench.systems": "runs systems of other people, whose errors are counted as figures of theirs",
+    "foldline.doors.proxy.exchange": "a fault of ours costs a client the folding, not the request; it is logged",
 }
 
 MAX_MODULE_LINES = 400
@@ -255,7 +255,7 @@ def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 
 def test_the_rules_are_asked_of_the_whole_package() -> None:
     """A list of modules without any would keep every rule."""
-    assert {"foldline", "foldline.errors", "foldline.store.session", "foldline.interfaces.cli"} <= modules().keys()
+    assert {"foldline", "foldline.errors", "foldline.store.session", "foldline.cli.main"} <= modules().keys()
     assert {"errors", "reducers", "context"} <= {module.unit for module in core_modules()}
     assert {"store", "agent", "interfaces"}.isdisjoint(module.unit for module in core_modules())
 

@@ -13,14 +13,14 @@ import click
 import pytest
 
 from foldline import POLICIES, Context, FoldlineError, Policy, Reducer
-from foldline.agent.settings_checks import AGENT, Block, Named, Spec
-from foldline.agent.settings_making import faults_together
-from foldline.agent.settings_reading import checked_file
-from foldline.agent.settings_tree import merged
-from foldline.agent.yaml_lines import read_yaml
-from foldline.budget import Trigger
-from foldline.interfaces.cli import cli
-from foldline.policy import RUNGS
+from foldline.agent.settings.checks import AGENT, Block, Named, Spec
+from foldline.agent.settings.making import faults_together
+from foldline.agent.settings.reading import checked_file
+from foldline.agent.settings.tree import merged
+from foldline.agent.settings.yaml_lines import read_yaml
+from foldline.cli.main import cli
+from foldline.engine.policy import RUNGS
+from foldline.view.budget import Trigger
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

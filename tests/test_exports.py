@@ -107,7 +107,7 @@ def test_every_module_exports_what_it_lists() -> None:
         try:
             module = importlib.import_module(found.name)
         except ModuleNotFoundError as error:  # of the peers, each loads in its own environment alone
-            assert found.name.startswith("foldline.bench.peers."), error
+            assert found.name.startswith("foldline_bench.peers."), error
             assert not (error.name or "").startswith("foldline"), error
             continue
         missing = [name for name in getattr(module, "__all__", []) if not hasattr(module, name)]

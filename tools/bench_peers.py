@@ -1,6 +1,6 @@
 """Installs the peers of `foldline bench` that are named (without names all) in .bench/, each by itself.
 
-src/foldline/bench/peers/NAME.txt lists what pip installs; beside it comes the exact counter of this project, so that
+bench/src/foldline_bench/peers/NAME.txt lists what pip installs; beside it comes the exact counter of this project, so that
 all systems are sized alike. bench/conformance.txt is no peer, but a place for other people's measures. What is there in
 the versions wanted is left alone. A peer that cannot be installed is said, and the rest go on: the bench leaves it out.
 """

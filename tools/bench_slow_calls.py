@@ -5,7 +5,7 @@ five more sessions fold messages of two megabytes of short lines, one after the 
 
 Prints the load of the machine and the times of /health and of the list of sessions, asked by a process of its own, of a
 cancellation of all, and of a stop by two signals. The same server is what
-tests/interfaces/serving/test_slow_calls.py asks, without a clock.
+tests/doors/http/test_slow_calls.py asks, without a clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from time import perf_counter
 
 import httpx
-from tests.interfaces.serving.test_slow_calls import asks, running, slow_calls, until
+from tests.doors.http.test_slow_calls import asks, running, slow_calls, until
 from tests.serving import serve
 
 from foldline.testing import FakeProvider

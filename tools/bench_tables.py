@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from foldline.bench.table import Table, main_table, notes, stress_table
-from foldline.bench.values import BudgetResult, Result
+from foldline_bench.table import Table, main_table, notes, stress_table
+from foldline_bench.values import BudgetResult, Result
 
 COLUMNS = (
     "cost",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from foldline.catalog.models import lookup
 from foldline.codecs.base import Violation
-from foldline.context import Completion, Context, Request
+from foldline.engine.context import Completion, Context, Request
+from foldline.engine.fitting import Fit, check, count, fit
+from foldline.engine.policy import POLICIES, Policy
+from foldline.engine.recovery import Recovery
 from foldline.errors import (
     DoesNotFit,
     FoldlineError,
@@ -15,11 +18,8 @@ from foldline.errors import (
     SummaryError,
 )
 from foldline.failures import Failure, classify
-from foldline.fitting import Fit, check, count, fit
-from foldline.policy import POLICIES, Policy
-from foldline.recovery import Recovery
 from foldline.reducers.base import Ask, Reducer
-from foldline.transcript import Entry, Fold, Repair, Unfold, Usage
+from foldline.view.transcript import Entry, Fold, Repair, Unfold, Usage
 
 __all__ = [
     "POLICIES",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foldline.interfaces.cli import main
+from foldline.cli.main import main
 
 __all__ = ["main"]
 

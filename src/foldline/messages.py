@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from foldline.provided import Saying, aside, saying
+from foldline.codecs.provided import Saying, aside, saying
 
 __all__ = [
     "Document",

@@ -29,11 +29,11 @@ from tests.agent.support import Answers, agent_over
 
 from foldline.agent.events import AgentEvent, Calling, ReplyFinished, ToolFinished
 from foldline.agent.loop import Agent
-from foldline.events import FoldFinished, FoldStarted
+from foldline.engine.events import FoldFinished, FoldStarted
 from foldline.store.folders import FileStore
 from foldline.store.session import FileSession
 from foldline.testing import FakeProvider, FakeReply
-from foldline.transcript import Entry
+from foldline.view.transcript import Entry
 
 WINDOW_TOKENS = 3_000
 PIECE_BYTES = 48

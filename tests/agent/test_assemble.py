@@ -17,13 +17,13 @@ import pytest
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Notice, ToolFinished
 from foldline.agent.loop import Agent
-from foldline.agent.settings import AgentSettings, ModelSettings, PolicySettings, SubagentSettings, ToolSettings
+from foldline.agent.settings.values import AgentSettings, ModelSettings, PolicySettings, SubagentSettings, ToolSettings
 from foldline.agent.tools.base import Ask
 from foldline.agent.tools.workspace import Workspace
-from foldline.drive import Continues
+from foldline.engine.drivers import Continues
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
-from foldline.store.calls import CallLog
+from foldline.store.calls.log import CallLog
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 

@@ -19,15 +19,15 @@ from foldline.agent.events import AgentEvent, ReplyFinished, ToolFinished, TurnE
 from foldline.agent.session import INTERRUPTED
 from foldline.agent.tools.base import Outcome
 from foldline.agent.tools.toolbox import Toolbox
-from foldline.context import Request
+from foldline.engine.context import Request
+from foldline.engine.fitting import check
 from foldline.errors import InvalidInput
-from foldline.fitting import check
 from foldline.messages import ToolCall
 from foldline.providers.base import Piece, Provider, TextDelta
 from foldline.store.folders import FileStore
 from foldline.store.recording import LOG
 from foldline.testing import FakeProvider, FakeReply
-from foldline.transcript import Entry
+from foldline.view.transcript import Entry
 
 if sys.platform != "win32":
     import resource

@@ -22,11 +22,11 @@ from tests.agent.crashing import TOKEN, WINDOW_TOKENS, tool
 from tests.agent.support import DIALECTS, Answers, agent_over
 
 from foldline.agent.session import NOT_KEPT
-from foldline.fitting import check
+from foldline.engine.fitting import check
 from foldline.store.folders import FileStore
 from foldline.store.recording import LOG, STATE
 from foldline.testing import FakeProvider, FakeReply
-from foldline.transcript import Entry, Fold
+from foldline.view.transcript import Entry, Fold
 
 ROOT = Path(__file__).parents[2]
 PROBE = "probe: are you still there?"

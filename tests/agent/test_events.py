@@ -11,9 +11,9 @@ from typing import get_args
 import pytest
 
 from foldline.agent.events import _NAMES, AgentEvent, Notice, ToolStarted, as_json
-from foldline.events import FoldFinished, Repaired, SilentTruncation
+from foldline.engine.events import FoldFinished, Repaired, SilentTruncation
 from foldline.providers.base import CallStarted
-from foldline.transcript import Fold, Repair
+from foldline.view.transcript import Fold, Repair
 
 
 @pytest.mark.parametrize(

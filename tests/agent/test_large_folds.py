@@ -14,15 +14,15 @@ import pytest
 from tests.agent.test_counted_ahead import Watched as WatchedCounter
 
 from foldline.agent.session import AgentSession, Under
-from foldline.budget import Need
-from foldline.context import Context
-from foldline.policy import policy
+from foldline.engine.context import Context
+from foldline.engine.policy import policy
 from foldline.reducers.base import Move
 from foldline.store.files import FileArchive
 from foldline.store.folders import FileStore
 from foldline.store.session import FileSession
-from foldline.transcript import Fold
-from foldline.view import View
+from foldline.view.budget import Need
+from foldline.view.transcript import Fold
+from foldline.view.view import View
 
 LOOP = threading.main_thread()
 LARGE = "\n".join(f"ok {number}" for number in range(200_000))

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 from tests.agent.support import DIALECTS, Answers, agent_over
-from tests.test_refused_parts import PDF, document, from_user, said
+from tests.engine.test_refused_parts import PDF, document, from_user, said
 
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, TurnEnded
 from foldline.agent.session import INTERRUPTED, NOT_KEPT
 from foldline.agent.tools.base import Compact, Outcome
 from foldline.codecs import codec
-from foldline.context import Request
+from foldline.engine.context import Request
+from foldline.engine.fitting import check
 from foldline.errors import InvalidInput
-from foldline.fitting import check
 from foldline.messages import Message, ToolCall
 from foldline.providers.base import Piece, Provider, Reply, TextDelta
 from foldline.testing import FakeProvider, FakeReply

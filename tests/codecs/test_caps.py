@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.budget import caps_for
 from foldline.codecs.caps import BESIDE_LARGER, Amounts, Caps, caps_of
+from foldline.view.budget import caps_for
 
 
 def test_images_and_pages_count_together_where_the_provider_adds_them_up() -> None:

@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from foldline.codecs import codec
 from foldline.codecs.convert import convert_all
-from foldline.conversations.body import FORMS, RequestBody, read_body
 from foldline.conversations.chain import without_markers
 from foldline.conversations.conversation import Conversation, Plan, Under
-from foldline.conversations.hold import Hold
 from foldline.conversations.marking import settled
-from foldline.conversations.planning import Conversations
+from foldline.conversations.planned_request import Hold
+from foldline.conversations.request_body import FORMS, RequestBody, read_body
+from foldline.conversations.service import Conversations
+from foldline.engine.fitting import check, count
+from foldline.engine.policy import policy
 from foldline.errors import InvalidInput
-from foldline.fitting import check, count
-from foldline.policy import policy
-from foldline.sessions import read_session
+from foldline.recorded.sessions import read_session
 
 __all__ = [
     "EXAMPLES",

@@ -9,11 +9,11 @@ import pytest
 from tests.conversations.clients import body_of, turns
 from tests.providers.test_text_only import ACTS, FORMS
 
-from foldline.context import Request
 from foldline.conversations.as_client import as_client
-from foldline.conversations.body import FORMS as DIALECTS
-from foldline.conversations.body import RequestBody, read_body
-from foldline.drive import Continues
+from foldline.conversations.request_body import FORMS as DIALECTS
+from foldline.conversations.request_body import RequestBody, read_body
+from foldline.engine.context import Request
+from foldline.engine.drivers import Continues
 from foldline.messages import Json
 
 MARK = {"cache_control": {"type": "ephemeral"}}

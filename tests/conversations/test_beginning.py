@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.conversations.clients import body_of, turns, under
 
-from foldline.archive import MemoryArchive
 from foldline.conversations.beginning import before, kept_of
 from foldline.conversations.conversation import Conversation, limits_for
-from foldline.transcript import Entry, Event, Fold
+from foldline.view.archive import MemoryArchive
+from foldline.view.transcript import Entry, Event, Fold
 
 OWN, OTHER = b"own", b"other"
 

@@ -13,10 +13,7 @@ from tests.conversations.clients import Wire, array, body_of, sent_messages, ste
 from tests.property.depth import dear
 from tests.property.pairs import HISTORIES, halves, history
 
-from foldline.archive import MemoryArchive
-from foldline.budget import Trigger
 from foldline.conversations.beginning import before
-from foldline.conversations.body import FORMS, RequestBody, read_body
 from foldline.conversations.conversation import (
     Conversation,
     Plan,
@@ -24,12 +21,15 @@ from foldline.conversations.conversation import (
     limits_for,
     waits,
 )
+from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.conversations.title import title_of
+from foldline.engine.fitting import check, count
+from foldline.engine.policy import policy
 from foldline.errors import DoesNotFit
 from foldline.failures import Failure
-from foldline.fitting import check, count
-from foldline.policy import policy
-from foldline.transcript import Entry, Fold, Unfold
+from foldline.view.archive import MemoryArchive
+from foldline.view.budget import Trigger
+from foldline.view.transcript import Entry, Fold, Unfold
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 CAPS = {"openai-chat": "max_tokens", "openai-responses": "max_output_tokens", "anthropic": "max_tokens"}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.property.depth import dear
 
 from foldline.codecs.caching import markers
-from foldline.conversations.body import FORMS, RequestBody, read_body
 from foldline.conversations.marking import settled
-from foldline.fitting import check
+from foldline.conversations.request_body import FORMS, RequestBody, read_body
+from foldline.engine.fitting import check
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}

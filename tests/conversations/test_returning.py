@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.conversations.clients import Wire, array, body_of, conversations
 
-from foldline.conversations.hold import Hold
-from foldline.conversations.keeping import Keeping
-from foldline.conversations.planning import Conversations
+from foldline.conversations.persistence import Keeping
+from foldline.conversations.planned_request import Hold
+from foldline.conversations.service import Conversations
 from foldline.store.opening import open_store
-from foldline.transcript import Usage
+from foldline.view.transcript import Usage
 
 WINDOW = 8_000
 SHARE = 0.5

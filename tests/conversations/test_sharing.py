@@ -17,12 +17,12 @@ from tests.conversations.clients import Wire, body_of, conversations, turns, und
 from tests.store.fresh import databases, places
 from tests.store.places import Places
 
-from foldline.context import Request
-from foldline.conversations.hold import Hold
-from foldline.conversations.keeping import Keeping
-from foldline.conversations.planning import Conversations
+from foldline.conversations.persistence import Keeping
+from foldline.conversations.planned_request import Hold
+from foldline.conversations.service import Conversations
+from foldline.engine.context import Request
+from foldline.engine.policy import policy
 from foldline.messages import Json
-from foldline.policy import policy
 from foldline.store.opening import open_store
 
 __all__ = ["databases", "places"]  # the fixtures

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.conversations.clients import Wire, body_of, run, sent_messages, turns
 
-from foldline.context import Request
-from foldline.conversations.planning import Conversations
+from foldline.conversations.service import Conversations
+from foldline.engine.context import Request
 from foldline.messages import Json
 
 

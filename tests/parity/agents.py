@@ -13,13 +13,13 @@ import httpx
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent
 from foldline.agent.loop import Agent
-from foldline.agent.settings_file import load_settings
+from foldline.agent.settings.file import load_settings
 from foldline.agent.tools.base import Ask, Tool
 from foldline.agent.tools.workspace import Workspace
 from foldline.providers.base import Provider
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
-from foldline.store.calls import CallLog
+from foldline.store.calls.log import CallLog
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 

@@ -15,7 +15,7 @@ from tests.agent.support import Answers
 from tests.parity.agents import DIALECTS, agent_of, call, calls, results, sent
 
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished
-from foldline.events import FoldFinished, FoldStarted, call_line, log_line
+from foldline.engine.events import FoldFinished, FoldStarted, call_line, log_line
 from foldline.providers.exact import exact_counter
 from foldline.testing import FakeProvider, FakeReply
 from foldline.tokens import ESTIMATE

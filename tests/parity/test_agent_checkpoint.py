@@ -15,11 +15,11 @@ from tests.parity.agents import DIALECTS, agent_of, calls, results, sent
 
 from foldline.agent.events import AgentEvent, Notice, ToolFinished
 from foldline.agent.loop import Agent
-from foldline.events import FoldFinished, FoldStarted
+from foldline.engine.events import FoldFinished, FoldStarted
 from foldline.reducers.archive_results import DIGEST_PREFIX, TOOL_PREFIX
 from foldline.reducers.summarize import SUMMARY_PREFIX
 from foldline.testing import FakeProvider, FakeReply
-from foldline.tiles import Seen
+from foldline.view.units import Seen
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 

@@ -16,11 +16,11 @@ from tests.parity.agents import DIALECTS, agent_of, call, calls, results, sent
 from foldline.agent.events import AgentEvent, ReplyFinished, ToolFinished
 from foldline.agent.tools.base import Outcome, Scope
 from foldline.display import colour, compact_question, telegram_footer, threshold_question, token_line
-from foldline.events import FoldStarted, ThresholdReached
+from foldline.engine.events import FoldStarted, ThresholdReached
 from foldline.reducers.summarize import ACKNOWLEDGEMENT
 from foldline.testing import FakeProvider, FakeReply
 from foldline.tokens import ESTIMATE
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 

@@ -10,9 +10,9 @@ import pytest
 from tests.agent.tools.file_calls import Person, ran, scope, text
 
 from foldline.agent.tools.base import Scope, Tool
-from foldline.agent.tools.edit import EditFile, WriteFile
-from foldline.agent.tools.find import ListFiles, SearchFiles
-from foldline.agent.tools.read_file import ReadFile
+from foldline.agent.tools.files.edit import EditFile, WriteFile
+from foldline.agent.tools.files.find import ListFiles, SearchFiles
+from foldline.agent.tools.files.read_file import ReadFile
 from foldline.agent.tools.workspace import Workspace
 from foldline.display import Room
 from foldline.errors import InvalidInput

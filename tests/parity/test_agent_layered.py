@@ -15,12 +15,12 @@ from tests.parity.agents import DIALECTS, agent_of, calls, results, sent
 
 from foldline.agent.events import AgentEvent, ReplyFinished
 from foldline.agent.loop import Agent
-from foldline.policy import POLICIES
-from foldline.settings import memory_limit
+from foldline.engine.policy import POLICIES
+from foldline.engine.settings import memory_limit
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply, asks_for_summary
 from foldline.tokens import ESTIMATE
-from foldline.transcript import Entry, Fold
+from foldline.view.transcript import Entry, Fold
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 

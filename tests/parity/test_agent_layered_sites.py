@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.acting import acting
-from tests.interfaces.gateway.paper import Paper, message
-from tests.interfaces.scheduling.planning import MONDAY, planned
-from tests.interfaces.serving.support import serving
+from tests.doors.gateway.paper import Paper, message
+from tests.doors.http.support import serving
+from tests.doors.scheduling.planning import MONDAY, planned
+from tests.hosting.acting import acting
 from tests.serving import serve
 
 import foldline
-from foldline.interfaces.gateway.desk import Desk
+from foldline.doors.gateway.chat_gateway import Desk
 from foldline.testing import FakeProvider
 
 pytestmark = pytest.mark.xdist_group("sites")  # what they are held against is made once

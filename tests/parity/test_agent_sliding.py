@@ -12,7 +12,7 @@ from tests.agent.support import Answers
 from tests.parity.agents import DIALECTS, agent_of, calls, sent
 
 from foldline.testing import FakeProvider, FakeReply
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 

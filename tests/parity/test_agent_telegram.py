@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.interfaces.gateway.attending import USER, attended
+from tests.doors.gateway.attending import USER, attended
 from tests.real.telegram_api import TelegramApi
 from tests.serving import serve
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from foldline import POLICIES, Completion, Context, check, classify, fit
-from foldline.events import ContextEvent, FoldFinished, FoldStarted, call_line, log_line
+from foldline.engine.events import ContextEvent, FoldFinished, FoldStarted, call_line, log_line
+from foldline.engine.policy import VARIANTS, Policy, autopilot
+from foldline.engine.recovery import NOTICE
 from foldline.messages import Wire
-from foldline.policy import VARIANTS, Policy, autopilot
-from foldline.recovery import NOTICE
 from foldline.reducers.mask import Mask, compact_old_context, estimate_context_size, truncate_tool_results, viewed
 from foldline.reducers.truncate import CharLimit, FileViewLimit, cut_chars, cut_file_view
 from foldline.testing import ScriptedModel, session

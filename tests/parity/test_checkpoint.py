@@ -14,20 +14,20 @@ import pytest
 from tests.joints import unjoined
 
 from foldline import Completion, Context, DoesNotFit, Fold, InvalidInput, SummaryError, check, classify, fit
-from foldline.budget import Limits, Reserve, Trigger
 from foldline.codecs import codec
-from foldline.events import ContextEvent, FoldFailed, FoldFinished, FoldStarted
+from foldline.engine.events import ContextEvent, FoldFailed, FoldFinished, FoldStarted
+from foldline.engine.policy import checkpoint
+from foldline.engine.settings import CheckpointSettings
 from foldline.messages import Wire
-from foldline.policy import checkpoint
 from foldline.reducers.archive_results import DIGEST_PREFIX, TOOL_PREFIX, ArchiveResults
 from foldline.reducers.spill import Spill, spill_notice
 from foldline.reducers.summarize import SUMMARY_PREFIX
 from foldline.reducers.truncate import OutputLimits, cut_output
-from foldline.settings import CheckpointSettings
 from foldline.store import FileArchive
 from foldline.testing import ScriptedModel, session
-from foldline.tiles import Seen
 from foldline.tokens import CharsPerFour, message_tokens
+from foldline.view.budget import Limits, Reserve, Trigger
+from foldline.view.units import Seen
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 dialects = pytest.mark.parametrize("dialect", DIALECTS)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from foldline import POLICIES, Context, InvalidInput, SummaryError, check, fit
-from foldline.budget import Limits, consent_tokens
 from foldline.display import (
     Room,
     RunNotice,
@@ -24,14 +23,15 @@ from foldline.display import (
     threshold_question,
     token_line,
 )
-from foldline.events import ContextEvent, ThresholdReached
-from foldline.figures import Figures
+from foldline.engine.events import ContextEvent, ThresholdReached
+from foldline.engine.policy import confirm
+from foldline.engine.settings import compact_threshold
+from foldline.engine.window_usage import Figures
 from foldline.messages import Wire
-from foldline.policy import confirm
 from foldline.reducers.summarize import ACKNOWLEDGEMENT, SUMMARY_PREFIX
 from foldline.reducers.turn_share import TurnShare, cut_share, share_tokens
-from foldline.settings import compact_threshold
 from foldline.testing import ScriptedModel, session
+from foldline.view.budget import Limits, consent_tokens
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 dialects = pytest.mark.parametrize("dialect", DIALECTS)

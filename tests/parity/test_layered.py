@@ -11,18 +11,18 @@ import pytest
 from tests.joints import unjoined
 
 from foldline import POLICIES, Context, DoesNotFit, InvalidInput, check, fit
-from foldline.cutting import extract
+from foldline.engine.policy import layered
+from foldline.engine.settings import ContextSettings, SessionSettings, effective_limit, memory_limit, session_settings
 from foldline.messages import Wire
-from foldline.policy import layered
 from foldline.reducers.drop_groups import omitted
 from foldline.reducers.mask import Mask
 from foldline.reducers.render_budget import HistoryBudget, history_budget, truncated
 from foldline.reducers.summarize import SUMMARY_PREFIX
 from foldline.reducers.truncate import ResultLimit, cut_result
-from foldline.settings import ContextSettings, SessionSettings, effective_limit, memory_limit, session_settings
 from foldline.testing import ScriptedModel, session
+from foldline.text.shorten import extract
 from foldline.tokens import ESTIMATE, system_tokens, tools_tokens
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 dialects = pytest.mark.parametrize("dialect", DIALECTS)

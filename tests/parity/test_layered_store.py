@@ -6,10 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from foldline.context import Context
-from foldline.settings import memory_limit
+from foldline.engine.context import Context
+from foldline.engine.settings import memory_limit
 from foldline.store import FileStore
-from foldline.transcript import Entry
+from foldline.view.transcript import Entry
 
 
 def test_s3_02_the_snapshot_is_bounded_and_the_log_holds_everything(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from foldline.agent.settings import AgentSettings
-from foldline.agent.settings_file import check_file, load_settings
+from foldline.agent.settings.file import check_file, load_settings
+from foldline.agent.settings.values import AgentSettings
+from foldline.engine.policy import confirm, layered
+from foldline.engine.settings import ContextSettings, SessionSettings
 from foldline.errors import InvalidInput
-from foldline.policy import confirm, layered
-from foldline.settings import ContextSettings, SessionSettings
 
 LAYERED = """\
 model:

@@ -14,16 +14,16 @@ from tests.joints import unjoined
 from tests.property.depth import costly
 
 from foldline import POLICIES, Completion, Context, Fold, InvalidInput, check, fit
-from foldline.budget import Limits, Need, Pressure, Trigger
-from foldline.events import ContextEvent, FoldFailed, FoldFinished
+from foldline.engine.events import ContextEvent, FoldFailed, FoldFinished
+from foldline.engine.policy import Policy, sliding
 from foldline.messages import Wire
-from foldline.policy import Policy, sliding
 from foldline.reducers.drop_groups import omitted
 from foldline.reducers.summarize import SUMMARY_PREFIX, Summarize
 from foldline.reducers.window import Window
 from foldline.reducers.without_model import WithoutModel
 from foldline.testing import ScriptedModel, session
-from foldline.view import View
+from foldline.view.budget import Limits, Need, Pressure, Trigger
+from foldline.view.view import View
 
 SYSTEM = {"role": "system", "content": "You are a coding agent."}
 

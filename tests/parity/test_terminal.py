@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.chat.support import console, hold, shown
+from tests.doors.chat.support import console, hold, shown
 
 from foldline.agent.events import ReplyFinished, TurnEnded
-from foldline.figures import Figures
-from foldline.interfaces.chat.screen import Screen
+from foldline.doors.chat.screen import Screen
+from foldline.engine.window_usage import Figures
 from foldline.testing import FakeProvider, FakeReply, asks_for_summary
 
 LINE = re.compile(r"^\[tokens: ([\d,]+) / ([\d,]+) \((\d+\.\d)%\) \| response: ([\d,]+) tokens\]$", re.MULTILINE)

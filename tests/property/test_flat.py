@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import foldline
-from foldline.context import Context
+from foldline.engine.context import Context
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES
 
 CORE = {

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import request_price
-from foldline.context import Context, Request
+from foldline.engine.context import Context, Request
+from foldline.engine.fitting import check
 from foldline.errors import DoesNotFit
-from foldline.fitting import check
 from tests.property.depth import dear
 from tests.property.sessions import DIALECTS, Wire, legal
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.engine.fitting import check
 from foldline.errors import SummaryError
-from foldline.fitting import check
-from foldline.pairing import REACH
+from foldline.view.pairing import REACH
 from tests.property.depth import dear
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, text
 

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.engine.fitting import check, fit
 from foldline.errors import DoesNotFit, FoldlineError
 from foldline.failures import classify
-from foldline.fitting import check, fit
-from foldline.tiles import Unit
-from foldline.transcript import Event
+from foldline.view.transcript import Event
+from foldline.view.units import Unit
 from tests.property.depth import dear
 from tests.property.sessions import BUILDERS, POLICIES, Wire, sessions
 

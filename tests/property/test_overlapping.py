@@ -11,14 +11,14 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.engine.fitting import check
 from foldline.errors import DoesNotFit, FoldlineError, SummaryError
 from foldline.failures import classify
-from foldline.fitting import check
 from foldline.messages import ToolResult
-from foldline.request import Request
-from foldline.tiles import own_words
-from foldline.transcript import Entry, Event, active
+from foldline.view.request import Request
+from foldline.view.transcript import Entry, Event, active
+from foldline.view.units import own_words
 from tests.property.depth import dear
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, text
 

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.context import Context, Request
+from foldline.engine.context import Context, Request
+from foldline.engine.fitting import check, fit
 from foldline.errors import DoesNotFit, SummaryError
 from foldline.failures import Failure
-from foldline.fitting import check, fit
 from tests.property.depth import dear
 from tests.property.pairs import HISTORIES, broken_history, halves, history
 from tests.property.sessions import POLICIES, Wire

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.codecs import codec
-from foldline.context import Completion, Context, Request
+from foldline.engine.context import Completion, Context, Request
+from foldline.engine.fitting import check, count, fit
 from foldline.errors import DoesNotFit, FoldlineError, SummaryError
-from foldline.fitting import check, count, fit
 from foldline.messages import ToolResult
-from foldline.tiles import speaks
 from foldline.tokens import ESTIMATE
-from foldline.transcript import Entry, Fold
+from foldline.view.transcript import Entry, Fold
+from foldline.view.units import speaks
 from tests.property.depth import dear
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, legal, sessions, text
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from foldline_bench.bound import Shown, Terms, best_schedule, schedule_cost_tokens
+from foldline_bench.hindsight import Watching, bound_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from foldline.bench.bound import Shown, Terms, best_schedule, schedule_cost_tokens
-from foldline.bench.hindsight import Watching, bound_of
 from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import CacheRule
 from foldline.errors import InvalidInput
-from foldline.rent import Bill, Rent
+from foldline.recorded.sessions import Session
 from foldline.replay import Pauses, Recording, context_for, replay
-from foldline.sessions import Session
+from foldline.view.economics import Bill, Rent
 from tests.property.depth import costly
 from tests.property.sessions import BUILDERS, WORDS, Wire
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.codecs.roles import roles_out_of_turn
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.engine.fitting import check, fit
 from foldline.errors import DoesNotFit, SummaryError
-from foldline.fitting import check, fit
 from tests.property.depth import dear
 from tests.property.sessions import POLICIES
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.engine.events import ContextEvent, SilentTruncation, UsageDoubted
+from foldline.engine.fitting import check
 from foldline.errors import InvalidInput
-from foldline.events import ContextEvent, SilentTruncation, UsageDoubted
-from foldline.fitting import check
-from foldline.transcript import Usage
+from foldline.view.transcript import Usage
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES
 
 TURNS = 40

@@ -10,9 +10,9 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.context import Context, Request
+from foldline.engine.context import Context, Request
+from foldline.engine.fitting import check, fit
 from foldline.errors import DoesNotFit
-from foldline.fitting import check, fit
 from foldline.testing import FakeProvider
 from tests.property import wild
 from tests.property.depth import dear

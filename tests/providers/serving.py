@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from foldline.context import Request
+from foldline.engine.context import Request
 from foldline.providers.base import Piece, Provider, Reply
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for

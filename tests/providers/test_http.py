@@ -23,7 +23,7 @@ from tests.providers.serving import (
     talk,
 )
 
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.errors import ProviderError
 from foldline.failures import Failure
 from foldline.providers.base import Piece, Reply, Retrying, TextDelta

@@ -14,14 +14,14 @@ import pytest
 from tests.providers.serving import Pauses, endpoint
 
 from foldline.codecs import DIALECTS, codec
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.errors import ProviderError
 from foldline.messages import ToolCall
 from foldline.providers.base import CallStarted, Piece, Provider, ReasoningDelta, Reply, Retrying, TextDelta
 from foldline.providers.http import provider_for
 from foldline.providers.summarise import summariser
 from foldline.testing import FakeProvider, FakeReply
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 TOOLS: Mapping[str, list[dict[str, Any]]] = {

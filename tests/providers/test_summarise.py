@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.providers.serving import Answer, Pauses, as_json, chat, endpoint, events, serving
 
-from foldline.context import Completion, Context
+from foldline.engine.context import Completion, Context
 from foldline.errors import ProviderError, SummaryError
 from foldline.providers.base import Reply
 from foldline.providers.http import provider_for

@@ -9,8 +9,8 @@ import pytest
 from tests.providers.serving import chat, endpoint, serving
 from tests.providers.test_summarise import PROMPT, anthropic, responses
 
+from foldline.providers.emulated_tools.provider import SchemaTools
 from foldline.providers.http import provider_for
-from foldline.providers.schema_tools import SchemaTools
 from foldline.providers.summarise import summariser
 from foldline.providers.text_only import is_text_only, text_only
 

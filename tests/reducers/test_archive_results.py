@@ -11,7 +11,7 @@ from tests.reducers.views import LINE, applied, asks_of, commit_all, context_of,
 from foldline.errors import SummaryError
 from foldline.reducers.archive_results import TOOL_PREFIX, ArchiveResults, heuristic_digest
 from foldline.testing import session
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 HEURISTIC = ArchiveResults(strategy="heuristic")
 

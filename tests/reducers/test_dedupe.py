@@ -21,12 +21,12 @@ from tests.reducers.views import (
     view_of,
 )
 
-from foldline.budget import Need, Pressure
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.engine.policy import Policy
 from foldline.messages import Wire
-from foldline.policy import Policy
 from foldline.reducers.dedupe import SAME, Dedupe
 from foldline.reducers.mask import Mask
+from foldline.view.budget import Need, Pressure
 
 WHOLE = "a line of the file\n" * 40
 

@@ -8,7 +8,7 @@ from tests.reducers.views import LINE, asks_of, call, commit_all, contents, fold
 from foldline.errors import SummaryError
 from foldline.reducers.describe import Describe
 from foldline.reducers.mask import Mask, viewed
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 MASK = Mask(keep_first=0, keep_last=1, placeholder=viewed)
 SESSION = [

@@ -28,7 +28,7 @@ from tests.reducers.views import (
 from foldline.messages import Wire
 from foldline.reducers.digest import Digest, digest_message
 from foldline.testing import session
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 
 def long(rounds: int = 20) -> list[object]:

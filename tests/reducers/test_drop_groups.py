@@ -9,7 +9,7 @@ from tests.reducers.views import LINE, applied, commit_all, context_of, folds_of
 
 from foldline.reducers.drop_groups import DropGroups, drop_fold, is_checkpoint, omitted, shortest
 from foldline.testing import session
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 
 def long(rounds: int = 20, dialect: str = "openai-chat") -> list[object]:

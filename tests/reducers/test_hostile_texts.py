@@ -12,7 +12,7 @@ import pytest
 import foldline
 from foldline.messages import Message, Text
 from foldline.reducers.digest import _indented, _told
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 _STALLING = {
     "letters": "'a' * 300_000",
@@ -28,9 +28,9 @@ _STALLING = {
 
 _READING = """
 from foldline.reducers.importance import _files
-from foldline.reducers.statements import gist, sentences, standing
+from foldline.text.instructions import gist, sentences, standing
 from foldline.reducers.digest import _indented
-from foldline.cutting import _DEFINES, extract
+from foldline.text.shorten import _DEFINES, extract
 from foldline.tokens import ESTIMATE
 
 def read(name, text):

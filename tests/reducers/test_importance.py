@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.reducers.base import result_entries
 from foldline.reducers.importance import _files, importance
 

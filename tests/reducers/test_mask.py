@@ -25,8 +25,8 @@ from tests.reducers.views import (
     view_of,
 )
 
+from foldline.engine.policy import POLICIES
 from foldline.messages import ToolCall
-from foldline.policy import POLICIES
 from foldline.reducers.mask import Mask, ShortenOld, masked, names_important_file, viewed
 from foldline.testing import session
 

@@ -14,11 +14,11 @@ from tests.property.depth import costly
 from tests.property.sessions import POLICIES
 
 from foldline.codecs.caps import Caps, caps_of
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.engine.fitting import check, fit
 from foldline.errors import DoesNotFit
-from foldline.fitting import check, fit
 from foldline.messages import Wire
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 

@@ -9,7 +9,7 @@ from foldline.reducers.render_budget import HistoryBudget
 from foldline.reducers.sum_up import SumUp
 from foldline.reducers.summarize import Summarize
 from foldline.testing import session
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 
 def test_the_spans_that_would_leave_are_asked_for() -> None:

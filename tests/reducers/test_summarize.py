@@ -9,9 +9,8 @@ import pytest
 from tests.property.sessions import BUILDERS, DIALECTS
 from tests.reducers.views import LINE, asks_of, context_of, gave, need_of, result, says, sent, text, use, user, view_of
 
-from foldline.budget import Reserve
+from foldline.engine.fitting import check
 from foldline.errors import SummaryError
-from foldline.fitting import check
 from foldline.reducers.acceptance import refusal
 from foldline.reducers.base import Ask
 from foldline.reducers.summarize import (
@@ -23,8 +22,9 @@ from foldline.reducers.summarize import (
 )
 from foldline.testing import session
 from foldline.tokens import ESTIMATE
-from foldline.transcript import Fold
-from foldline.view import View
+from foldline.view.budget import Reserve
+from foldline.view.transcript import Fold
+from foldline.view.view import View
 
 GOAL = "Goal: fix the test. Done: src/0.py was read."
 

@@ -26,7 +26,6 @@ from tests.reducers.views import (
     view_of,
 )
 
-from foldline.cutting import Mode
 from foldline.errors import InvalidInput
 from foldline.reducers.base import Reducer
 from foldline.reducers.truncate import (
@@ -44,6 +43,7 @@ from foldline.reducers.truncate import (
     tool_names,
 )
 from foldline.testing import session
+from foldline.text.shorten import Mode
 from foldline.tokens import ESTIMATE
 
 texts = st.text(alphabet=st.sampled_from("ab \n.,{}é上👩"), max_size=600)

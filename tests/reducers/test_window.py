@@ -8,9 +8,9 @@ import pytest
 from tests.property.sessions import BUILDERS, DIALECTS
 from tests.reducers.views import LINE, applied, context_of, folds_of, need_of, says, user, view_of
 
-from foldline.budget import Trigger
 from foldline.reducers.window import Window
 from foldline.testing import session
+from foldline.view.budget import Trigger
 
 FREE = 10**9
 

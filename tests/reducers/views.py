@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from foldline.budget import Need, Pressure
-from foldline.context import Context
-from foldline.fitting import check
+from foldline.engine.context import Context
+from foldline.engine.fitting import check
 from foldline.reducers.base import Ask, Reducer
-from foldline.transcript import Fold
-from foldline.view import View
+from foldline.view.budget import Need, Pressure
+from foldline.view.transcript import Fold
+from foldline.view.view import View
 
 Wire = dict[str, Any]
 

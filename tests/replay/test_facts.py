@@ -14,7 +14,7 @@ FAR_TEXT = "plain words of no note " * 3_000  # over 8,000 tokens, and no fact i
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("see src/foldline/view.py:12", {"src/foldline/view.py"}),
+        ("see src/foldline/view/view.py:12", {"src/foldline/view/view.py"}),
         ("in ./docs/ or ~/notes/today", {"~/notes/today"}),
         ("call os.path.join here", {"os.path.join"}),
         ("the keep_recent_tokens setting", {"keep_recent_tokens"}),

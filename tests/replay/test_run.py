@@ -10,11 +10,11 @@ import pytest
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.codecs import DIALECTS
+from foldline.engine.policy import POLICIES
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
-from foldline.policy import POLICIES
+from foldline.recorded.sessions import Session, read_session
 from foldline.replay import NONE, Asked, Recording, Replay, Sent, Tally, Turn, bill_tokens, policy_named, replay
-from foldline.sessions import Session, read_session
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))
 ANTHROPIC = CACHE_RULES["anthropic"]

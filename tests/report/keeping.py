@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.recorded.sessions import Session, read_session
 from foldline.replay import Recording
-from foldline.sessions import Session, read_session
-from foldline.store.calls import CallLog
+from foldline.store.calls.log import CallLog
 from foldline.store.folders import FileStore
 from foldline.testing.prompt_cache import PromptCache
-from foldline.transcript import Usage
+from foldline.view.transcript import Usage
 
 __all__ = ["EXAMPLES", "Clock", "Reports", "example", "keep"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
 
-from foldline.bench.comparing import figures_over, mark_front
-from foldline.bench.values import RULES, BudgetResult, Price, Result, Run, SessionFigures, Stress
+from foldline_bench.comparing import figures_over, mark_front
+from foldline_bench.values import RULES, BudgetResult, Price, Result, Run, SessionFigures, Stress
 
 __all__ = ["budget", "ran", "result"]
 

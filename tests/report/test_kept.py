@@ -11,19 +11,19 @@ from click.testing import CliRunner
 from tests.report.keeping import Clock, Reports, example, keep
 
 from foldline.catalog.models import lookup
-from foldline.context import Context
-from foldline.interfaces.cli import cli
+from foldline.cli.main import cli
+from foldline.engine.context import Context
 from foldline.messages import Json
 from foldline.replay import NONE, Recording, replay
 from foldline.report.account import AGAIN, BACK, Account
 from foldline.report.kept import kept_account
 from foldline.report.spend import Spend
-from foldline.store.calls import CallLog
-from foldline.store.calls_read import RecordedCall, read_calls
+from foldline.store.calls.log import CallLog
+from foldline.store.calls.reader import RecordedCall, read_calls
 from foldline.store.folders import FileStore
 from foldline.store.recording import Header, followed
 from foldline.testing import session
-from foldline.transcript import Event, Fold, Usage
+from foldline.view.transcript import Event, Fold, Usage
 
 SONNET = "claude-sonnet-4-5"
 

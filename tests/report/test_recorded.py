@@ -6,10 +6,10 @@ import pytest
 from tests.report.keeping import example
 
 from foldline.errors import InvalidInput
+from foldline.recorded.sessions import Session
 from foldline.replay import NONE, Recording
 from foldline.report.account import AGAIN, Account
 from foldline.report.recorded import recorded_account
-from foldline.sessions import Session
 
 
 @cache

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.keeping import example
 
-from foldline.budget import cache_rule_of
 from foldline.catalog.models import lookup, models
 from foldline.replay import NONE, Recording, bill_tokens, replay
 from foldline.report.recorded import recorded_account
 from foldline.report.spend import Billed, Due, Spend, billed, expected
+from foldline.view.budget import cache_rule_of
 
 SONNET = "claude-sonnet-4-5"
 

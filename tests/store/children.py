@@ -15,7 +15,13 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec
 __all__ = ["Child", "child"]
 
 P = ParamSpec("P")
-LOADED = ["tests.store.children", "tests.store.writer", "foldline.store.sql", "foldline.store.calls", "psycopg"]
+LOADED = [
+    "tests.store.children",
+    "tests.store.writer",
+    "foldline.store.sql.store",
+    "foldline.store.calls.log",
+    "psycopg",
+]
 
 
 class Child(NamedTuple):

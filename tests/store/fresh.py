@@ -11,8 +11,8 @@ import pytest
 from tests.real.postgresql import fresh_database
 from tests.store.places import Places
 
-from foldline.store.sql import SqlStore
-from foldline.store.sql_database import Database
+from foldline.store.sql.database import Database
+from foldline.store.sql.store import SqlStore
 
 
 @pytest.fixture(scope="session")

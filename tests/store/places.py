@@ -22,7 +22,7 @@ def store_at(place: str, lease_seconds: float = 10.0, clock: Clock = now_utc) ->
     """A store at a place, as one more process would open it."""
     if "://" not in place:
         return FileStore(place, clock=clock)
-    from foldline.store.sql import SqlStore  # the processes that write files start without it
+    from foldline.store.sql.store import SqlStore  # the processes that write files start without it
 
     return SqlStore.at(place, lease_seconds=lease_seconds, clock=clock)
 

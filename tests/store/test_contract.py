@@ -20,15 +20,15 @@ from tests.store.children import child
 from tests.store.places import Places, patiently, store_at
 from tests.store.test_session import Ticking, told_before_its_end
 
-from foldline.archive import key_of
 from foldline.codecs import codec
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.messages import Json
 from foldline.store import Store, StoredSession
 from foldline.store.recording import snapshot_of
 from foldline.store.records import Record
-from foldline.transcript import Entry, Limited
+from foldline.view.archive import key_of
+from foldline.view.transcript import Entry, Limited
 
 ROOT = Path(__file__).parents[2]
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals and locks of POSIX")

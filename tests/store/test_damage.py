@@ -12,12 +12,12 @@ from tests.property.sessions import BUILDERS, DIALECTS
 from tests.store.logs import aged, put_records, records_in
 from tests.store.test_session import Ticking
 
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.engine.fitting import check
 from foldline.errors import FoldlineError, InvalidInput
-from foldline.fitting import check
 from foldline.store import EventLog, FileStore, read_events
 from foldline.store.repair import LOST
-from foldline.transcript import Entry
+from foldline.view.transcript import Entry
 
 BITS = 400
 """Bits of a log that one test flips, of some 110,000; the whole sweep was run once (docs/design/004)."""

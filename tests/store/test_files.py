@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
 
-from foldline.archive import Archive, MemoryArchive, key_of
 from foldline.errors import InvalidInput
 from foldline.store import FileArchive
+from foldline.view.archive import Archive, MemoryArchive, key_of
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")
 

@@ -14,7 +14,7 @@ import pytest
 from tests.store.logs import change
 from tests.store.test_session import Ticking, filled, user
 
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.errors import InvalidInput
 from foldline.store import FileStore
 

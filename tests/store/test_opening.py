@@ -18,8 +18,8 @@ from foldline.errors import InvalidInput
 from foldline.store import FileStore
 from foldline.store.addresses import lease_of
 from foldline.store.opening import open_store
-from foldline.store.sql import SqlStore
-from foldline.store.sql_database import Database
+from foldline.store.sql.database import Database
+from foldline.store.sql.store import SqlStore
 
 ROOT = Path(__file__).parents[2]
 SECRET = "s3cr3t-w0rd"

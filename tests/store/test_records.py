@@ -12,12 +12,12 @@ from tests.property.depth import costly, dear
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, sessions
 
 from foldline.codecs import codec
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Message, Text, ToolCall, ToolResult
 from foldline.reducers.digest import Told
 from foldline.store.records import VERSION, event_of, record_of, sealed
-from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, RentState, Unfold, Usage
+from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, RentState, Unfold, Usage
 
 ACTIONS = ("", "", "prepare", "prepare", "ask", "compact", "undo", "pin", "fork", "observe")
 

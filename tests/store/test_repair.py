@@ -10,12 +10,12 @@ import pytest
 from tests.property.sessions import BUILDERS, DIALECTS
 from tests.store.test_session import Ticking
 
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.engine.fitting import check
 from foldline.errors import InvalidInput
-from foldline.fitting import check
 from foldline.store import FileStore
 from foldline.store.repair import LOST
-from foldline.transcript import Entry, Fold
+from foldline.view.transcript import Entry, Fold
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from tests.store.logs import put_records, records_in
 from tests.store.writer import write
 
 from foldline.codecs import codec
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.errors import InvalidInput
 from foldline.store import EventLog, FileSession, FileStore
-from foldline.transcript import Entry, Limited
+from foldline.view.transcript import Entry, Limited
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="modes, locks, signals and limits of POSIX")
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.property.depth import dear
 from tests.property.sessions import DIALECTS, Wire, sessions
 
-from foldline.context import Context
-from foldline.settings import memory_limit
+from foldline.engine.context import Context
+from foldline.engine.settings import memory_limit
 from foldline.store.snapshot import (
     MESSAGE_CHARS,
     TITLE_CHARS,

@@ -12,11 +12,11 @@ from typing import TypeAlias
 import pytest
 from tests.store.test_contract import begun, context_of, say
 
-from foldline.archive import key_of
+from foldline.engine.fitting import check
 from foldline.errors import FoldlineError, InvalidInput, SessionTaken
-from foldline.fitting import check
-from foldline.store.sql import SqlStore
-from foldline.store.sql_database import Database
+from foldline.store.sql.database import Database
+from foldline.store.sql.store import SqlStore
+from foldline.view.archive import key_of
 
 Run: TypeAlias = Callable[[str], None]
 """Runs a statement on the rows of one session; `{s}` in it is the number of that."""

@@ -7,9 +7,9 @@ from multiprocessing.connection import Connection
 
 from tests.store.places import patiently, store_at
 
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.errors import InvalidInput
-from foldline.transcript import Entry
+from foldline.view.transcript import Entry
 
 __all__ = ["write"]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.testing.asking import DIALECTS, ask_for
 
 from foldline.testing import FakeProvider, session
-from foldline.usage import usage_of
+from foldline.view.usage import usage_of
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 

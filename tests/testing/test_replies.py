@@ -11,11 +11,11 @@ from tests.serving import serve
 from tests.testing.asking import DIALECTS, HEADERS, PATHS, ask, ask_for, body, events
 
 from foldline.codecs import codec
-from foldline.context import Context
-from foldline.fitting import check, fit
+from foldline.engine.context import Context
+from foldline.engine.fitting import check, fit
 from foldline.messages import Reasoning, Text, ToolCall
 from foldline.testing import FakeProvider, FakeReply, count_body, session
-from foldline.usage import usage_of
+from foldline.view.usage import usage_of
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 

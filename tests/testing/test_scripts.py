@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.property.sessions import DIALECTS
 
-from foldline.context import Completion, Context
+from foldline.engine.context import Completion, Context
+from foldline.engine.fitting import check
 from foldline.errors import SummaryError
-from foldline.fitting import check
 from foldline.testing import Call, ScriptedModel, session
 
 PROMPT = [{"role": "system", "content": "Write."}, {"role": "user", "content": "What happened"}]

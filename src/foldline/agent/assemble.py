@@ -11,26 +11,25 @@ from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, Tur
 from foldline.agent.loop import Agent
 from foldline.agent.prompt import system_prompt
 from foldline.agent.session import AgentSession, Under
-from foldline.agent.settings import AgentSettings, ModelSettings
+from foldline.agent.settings.values import AgentSettings, ModelSettings
 from foldline.agent.tools.base import Ask, Scope, Tool
 from foldline.agent.tools.compact import CompactContext
-from foldline.agent.tools.edit import EditFile, WriteFile
-from foldline.agent.tools.fetch_url import FetchUrl
-from foldline.agent.tools.find import ListFiles, SearchFiles
-from foldline.agent.tools.read_file import ReadFile
+from foldline.agent.tools.files.edit import EditFile, WriteFile
+from foldline.agent.tools.files.find import ListFiles, SearchFiles
+from foldline.agent.tools.files.read_file import ReadFile
+from foldline.agent.tools.processes.run_command import RunCommand
 from foldline.agent.tools.recall import Recall
-from foldline.agent.tools.run_command import RunCommand
 from foldline.agent.tools.spawn import SpawnAgent
 from foldline.agent.tools.toolbox import Toolbox
+from foldline.agent.tools.web.fetch_url import FetchUrl
 from foldline.agent.tools.workspace import Workspace
 from foldline.agent.workers import CALLS
-from foldline.budget import cache_rule_of, cache_seconds
 from foldline.catalog.models import CacheRule, lookup
-from foldline.context import AsyncSummarize, Request
 from foldline.display import Room
+from foldline.engine.context import AsyncSummarize, Request
+from foldline.engine.policy import Policy
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.policy import Policy
 from foldline.providers.base import Provider, Reply
 from foldline.providers.exact import exact_counter
 from foldline.providers.summarise import summariser
@@ -40,9 +39,10 @@ from foldline.reducers.sum_up import SumUp
 from foldline.reducers.summarize import Summarize
 from foldline.reducers.truncate import ShortenNew
 from foldline.store.base import Store, StoredSession
-from foldline.store.calls import CallLog, usage_or_count
+from foldline.store.calls.log import CallLog, usage_or_count
 from foldline.tokens import ESTIMATE, CharsPerFour, Counter
-from foldline.transcript import Usage
+from foldline.view.budget import cache_rule_of, cache_seconds
+from foldline.view.transcript import Usage
 
 __all__ = ["Parts", "assemble", "tool_names"]
 

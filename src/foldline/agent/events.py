@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from foldline.events import ContextEvent
-from foldline.figures import Figures
+from foldline.engine.events import ContextEvent
+from foldline.engine.window_usage import Figures
 from foldline.messages import Json, Message
 from foldline.providers.base import CallStarted, ReasoningDelta, Retrying, TextDelta
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 __all__ = [
     "Accepted",

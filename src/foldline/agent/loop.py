@@ -19,16 +19,16 @@ from foldline.agent.tools.base import Outcome, Scope
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.workers import owned_by
 from foldline.codecs import codec as codec_for
-from foldline.context import AsyncSummarize, Request
 from foldline.display import RunNotice
+from foldline.engine.context import AsyncSummarize, Request
+from foldline.engine.settings import COMPACT_THRESHOLD
 from foldline.errors import DoesNotFit, InvalidInput, ProviderError, SummaryError
 from foldline.failures import Failure
 from foldline.messages import Message, Text
 from foldline.providers.base import Provider, Reply
-from foldline.settings import COMPACT_THRESHOLD
-from foldline.store.calls import usage_or_count
+from foldline.store.calls.log import usage_or_count
 from foldline.tokens import ESTIMATE
-from foldline.transcript import Usage
+from foldline.view.transcript import Usage
 
 __all__ = ["MAX_ITERATIONS", "Agent", "Record"]
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any, Final, cast
 
 from foldline.agent.events import EndReason, Listener, TurnEnded
-from foldline.context import Request
+from foldline.engine.context import Request
 from foldline.errors import ProviderError
 from foldline.providers.base import Provider, Reply, TextDelta
 

@@ -10,28 +10,28 @@ from typing import Any, Literal
 from foldline.agent.answers import result_wires
 from foldline.agent.counted_ahead import CountedAhead
 from foldline.agent.events import Listener
-from foldline.agent.held_messages import HeldMessages
-from foldline.agent.in_thread import to_its_end
-from foldline.agent.recallable import Recallable
+from foldline.agent.memory_limit import HeldMessages
+from foldline.agent.recall_index import Recallable
+from foldline.agent.threads import to_its_end
 from foldline.agent.workers import FOLDS, while_wanted
-from foldline.archive import MemoryArchive
 from foldline.catalog.prices import CacheRule
 from foldline.codecs import codec as codec_for
-from foldline.context import AsyncSummarize, Context, Request
+from foldline.engine.context import AsyncSummarize, Context, Request
+from foldline.engine.events import ContextEvent
+from foldline.engine.lookup import found_in, head
+from foldline.engine.policy import Policy
+from foldline.engine.recovery import Recovery
+from foldline.engine.window_usage import Figures
 from foldline.errors import InvalidInput
-from foldline.events import ContextEvent
 from foldline.failures import Failure
-from foldline.figures import Figures
 from foldline.messages import Json, Message, Text, ToolCall, Wire
-from foldline.patterns import Work
-from foldline.peek import found_in, head
-from foldline.policy import Policy
-from foldline.recovery import Recovery
 from foldline.store.base import StoredSession
 from foldline.store.idle import Idle
 from foldline.store.recording import seconds_since
+from foldline.text.safe_regex import Work
 from foldline.tokens import ESTIMATE, Counter
-from foldline.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
+from foldline.view.archive import MemoryArchive
+from foldline.view.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 
 __all__ = ["INTERRUPTED", "NOT_KEPT", "AgentSession", "Under"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, runtime_checkable
 
-from foldline.context import Completion, Request, SummarizeWith
-from foldline.conversations.body import RequestBody
+from foldline.conversations.request_body import RequestBody
+from foldline.engine.context import Completion, Request, SummarizeWith
 from foldline.messages import Json, Wire
 from foldline.providers.cache_points import has_point
 from foldline.providers.text_only import is_text_only

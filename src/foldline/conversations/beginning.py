@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from foldline.transcript import Entry, Event, Fold, Unfold, Usage
+from foldline.view.transcript import Entry, Event, Fold, Unfold, Usage
 
 __all__ = ["before", "kept_of"]
 

@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from foldline.archive import Archive
-from foldline.beside import System
-from foldline.budget import MARGIN, Limits, Trigger, cache_seconds, limits_of, output_tokens
 from foldline.catalog.models import lookup
 from foldline.codecs import codec
-from foldline.context import Context, Request, SummarizeWith
 from foldline.conversations.as_client import as_client
-from foldline.conversations.body import RequestBody, lowered_cap, written
 from foldline.conversations.chain import leading
 from foldline.conversations.marking import MARKER, marks, plain, with_marker
+from foldline.conversations.request_body import RequestBody, lowered_cap, written
 from foldline.conversations.title import title_of
+from foldline.engine.context import Context, Request, SummarizeWith
+from foldline.engine.learned_caps import Lessons, lesson_name, lessons_in
+from foldline.engine.policy import Policy
+from foldline.engine.recovery import Recovery
 from foldline.errors import DoesNotFit, Part
 from foldline.failures import Failure, silent_truncation
-from foldline.lessons import Lessons, lesson_name, lessons_in
 from foldline.messages import Wire
-from foldline.policy import Policy
-from foldline.recovery import Recovery
 from foldline.store.idle import Idle
 from foldline.tokens import ESTIMATE, Counter
-from foldline.transcript import Entry, Event, Fold, Unfold, Usage
+from foldline.view.archive import Archive
+from foldline.view.budget import MARGIN, Limits, Trigger, cache_seconds, limits_of, output_tokens
+from foldline.view.system_and_tools import System
+from foldline.view.transcript import Entry, Event, Fold, Unfold, Usage
 
 __all__ = ["CALM", "UNKNOWN_TOKENS", "Conversation", "Learned", "Plan", "Under", "limits_for", "waits"]
 
@@ -50,7 +50,7 @@ class Learned(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Under:
     """What every conversation runs under. `learned` are windows that refusals of `endpoint` named, `lessons` what they
-    taught besides about the model of one (`foldline.lessons`).
+    taught besides about the model of one (`foldline.engine.learned_caps`).
     """
 
     policy: Policy

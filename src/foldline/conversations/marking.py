@@ -8,8 +8,8 @@ from typing import Final
 from foldline.codecs.anthropic import THOUGHTS
 from foldline.codecs.caching import bare, in_order, marked, markers, out_of_order, unmarked, within
 from foldline.codecs.caps import MARKERS
-from foldline.conversations.body import RequestBody, read_body, written
 from foldline.conversations.chain import without_markers
+from foldline.conversations.request_body import RequestBody, read_body, written
 from foldline.messages import Json, Wire
 
 __all__ = ["MARKER", "marks", "plain", "settled", "with_marker"]
@@ -43,7 +43,7 @@ def with_marker(wire: Wire) -> Wire:
 def settled(body: RequestBody) -> RequestBody | None:
     """A request with as many markers as are taken, in an order that is taken; None where its client's are.
 
-    As `foldline.outgoing` has it: tools and system text lose theirs only where they have too many by themselves, the
+    As `foldline.view.outgoing` has it: tools and system text lose theirs only where they have too many by themselves, the
     newest of the messages stay, and thinking has none. A marker for the whole request is one of the four (Anthropic
     docs, "Prompt caching"). Nothing is remembered, so that the same markers are always settled the same way. O(size).
     """

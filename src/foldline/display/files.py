@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foldline.cutting import clip_tokens
 from foldline.errors import InvalidInput
 from foldline.reducers.turn_share import share_tokens
+from foldline.text.shorten import clip_tokens
 from foldline.tokens import ESTIMATE, Counter
 
 __all__ = ["Room", "file_part", "file_refusal", "file_view", "line_bounds", "preview_lines", "size_text"]

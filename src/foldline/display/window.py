@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from foldline.figures import Figures
+from foldline.engine.window_usage import Figures
 from foldline.reducers.summarize import SUMMARY_PREFIX
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 __all__ = [
     "RunNotice",

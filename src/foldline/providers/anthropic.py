@@ -12,7 +12,7 @@ from typing import Any, Final
 from foldline.catalog.models import lookup
 from foldline.codecs.anthropic import is_blank
 from foldline.codecs.encoding import object_of
-from foldline.context import Request
+from foldline.engine.context import Request
 from foldline.messages import Json, snapshot
 from foldline.providers.assembly import Outcome, StreamedError, new_call_id, object_in, reported
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
 
-from foldline.context import Request
+from foldline.engine.context import Request
 from foldline.messages import Json, Wire
 from foldline.providers.base import Piece
 from foldline.providers.endpoint import Endpoint

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from foldline.context import Request
+from foldline.engine.context import Request
 from foldline.messages import Json, ToolCall, Wire
 
 __all__ = ["CallStarted", "Piece", "Provider", "ReasoningDelta", "Reply", "Retrying", "TextDelta"]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from foldline.beside import System
 from foldline.catalog.models import lookup
 from foldline.messages import Json, Wire
 from foldline.providers.endpoint import Endpoint
+from foldline.view.system_and_tools import System
 
 __all__ = ["MAX_POINTS", "anthropic_points", "chat_points", "has_point", "wants_chat_points"]
 

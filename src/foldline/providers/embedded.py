@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from foldline.catalog.models import lookup
-from foldline.context import Request
+from foldline.engine.context import Request
 from foldline.errors import FoldlineError, InvalidInput, MissingExtra
 from foldline.messages import Json
 from foldline.providers.base import Piece, Provider
 from foldline.providers.bodies import load_httpx
+from foldline.providers.emulated_tools.provider import SchemaTools
+from foldline.providers.emulated_tools.schema import SMALL, Bounds
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
 from foldline.providers.local import has_tools
-from foldline.providers.schema_tools import SchemaTools
-from foldline.providers.turn_schema import SMALL, Bounds
 
 __all__ = ["INSTALL", "WINDOW_TOKENS", "Embedded", "EmbeddedServer", "Weights", "weights"]
 

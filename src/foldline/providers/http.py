@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Final
 
 from foldline.catalog.models import lookup
 from foldline.codecs import codec
-from foldline.context import Request
+from foldline.engine.context import Request
 from foldline.errors import InvalidInput, ProviderError
 from foldline.failures import Failure, classify
 from foldline.messages import Json
 from foldline.providers.anthropic import AnthropicDialect
-from foldline.providers.asked import ask_window
 from foldline.providers.assembly import Assembler, BrokenEventError, Dialect, Outcome, StreamedError
 from foldline.providers.base import Piece, Provider, Reply, Retrying
 from foldline.providers.bodies import encoded, innermost, json_object, load_httpx, read_bytes
+from foldline.providers.discovery import ask_window
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.openai_chat import ChatDialect
 from foldline.providers.openai_responses import ResponsesDialect

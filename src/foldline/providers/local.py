@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from foldline.messages import Json
-from foldline.providers.asked import ask_window
 from foldline.providers.bodies import load_httpx
+from foldline.providers.discovery import ask_window
 from foldline.providers.endpoint import Endpoint
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from foldline.context import Request
+from foldline.engine.context import Request
 from foldline.messages import Json, Wire
 from foldline.providers.cache_points import chat_points, wants_chat_points
 from foldline.providers.chat_assembly import ChatAssembler

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from foldline.codecs.encoding import call_id_of
 from foldline.codecs.openai_responses import CALL_FIELDS
-from foldline.context import Request
+from foldline.engine.context import Request
 from foldline.messages import Json, Wire
 from foldline.providers.assembly import Outcome, StreamedError, new_call_id, object_in, reported
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta

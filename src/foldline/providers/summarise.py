@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from foldline.beside import System
 from foldline.codecs import codec
-from foldline.context import Completion, Request
+from foldline.engine.context import Completion, Request
 from foldline.errors import InvalidInput
 from foldline.failures import redact
 from foldline.messages import Wire
 from foldline.providers.base import Provider, Reply
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens
-from foldline.transcript import Usage
-from foldline.usage import usage_of
+from foldline.view.system_and_tools import System
+from foldline.view.transcript import Usage
+from foldline.view.usage import usage_of
 
 __all__ = ["Summariser", "summariser"]
 

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from foldline.budget import Need
-from foldline.cutting import head_and_tail
 from foldline.errors import SummaryError
 from foldline.messages import Message
 from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, span_fold
 from foldline.reducers.summarize import plain
-from foldline.tiles import Span, Unit
-from foldline.transcript import Entry, Fold
-from foldline.view import View
+from foldline.text.shorten import head_and_tail
+from foldline.view.budget import Need
+from foldline.view.transcript import Entry, Fold
+from foldline.view.units import Span, Unit
+from foldline.view.view import View
 
 __all__ = ["DIGEST_PREFIX", "TOOL_PREFIX", "ArchiveResults", "heuristic_digest"]
 

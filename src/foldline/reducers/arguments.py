@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from foldline.cutting import clip_tokens, head_and_tail
 from foldline.messages import Json, ToolCall
+from foldline.text.shorten import clip_tokens, head_and_tail
 from foldline.tokens import Counter
 
 __all__ = ["shorten_arguments"]

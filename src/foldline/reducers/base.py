@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from foldline.budget import Need
 from foldline.messages import Document, Message, Part, Text, ToolResult
-from foldline.request import Request
-from foldline.tiles import Unit
-from foldline.transcript import Entry, Fold, Seq
-from foldline.view import View
+from foldline.view.budget import Need
+from foldline.view.request import Request
+from foldline.view.transcript import Entry, Fold, Seq
+from foldline.view.units import Unit
+from foldline.view.view import View
 
 __all__ = [
     "Ask",

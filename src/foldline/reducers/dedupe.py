@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from foldline.budget import Need
 from foldline.messages import Text, ToolResult
 from foldline.reducers.base import form_fold, result_entries, with_results
 from foldline.reducers.mask import result_tokens
-from foldline.tiles import Unit
-from foldline.transcript import Fold, Seq
-from foldline.view import View
+from foldline.view.budget import Need
+from foldline.view.transcript import Fold, Seq
+from foldline.view.units import Unit
+from foldline.view.view import View
 
 __all__ = ["Dedupe"]
 

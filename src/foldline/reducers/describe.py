@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from foldline.budget import Need
-from foldline.cutting import head_and_tail
 from foldline.errors import SummaryError
 from foldline.messages import ToolResult
 from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, form_fold, with_results
 from foldline.reducers.mask import Mask, result_tokens
-from foldline.tiles import Unit
-from foldline.transcript import Entry, Fold
-from foldline.view import View
+from foldline.text.shorten import head_and_tail
+from foldline.view.budget import Need
+from foldline.view.transcript import Entry, Fold
+from foldline.view.units import Unit
+from foldline.view.view import View
 
 __all__ = ["Describe"]
 

@@ -11,14 +11,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from foldline.budget import Need
-from foldline.cutting import extract, first_line
 from foldline.messages import Document, Image, Message, Opaque, Reasoning, Text
-from foldline.names import ALARM, names
-from foldline.pieces import LOOKED_AT
 from foldline.reducers.base import span_fold
-from foldline.reducers.importance import worth
-from foldline.reducers.sharing import (
+from foldline.reducers.digest_allocation import (
     ASSISTANT,
     LEAST_TOKENS,
     MORE,
@@ -31,10 +26,15 @@ from foldline.reducers.sharing import (
     told_ages,
     weight,
 )
-from foldline.reducers.statements import CLEAR, by_sentence
-from foldline.tiles import Span, speaks
-from foldline.transcript import Fold, Seq
-from foldline.view import View
+from foldline.reducers.importance import worth
+from foldline.text.identifiers import ALARM, names
+from foldline.text.instructions import CLEAR, by_sentence
+from foldline.text.pieces import LOOKED_AT
+from foldline.text.shorten import extract, first_line
+from foldline.view.budget import Need
+from foldline.view.transcript import Fold, Seq
+from foldline.view.units import Span, speaks
+from foldline.view.view import View
 
 __all__ = ["Digest", "digest_message"]
 

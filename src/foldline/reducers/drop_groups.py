@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from foldline.budget import Need
 from foldline.messages import Message
 from foldline.reducers.base import span_fold
-from foldline.tiles import Span, Unit
-from foldline.transcript import Fold
-from foldline.view import View
+from foldline.view.budget import Need
+from foldline.view.transcript import Fold
+from foldline.view.units import Span, Unit
+from foldline.view.view import View
 
 __all__ = ["DropGroups", "drop_fold", "is_checkpoint", "omitted", "shortest"]
 

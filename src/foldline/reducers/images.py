@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
 
-from foldline.budget import Need
 from foldline.codecs.caps import BESIDE_LARGER, NOTHING, Amounts, Caps
 from foldline.codecs.media import amounts_of
 from foldline.messages import Document, Image, Part, Text, ToolResult
 from foldline.reducers.base import form_fold
-from foldline.transcript import Fold
-from foldline.view import View
+from foldline.view.budget import Need
+from foldline.view.transcript import Fold
+from foldline.view.view import View
 
 __all__ = ["OldImages", "OldMedia"]
 

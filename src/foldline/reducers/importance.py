@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from foldline.names import ALARM, names
-from foldline.tiles import Unit
-from foldline.transcript import Entry, Seq
-from foldline.view import View
+from foldline.text.identifiers import ALARM, names
+from foldline.view.transcript import Entry, Seq
+from foldline.view.units import Unit
+from foldline.view.view import View
 
 __all__ = ["importance", "worth"]
 

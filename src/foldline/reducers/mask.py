@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from foldline.budget import Need
 from foldline.codecs import codec as codec_for
-from foldline.cutting import first_line
 from foldline.messages import Message, Part, Text, ToolCall, ToolResult, Wire
 from foldline.reducers.base import form_fold, result_entries, with_results, with_texts
 from foldline.reducers.importance import importance
 from foldline.reducers.truncate import cut_chars, shorten, tool_names
-from foldline.tiles import Unit
+from foldline.text.shorten import first_line
 from foldline.tokens import content_bytes
-from foldline.transcript import Entry, Fold
-from foldline.view import View
+from foldline.view.budget import Need
+from foldline.view.transcript import Entry, Fold
+from foldline.view.units import Unit
+from foldline.view.view import View
 
 __all__ = [
     "IMPORTANT_FILES",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from foldline.archive import key_of
-from foldline.budget import Need
-from foldline.cutting import clip_bytes
 from foldline.reducers.truncate import each_fresh
-from foldline.transcript import Fold
-from foldline.view import View
+from foldline.text.shorten import clip_bytes
+from foldline.view.archive import key_of
+from foldline.view.budget import Need
+from foldline.view.transcript import Fold
+from foldline.view.view import View
 
 __all__ = ["Spill", "spill_notice"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from foldline.budget import Need
 from foldline.reducers.base import Ask
 from foldline.reducers.drop_groups import is_checkpoint
 from foldline.reducers.summarize import Summarize
-from foldline.tiles import Span
-from foldline.view import View
+from foldline.view.budget import Need
+from foldline.view.units import Span
+from foldline.view.view import View
 
 __all__ = ["Leaves", "SumUp"]
 

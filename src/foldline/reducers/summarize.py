@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
-from foldline.budget import Need, Reserve
-from foldline.cutting import head_and_tail, over
 from foldline.errors import SummaryError
 from foldline.messages import Document, Image, Message, Opaque, Text
 from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, span_fold
-from foldline.tiles import Span, speaks
-from foldline.transcript import Fold
-from foldline.view import View
+from foldline.text.shorten import head_and_tail, over
+from foldline.view.budget import Need, Reserve
+from foldline.view.transcript import Fold
+from foldline.view.units import Span, speaks
+from foldline.view.view import View
 
 __all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "Summarize", "plain"]
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
-from foldline.budget import Need
-from foldline.cutting import Mode, clip_bytes, clip_tokens, extract, head_and_tail
 from foldline.errors import InvalidInput
 from foldline.messages import Message, Part, ToolCall, ToolResult
 from foldline.reducers.arguments import shorten_arguments
 from foldline.reducers.base import form_fold, result_entries, with_texts
+from foldline.text.shorten import Mode, clip_bytes, clip_tokens, extract, head_and_tail
 from foldline.tokens import Counter, lone_text
-from foldline.transcript import Entry, Fold, Seq
-from foldline.view import View
+from foldline.view.budget import Need
+from foldline.view.transcript import Entry, Fold, Seq
+from foldline.view.view import View
 
 __all__ = [
     "CharLimit",

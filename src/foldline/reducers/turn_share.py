@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from foldline.budget import Need
-from foldline.cutting import head_and_tail
 from foldline.reducers.truncate import each_fresh, shorter
+from foldline.text.shorten import head_and_tail
 from foldline.tokens import Counter
-from foldline.transcript import Fold, Seq
-from foldline.view import View
+from foldline.view.budget import Need
+from foldline.view.transcript import Fold, Seq
+from foldline.view.view import View
 
 __all__ = ["TurnShare", "cut_share", "share_tokens"]
 

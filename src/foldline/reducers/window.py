@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from foldline.budget import Need, Trigger
 from foldline.reducers.drop_groups import NOTICE_TOKENS, drop_fold
-from foldline.tiles import Span, speaks
-from foldline.transcript import Fold
-from foldline.view import View
+from foldline.view.budget import Need, Trigger
+from foldline.view.transcript import Fold
+from foldline.view.units import Span, speaks
+from foldline.view.view import View
 
 __all__ = ["Window"]
 

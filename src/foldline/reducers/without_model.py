@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from foldline.budget import Need
 from foldline.reducers.base import span_fold
 from foldline.reducers.digest import digest_message
 from foldline.reducers.summarize import Summarize
-from foldline.transcript import Fold
-from foldline.view import View
+from foldline.view.budget import Need
+from foldline.view.transcript import Fold
+from foldline.view.view import View
 
 __all__ = ["WithoutModel"]
 

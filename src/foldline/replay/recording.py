@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from foldline.codecs import Codec, codec
 from foldline.errors import InvalidInput
+from foldline.recorded.sessions import Session
 from foldline.replay.facts import Lens, Seen, references
-from foldline.sessions import Session
 from foldline.tokens import ESTIMATE, Counter, system_tokens, tools_tokens
 
 __all__ = ["Recording"]

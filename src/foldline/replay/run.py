@@ -11,16 +11,16 @@ from dataclasses import replace
 from time import process_time
 
 from foldline.catalog.models import CacheRule
+from foldline.engine.fitting import check
+from foldline.engine.policy import POLICIES, Policy
 from foldline.errors import DoesNotFit, InvalidInput
-from foldline.fitting import check
 from foldline.messages import Json
-from foldline.policy import POLICIES, Policy
+from foldline.recorded.sessions import Session
 from foldline.replay.cache import bill_tokens, common_prefix_tokens
 from foldline.replay.facts import Reference, Seen
 from foldline.replay.recording import Recording
 from foldline.replay.senders import Managed, Pauses, Sender, Unmanaged, context_for
 from foldline.replay.turns import DISTANCES, NONE, Recall, Replay, Tally, Turn
-from foldline.sessions import Session
 from foldline.tokens import ESTIMATE, Counter, system_tokens
 
 __all__ = ["policy_named", "replay"]

@@ -8,14 +8,14 @@ from time import process_time
 from typing import Protocol
 
 from foldline.catalog.models import CacheRule
-from foldline.context import Context, SummarizeWith
+from foldline.engine.context import Context, SummarizeWith
+from foldline.engine.policy import Policy
 from foldline.messages import Json, Wire
-from foldline.policy import Policy
+from foldline.recorded.sessions import Session
 from foldline.replay.recording import Recording
 from foldline.replay.turns import Asked, Mark
-from foldline.sessions import Session
 from foldline.tokens import Counter
-from foldline.transcript import Fold
+from foldline.view.transcript import Fold
 
 __all__ = ["Managed", "Pauses", "Sender", "Sent", "Unmanaged", "context_for"]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from foldline.failures.redaction import redact
+from foldline.engine.lookup import told
 from foldline.messages import Image, Message
-from foldline.peek import told
 from foldline.replay import Mark, Replay
 from foldline.report.spend import Spend
+from foldline.text.redaction import redact
 
 __all__ = [
     "AGAIN",

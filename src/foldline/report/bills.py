@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foldline.report.spend import Spend
-from foldline.report.words import compact, money
+from foldline.text.formatting import compact, money
 
 __all__ = ["bill", "price", "ratio"]
 

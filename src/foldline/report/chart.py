@@ -12,7 +12,7 @@ from itertools import groupby, takewhile
 from typing import Final
 
 from foldline.replay import Mark, Replay, Turn
-from foldline.report.words import compact, escaped, plural
+from foldline.text.formatting import compact, escaped, plural
 
 __all__ = ["chart", "fold_text"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from foldline.report.document import document
-from foldline.report.words import compact, escaped, plural
-from foldline.store.calls_read import REPLY, RecordedCall
+from foldline.store.calls.reader import REPLY, RecordedCall
+from foldline.text.formatting import compact, escaped, plural
 
 __all__ = ["growth_page", "in_words", "notes", "replies_of"]
 

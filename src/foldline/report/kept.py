@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from foldline.budget import Limits, cache_rule_of, limits_from, limits_of
 from foldline.catalog.models import HOUR_SECONDS, CacheRule, lookup
-from foldline.failures.redaction import redact
 from foldline.messages import Json
 from foldline.replay import Mark, Replay, Turn
 from foldline.report.account import AGAIN, BACK, Account, Made, hidden_by, title_of
 from foldline.report.recorded import refused_from
 from foldline.report.spend import Billed, Due, billed, expected
-from foldline.report.words import plural
-from foldline.store.calls_read import REPLY, RecordedCall
+from foldline.store.calls.reader import REPLY, RecordedCall
 from foldline.store.recording import Header
-from foldline.transcript import Branch, Entry, Event, Fold, Limited, Unfold, Usage
+from foldline.text.formatting import plural
+from foldline.text.redaction import redact
+from foldline.view.budget import Limits, cache_rule_of, limits_from, limits_of
+from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Unfold, Usage
 
 __all__ = ["kept_account"]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from foldline.bench.rows import ENOUGH, Row, rows
 from foldline.replay import NONE, Replay
 from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
+from foldline.replay.rows import ENOUGH, Row, rows
 from foldline.report.chart import chart, fold_text
 from foldline.report.document import document
-from foldline.report.words import DASH, compact, escaped, limits, milliseconds, plural, share
+from foldline.text.formatting import DASH, compact, escaped, limits, milliseconds, plural, share
 
 __all__ = ["page"]
 

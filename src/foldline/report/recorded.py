@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from foldline.budget import cache_rule_of, limits_of
 from foldline.replay import Recording, Replay, replay
 from foldline.report.account import AGAIN, Account, Made, hidden_by, title_of
 from foldline.report.spend import Due, expected
+from foldline.view.budget import cache_rule_of, limits_of
 
 __all__ = ["recorded_account", "refused_from"]
 

@@ -8,7 +8,7 @@ from typing import Final
 from foldline.report.account import Account, Hidden, Made
 from foldline.report.bills import bill
 from foldline.report.chart import chart
-from foldline.report.words import compact, escaped, foreign, plural
+from foldline.text.formatting import compact, escaped, foreign, plural
 
 __all__ = ["session_part"]
 

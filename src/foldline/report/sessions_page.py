@@ -13,7 +13,7 @@ from foldline.report.bills import bill, price, ratio
 from foldline.report.document import document
 from foldline.report.session_part import session_part
 from foldline.report.spend import Spend
-from foldline.report.words import DASH, compact, escaped, foreign, plural, share
+from foldline.text.formatting import DASH, compact, escaped, foreign, plural, share
 
 __all__ = ["DETAILED", "LeftOut", "sessions_page"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from foldline.budget import cache_rule_of
 from foldline.catalog.models import HOUR_SECONDS, lookup
 from foldline.catalog.prices import CacheRule, request_price
+from foldline.view.budget import cache_rule_of
 
 __all__ = ["Billed", "Due", "Spend", "billed", "expected"]
 

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from foldline.archive import Archive
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.messages import Json
 from foldline.store.recording import Header, Recording, Tally
 from foldline.store.records import Record
 from foldline.store.repair import Repaired
 from foldline.store.snapshot import Snapshot
-from foldline.transcript import Event
+from foldline.view.archive import Archive
+from foldline.view.transcript import Event
 
 __all__ = ["Listed", "Store", "StoredSession"]
 

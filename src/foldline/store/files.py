@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from foldline.archive import key_of
 from foldline.errors import InvalidInput
+from foldline.view.archive import key_of
 
 __all__ = ["FileArchive", "make_private_folder", "sync_folder", "sync_tree", "unused", "write_whole"]
 

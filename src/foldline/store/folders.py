@@ -18,7 +18,7 @@ from foldline.messages import Json
 from foldline.store.base import Listed
 from foldline.store.events import EventLog
 from foldline.store.files import FileArchive, make_private_folder, sync_folder, sync_tree
-from foldline.store.kept_json import change_json, read_json
+from foldline.store.json_file import change_json, read_json
 from foldline.store.keys import FileKeys
 from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, named_by, newest_first
 from foldline.store.recording import (

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from foldline.store.kept_json import read_json, take_json
+from foldline.store.json_file import read_json, take_json
 
 __all__ = ["FileKeys"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from foldline.errors import InvalidInput
-from foldline.store.kept_json import locked
+from foldline.store.json_file import locked
 from foldline.store.sqlite import errno_of, is_damaged, make_private_file
 
 __all__ = ["KeyIndex"]

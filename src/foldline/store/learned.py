@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from foldline.messages import Json
-from foldline.store.kept_json import change_json, read_json
+from foldline.store.json_file import change_json, read_json
 
 __all__ = ["ClientLimits", "LearnedLimits"]
 

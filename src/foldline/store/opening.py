@@ -30,4 +30,4 @@ def open_store(place: str | Path) -> Store:
     if find_spec("sqlalchemy") is None:
         raise MissingExtra(extra, "keeping sessions in a database")
     # Loaded now: a session in files must not wait for SQLAlchemy, nor need it.
-    return cast("Store", import_module("foldline.store.sql").SqlStore.at(place))
+    return cast("Store", import_module("foldline.store.sql.store").SqlStore.at(place))

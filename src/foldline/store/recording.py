@@ -17,14 +17,14 @@ from typing import Any, Final, TypeAlias
 
 from foldline.catalog.models import lookup
 from foldline.codecs import codec as codec_for
-from foldline.context import Context
+from foldline.engine.context import Context
+from foldline.engine.policy import Policy, policy
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
-from foldline.policy import Policy, policy
 from foldline.store.events import ended
 from foldline.store.records import VERSION, Record, event_of
 from foldline.store.snapshot import Snapshot, read_snapshot, title_of
-from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, Seq, Unfold
+from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, Seq, Unfold
 
 __all__ = [
     "AGENTS",

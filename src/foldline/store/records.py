@@ -17,7 +17,7 @@ from foldline.codecs.base import Codec
 from foldline.errors import InvalidInput
 from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from foldline.reducers.digest import Told
-from foldline.transcript import Branch, Entry, Event, Fold, Limited, Pin, RentState, Seq, Unfold, Usage
+from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, RentState, Seq, Unfold, Usage
 
 __all__ = ["VERSION", "Record", "event_of", "record_of", "sealed", "seq_of"]
 

@@ -12,15 +12,15 @@ from typing import Final
 from foldline.catalog.models import lookup
 from foldline.codecs import codec as codec_for
 from foldline.codecs.base import Codec
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.errors import InvalidInput
-from foldline.sessions import detect_dialect
+from foldline.recorded.sessions import detect_dialect
 from foldline.store.checksums import Damage, Verifier, plain, root_of
 from foldline.store.events import line_of, object_in
 from foldline.store.files import unused, write_whole
 from foldline.store.recording import Header, first_record, header_of, stop_of
 from foldline.store.records import Record, event_of, record_of
-from foldline.transcript import Entry, Event, Fold, Pin, Seq, Unfold
+from foldline.view.transcript import Entry, Event, Fold, Pin, Seq, Unfold
 
 __all__ = ["LOST", "Line", "Mended", "Repaired", "mended", "repair_log"]
 

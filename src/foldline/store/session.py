@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from foldline.context import Context
+from foldline.engine.context import Context
 from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.store.base import Store
 from foldline.store.events import ANOTHER_WRITER, EventLog, Torn
@@ -37,7 +37,7 @@ from foldline.store.records import Record
 from foldline.store.repair import Repaired, repair_log
 from foldline.store.snapshot import read_snapshot, shown_messages, write_snapshot
 from foldline.store.writing import Writing
-from foldline.transcript import Event
+from foldline.view.transcript import Event
 
 __all__ = ["FileSession", "forget_keys", "opened", "repaired"]
 

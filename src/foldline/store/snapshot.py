@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import IO, Any, Final
 from zlib import crc32
 
+from foldline.engine.settings import memory_limit
 from foldline.failures import redact
 from foldline.messages import Json, Message, Opaque, Text
-from foldline.settings import memory_limit
 from foldline.store.files import write_whole
-from foldline.view import View
+from foldline.view.view import View
 
 __all__ = [
     "MESSAGE_CHARS",

@@ -14,7 +14,7 @@ from foldline.messages import Json
 from foldline.store.base import Store
 from foldline.store.recording import CHANGEABLE, Clock, Header, Tally, in_force, stamp
 from foldline.store.records import Record, record_of, sealed
-from foldline.transcript import Event
+from foldline.view.transcript import Event
 
 __all__ = ["Writing"]
 

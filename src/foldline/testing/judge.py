@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from foldline.codecs.caps import caps_of
+from foldline.engine.fitting import check
 from foldline.errors import InvalidInput
-from foldline.fitting import check
 from foldline.testing.forms.base import Form, Prompt, missing
 from foldline.testing.values import Body, Refusal
 from foldline.testing.wording import (

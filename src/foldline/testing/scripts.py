@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from foldline.context import Completion
+from foldline.engine.context import Completion
 from foldline.reducers.summarize import CONTINUED_MARK
 
 __all__ = ["Call", "ScriptedModel", "asks_for_summary", "session"]

@@ -8,8 +8,8 @@ from typing import Final, Protocol, runtime_checkable
 
 from foldline.display import Room
 from foldline.messages import Json
-from foldline.patterns import Work
-from foldline.transcript import Seq
+from foldline.text.safe_regex import Work
+from foldline.view.transcript import Seq
 
 __all__ = ["CONSENT_NEEDED", "Ask", "Compact", "History", "Keeps", "Outcome", "Scope", "Tool"]
 

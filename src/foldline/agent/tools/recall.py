@@ -8,10 +8,10 @@ from typing import Final
 
 from foldline.agent.tools.base import History, Keeps, Outcome, Scope
 from foldline.agent.tools.threads import in_thread
+from foldline.engine.lookup import matching, window
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.patterns import Work
-from foldline.peek import matching, window
+from foldline.text.safe_regex import Work
 
 __all__ = ["Recall"]
 

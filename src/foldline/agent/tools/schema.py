@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeGuard
 
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.patterns import OutOfSteps, Pattern, Work
+from foldline.text.safe_regex import OutOfSteps, Pattern, Work
 
 __all__ = ["faults", "has_patterns", "portable"]
 

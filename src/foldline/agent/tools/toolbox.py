@@ -18,9 +18,9 @@ from foldline.agent.tools.base import Outcome, Scope, Tool
 from foldline.agent.tools.schema import faults, has_patterns, portable
 from foldline.agent.tools.threads import in_thread
 from foldline.codecs import codec
-from foldline.cutting import clip_bytes
 from foldline.errors import InvalidInput
 from foldline.messages import Json, ToolCall
+from foldline.text.shorten import clip_bytes
 
 __all__ = ["RESULT_BYTES", "Toolbox"]
 

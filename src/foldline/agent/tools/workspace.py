@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final
 
-from foldline.agent.tools.folders import BY_DESCRIPTOR, Folder
+from foldline.agent.tools.files.folders import BY_DESCRIPTOR, Folder
 from foldline.errors import InvalidInput
 
 __all__ = ["IGNORED_FOLDERS", "Item", "Place", "Workspace", "kind_of"]

@@ -1,0 +1,241 @@
+"""The command that measures ways of keeping a session inside its window, side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from foldline.cli.files import can_hold, log, sessions_in, terminal, write_whole
+from foldline.cli.requests import counter_for
+from foldline.cli.token_sizes import size_list_tokens
+from foldline.errors import InvalidInput, MissingExtra
+from foldline.text.formatting import plural
+from foldline_bench.run import Plan, Step
+from foldline_bench.run import bench as run_bench
+from foldline_bench.table import LEGEND, Table, by_group, main_table, notes, stress_table, widths
+from foldline_bench.values import Result
+
+__all__ = ["bench"]
+
+_EXAMPLES: Final = os.path.join("examples", "sessions")
+_STOPPED: Final = 130
+
+_LISTED: Final = re.compile(r'(?:"[^"]*"|\([^()]*\)|[^,])+')
+"""What stands between two commas: one inside round brackets or double quotes is no end of it."""
+
+
+def _names(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
+    """The names between commas, each as a table shows it or inside double quotes."""
+    names = (name.strip() for name in _LISTED.findall(value))
+    return tuple(_unquoted(name) for name in names if name)
+
+
+def _unquoted(name: str) -> str:
+    """Without the quotes around all of it: those inside are its own."""
+    return name[1:-1] if len(name) > 1 and name[0] == name[-1] == '"' else name
+
+
+@click.command()
+@click.argument("sessions", metavar="[SESSIONS...]", nargs=-1, type=click.Path())
+@click.option(
+    "--budget",
+    "budgets",
+    default="16k",
+    show_default=True,
+    metavar="A,B,...",
+    callback=size_list_tokens,
+    help="What a request may hold, in tokens, such as 16k or 1m. Each budget is a bench of its own.",
+)
+@click.option(
+    "--systems",
+    default="",
+    metavar="A,B,...",
+    callback=_names,
+    help="Names or patterns of systems, or a peer's name; no management always runs. A comma in "
+    "brackets or double quotes belongs to its name. [default: all]",
+)
+@click.option("--peers", default=".bench", show_default=True, metavar="FOLDER", help="Where `make bench` put them.")
+@click.option("--own-counter", is_flag=True, help="Each system counts by its own counter instead of the same one.")
+@click.option("--estimate", is_flag=True, help="Size all by the estimate, even where the extra `exact` is there.")
+@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Runs for times.")
+@click.option(
+    "--time-cap",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=240.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For each system at each budget.",
+)
+@click.option("--no-stress", is_flag=True, help="Leave out the long session of up to 8,000 messages.")
+@click.option("--json", "json_file", metavar="FILE", type=click.Path(), help="Write all figures as JSON.")
+@click.option("--html", "html_file", metavar="FILE", type=click.Path(), help="Write a page with charts.")
+def bench(
+    *,
+    sessions: tuple[str, ...],
+    budgets: tuple[int, ...],
+    systems: tuple[str, ...],
+    peers: str,
+    own_counter: bool,
+    estimate: bool,
+    repeat: int,
+    time_cap: float,
+    no_stress: bool,
+    json_file: str | None,
+    html_file: str | None,
+) -> None:
+    """Measure systems side by side on recorded sessions: cost, recall, validity, budget, time.
+
+    SESSIONS are files as for `foldline replay`, or folders of them. Each system runs in a process of its own, those of
+    other people in the environments that `make bench` installs. Nothing is sent anywhere. Stopped with
+    Ctrl-C, it tells and writes the figures of the systems that were finished.
+    """
+    for file in filter(None, (json_file, html_file)):
+        can_hold(file)
+    paths, found = _paths(sessions)
+    plan = Plan(
+        paths=paths,
+        found=found,
+        budgets_tokens=budgets,
+        systems=systems,
+        peers_folder=peers,
+        exact=not estimate and _has_exact(),
+        own_counter=own_counter,
+        repeat=repeat,
+        cap_seconds=time_cap,
+        stress=not no_stress,
+    )
+    try:
+        with _ended_like_ctrl_c(), _progress() as on_step:
+            result = run_bench(plan, on_step)
+    except KeyboardInterrupt:
+        log("stopped; no system was finished, and nothing is kept")
+        raise
+    written = _rounded(result)
+    if json_file is not None:
+        write_whole(json_file, json.dumps(written, ensure_ascii=False, separators=(",", ":")) + "\n")
+        log(f"wrote {json_file}")
+    if html_file is not None:
+        from foldline_bench.page.document import bench_page
+
+        write_whole(html_file, bench_page(written))
+        log(f"wrote {html_file}")
+    _print(result)
+    if result["partial"]:
+        kept = "" if json_file or html_file else ", which nothing keeps (--json would)"
+        log(f"stopped; the figures are those of the systems that were finished{kept}; the same command begins anew")
+        click.get_current_context().exit(_STOPPED)
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does: the worker is ended and its folder removed."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _paths(given: Sequence[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The files, those in folders in the order of their names, and which were in folders alone. Raises InvalidInput."""
+    if not given and not os.path.isdir(_EXAMPLES):
+        raise InvalidInput("none given, and there are no examples here", place="SESSIONS")
+    out: list[str] = []
+    for path in given or (_EXAMPLES,):
+        out += sessions_in(path) if os.path.isdir(path) else [path]
+    return tuple(out), frozenset(out) - set(given)
+
+
+def _has_exact() -> bool:
+    try:
+        counter_for(exact=True, model=None)
+    except MissingExtra as error:
+        log(f"sizes are estimates: {error}")
+        return False
+    return True
+
+
+def _rounded(value: Any) -> Any:
+    """The same with seven digits of each number: what is beyond is noise, and doubles the file."""
+    match value:
+        case float():
+            return float(f"{value:.7g}")
+        case dict():
+            return {key: _rounded(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_rounded(each) for each in value]
+        case _:
+            return value
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Step], None]]:
+    """Say how far it is on stderr: a bar for the system at work on a terminal, else a line when one is done."""
+    if not sys.stderr.isatty():
+        yield lambda step: log(_ended(step)) if step.ended else None
+        return
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=terminal(to_stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def on_step(step: Step) -> None:
+            if step.ended:
+                bar.console.print(_ended(step))
+                bar.reset(task, description="starting", total=None)
+            else:
+                said = f"{step.budget_tokens:,} {step.system}"
+                bar.update(task, description=said, completed=step.done, total=step.total)
+
+        yield on_step
+
+
+def _ended(step: Step) -> str:
+    line = f"{step.budget_tokens:,} tokens, {step.system}: {step.done} of {plural(step.total, 'session')}"
+    return f"{line}; ended early: {step.died}" if step.died else line
+
+
+def _print(result: Result) -> None:
+    console = terminal()
+    tables = [(each, main_table(each), by_group(each), stress_table(each)) for each in result["budgets"]]
+    widest = max(sum(widths(table)) + len(table.heads) for _, *some in tables for table in some if table is not None)
+    console.width = max(console.width, widest)  # where it is narrower, a terminal folds lines; a file has them whole
+    for budget, main, groups, stress in tables:
+        compared = f"{plural(len(budget['common']), 'session')} of {len(budget['sessions'])} that all finished"
+        console.print(f"budget {budget['budget_tokens']:,} tokens by {result['counter']}; {compared}\n", style="bold")
+        _draw(console, main)
+        _draw(console, groups)
+        if stress is not None:
+            _draw(console, stress)
+        if budget["too_small"]:
+            console.print(f"left out as too small: {', '.join(budget['too_small'])}", style="dim")
+        for note in notes(budget):
+            console.print(note, style="dim")
+        console.print()
+    for left in result["left_out"]:
+        console.print(f"{left['file']} left out: {left['reason']}")
+    for absent in result["absent"]:
+        console.print(f"{absent['peer']} left out: {absent['reason']}")
+    console.print(LEGEND, style="dim")
+
+
+def _draw(console: Any, table: Table) -> None:
+    from rich.table import Table as Drawn
+
+    drawn = Drawn(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for number, head in enumerate(table.heads):
+        drawn.add_column(head, justify="right" if number else "left", vertical="bottom", no_wrap=True)
+    for row in table.rows:
+        drawn.add_row(*row)
+    console.print(drawn)
+    console.print()

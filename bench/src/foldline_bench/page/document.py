@@ -1,0 +1,212 @@
+"""The page of a bench: what each system costs, keeps and breaks, and how long it takes, budget by budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from foldline.replay import NONE
+from foldline.report.document import document
+from foldline.text.formatting import foreign, plural
+from foldline_bench.intervals import FEWEST, tells
+from foldline_bench.page.charts import Dot, Line, Spot, cost_dots, lines_chart, pareto
+from foldline_bench.page.style import BENCH_STYLE
+from foldline_bench.page.tables import key, listed, state, systems, tables
+from foldline_bench.values import FRONT_RULE, BudgetResult, Interval, Kept, Result
+
+__all__ = ["bench_page"]
+
+_OWN_COUNTER: Final = ", budgets by each system's own counter"
+
+_COLOURS: Final = 7
+"""Lines that have a colour of their own: more cannot be told apart."""
+
+
+def bench_page(result: Result) -> str:
+    """The whole page as text, to be saved as UTF-8: the JSON of `foldline bench`, drawn. O(systems² x budgets)."""
+    budgets = result["budgets"]
+    own = frozenset(system["name"] for system in result["systems"] if system["peer"] is None)
+    links = "".join(
+        f'<li><a href="#b{number}">{budget["budget_tokens"]:,} tokens</a></li>' for number, budget in enumerate(budgets)
+    )
+    body = [
+        "<h1>Foldline bench</h1>",
+        f'<p class="faint">{_setting(result)}</p>',
+        '<p class="bad">Stopped before it was done: systems or budgets are missing.</p>' if result["partial"] else "",
+        _left_out(result),
+        _absent(result),
+        f'<ul class="links" aria-label="Budgets">{links}</ul>' if len(budgets) > 1 else "",
+        *(_budget(budget, number, own, result) for number, budget in enumerate(budgets)),
+        systems(result),
+    ]
+    return document("Foldline bench", [part for part in body if part], style=BENCH_STYLE)
+
+
+def _setting(result: Result) -> str:
+    made, drawn = result["made"], result["intervals"]
+    words = [
+        f"{plural(len(result['sessions']), 'recorded session')}, {plural(len(result['systems']), 'system')}",
+        f"sizes by {foreign(result['counter'])}{_OWN_COUNTER if result['own_counter'] else ''}",
+        f"intervals (of {FEWEST} sessions or more) hold {drawn['share']:.0%} of {drawn['resamples']:,} resamplings",
+        f"measured {foreign(made['date'][:16].replace('T', ' '))} UTC",
+        f"Foldline {foreign(made['foldline'])}, Python {foreign(made['python'])}, {plural(made['cores'], 'core')}",
+    ]
+    return "; ".join(words) + "."
+
+
+def _left_out(result: Result) -> str:
+    """Files that could not be read, and sessions that are too small for any budget or for some."""
+    small = [
+        f"{foreign(name)}: too small for {budget['budget_tokens']:,} tokens"
+        for budget in result["budgets"]
+        for name in budget["too_small"]
+    ]
+    said = [f"{foreign(one['file'], 300)}: {foreign(one['reason'], 300)}" for one in result["left_out"]] + small
+    rows = "".join(f"<li>{one}</li>" for one in said)
+    return f"<details><summary>Sessions left out ({len(said):,})</summary><ul>{rows}</ul></details>" if said else ""
+
+
+def _absent(result: Result) -> str:
+    if not result["absent"]:
+        return ""
+    rows = "".join(f"<li>{foreign(one['peer'])}: {foreign(one['reason'], 300)}</li>" for one in result["absent"])
+    return (
+        f"<details><summary>{plural(len(result['absent']), 'peer')} could not be run</summary><ul>{rows}</ul></details>"
+    )
+
+
+# --- one budget -------------------------------------------------------------------------------------------------------
+
+
+def _budget(budget: BudgetResult, number: int, own: frozenset[str], result: Result) -> str:
+    spots = list(_spots(budget, own))
+    colours = _colours(spots, budget, own)
+    distances = result["distances"]
+    charts = (
+        (
+            "Recall over distance",
+            "The share still sent of what replies name, by how far back it last stood: means over sessions.",
+            lines_chart(
+                _over_distance(budget, colours, distances),
+                identifier=f"b{number}d",
+                title="Recall over distance",
+                x_name="tokens back, at least",
+                y_name="recall",
+            ),
+        ),
+        (
+            "CPU time over length",
+            "Of one request in one long session; the line is the median, up to the time that 95 % stay within.",
+            lines_chart(
+                _over_length(budget, colours),
+                identifier=f"b{number}l",
+                title="CPU time of a request over the length of the session",
+                x_name="messages",
+                y_name="ms, log",
+                seconds=True,
+            ),
+        ),
+        (
+            "Warm and cold caches",
+            f"Filled: each request finds the one before cached. Hollow: every {result['cold_every']}th finds none.",
+            cost_dots(list(_dots(budget, own)), identifier=f"b{number}c"),
+        ),
+    )
+    figures = "".join(
+        f'<figure><figcaption><h3>{name}</h3><span>{words}</span></figcaption><div class="scroll" role="region" '
+        f'tabindex="0" aria-label="{name}">{drawn}</div></figure>'
+        for name, words, drawn in charts
+        if drawn
+    )
+    return "\n".join(
+        (
+            f'<section aria-labelledby="b{number}">',
+            f'<h2 id="b{number}">Budget {budget["budget_tokens"]:,} tokens</h2>',
+            f'<p class="faint">{_compared(budget)}</p>',
+            '<div class="pair"><figure>',
+            '<div class="scroll" role="region" tabindex="0" aria-label="Cost against recall">',
+            pareto(spots, identifier=f"b{number}p"),
+            f"</div></figure>{key(spots, budget)}</div>",
+            f'<div class="charts">{figures}</div>',
+            tables(budget),
+            "</section>",
+        )
+    )
+
+
+def _compared(budget: BudgetResult) -> str:
+    words = f"{plural(len(budget['sessions']), 'session')} large enough for it"
+    if len(budget["common"]) != len(budget["sessions"]):
+        words += f"; compared over the {len(budget['common']):,} that were finished by all that are compared"
+    return words + "."
+
+
+def _spots(budget: BudgetResult, own: frozenset[str]) -> Iterator[Spot]:
+    """The systems that have both figures; numbers are those of the list beside the chart."""
+    for number, run in enumerate(listed(budget), 1):
+        figures = run["figures"]
+        cost = None if figures is None else _shown(figures["cost"][FRONT_RULE]["warm"]["ratio"])
+        far = None if figures is None else _interval(figures["recall"]["beyond"][1])
+        if figures is not None and cost is not None and far is not None and not run["apart"]:
+            name = run["system"]
+            yield Spot(
+                number=number, name=name, ours=name in own and name != NONE, state=state(figures), cost=cost, far=far
+            )
+
+
+def _shown(found: Interval | None) -> Interval | None:
+    """The figure without its interval where there are too few sessions for one."""
+    if found is None or tells(found):
+        return found
+    return {**found, "low": found["value"], "high": found["value"]}
+
+
+def _interval(kept: Kept) -> Interval | None:
+    """A recall with its interval; the pooled one, without, where no session makes enough references."""
+    if kept["per_session"] is not None or kept["pooled"] is None:
+        return _shown(kept["per_session"])
+    return {"value": kept["pooled"], "low": kept["pooled"], "high": kept["pooled"], "sessions": 0}
+
+
+def _colours(spots: Sequence[Spot], budget: BudgetResult, own: frozenset[str]) -> Mapping[str, int]:
+    """The systems whose lines are told apart: ours and those on the front, as many as there are colours."""
+    wanted = [spot.name for spot in spots if spot.ours] + [spot.name for spot in spots if spot.state == "front"]
+    wanted += [run["system"] for run in budget["runs"] if run["system"] in own and run["system"] != NONE]
+    return {name: number for number, name in enumerate(list(dict.fromkeys(wanted))[:_COLOURS])}
+
+
+def _over_distance(budget: BudgetResult, colours: Mapping[str, int], distances: Sequence[int]) -> list[Line]:
+    out = []
+    for run in budget["runs"]:
+        if run["figures"] is None or run["apart"]:
+            continue
+        found = zip(distances, run["figures"]["recall"]["beyond"], strict=True)
+        points = tuple(
+            (float(distance), kept["value"], kept["low"], kept["high"])
+            for distance, each in found
+            if (kept := _interval(each)) is not None
+        )
+        if points:
+            out.append(Line(name=run["system"], colour=colours.get(run["system"]), points=points))
+    return out
+
+
+def _over_length(budget: BudgetResult, colours: Mapping[str, int]) -> list[Line]:
+    out = []
+    for run in budget["runs"]:
+        lengths = run["stress"]["lengths"] if run["stress"] is not None else []
+        points = tuple(
+            (float(one["messages"]), one["p50_seconds"], one["p50_seconds"], one["p95_seconds"]) for one in lengths
+        )
+        if points:
+            out.append(Line(name=run["system"], colour=colours.get(run["system"]), points=points))
+    return out
+
+
+def _dots(budget: BudgetResult, own: frozenset[str]) -> Iterator[Dot]:
+    for run in budget["runs"]:
+        if run["figures"] is None or run["apart"] or run["system"] == NONE:
+            continue
+        prices = run["figures"]["cost"][FRONT_RULE]
+        if (warm := _shown(prices["warm"]["ratio"])) is not None:
+            yield Dot(name=run["system"], ours=run["system"] in own, warm=warm, cold=prices["cold"]["ratio"])

@@ -1,0 +1,81 @@
+"""A system under test: whatever makes, of a history, the messages that are sent.
+
+Systems of other people are modules of `foldline_bench.peers`, or files `peer.py` in a folder of peers. Each has
+
+    SYSTEMS       the name of each setting, and what makes a system of a budget in tokens, a counter of messages and a
+                  summariser
+    OWN_COUNTER   the same for settings that count by the system's own counter; may be left out
+    PACKAGES      the distributions whose versions are reported
+
+and is loaded only in a worker process, by the interpreter of the peer's own environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import process_time
+from typing import Any, Protocol, TypeAlias
+
+from foldline.messages import Wire
+from foldline.replay import Sent
+from foldline_bench.summariser import Summariser
+
+__all__ = ["Count", "Hosted", "MakeSystem", "PeerModule", "Summarise", "System"]
+
+Count: TypeAlias = Callable[[Wire], int]
+"""Tokens of one message of Chat Completions by the neutral counter; remembered, so that asking again takes no time."""
+
+
+class System(Protocol):
+    """One system for one session. What it does for itself is timed; what only carries messages to and fro is not."""
+
+    def prepare(self, history: Sequence[Wire]) -> None:
+        """Untimed: turn what is new into the system's own types. `history` grows by appending; leave it as it is."""
+
+    def view(self, history: Sequence[Wire]) -> Any:
+        """Timed: what the system itself does for one request."""
+
+    def finish(self, out: Any) -> Sequence[Wire]:
+        """Untimed: what `view` gave, as Chat Completions has it; messages left alone are the history's own objects."""
+
+
+Summarise: TypeAlias = Summariser
+"""What a system asks in the place of a model: `answer` takes one text, `summarize` messages; both note the call."""
+
+MakeSystem: TypeAlias = Callable[[int, Count, Summarise], System]
+"""Makes a fresh system for one session: the budget in tokens, the neutral counter, the summariser."""
+
+
+class PeerModule(Protocol):
+    """What a module of a peer has."""
+
+    SYSTEMS: Mapping[str, MakeSystem]
+    PACKAGES: tuple[str, ...]
+
+
+class Hosted:
+    """A system of other people as the sender of a replay. An error inside it is noted, and nothing is sent."""
+
+    def __init__(self, system: System, summariser: Summariser) -> None:
+        self.errors: list[str] = []
+        self._system = system
+        self._summariser = summariser
+        self._history: list[Wire] = []
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        """The request that the system makes; CPU time is that of its `view` alone, without the summariser's."""
+        self._history += new
+        seconds = 0.0
+        messages: tuple[Wire, ...] = ()
+        try:
+            self._system.prepare(self._history)
+            began = process_time()
+            try:
+                out = self._system.view(self._history)
+            finally:
+                seconds = process_time() - began
+            messages = tuple(self._system.finish(out))
+        except Exception as error:  # noqa: BLE001 - what other people's code raises is a figure of theirs
+            self.errors.append(f"{type(error).__name__}: {error}")
+        asked, inside = self._summariser.take(), self._summariser.take_seconds()
+        return Sent(messages, None, asked=asked, cpu_seconds=max(0.0, seconds - inside))

@@ -1,0 +1,161 @@
+"""A result as tables of texts, for a terminal or a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from foldline.text.formatting import DASH, compact, milliseconds, plural, share
+from foldline_bench.comparing import recall_of
+from foldline_bench.intervals import tells
+from foldline_bench.speed import SIZES
+from foldline_bench.values import FRONT_RULE, BudgetResult, Figures, Interval, Kept, Run
+
+__all__ = ["LEGEND", "Table", "by_group", "main_table", "notes", "stress_table", "widths"]
+
+LEGEND: Final = """\
+cost    input price with prompt caching (Anthropic's ratios), against none: median session, and its 95 % interval
+cold    the same with cold caches at every 20th request: policies of ours are replayed once more and told of the
+        pauses, other systems know no clock and are priced anew; openai, no cache: under other prices
+by best cost by that of the cheapest folds in hindsight: the median session, policies of ours alone; by needs: by the
+        least at the same far recall for one who knows what all replies will refer to, which nobody can
+far     of what replies name and last stood 8,000 tokens and 4 messages back, the share still sent; line: the whole line
+        is; tool: only results had it; 2k, 32k: other distances (means over sessions with 3 or more such references)
+hard    requests that every provider refuses (what a system left unsent too); any: also by the rules of foldline.check
+over    requests over the budget, and the largest by the budget; ms: CPU of one request; errors: inside the system
+95 %    the interval, of 5 sessions or more
+*       on the Pareto front: no other one is as cheap and keeps as much, among those with no hard and no over"""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Heads and rows of cells; the first column is text, the others are figures."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def _percent(value: float) -> str:
+    return "0" if value == 0 else f"{100 * value:.1f}"
+
+
+def _between(found: Interval | None) -> str:
+    return DASH if found is None or not tells(found) else f"{found['low']:.2f}–{found['high']:.2f}"
+
+
+def _median(found: Interval | None) -> str:
+    return DASH if found is None else share(found["value"])
+
+
+def _ratio(figures: Figures, rule: str = FRONT_RULE, kind: str = "warm") -> str:
+    return _median(figures["cost"][rule][kind]["ratio"])
+
+
+def _kept(kept: Kept) -> str:
+    return share(recall_of(kept))
+
+
+_COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
+    ("cost", _ratio),
+    ("95 %", lambda one: _between(one["cost"][FRONT_RULE]["warm"]["ratio"])),
+    ("cold", lambda one: _ratio(one, kind="cold")),
+    ("openai", lambda one: _ratio(one, "openai")),
+    ("no\ncache", lambda one: _ratio(one, "nocache")),
+    ("by\nbest", lambda one: _median(one["bound"])),
+    ("by\nneeds", lambda one: _median(one["needs_bound"])),
+    ("far", lambda one: _kept(one["recall"]["beyond"][1])),
+    ("95 %", lambda one: _between(one["recall"]["beyond"][1]["per_session"])),
+    ("line", lambda one: _kept(one["recall"]["line"])),
+    ("tool", lambda one: _kept(one["recall"]["far_tool"])),
+    ("2k", lambda one: _kept(one["recall"]["beyond"][0])),
+    ("32k", lambda one: _kept(one["recall"]["beyond"][2])),
+    ("hard\n%", lambda one: _percent(one["hard_share"])),
+    ("any\n%", lambda one: _percent(one["invalid_share"])),
+    ("over\n%", lambda one: _percent(one["over_share"])),
+    ("worst", lambda one: f"{one['worst_ratio']:.2f}"),
+    ("hit\n%", lambda one: f"{100 * one['hit_share']:.0f}"),
+    ("tokens", lambda one: compact(one["tokens"])),
+    ("ms\np50", lambda one: milliseconds(one["cpu"]["p50_seconds"])),
+    ("ms\np95", lambda one: milliseconds(one["cpu"]["p95_seconds"])),
+    ("errors", lambda one: f"{one['errors']:,}"),
+)
+
+
+def main_table(budget: BudgetResult) -> Table:
+    """One row per system, over the sessions in common; those set apart last, with the number of their sessions."""
+    rows = []
+    for run in sorted(budget["runs"], key=lambda run: run["apart"]):
+        figures = run["figures"]
+        if figures is None:
+            rows.append((_named(run, 0), *(DASH for _ in _COLUMNS)))
+        else:
+            rows.append((_named(run, figures["sessions"]), *(cell(figures) for _, cell in _COLUMNS)))
+    return Table(("system", *(head for head, _ in _COLUMNS)), tuple(rows))
+
+
+def _named(run: Run, sessions: int) -> str:
+    front = "* " if run["figures"] is not None and run["figures"]["front"] else ""
+    return f"{front}{run['system']}" + (f" [over {plural(sessions, 'session')} alone]" if run["apart"] else "")
+
+
+def by_group(budget: BudgetResult) -> Table:
+    """Cost and far recall by kind of work, one row per system that is compared."""
+    compared = [run for run in budget["runs"] if not run["apart"]]
+    names = list(dict.fromkeys(name for run in compared for name in run["groups"]))
+    sizes = {name: run["groups"][name]["sessions"] for run in compared for name in run["groups"]}
+    rows = [(run["system"], *(_in_group(run["groups"].get(name)) for name in names)) for run in compared]
+    return Table(("cost / far", *(f"{name}\n{plural(sizes[name], 'session')}" for name in names)), tuple(rows))
+
+
+def _in_group(figures: Figures | None) -> str:
+    return DASH if figures is None else f"{_ratio(figures)} / {_kept(figures['recall']['beyond'][1])}"
+
+
+def stress_table(budget: BudgetResult) -> Table | None:
+    """CPU milliseconds (median / 95 %) of a request in a session of so many messages; None if none was run."""
+    rows = []
+    for run in budget["runs"]:
+        if run["stress"] is None:
+            continue
+        found = {each["messages"]: each for each in run["stress"]["lengths"]}
+        cells = [
+            f"{milliseconds(found[size]['p50_seconds'])} / {milliseconds(found[size]['p95_seconds'])}"
+            if size in found
+            else DASH
+            for size in SIZES
+        ]
+        rows.append((run["system"], *cells))
+    return Table(("ms p50 / p95 at", *(f"{size:,}\nmessages" for size in SIZES)), tuple(rows)) if rows else None
+
+
+def notes(budget: BudgetResult) -> list[str]:
+    """What has to be said beside the figures: rules that were broken, what was not finished, who died, first errors."""
+    out = []
+    for run in budget["runs"]:
+        figures = run["figures"]
+        said = []
+        if run["died"] is not None:
+            said.append(f"its process ended early: {run['died']}")
+        if run["unfinished"]:
+            said.append(f"{plural(len(run['unfinished']), 'session')} not finished")
+        if figures is not None:
+            broken = {**figures["hard_rules"], **figures["soft_rules"]}
+            said += [", ".join(f"{rule} {count:,}" for rule, count in broken.items())] if broken else []
+            said += [f"first error: {figures['first_error']}"] if figures["first_error"] else []
+            made = figures["summaries"]
+            said += [f"{plural(made['calls'], 'summary call')}, {_part(figures)} of its cost"] if made["calls"] else []
+        if said:
+            out.append(f"{run['system']}: {'; '.join(said)}")
+    return out
+
+
+def _part(figures: Figures) -> str:
+    whole, made = figures["cost"][FRONT_RULE]["warm"]["tokens"], figures["summaries"]["cost"][FRONT_RULE]["warm"]
+    return f"{made / whole:.0%}" if whole else DASH
+
+
+def widths(table: Table) -> Sequence[int]:
+    """The widest line of each column."""
+    columns = zip(table.heads, *table.rows, strict=True)
+    return [max(len(line) for cell in column for line in (cell.splitlines() or [""])) for column in columns]

@@ -1,0 +1,217 @@
+"""Settings compared: cost against far recall, which of them no other beats, and which one to take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+from typing import Any, Final, TypeVar
+
+from foldline.replay.rows import ENOUGH
+from foldline_bench.intervals import enough, interval
+from foldline_bench.tuning.values import Outcome, Setting
+
+__all__ = ["Figures", "Span", "chosen", "figures_of", "front", "layers", "point_of", "tells", "worth_a_row"]
+
+_SAME: Final = 0.005
+"""A gain in recall below this is not worth a row: the figures are shown with two decimals."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A figure over the sessions, and the middle 95 % of what it is when they are drawn again (bootstrap)."""
+
+    value: float
+    low: float
+    high: float
+    sessions: int
+
+    @property
+    def tells(self) -> bool:
+        """Whether there are sessions enough for its ends to be shown."""
+        return enough(self.sessions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What one setting did over some sessions.
+
+    `cost_tokens` is the price of all input, in tokens at the full input price; `cost` the input's price by that of no
+    management, `median_cost` the median of the sessions' own ratios. `far`, `line`, `far_tool` are means over the
+    sessions with three or more such references, None when there is none. Money is in dollars; None when a model has no
+    price in the catalogue.
+    """
+
+    setting: Setting
+    sessions: int
+    invalid: int
+    over_budget: int
+    refused: int
+    tokens: int
+    folds: int
+    cost_tokens: float
+    cost: Span
+    median_cost: float
+    far: Span | None
+    line: float | None
+    far_tool: float | None
+    input_usd: Span | None
+    reply_usd: float | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether every request was made, valid, and no larger than the window allows."""
+        return not (self.invalid or self.over_budget or self.refused)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+
+        def plain(span: Span | None) -> dict[str, Any] | None:
+            return None if span is None else asdict(span)
+
+        same = (
+            "sessions",
+            "invalid",
+            "over_budget",
+            "refused",
+            "tokens",
+            "folds",
+            "cost_tokens",
+            "median_cost",
+            "line",
+            "far_tool",
+        )
+        return {
+            **self.setting.as_json(),
+            **{name: getattr(self, name) for name in same},
+            "cost": plain(self.cost),
+            "far": plain(self.far),
+            "input_usd": plain(self.input_usd),
+            "reply_usd": self.reply_usd,
+        }
+
+
+def figures_of(setting: Setting, outcomes: Sequence[Outcome], none: Mapping[str, Outcome]) -> Figures:
+    """The figures of outcomes of one setting, against those of no management by session. O(resamples · sessions)."""
+    base = [none[outcome.session] for outcome in outcomes]
+    pairs = _pairs(outcomes, base)
+    money = [outcome.input_usd for outcome in outcomes if outcome.input_usd is not None]
+    priced = len(money) == len(outcomes)
+    replies = [outcome.reply_usd for outcome in outcomes]
+    far = _shares(outcome.far for outcome in outcomes)
+    return Figures(
+        setting=setting,
+        sessions=len(outcomes),
+        invalid=sum(outcome.invalid for outcome in outcomes),
+        over_budget=sum(outcome.over_budget for outcome in outcomes),
+        refused=sum(outcome.refused for outcome in outcomes),
+        tokens=sum(outcome.tokens for outcome in outcomes),
+        folds=sum(outcome.folds for outcome in outcomes),
+        cost_tokens=sum(outcome.paid_tokens for outcome in outcomes),
+        cost=_span(pairs, _ratio),
+        median_cost=median(one / other for one, other in pairs),
+        far=_span(far, fmean) if far else None,
+        line=_mean(_shares(outcome.line for outcome in outcomes)),
+        far_tool=_mean(_shares(outcome.far_tool for outcome in outcomes)),
+        input_usd=_span(money, sum) if priced else None,
+        reply_usd=sum(reply for reply in replies if reply is not None) if priced else None,
+    )
+
+
+def point_of(outcomes: Sequence[Outcome], none: Mapping[str, Outcome]) -> tuple[float, float]:
+    """Cost, and what far recall lacks: both are better when smaller. O(sessions)."""
+    base = [none[outcome.session] for outcome in outcomes]
+    far = _shares(outcome.far for outcome in outcomes)
+    return _ratio(_pairs(outcomes, base)), 1.0 - fmean(far) if far else 0.0
+
+
+def tells(outcome: Outcome) -> bool:
+    """Whether a session makes enough far references to have a recall of its own."""
+    return outcome.far[1] >= ENOUGH
+
+
+def _pairs(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> list[tuple[float, float]]:
+    """The input's price under a setting and under none, by session: in money, or in tokens where one has no price."""
+    money = [
+        (one.input_usd, other.input_usd)
+        for one, other in zip(outcomes, base, strict=True)
+        if one.input_usd is not None and other.input_usd is not None
+    ]
+    if len(money) == len(outcomes):
+        return money
+    return [(one.paid_tokens, other.paid_tokens) for one, other in zip(outcomes, base, strict=True)]
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    return sum(one for one, _ in pairs) / sum(other for _, other in pairs)
+
+
+def _shares(tallies: Iterable[tuple[int, int]]) -> list[float]:
+    return [kept / total for kept, total in tallies if total >= ENOUGH]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def _span(values: Sequence[T], statistic: Callable[[Sequence[T]], float]) -> Span:
+    found = interval(values, statistic)
+    assert found is not None, "there are sessions"
+    return Span(**found)
+
+
+def front(points: Sequence[tuple[float, float]], same: float = _SAME) -> list[int]:
+    """The places of the points that no other beats (both figures: the smaller the better), best first figure first.
+
+    Of several whose second figures are no more than `same` apart the first stands. O(n log n).
+    """
+    order = sorted(range(len(points)), key=lambda place: (*points[place], place))
+    out: list[int] = []
+    least = float("inf")
+    for place in order:
+        if points[place][1] < least - same:
+            out.append(place)
+            least = points[place][1]
+    return out
+
+
+def layers(points: Sequence[tuple[float, float]]) -> list[list[int]]:
+    """All places, layer by layer: the front, then the front of what is left, and so on. O(n² log n) at worst."""
+    left = list(range(len(points)))
+    out = []
+    while left:
+        first = [left[place] for place in front([points[place] for place in left])]
+        out.append(first)
+        left = [place for place in left if place not in first]
+    return out
+
+
+def worth_a_row(found: Sequence[Figures]) -> list[Figures]:
+    """Those of a front that keep visibly more than what is cheaper, cheapest first."""
+    points = [(figures.cost.value, 1.0 - figures.far.value if figures.far else 0.0) for figures in found]
+    return [found[place] for place in front(points)]
+
+
+def chosen(found: Sequence[Figures], min_far: float | None) -> tuple[Figures, str]:
+    """The setting to take of all that no other beats (cheapest first), and why.
+
+    It is the cheapest with enough recall, by however little; else the knee of those that are worth a row: the point
+    that is farthest from the line between the ends, both figures measured from end to end.
+    """
+    if min_far is not None:
+        if found[0].far is None:
+            return found[0], "far recall cannot be measured in these sessions, so that only the cost decides"
+        for figures in found:
+            if figures.far is not None and figures.far.value >= min_far:
+                return figures, f"the cheapest with a far recall of {min_far:g} or more"
+    lacking = "" if min_far is None else f"none has a far recall of {min_far:g}; "
+    rows = worth_a_row(found)
+    if len(rows) < 3:
+        return rows[-1], f"{lacking}the one with the best far recall" if len(rows) > 1 else f"{lacking}the only one"
+    points = [(figures.cost.value, -figures.far.value if figures.far else 0.0) for figures in rows]
+    (left, top), (right, bottom) = points[0], points[-1]
+    gains = [(right - x) / (right - left) + (top - y) / (top - bottom) for x, y in points]
+    best = max(range(len(rows)), key=lambda place: gains[place])
+    return rows[best], f"{lacking}the knee: more recall costs more from here on, and less saves less"

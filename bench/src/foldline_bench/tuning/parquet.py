@@ -1,0 +1,118 @@
+"""Sessions as rows of a Parquet file, here or in an object store. Needs the extra `parquet`.
+
+Columns: `messages`, as JSON text or as a list of structs; beside it `id`, `dialect`, `model`, `system` and `tools`,
+each if it is there, the last two as JSON text or nested too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from foldline.errors import InvalidInput, MissingExtra
+from foldline.messages import Json
+from foldline.recorded.sessions import Session, parse_session
+from foldline.store.addresses import is_address
+from foldline_bench.tuning.objects import opened, reason_of
+from foldline_bench.tuning.values import Source
+
+try:
+    import pyarrow
+    from pyarrow import parquet
+except ImportError as error:
+    raise MissingExtra("parquet", "sessions in Parquet files") from error
+
+__all__ = ["read_row", "row_ids"]
+
+_COLUMNS: Final = ("id", "messages", "dialect", "model", "system", "tools")
+
+_BATCH_ROWS: Final = 8
+_BUFFER_BYTES: Final = 1 << 20
+"""Rows and bytes that are read at a time: many writers make one group of all rows, which may not fit into memory."""
+
+
+def row_ids(place: str) -> list[str]:
+    """The id of each row, "" for one without; no more than that column is read.
+
+    Raises InvalidInput for another format, or a file without messages.
+    """
+    with _file(place) as file:
+        if "messages" not in file.schema_arrow.names:
+            columns = ", ".join(file.schema_arrow.names[:20])
+            raise InvalidInput(
+                f'has no column "messages"; its columns are {columns}', place=Source("file", place).shown
+            )
+        if not file.metadata.num_rows:
+            raise InvalidInput("has no rows, and so no sessions", place=Source("file", place).shown)
+        if "id" not in file.schema_arrow.names:
+            return [""] * int(file.metadata.num_rows)
+        found = file.read(columns=["id"]).column("id").to_pylist()
+    return ["" if value is None else str(value) for value in found]
+
+
+def read_row(source: Source) -> Session:
+    """The session in a row. O(the rows before it in its group), in memory a few rows.
+
+    Raises InvalidInput for what is no session, or damaged, and OSError for a network that fails.
+    """
+    row, group = int(source.part), 0
+    with _file(source.place) as file:
+        while group < file.num_row_groups and row >= file.metadata.row_group(group).num_rows:
+            row -= file.metadata.row_group(group).num_rows
+            group += 1
+        if group == file.num_row_groups:
+            raise InvalidInput("there is no such row any more", place=source.shown)
+        names = [name for name in _COLUMNS if name in file.schema_arrow.names]
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names):
+            if row < batch.num_rows:
+                [values] = batch.slice(row, 1).to_pylist()
+                break
+            row -= batch.num_rows
+    body = {name: _value(name, values[name], source) for name in names if values[name] is not None}
+    body.setdefault("id", f"row {source.part}")
+    return parse_session(json.dumps(body).encode(), place=source.shown, dialect=None)
+
+
+def _value(name: str, value: Any, source: Source) -> Json:
+    """The value of a column: JSON text is read, and of nested values what is null is left out.
+
+    A column of structs has every field in every row: null is how it says that there is none.
+    """
+    if name in {"id", "dialect", "model"}:
+        return str(value)
+    if not isinstance(value, str | bytes):
+        return _without_null(value)
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        if name == "system":  # plain text is what it is as a rule
+            return value if isinstance(value, str) else value.decode("utf-8", "replace")
+        raise InvalidInput(f'column "{name}" is no JSON: {error}', place=source.shown) from None
+    return value if name == "system" and not isinstance(found, str | list) else found
+
+
+def _without_null(value: Any) -> Json:
+    if isinstance(value, dict):
+        return {key: _without_null(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_null(inner) for inner in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)  # a time, a decimal
+
+
+@contextmanager
+def _file(place: str) -> Iterator[Any]:
+    """A Parquet file, open; of an object store only the parts that are asked for are fetched."""
+    far = is_address(place)
+    try:
+        with ExitStack() as stack:
+            source = stack.enter_context(opened(place)) if far else place
+            yield stack.enter_context(parquet.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False))
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        if far and not isinstance(error, pyarrow.ArrowInvalid):
+            raise  # it may be the network
+        shown = Source("file", place).shown
+        raise InvalidInput(f"is no Parquet file that can be read: {reason_of(error, place)}", place=shown) from None

@@ -1,0 +1,337 @@
+"""The search: few sessions and many settings first, then fewer settings and more sessions, then their neighbours.
+
+Successive halving (Jamieson & Talwalkar, "Non-stochastic best arm identification", 2016), with two figures to be good
+in: after each round the better half stays, counted in layers of the Pareto front, and the whole first layer with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from math import ceil
+from typing import Final
+
+from foldline.errors import InvalidInput
+from foldline_bench.tuning.candidates import first_settings, neighbours
+from foldline_bench.tuning.code import code_sha256
+from foldline_bench.tuning.engines import Engine
+from foldline_bench.tuning.front import Figures, chosen, figures_of, front, layers, point_of, tells, worth_a_row
+from foldline_bench.tuning.kept import KeptRuns
+from foldline_bench.tuning.values import UNMANAGED, Conditions, Job, Look, Outcome, Setting, Source
+from foldline_bench.tuning.work import look_at, run
+
+__all__ = ["LeftOut", "NothingToTune", "Step", "Tuned", "Tuning", "round_sizes"]
+
+_FIRST_SESSIONS: Final = 4
+_FIRST_SHARE: Final = 8
+"""The first round has so many sessions, or an eighth of them if that is more."""
+
+_PROBE: Final = Setting("economical")
+"""What is to show that a session can be fitted at all: what must stay is the same under every policy."""
+
+_NAMED: Final = 3
+"""An error names so many of the sessions that were left out, and has them all as a value."""
+
+_MOST_NEIGHBOURS: Final = 24
+"""Of the neighbours of the front so many are tried, those of the cheaper points first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A session that was not replayed, or not compared, and why."""
+
+    place: str
+    reason: str
+
+
+class NothingToTune(InvalidInput):
+    """No session is left, or no setting. `left_out` are all sessions that were left out."""
+
+    def __init__(self, reason: str, left_out: Sequence[LeftOut] = ()) -> None:
+        named = "; ".join(f"{one.place}: {one.reason}" for one in left_out[:_NAMED])
+        more = f"; and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+        super().__init__(f"{reason}; {named}{more}" if left_out else reason)
+        self.left_out = tuple(left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far it is: what is being done, and how many are done of so many in this part of it: sessions or replays."""
+
+    doing: str
+    unit: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What came of it. `front` is cheapest first; `none` is no management, over the same sessions.
+
+    `requests` are counts by the hash of a session. Of the replays of the sessions in `looks`, `replayed` were run and
+    `known` there from before; all settings, and none, on all of them would be `whole`. `aside` are those of sessions
+    that were left out.
+    """
+
+    looks: tuple[Look, ...]
+    requests: Mapping[str, int]
+    left_out: tuple[LeftOut, ...]
+    front: tuple[Figures, ...]
+    chosen: Figures
+    why: str
+    none: Figures
+    settings: int
+    unfit: int
+    telling: int
+    replayed: int
+    known: int
+    whole: int
+    aside: int
+
+
+def round_sizes(sessions: int) -> list[int]:
+    """How many sessions each round has, of all: 4 or an eighth, then twice as many each time."""
+    size = min(sessions, max(_FIRST_SESSIONS, ceil(sessions / _FIRST_SHARE)))
+    sizes = [size]
+    while size < sessions:
+        size = min(sessions, 2 * size)
+        sizes.append(size)
+    return sizes
+
+
+@dataclass(slots=True)
+class Tuning:
+    """One search. `kept` holds results of earlier ones, and takes those of this one as they come."""
+
+    engine: Engine
+    conditions: Conditions
+    kept: KeptRuns
+    on_step: Callable[[Step], None] = lambda _step: None
+    _outcomes: dict[tuple[str, Setting], Outcome] = field(default_factory=dict)
+    _left_out: list[LeftOut] = field(default_factory=list)
+    _faulty: set[str] = field(default_factory=set)
+    _known: set[tuple[str, Setting]] = field(default_factory=set)
+    _unfit: set[Setting] = field(default_factory=set)
+    _code: str = field(default_factory=lambda: f"{version('foldline')} {code_sha256()}")
+
+    def search(
+        self, sources: Sequence[Source], *, settings: Sequence[Setting] = (), min_far: float | None = None
+    ) -> Tuned:
+        """Try settings on the sessions: these and their neighbours, without any those of `first_settings`.
+
+        Takes as long as the replays do, which `Tuned` counts. Raises InvalidInput when no session needs a window or no
+        setting keeps to it, and what engines raise.
+        """
+        looks = self._order(self._fittable(self._large(self._looks(sources))))
+        first = tuple(settings) or first_settings(self.conditions.window)
+        alive = self._halve(looks, first, ())
+        near = neighbours(alive[place] for place in self._front(looks, alive))[:_MOST_NEIGHBOURS]
+        alive += [setting for setting in self._halve(looks, near, alive) if setting not in alive]
+        looks = tuple(look for look in looks if look.sha256 not in self._faulty)
+        if not looks:
+            raise NothingToTune("none of them can be replayed", self._left_out)
+        if not alive:
+            raise NothingToTune(self._no_setting(looks))
+        found = [self._figures(looks, alive[place]) for place in self._front(looks, alive, same=0.0)]
+        best, why = chosen(found, min_far)
+        rows = worth_a_row(found)
+        none = self._figures(looks, UNMANAGED)
+        tried = {*first, *near}
+        needed = {key for key in self._outcomes if key[0] in {look.sha256 for look in looks}}
+        return Tuned(
+            looks=looks,
+            requests={look.sha256: self._outcomes[look.sha256, UNMANAGED].requests for look in looks},
+            left_out=tuple(self._left_out),
+            front=tuple(figures for figures in found if figures in rows or figures is best),
+            chosen=best,
+            why=why,
+            none=none,
+            settings=len(tried),
+            unfit=len(self._unfit),
+            telling=sum(tells(self._outcomes[look.sha256, UNMANAGED]) for look in looks),
+            replayed=len(needed - self._known),
+            known=len(needed & self._known),
+            whole=len(tried | {UNMANAGED, _PROBE}) * len(looks),
+            aside=len(self._outcomes) - len(needed),
+        )
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def _looks(self, sources: Sequence[Source]) -> list[Look]:
+        """Every session that can be read, each content once, in the order in which they were named."""
+        place = {source: number for number, source in enumerate(sources)}
+        found = []
+        self.on_step(Step("reading", "session", 0, len(sources)))
+        for done, look in enumerate(self.engine.each(look_at, sources)):
+            found.append(look)
+            self.on_step(Step("reading", "session", done + 1, len(sources)))
+        out: dict[str, Look] = {}
+        for look in sorted(found, key=lambda look: place[look.source]):
+            if look.fault:
+                self._leave(look, look.fault)
+            elif look.sha256 in out:
+                self._leave(look, f"is the same session as {out[look.sha256].source.shown}")
+            else:
+                out[look.sha256] = look
+        return list(out.values())
+
+    def _large(self, looks: Sequence[Look]) -> list[Look]:
+        """Those that do not fit into the window as they are: the others would be sent whole under any setting."""
+        self._run("without management", looks, (UNMANAGED,))
+        window, out = self.conditions.window, []
+        largest = 0
+        for look in looks:
+            outcome = self._outcomes.get((look.sha256, UNMANAGED))
+            if outcome is None:
+                continue
+            largest = max(largest, outcome.recorded_tokens)
+            if outcome.recorded_tokens <= window - self.conditions.output_tokens_of(look):
+                size = f"{outcome.recorded_tokens:,} tokens"
+                self._leave(look, f"fits into the window of {window:,} as it is ({size})")
+            elif outcome.requests:
+                out.append(look)
+            else:
+                self._leave(look, "no reply is recorded in it, and so no request")
+        if not out and largest:
+            raise InvalidInput(
+                f"all sessions fit into the window of {window:,} tokens as they are (the largest has {largest:,}): "
+                "there is nothing to tune; a smaller --window would show what managing it costs"
+            )
+        if not out:
+            raise NothingToTune("none of them can be replayed", self._left_out)
+        return out
+
+    def _fittable(self, looks: Sequence[Look]) -> list[Look]:
+        """Those whose requests can be made at all; else the rounds would find no setting that keeps to the window."""
+        self._run("what can be fitted", looks, (_PROBE,))
+        out = []
+        for look in looks:
+            outcome = self._outcomes.get((look.sha256, _PROBE))
+            if outcome is None:
+                continue
+            if not outcome.refused:
+                out.append(look)
+                continue
+            self._leave(
+                look,
+                f"cannot fit into the window of {self.conditions.window:,}, whatever the setting: what must stay needs "
+                f"{outcome.floor_tokens:,} tokens, and there is room for {outcome.limit_tokens:,} "
+                f"({outcome.refused:,} of {_count(range(outcome.requests), 'request')} refused)",
+            )
+        if not out:
+            raise NothingToTune("none of them can be tuned", self._left_out)
+        return out
+
+    def _order(self, looks: Sequence[Look]) -> tuple[Look, ...]:
+        """Those that tell of far recall first, for each round is to have some; else by chance, which is their hash."""
+        none = self._outcomes
+        return tuple(sorted(looks, key=lambda look: (not tells(none[look.sha256, UNMANAGED]), look.sha256)))
+
+    def _leave(self, look: Look, reason: str) -> None:
+        self._left_out.append(LeftOut(look.source.shown, reason))
+
+    def _no_setting(self, looks: Sequence[Look]) -> str:
+        """With the session that the most settings failed on."""
+        tried = [(sha256, each.fits) for (sha256, setting), each in self._outcomes.items() if setting != UNMANAGED]
+        fit = {look: [fits for sha256, fits in tried if sha256 == look.sha256] for look in looks}
+        worst = max(looks, key=lambda look: fit[look].count(False))
+        return (
+            "no setting kept every request valid and inside the window; "
+            f"{fit[worst].count(False)} of {len(fit[worst])} did not for {worst.source.shown}"
+        )
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def _halve(self, looks: Sequence[Look], settings: Sequence[Setting], rivals: Sequence[Setting]) -> list[Setting]:
+        """The settings that are left when all sessions have been replayed; `rivals` have been already."""
+        alive = list(settings)
+        done = 0
+        for number, size in enumerate(round_sizes(len(looks)), 1):
+            part = looks[done:size]
+            self._run(f"round {number} of {_count(alive, 'setting')} on {_count(looks[:size], 'session')}", part, alive)
+            done = size
+            alive = [setting for setting in alive if self._fits(looks[:size], setting)]
+            if size < len(looks):
+                alive = self._better_half(looks[:size], alive, rivals)
+        return alive
+
+    def _better_half(self, looks: Sequence[Look], alive: list[Setting], rivals: Sequence[Setting]) -> list[Setting]:
+        """The first layer of all, and as many further layers as half of the settings need."""
+        both = [*rivals, *alive]
+        stay: set[Setting] = set()
+        for layer in layers([self._point(looks, setting) for setting in both]):
+            stay |= {both[place] for place in layer} & set(alive)
+            if len(stay) >= len(alive) / 2:
+                break
+        return [setting for setting in alive if setting in stay]
+
+    def _front(self, looks: Sequence[Look], settings: Sequence[Setting], **same: float) -> list[int]:
+        return front([self._point(looks, setting) for setting in settings], **same)
+
+    def _fits(self, looks: Sequence[Look], setting: Setting) -> bool:
+        outcomes = self._of(looks, setting)
+        fits = bool(outcomes) and all(outcome.fits for outcome in outcomes)
+        if outcomes and not fits:
+            self._unfit.add(setting)
+        return fits
+
+    def _point(self, looks: Sequence[Look], setting: Setting) -> tuple[float, float]:
+        return point_of(self._of(looks, setting), self._none(looks))
+
+    def _figures(self, looks: Sequence[Look], setting: Setting) -> Figures:
+        return figures_of(setting, self._of(looks, setting), self._none(looks))
+
+    def _none(self, looks: Sequence[Look]) -> dict[str, Outcome]:
+        return {outcome.session: outcome for outcome in self._of(looks, UNMANAGED)}
+
+    def _of(self, looks: Iterable[Look], setting: Setting) -> list[Outcome]:
+        return [self._outcomes[look.sha256, setting] for look in looks if look.sha256 not in self._faulty]
+
+    # --- replays -----------------------------------------------------------------------------------------------------
+
+    def _run(self, doing: str, looks: Iterable[Look], settings: Sequence[Setting]) -> None:
+        """Have these outcomes: those that are known are taken, the others replayed, session by session."""
+        jobs, total = [], 0
+        for look in looks:
+            missing = [setting for setting in settings if not self._recall(look, setting)]
+            total += len(missing)
+            jobs += [
+                Job(look, tuple(missing[start : start + self.engine.batch]), self.conditions)
+                for start in range(0, len(missing), self.engine.batch)
+            ]
+        done = 0
+        self.on_step(Step(doing, "replay", done, total))
+        for look, results in self.engine.each(run_job, jobs):
+            for setting, outcome in results:
+                self._take(look, setting, outcome)
+            done += len(results)
+            self.on_step(Step(doing, "replay", done, total))
+
+    def _recall(self, look: Look, setting: Setting) -> bool:
+        """Whether an outcome is known, or cannot be had."""
+        if look.sha256 in self._faulty or (look.sha256, setting) in self._outcomes:
+            return True
+        found = self.kept.get(self.conditions.key(look, setting, self._code))
+        if found is not None:
+            self._outcomes[look.sha256, setting] = found
+            self._known.add((look.sha256, setting))
+        return found is not None
+
+    def _take(self, look: Look, setting: Setting, outcome: Outcome | str) -> None:
+        if isinstance(outcome, str):
+            if look.sha256 not in self._faulty:
+                self._faulty.add(look.sha256)
+                self._leave(look, outcome)
+            return
+        self._outcomes[look.sha256, setting] = outcome
+        self.kept.add(self.conditions.key(look, setting, self._code), setting, outcome)
+
+
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
+
+
+def run_job(job: Job) -> tuple[Look, tuple[tuple[Setting, Outcome | str], ...]]:
+    """A job's results with the session that they are of."""
+    return job.look, run(job)

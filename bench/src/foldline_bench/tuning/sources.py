@@ -1,0 +1,162 @@
+"""Where a user's sessions are: files, folders, a store, Parquet, an object store. Found first, read when needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from importlib import import_module
+from time import sleep
+from typing import Any, Final, TypeVar
+
+from foldline.errors import InvalidInput
+from foldline.recorded.sessions import Session, parse_session, read_session
+from foldline.store.addresses import is_address
+from foldline.store.folders import FileStore
+from foldline.store.opening import open_store
+from foldline.view.transcript import active
+from foldline_bench.tuning.values import Source
+
+__all__ = ["ENDINGS", "OBJECTS", "located", "read_source"]
+
+ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".parquet")
+"""What files in a folder, or objects under a prefix, end in when they hold sessions."""
+
+OBJECTS: Final = ("s3", "gs")
+_PARQUET: Final = ".parquet"
+
+_PAUSES_SECONDS: Final = (0.5, 2.0, 5.0)
+"""Before each further try to read from an object store."""
+
+T = TypeVar("T")
+
+
+def located(names: Iterable[str]) -> tuple[Source, ...]:
+    """The sessions that names stand for, each once: a file, a folder of files, a store's folder or address, a URI.
+
+    Nothing but lists and the ids in Parquet files is read. Raises InvalidInput for a name that stands for none,
+    MissingExtra for Parquet and objects without pyarrow, and OSError.
+    """
+    return tuple(dict.fromkeys(source for name in names for source in _located(name)))
+
+
+def _located(name: str) -> Iterator[Source]:
+    scheme = name.partition("://")[0] if is_address(name) else ""
+    if scheme in OBJECTS:
+        for uri in _objects().listed(name, ENDINGS):
+            yield from _in_file(uri)
+    elif scheme:
+        yield from _in_store(name)
+    elif os.path.isdir(name):
+        yield from _in_folder(name)
+    elif os.path.exists(name):
+        yield from _in_file(name)
+    else:
+        raise InvalidInput("there is no such file or folder", place=name)
+
+
+def _in_file(place: str) -> Iterator[Source]:
+    """A file's only session, or those in its rows. A Parquet file that is damaged is one, and is told when it is read.
+
+    So it is left out, as every other file that cannot be read, and does not end all.
+    """
+    if not _is_parquet(place):
+        yield Source("file", place)
+        return
+    try:
+        labels = _tried(lambda: _parquet().row_ids(place), place)
+    except InvalidInput:
+        yield Source("file", place)
+        return
+    for row, label in enumerate(labels):
+        yield Source("row", place, str(row), label)
+
+
+def _is_parquet(place: str) -> bool:
+    return (place.partition("?")[0] if is_address(place) else place).endswith(_PARQUET)
+
+
+def _in_folder(folder: str) -> Iterator[Source]:
+    """The sessions of a store, if it is the folder of one, else those in files of it and of the folders in it."""
+    if FileStore(folder).names():
+        yield from _in_store(folder)
+        return
+    files = sorted(
+        os.path.join(where, file)
+        for where, folders, files in os.walk(folder)
+        for file in files
+        if file.endswith(ENDINGS) and not file.startswith(".")
+    )
+    if not files:
+        raise InvalidInput(f"holds no session: no store, and no file that ends in {', '.join(ENDINGS)}", place=folder)
+    for file in files:
+        yield from _in_file(file)
+
+
+def _in_store(place: str) -> Iterator[Source]:
+    scheme, _, path = place.partition(":///")
+    if scheme.partition("+")[0] == "sqlite" and path and not os.path.exists(os.path.expanduser(path)):
+        raise InvalidInput("there is no such database, and so no session in it", place=place)
+    with closing(open_store(place)) as store:
+        names = store.names()
+        if not names:
+            raise InvalidInput("there is no session in it", place=store.place)
+    for name in names:
+        yield Source("stored", place, name)
+
+
+def read_source(source: Source) -> Session:
+    """The session. O(size). Raises InvalidInput with the place named, MissingExtra, OSError."""
+    if source.form == "stored":
+        return _stored(source)
+    return _tried(lambda: _in_a_file(source), source.place)
+
+
+def _in_a_file(source: Source) -> Session:
+    if source.form == "row":
+        session: Session = _parquet().read_row(source)
+        return session
+    if _is_parquet(source.place):
+        _parquet().row_ids(source.place)
+        raise InvalidInput("could not be read when its rows were looked for", place=source.shown)
+    if is_address(source.place):
+        return parse_session(_objects().read(source.place), place=source.shown, dialect=None)
+    return read_session(source.place)
+
+
+def _tried(read: Callable[[], T], place: str, pauses_seconds: Sequence[float] = _PAUSES_SECONDS) -> T:
+    """What comes of reading; what a network failed to bring is asked for again after each pause. Raises OSError then.
+
+    Files of this machine are read once: an error of theirs does not go away.
+    """
+    if not is_address(place):
+        return read()
+    for pause_seconds in pauses_seconds:
+        try:
+            return read()
+        except OSError:
+            sleep(pause_seconds)
+    try:
+        return read()
+    except OSError as error:
+        raise OSError(f"{Source('file', place).shown}: {error}") from error
+
+
+def _stored(source: Source) -> Session:
+    with closing(open_store(source.place)) as store:
+        recording = store.read(source.part)
+    entries = [entry for entry in active(recording.events) if not entry.hidden]
+    if not entries:
+        raise InvalidInput("nothing has been said in it yet", place=source.shown)
+    header = recording.header
+    messages = tuple(entry.recorded for entry in entries)
+    return Session(name=header.id, dialect=header.dialect, messages=messages, model=header.model)
+
+
+def _parquet() -> Any:
+    """Loaded when it is needed: nothing has to be installed for sessions in files."""
+    return import_module("foldline_bench.tuning.parquet")
+
+
+def _objects() -> Any:
+    return import_module("foldline_bench.tuning.objects")

@@ -1,0 +1,177 @@
+"""What a tuning handles: where sessions are, what is replayed, and what came of it. All of it can be sent elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from typing import Any, Final, Literal
+
+from foldline.agent.settings.values import AgentSettings, PolicySettings
+from foldline.catalog.models import CacheRule, Model, lookup
+from foldline.engine.policy import Policy
+from foldline.engine.settings import ContextSettings, SessionSettings
+from foldline.messages import Json
+from foldline.recorded.sessions import Session
+from foldline.replay import NONE
+from foldline.view.budget import cache_rule_of, limits_of
+
+__all__ = ["UNMANAGED", "Conditions", "Job", "Look", "Outcome", "Setting", "Source", "content_sha256"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where one session is: `place` is a file, the URI of an object, or a store; `part` a session or row in it.
+
+    Small, and no content: whoever replays the session reads it. `label` is the id of a row that has one, for people.
+    """
+
+    form: Literal["file", "stored", "row"]
+    place: str
+    part: str = ""
+    label: str = field(default="", compare=False)
+
+    @property
+    def shown(self) -> str:
+        """The place for people; what an address says of a user and a password is left out."""
+        scheme, mark, rest = self.place.partition("://")
+        place = f"{scheme}{mark}{rest.rpartition('@')[2].partition('?')[0]}" if mark else self.place
+        if not self.part:
+            return place
+        row = f"row {self.part}" if self.form == "row" else self.part
+        return f"{place}: {self.label} ({row})" if self.label else f"{place}: {row}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A session at first sight. `fault` says why it cannot be used, then the rest is empty."""
+
+    source: Source
+    sha256: str = ""
+    name: str = ""
+    model: str | None = None
+    dialect: str = ""
+    fault: str = ""
+
+
+def content_sha256(session: Session) -> str:
+    """What tells a session from others: a hash over what is replayed, the same wherever it is kept. O(size)."""
+    tools = None if session.tools is None else list(session.tools)
+    whole = [session.dialect, session.model, session.system, tools, list(session.messages)]
+    return sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A policy with figures of its own, as `agents.yaml` has them; `context` is its `session.context`."""
+
+    policy: str
+    settings: tuple[tuple[str, Json], ...] = ()
+    context: tuple[tuple[str, Json], ...] = ()
+
+    @property
+    def agent(self) -> AgentSettings:
+        """The settings of an agent that has this one, and no model that sums up. Raises InvalidInput."""
+        session = SessionSettings(context=ContextSettings(**dict(self.context))) if self.context else None
+        return AgentSettings(
+            policy=PolicySettings(name=self.policy, settings=dict(self.settings)),
+            session=session,
+            asks_context=session is not None,
+            summaries=False,
+        )
+
+    def value(self) -> Policy:
+        """The policy, as the agent would have it."""
+        return self.agent.policy_value()
+
+    @property
+    def name(self) -> str:
+        """The policy and what is set: "economical landing 0.6"."""
+        return " ".join((self.policy, *(f"{key} {value}" for key, value in (*self.settings, *self.context))))
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {"policy": self.policy, "settings": dict(self.settings), "context": dict(self.context)}
+
+
+UNMANAGED: Final = Setting(NONE)
+"""No management, which all bills are compared with. It is no setting of an agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What is the same for all replays. `model` None: each session's own. `exact` sizes by a real vocabulary."""
+
+    window: int
+    max_output_tokens: int | None = None
+    model: str | None = None
+    exact: bool = False
+
+    def model_of(self, look: Look) -> Model:
+        """The model that a session is priced as."""
+        return lookup(self.model or look.model)
+
+    def rule_of(self, look: Look) -> CacheRule:
+        """How its requests are priced."""
+        return cache_rule_of(self.model or look.model, look.dialect)
+
+    def output_tokens_of(self, look: Look) -> int:
+        """What is kept free for a reply: what is asked for, else what an agent would keep. Raises InvalidInput."""
+        limits = limits_of(self.window, self.model or look.model, self.max_output_tokens)
+        return self.window - limits.room_tokens
+
+    def key(self, look: Look, setting: Setting, code: str) -> str:
+        """What the result of a replay is kept by: all that it hangs on; `code` tells the code that runs it."""
+        model = self.model_of(look)
+        prices = [model.input_usd_per_million, model.output_usd_per_million, asdict(self.rule_of(look))]
+        sizes = [self.window, self.output_tokens_of(look), self.exact]
+        whole = [code, look.sha256, setting.as_json(), sizes, prices]
+        return sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One session to be replayed under some settings."""
+
+    look: Look
+    settings: tuple[Setting, ...]
+    conditions: Conditions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One session under one setting. `paid_tokens` is the price of all input, in tokens at the full input price.
+
+    `input_usd` and `reply_usd` are None when the model has no price in the catalogue. `far`, `line` and `far_tool` are
+    references (kept, of so many). Sums over all requests. Where some were refused, `floor_tokens` is the most that had
+    to stay in one, and `limit_tokens` what there was room for; else both are 0.
+    """
+
+    session: str
+    requests: int
+    recorded_tokens: int
+    invalid: int
+    over_budget: int
+    refused: int
+    floor_tokens: int
+    limit_tokens: int
+    tokens: int
+    paid_tokens: float
+    input_usd: float | None
+    reply_usd: float | None
+    folds: int
+    far: tuple[int, int]
+    line: tuple[int, int]
+    far_tool: tuple[int, int]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every request was made, valid, and no larger than the window allows."""
+        return not (self.invalid or self.over_budget or self.refused)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Outcome:
+        """The outcome of the plain values that `asdict` gave. Raises TypeError for others."""
+        pairs = {name: tuple(value[name]) for name in ("far", "line", "far_tool") if name in value}
+        return cls(**{**value, **pairs})

@@ -1,0 +1,345 @@
+"""The result of a bench as it is written: one JSON object, and what each of its parts means.
+
+Sizes are tokens by one neutral counter; prices are tokens at the full input price.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypedDict
+
+__all__ = [
+    "COLD_EVERY",
+    "FRONT_RULE",
+    "LEAST_RATIO",
+    "RULES",
+    "SCHEMA",
+    "Absent",
+    "AtLength",
+    "Bootstrap",
+    "BoundFigures",
+    "BudgetResult",
+    "Cpu",
+    "Figures",
+    "Interval",
+    "Kept",
+    "LeftOut",
+    "Made",
+    "Price",
+    "Priced",
+    "RecallFigures",
+    "Result",
+    "Run",
+    "SessionFigures",
+    "SessionRecall",
+    "SessionRow",
+    "Stress",
+    "Summaries",
+    "SystemRow",
+]
+
+SCHEMA: Final = 1
+"""Goes up when a field changes its meaning or goes away."""
+
+RULES: Final = ("anthropic", "openai", "deepseek", "nocache")
+"""The cache rules that price each run."""
+
+FRONT_RULE: Final = "anthropic"
+"""The rule whose cost makes the Pareto front, and that a policy which weighs prices is told: the dearest to rewrite."""
+
+COLD_EVERY: Final = 20
+"""In the second price of each rule, each request of such a number finds no cache, as after a pause."""
+
+LEAST_RATIO: Final = 1.2
+"""A session takes part at a budget when it is so many times as large: below, there is next to nothing to do."""
+
+
+class Price(TypedDict):
+    """A price with warm caches at each request, and with cold ones now and then."""
+
+    warm: float
+    cold: float
+
+
+class Summaries(TypedDict):
+    """Calls of a model for summaries, and their share of the cost, by rule."""
+
+    calls: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    cost: dict[str, Price]
+
+
+class SessionRecall(TypedDict):
+    """[kept, total] of the references of one session; `beyond` by distance, its second is "far"."""
+
+    all: list[int]
+    beyond: list[list[int]]
+    line: list[int]
+    far_tool: list[int]
+
+
+class BoundFigures(TypedDict):
+    """The best in hindsight for the run with warm caches, in tokens at the full input price, and the bill by it.
+
+    `schedule_tokens`: the cheapest with folds like the policy's own, of which there are `folds`; `anew_tokens`: where
+    each fold writes the whole digest anew. `ratio` and `anew_ratio` are the policy's bill by these.
+    `far_tokens`, `facts_tokens`, `messages_tokens`: the cheapest for one who knows what every reply will refer to, as
+    `foldline_bench.clairvoyant` says; `needs_ratio` is the policy's bill by `far_tokens`, at the same far recall. A
+    policy that shortens messages may pay less than `messages_tokens`, and none less than the others.
+    """
+
+    schedule_tokens: float
+    anew_tokens: float
+    folds: int
+    ratio: float
+    anew_ratio: float
+    far_tokens: float
+    facts_tokens: float
+    messages_tokens: float
+    needs_ratio: float
+
+
+class SessionFigures(TypedDict):
+    """One session under one system. All but prices, ratios and times are counts of requests or of tokens.
+
+    `refused`: not made, since it could not fit; `errors`: the system raised. `hard`: requests that every provider
+    refuses, `soft`: that some do, `invalid`: hard ones, or that break any rule of `foldline.check`. The dictionaries
+    count by rule.
+    `peak_ratio` is the largest request by the budget, `cpu_seconds` one time per request, the median of the repeats.
+    `bound` is there for policies of ours that no model helps, under the prices that they were told.
+    """
+
+    requests: int
+    refused: int
+    errors: int
+    first_error: str | None
+    tokens: int
+    cached_tokens: int
+    peak_ratio: float
+    over_budget: int
+    invalid: int
+    hard: int
+    soft: int
+    rules: dict[str, int]
+    hard_rules: dict[str, int]
+    soft_rules: dict[str, int]
+    cost: dict[str, Price]
+    summaries: Summaries
+    recall: SessionRecall
+    cpu_seconds: list[float]
+    bound: BoundFigures | None
+
+
+class Interval(TypedDict):
+    """A figure over so many sessions, and the interval that resampling them gives."""
+
+    value: float
+    low: float
+    high: float
+    sessions: int
+
+
+class Priced(TypedDict):
+    """A price over all sessions: their sum, by that of no management, and the median session's ratio to it."""
+
+    tokens: float
+    pooled_ratio: float | None
+    ratio: Interval | None
+
+
+class Kept(TypedDict):
+    """References met over all sessions, and the mean over the sessions that make enough of them."""
+
+    kept: int
+    total: int
+    pooled: float | None
+    per_session: Interval | None
+
+
+class RecallFigures(TypedDict):
+    """References met, by kind; `beyond` by distance, its second is "far"."""
+
+    all: Kept
+    beyond: list[Kept]
+    line: Kept
+    far_tool: Kept
+
+
+class Cpu(TypedDict):
+    """CPU seconds of one request."""
+
+    mean_seconds: float
+    p50_seconds: float
+    p95_seconds: float
+
+
+class Figures(TypedDict):
+    """One system over some sessions. Shares are of requests; `worst_ratio` is the largest request by the budget.
+
+    `sound`: nothing that every provider refuses, nothing over budget, no error, nothing left unsent. `front`: on the
+    Pareto front of cost against far recall, among the sound. `bound` is the median session's ratio to the cheapest
+    folds in hindsight, `anew_bound` to those that write their digests anew, `needs_bound` to the least at the same far
+    recall for one who knows what will be needed; the worst are those of the session furthest from it. None for systems
+    that have none.
+    """
+
+    sessions: int
+    requests: int
+    tokens: int
+    hit_share: float
+    hard_share: float
+    soft_share: float
+    invalid_share: float
+    over_share: float
+    worst_ratio: float
+    errors: int
+    first_error: str | None
+    refused: int
+    sound: bool
+    front: bool
+    rules: dict[str, int]
+    hard_rules: dict[str, int]
+    soft_rules: dict[str, int]
+    cost: dict[str, dict[str, Priced]]
+    recall: RecallFigures
+    cpu: Cpu
+    summaries: Summaries
+    bound: Interval | None
+    worst_bound: float | None
+    anew_bound: Interval | None
+    worst_anew_bound: float | None
+    needs_bound: Interval | None
+    worst_needs_bound: float | None
+
+
+class AtLength(TypedDict):
+    """CPU seconds of a request in a session that has reached so many messages."""
+
+    messages: int
+    turns: int
+    p50_seconds: float
+    p95_seconds: float
+
+
+class Stress(TypedDict):
+    """One long session of short turns; lengths that were not reached in time are left out."""
+
+    window_tokens: int
+    lengths: list[AtLength]
+
+
+class Run(TypedDict):
+    """One system at one budget. `died`: the last line that its process said before it ended early.
+
+    `apart`: it finished fewer than half of the sessions, and is left out of the comparison. Figures are over the
+    sessions in common; those of a system set apart over what it finished itself.
+    """
+
+    system: str
+    died: str | None
+    unfinished: list[str]
+    apart: bool
+    sessions: dict[str, SessionFigures]
+    figures: Figures | None
+    groups: dict[str, Figures]
+    stress: Stress | None
+
+
+class BudgetResult(TypedDict):
+    """All systems at one budget: the sessions that are large enough for it, the others, and those that are compared."""
+
+    budget_tokens: int
+    sessions: list[str]
+    too_small: list[str]
+    common: list[str]
+    runs: list[Run]
+
+
+class SessionRow(TypedDict):
+    """One session that took part; `sha256` is that of its file."""
+
+    name: str
+    source: str
+    group: str
+    sha256: str
+    tokens: int
+    messages: int
+    requests: int
+
+
+class LeftOut(TypedDict):
+    """A file of a folder that holds no session that can be read, and why."""
+
+    file: str
+    reason: str
+
+
+class SystemRow(TypedDict):
+    """One system: of which peer (None: ours), and the versions of its packages."""
+
+    name: str
+    peer: str | None
+    packages: dict[str, str]
+
+
+class Absent(TypedDict):
+    """A peer that could not be run, and why."""
+
+    peer: str
+    reason: str
+
+
+class Made(TypedDict):
+    """When and where it was measured."""
+
+    date: str
+    foldline: str
+    python: str
+    platform: str
+    cores: int
+    seconds: float
+
+
+class Bootstrap(TypedDict):
+    """How the intervals were made."""
+
+    resamples: int
+    share: float
+    seed: int
+
+
+class Result(TypedDict):
+    """A whole bench. `partial`: it was stopped, and systems or budgets are missing that were asked for.
+
+    `schema` is SCHEMA. `made`: when and where. `counter` is the name of the neutral counter, by which all sizes are
+    told; with `own_counter` each system that has a counter decided by that. `told_rule` is the cache rule that policies
+    were told which weigh prices and have none in their names; `rules` are the figures of all, by name.
+    In the second prices each request of number `cold_every` finds no cache. `distances` are the tokens of
+    `RecallFigures.beyond`. A session has a recall of its own from `enough` references on; it takes part at a budget
+    when it is `least_ratio` times as large. Times are the median of `repeat` runs; a system has `time_cap_seconds` of
+    its own work for a budget, and what is not done then is unfinished. `intervals`: how those were made.
+    `sessions` are those that took part at a budget, `left_out` files of a folder that hold none that can be used,
+    `systems` all that were asked for and could be run, `absent` peers that could not, and `budgets` the results, the
+    smallest budget first.
+    """
+
+    schema: int
+    partial: bool
+    made: Made
+    counter: str
+    own_counter: bool
+    told_rule: str
+    rules: dict[str, dict[str, float]]
+    cold_every: int
+    distances: list[int]
+    enough: int
+    least_ratio: float
+    repeat: int
+    time_cap_seconds: float
+    intervals: Bootstrap
+    sessions: list[SessionRow]
+    left_out: list[LeftOut]
+    systems: list[SystemRow]
+    absent: list[Absent]
+    budgets: list[BudgetResult]

@@ -1,0 +1,114 @@
+"""The settings that are in force, row by row, with where each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import cast
+
+from foldline.agent.settings.file import Loaded
+from foldline.agent.settings.schedule import ScheduleSettings
+from foldline.agent.settings.values import ModelSettings
+from foldline.engine.settings import ContextSettings
+from foldline.messages import Json
+
+__all__ = ["Row", "in_force"]
+
+BUILT_IN = "built in"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting: its name as a file has it, its value (None: found out when it is needed), and its source."""
+
+    name: str
+    value: Json
+    source: str
+
+
+def in_force(loaded: Loaded, environ: Mapping[str, str]) -> tuple[Row, ...]:
+    """Every setting of the agent, set or not. Of the environment only is said which variables are there."""
+    return tuple(Row(name, value, source or _source(loaded, name)) for name, value, source in _values(loaded, environ))
+
+
+def _source(loaded: Loaded, name: str) -> str:
+    """Where a field was set; for a list or block of names also where its parts were."""
+    given = loaded.sources.get(name)
+    if given is not None:
+        return given.source
+    parts = {each.source: None for key, each in loaded.sources.items() if key.startswith(f"{name}.")}
+    return ", ".join(parts) or BUILT_IN
+
+
+def _values(loaded: Loaded, environ: Mapping[str, str]) -> Iterator[tuple[str, Json, str]]:
+    """(name, value, source) of each setting; no source where that is looked up by the name."""
+    now = loaded.settings
+    yield from _model("model", now.model, environ)
+    chosen = now.policy_settings
+    implied = "goes with session.context" if now.asks_context else "goes with compact_threshold"
+    built_in = now.policy is None and chosen.name == "balanced"
+    unnamed = "policy.name" not in loaded.sources
+    yield "policy.name", chosen.name, BUILT_IN if built_in else implied if unnamed else ""
+    for name, value in chosen.settings.items():
+        yield f"policy.{name}", value, ""
+    yield "compact_threshold", now.threshold, ""
+    yield "counter", now.counter, ""
+    if now.summariser is None:
+        yield "summariser", "the model itself" if now.summaries else "off", ""
+    else:
+        yield from _model("summariser", now.summariser, environ)
+    where = "system_file" if "system_file" in loaded.sources else "system"
+    yield where, now.system, ""
+    yield "session.max_tool_iterations", now.max_tool_iterations, ""
+    yield "session.on_disconnect", "pause" if now.session is None else now.session.on_disconnect, ""
+    context = ContextSettings() if now.session is None else now.session.context
+    for field in fields(ContextSettings):
+        value = getattr(context, field.name)
+        yield f"session.context.{field.name}", dict(value) if isinstance(value, Mapping) else value, ""
+    yield "tools.allow", sorted(now.tools.allow), ""
+    yield "tools.off", sorted(now.tools.off), ""
+    yield "tools.max_result_tokens", dict(now.tools.max_result_tokens), ""
+    yield "tools.command_timeout_seconds", now.tools.command_timeout_seconds, ""
+    yield "tools.allow_private_urls", now.tools.allow_private_urls, ""
+    yield "subagents.max_depth", now.subagents.max_depth, ""
+    yield "subagents.max_number", now.subagents.max_number, ""
+    for name, server in now.mcp.items():
+        for part in fields(server):
+            found = getattr(server, part.name)
+            if found or part.name == "allow":
+                shown = dict(found) if isinstance(found, Mapping) else list(found) if part.name == "args" else found
+                yield f"mcp.{name}.{part.name}", shown, ""
+    yield "telegram.users", list(now.telegram.users), ""
+    for name, entry in now.schedule.items():
+        yield from _entry(f"schedule.{name}", entry)
+
+
+def _entry(block: str, entry: ScheduleSettings) -> Iterator[tuple[str, Json, str]]:
+    """The fields of an entry of the schedule."""
+    yield f"{block}.cron", entry.cron.text, ""
+    yield f"{block}.timezone", entry.timezone, ""
+    yield f"{block}.prompt", entry.prompt, ""
+    yield f"{block}.session", entry.session or block.removeprefix("schedule."), ""
+    told = [{key: value for key, value in asdict(to).items() if value is not None} for to in entry.deliver]
+    yield f"{block}.deliver", cast(Json, told), ""
+    yield f"{block}.enabled", entry.enabled, ""
+    late = None if entry.max_late_seconds is None else f"{entry.max_late_seconds:.0f}s"
+    yield f"{block}.max_late", late, ""
+    yield f"{block}.policy", entry.policy, ""
+
+
+def _model(block: str, model: ModelSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, Json, str]]:
+    """The fields of a model."""
+    for name in ("name", "provider", "base_url", "dialect"):
+        yield f"{block}.{name}", getattr(model, name), ""
+    guessed = model.max_input_tokens is None and model.name is not None
+    limit = model.limit_tokens if guessed else model.max_input_tokens
+    yield f"{block}.max_input_tokens", limit, "by the model's name" if guessed else ""
+    for name in ("max_output_tokens", "tools"):
+        yield f"{block}.{name}", getattr(model, name), ""
+    key = model.api_key_env
+    if key is not None:
+        yield f"{block}.api_key_env", key, ""
+        yield f"{block} key", "set" if environ.get(key) else "not set", f"environment {key}"
+    if model.extra:
+        yield f"{block}.extra", dict(model.extra), ""

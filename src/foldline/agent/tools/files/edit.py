@@ -1,0 +1,279 @@
+"""The tools that change files: write_file and edit_file. A person allows each call; nothing is written before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from foldline.agent.tools.base import CONSENT_NEEDED, Ask, Outcome, Scope
+from foldline.agent.tools.files.decoding import Text, decoded
+from foldline.agent.tools.files.preview import CONTEXT_LINES, clipped, preview
+from foldline.agent.tools.permission import one_line
+from foldline.agent.tools.threads import Stop, in_thread
+from foldline.agent.tools.workspace import Place, Workspace
+from foldline.display import size_text
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+
+__all__ = ["EditFile", "WriteFile"]
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Larger files are not edited: they are read whole for it."""
+SHOWN_LINES: Final = 60
+"""Lines of a change that a person is shown; how many more there are is said."""
+SHOWN_PLACES: Final = 3
+MOST_PLACES: Final = 100_000
+"""Places of one edit: more are no edit that a person can judge."""
+NAMED_LINES: Final = 10
+
+_REFUSED: Final = Outcome(CONSENT_NEEDED, is_error=True)
+
+
+def _write_schema() -> dict[str, Json]:
+    return {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "minLength": 1, "description": "Path of the file in the workspace."},
+            "content": {"type": "string", "description": "All of the file's new content."},
+        },
+        "required": ["path", "content"],
+        "additionalProperties": False,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Makes a file, or replaces the content of one."""
+
+    workspace: Workspace
+    name: str = "write_file"
+    description: str = "Writes a file: makes it, with the folders above it, or replaces all of its content."
+    parameters: Mapping[str, Json] = field(default_factory=_write_schema)
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """Ask, then write. Raises InvalidInput for a path where no file may be, or that changed while it asked."""
+        path: str = arguments["path"]
+        data = _encoded(Text(""), arguments["content"], "content")
+        place, shown = await in_thread(lambda _: self._shown(path, data, arguments["content"]))
+        before = place.status.st_size if place.status else None
+        if not await scope.allowed(Ask(self.name, shown)):
+            return _REFUSED
+
+        def write(stop: Stop) -> None:
+            stop.check()
+            self.workspace.write(place, data)
+
+        await in_thread(write, to_its_end=True)
+        lines = data.count(b"\n") + (data[-1:] not in {b"", b"\n"})
+        then = "a new file" if before is None else f"it had {_bytes(before)}"
+        return Outcome(f"Wrote {place.name}: {_bytes(len(data))}, {_counted(lines, 'line')} ({then}).")
+
+    def _shown(self, path: str, data: bytes, content: str) -> tuple[Place, str]:
+        """Where it is written, and what a person is asked: the file, and what is new in it."""
+        place = self.workspace.writable(path)
+        was = "new file" if place.status is None else f"replaces {_bytes(place.status.st_size)}"
+        out = [one_line(f"write {_bytes(len(data))} to {place.name} ({was})")]
+        old = None
+        if place.status is not None:
+            try:
+                old = _content(self.workspace, place.name)[1].text
+            except InvalidInput as fault:  # no text, or too large: it can be replaced all the same
+                out.append(one_line(f"… what is there now {fault.reason}"))
+        return place, "\n".join([*out, *preview(old, content)])
+
+
+def _edit_schema() -> dict[str, Json]:
+    return {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "minLength": 1, "description": "Path of the file in the workspace."},
+            "old": {"type": "string", "minLength": 1, "description": "The exact text to replace."},
+            "new": {"type": "string", "description": "What stands there instead."},
+            "all": {"type": "boolean", "description": "Replace it wherever it occurs."},
+        },
+        "required": ["path", "old", "new"],
+        "additionalProperties": False,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class EditFile:
+    """Replaces a text in a file. Its encoding, its line ends and its mode stay."""
+
+    workspace: Workspace
+    name: str = "edit_file"
+    description: str = (
+        "Replaces a text in a file. old must occur exactly once, whitespace included, unless all is true."
+    )
+    parameters: Mapping[str, Json] = field(default_factory=_edit_schema)
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """Ask, then edit. Raises InvalidInput when the text is not there as often as it must be.
+
+        What was asked for is done to the file as it is after the answer, so that edits of one turn do not undo each
+        other.
+        """
+        old, new, everywhere = arguments["old"], arguments["new"], arguments.get("all") is True
+        plan = await in_thread(lambda _: _plan(self.workspace, arguments["path"], old, new, everywhere=everywhere))
+        if not await scope.allowed(Ask(self.name, plan.shown())):
+            return _REFUSED
+
+        def edit(stop: Stop) -> _Plan:
+            with self.workspace.lock:
+                now = _plan(self.workspace, plan.place.name, old, new, everywhere=everywhere)
+                if (now.place.name, len(now.offsets)) != (plan.place.name, len(plan.offsets)):
+                    raise InvalidInput("has changed in the meantime: nothing was written", place=plan.place.name)
+                stop.check()
+                self.workspace.write(now.place, now.data)
+                return now
+
+        done = await in_thread(edit, to_its_end=True)
+        before = done.place.status.st_size if done.place.status else 0
+        return Outcome(
+            f"Edited {done.place.name}: {_counted(len(done.offsets), 'place')} ({_line_list(done.lines)}); "
+            f"{_bytes(before)} before, {_bytes(len(done.data))} now."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What an edit would do to a file as it is."""
+
+    place: Place
+    text: str
+    old: str
+    new: str
+    offsets: tuple[int, ...]
+    data: bytes
+
+    @property
+    def lines(self) -> list[int]:
+        return _lines_at(self.text, self.offsets)
+
+    def shown(self) -> str:
+        """What a person is asked: the file, and the change as a diff."""
+        out = [line for offset in self.offsets[:SHOWN_PLACES] for line in self._hunk(offset)]
+        if len(out) > SHOWN_LINES:
+            out[SHOWN_LINES:] = [f"… {len(out) - SHOWN_LINES:,} more lines of this change are not shown"]
+        if len(self.offsets) > SHOWN_PLACES:
+            out.append(f"… and the same in {len(self.offsets) - SHOWN_PLACES:,} more places")
+        head = f"edit {self.place.name}: {_counted(len(self.offsets), 'place')} ({_line_list(self.lines)})"
+        return "\n".join(clipped(line) for line in [head, *out])
+
+    def _hunk(self, offset: int) -> list[str]:
+        """One place: lines before it, those that go, those that come, lines after it."""
+        end = offset + len(self.old)
+        start = self.text.rfind("\n", 0, offset) + 1
+        stop = self.text.find("\n", end)
+        stop = len(self.text) if stop < 0 else stop
+        gone = _lines(self.text[start:stop])
+        come = _lines(self.text[start:offset] + self.new + self.text[end:stop])
+        before = _lines(self.text[max(0, start - 2_000) : start])[:-1][-CONTEXT_LINES:]
+        rest = self.text[stop + 1 : stop + 2_000]
+        after = _lines(rest.removesuffix("\n"))[:CONTEXT_LINES] if rest else []
+        same = min(len(gone), len(come))
+        head = next((n for n in range(same) if gone[n] != come[n]), same)
+        tail = next((n for n in range(same - head) if gone[-1 - n] != come[-1 - n]), same - head)
+        number = self.text.count("\n", 0, start) + 1 + head
+        return [
+            f"@@ line {number:,} @@",
+            *(f" {line}" for line in [*before, *gone[:head]][-CONTEXT_LINES:]),
+            *(f"-{line}" for line in gone[head : len(gone) - tail]),
+            *(f"+{line}" for line in come[head : len(come) - tail]),
+            *(f" {line}" for line in [*gone[len(gone) - tail :], *after][:CONTEXT_LINES]),
+        ]
+
+
+def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bool) -> _Plan:
+    """Raises InvalidInput for what cannot be done to the file."""
+    workspace.writable(path)
+    place, source = _content(workspace, path)
+    text = source.text
+    if 2 * text.count("\r\n") > text.count("\n"):  # most lines end so, and a model writes "\n"
+        new = _with_crlf(new)
+        old = old if old in text else _with_crlf(old)
+    if old == new:
+        raise InvalidInput("is the same as old: there is nothing to change", place="new")
+    count = text.count(old)
+    if not count:
+        raise InvalidInput(f"does not occur in {path}{_near(text, old)}", place="old")
+    if count > 1 and not everywhere:
+        where = _line_list(_lines_at(text, _offsets(text, old, NAMED_LINES + 1)))
+        raise InvalidInput(
+            f"occurs {count:,} times in {path} ({where}); give more of the text around it, or all=true", place="old"
+        )
+    if count > MOST_PLACES:
+        told = f"occurs {count:,} times in {path}, more than {MOST_PLACES:,}: give more of the text around it"
+        raise InvalidInput(told, place="old")
+    if len(text) + count * (len(new) - len(old)) > MOST_BYTES:
+        raise InvalidInput(f"would make {path} larger than {size_text(MOST_BYTES)}", place="new")
+    offsets = _offsets(text, old, count)
+    return _Plan(place, text, old, new, offsets, _encoded(source, text.replace(old, new), "new"))
+
+
+def _content(workspace: Workspace, path: str) -> tuple[Place, Text]:
+    """A file as it is. Raises InvalidInput for what is no text, or too large."""
+    with workspace.open(path) as (file, place):
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise InvalidInput(f"has more than {size_text(MOST_BYTES)}, which is too large to edit", place=path)
+    return place, decoded(data, path)
+
+
+def _with_crlf(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _offsets(text: str, old: str, most: int) -> tuple[int, ...]:
+    """The first places where a text stands."""
+    found: list[int] = []
+    at = text.find(old)
+    while at >= 0 and len(found) < most:
+        found.append(at)
+        at = text.find(old, at + len(old))
+    return tuple(found)
+
+
+def _near(text: str, old: str) -> str:
+    """Where something like the first line of `old` stands, whitespace aside: the usual mistake."""
+    wanted = next((line.split() for line in old.splitlines() if line.strip()), [])
+    like = [number for number, line in enumerate(text.split("\n"), 1) if wanted and line.split() == wanted]
+    if not like:
+        return "; read the file again"
+    return f"; its first line is like {_line_list(like)}, so compare the whitespace, and the lines after it"
+
+
+def _lines_at(text: str, offsets: tuple[int, ...]) -> list[int]:
+    lines: list[int] = []
+    number, before = 1, 0
+    for offset in offsets:
+        number += text.count("\n", before, offset)
+        before = offset
+        lines.append(number)
+    return lines
+
+
+def _line_list(numbers: list[int]) -> str:
+    shown = ", ".join(str(number) for number in numbers[:NAMED_LINES])
+    return f"line{'s' * (len(numbers) > 1)} {shown}{', …' * (len(numbers) > NAMED_LINES)}"
+
+
+def _lines(text: str) -> list[str]:
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _encoded(source: Text, text: str, place: str) -> bytes:
+    try:
+        return source.encode(text)
+    except UnicodeEncodeError as error:
+        bad = text[error.start : error.start + 1]
+        raise InvalidInput(f"has {bad!a}, which the encoding {source.encoding} has not", place=place) from None
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _bytes(number: int) -> str:
+    return _counted(number, "byte")

@@ -1,0 +1,288 @@
+"""The tools that find files and lines in them: list_files and search_files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from foldline.agent.tools.base import Outcome, Scope
+from foldline.agent.tools.files.decoding import HEAD_BYTES, each_line, is_pdf, refuse_binary, streamed
+from foldline.agent.tools.files.globs import Glob
+from foldline.agent.tools.files.walking import MOST_DEPTH, Walk
+from foldline.agent.tools.threads import Stop, in_thread
+from foldline.agent.tools.workspace import Item, Workspace
+from foldline.display import size_text
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.text.safe_regex import OutOfSteps, Pattern, Work
+from foldline.text.shorten import largest
+from foldline.tokens import ESTIMATE, Counter
+
+__all__ = ["ListFiles", "SearchFiles"]
+
+LISTED: Final = 200
+MOST_LISTED: Final = 2_000
+DEPTH: Final = 2
+MATCHES: Final = 100
+MOST_MATCHES: Final = 1_000
+LINE_CHARS: Final = 200
+"""What is shown of a line that matches; of a longer one the part around the match."""
+MOST_LINE_CHARS: Final = 4_000_000
+MOST_CHARS: Final = 200_000_000
+"""Characters that one search reads."""
+MOST_STEPS: Final = 100_000_000
+"""Steps that one search takes (`Work`): some ten seconds."""
+LINE_STEPS: Final = 16
+"""What a line takes, whatever is in it."""
+NOTES_TOKENS: Final = 80
+"""Kept of the budget for what is said below a list."""
+
+
+def _schema(required: tuple[str, ...], **properties: tuple[str, str]) -> dict[str, Json]:
+    """Arguments by name: type and description."""
+    described: dict[str, Json] = {}
+    for name, (kind, told) in properties.items():
+        least = {"integer": {"minimum": 1}, "string": {"minLength": 1}}.get(kind, {})
+        described[name] = {"type": kind, **least, "description": told}
+    return {"type": "object", "properties": described, "required": list(required), "additionalProperties": False}
+
+
+def _list_schema() -> dict[str, Json]:
+    return _schema(
+        (),
+        path=("string", "Folder to list; the workspace itself if not given."),
+        pattern=("string", "Only names or paths like this: *.py, src/**/test_*."),
+        depth=("integer", f"Folders down; {DEPTH} if not given, all with a pattern."),
+        limit=("integer", f"Most entries to show; {LISTED} if not given."),
+        hidden=("boolean", "Hidden ones and folders of made things (.git, node_modules, …) too."),
+        include_ignored=("boolean", "What .gitignore names too."),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ListFiles:
+    """Lists files and folders. Where there are too many, those further up are shown rather than those further down."""
+
+    workspace: Workspace
+    counter: Counter = ESTIMATE
+    name: str = "list_files"
+    description: str = "Lists the files and folders in a folder of the workspace, with sizes."
+    parameters: Mapping[str, Json] = field(default_factory=_list_schema)
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """List. Raises InvalidInput for a folder that there is not, or a pattern that is none."""
+        budget_tokens = max(0, scope.room().budget_tokens - NOTES_TOKENS)
+        return Outcome(await in_thread(lambda stop: self._list(arguments, budget_tokens, stop)))
+
+    def _list(self, arguments: Mapping[str, Json], budget_tokens: int, stop: Stop) -> str:
+        path = arguments.get("path") or "."
+        glob = Glob(arguments["pattern"], Work(check=stop.check)) if arguments.get("pattern") else None
+        depth = min(int(arguments.get("depth") or (MOST_DEPTH if glob else DEPTH)), MOST_DEPTH)
+        limit = min(int(arguments.get("limit") or LISTED), MOST_LISTED)
+        walk = _walk(self.workspace, arguments, stop, depth)
+        above = self.workspace.find(path).name
+        found = [
+            (depth, number, item)
+            for number, (depth, item) in enumerate(walk.below(path))
+            if glob is None or glob.matches(item.path, _relative(item.path, above))
+        ]
+        if not found:
+            what = f"nothing like {glob.text!r}" if glob else "nothing to show"
+            return "\n".join([f"[{what} in {path}]", *walk.notes()])
+        nearest = sorted(found, key=lambda each: each[:2])
+
+        def text(most: int) -> str:
+            return "\n".join(_listed(item) for _, _, item in sorted(nearest[:most], key=lambda each: each[1]))
+
+        most = largest(0, min(limit, len(found)), lambda n: self.counter.text(text(n)) <= budget_tokens)
+        more = len(found) - most
+        told = [f"… and {more:,} more; list a folder further down, or give a pattern"] if more else []
+        return "\n".join([*([text(most)] if most else []), *told, *walk.notes()])
+
+
+def _walk(workspace: Workspace, arguments: Mapping[str, Json], stop: Stop, depth: int = MOST_DEPTH) -> Walk:
+    return Walk(
+        workspace,
+        stop,
+        hidden=arguments.get("hidden") is True,
+        include_ignored=arguments.get("include_ignored") is True,
+        most_depth=depth,
+    )
+
+
+def _relative(path: str, above: str) -> str:
+    return path if above == "." else path.removeprefix(f"{above}/")
+
+
+def _listed(item: Item) -> str:
+    if item.kind == "folder":
+        return f"{item.path}/"
+    if item.kind == "file":
+        return f"{item.path}  {size_text(item.size_bytes)}"
+    return f"{item.path} -> {item.target}" if item.kind == "link" else f"{item.path}  [{item.kind}]"
+
+
+def _search_schema() -> dict[str, Json]:
+    return _schema(
+        ("pattern",),
+        pattern=("string", "Regular expression, matched line by line; (?i) at its start ignores case."),
+        path=("string", "Folder or file to search; the whole workspace if not given."),
+        glob=("string", "Only files like this: *.py, src/**/*.md."),
+        max_matches=("integer", f"Most lines to show; {MATCHES} if not given."),
+        hidden=("boolean", "Hidden ones and folders of made things (.git, node_modules, …) too."),
+        include_ignored=("boolean", "What .gitignore names too."),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFiles:
+    """Searches the lines of text files by a regular expression that cannot hang (`Pattern`)."""
+
+    workspace: Workspace
+    counter: Counter = ESTIMATE
+    name: str = "search_files"
+    description: str = "Finds the lines of files that match a regular expression; shows each as path:line: text."
+    parameters: Mapping[str, Json] = field(default_factory=_search_schema)
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """Search. Raises InvalidInput for a path that there is not, and patterns that are none."""
+        budget_tokens = max(0, scope.room().budget_tokens - NOTES_TOKENS)
+        return Outcome(await in_thread(lambda stop: self._search(arguments, budget_tokens, stop)))
+
+    def _search(self, arguments: Mapping[str, Json], budget_tokens: int, stop: Stop) -> str:
+        path = arguments.get("path") or "."
+        glob = Glob(arguments["glob"], Work(check=stop.check)) if arguments.get("glob") else None
+        walk = _walk(self.workspace, arguments, stop)
+        search = _Search(self.workspace, arguments["pattern"], stop)
+        place = self.workspace.find(path)
+        if place.kind == "file":
+            search.file(path)
+        else:
+            files = (item for _, item in walk.below(path) if item.kind == "file")
+            for item in files:
+                if search.ended:
+                    break
+                if glob is None or glob.matches(item.path, _relative(item.path, place.name)):
+                    search.file_if_text(item.path)
+        limit = min(int(arguments.get("max_matches") or MATCHES), MOST_MATCHES)
+        return self._answer(search, walk, limit, budget_tokens)
+
+    def _answer(self, search: _Search, walk: Walk, limit: int, budget_tokens: int) -> str:
+        if not search.count:
+            where = "1 file" if search.files == 1 else f"{search.files:,} files"
+            return "\n".join([f"[no line matches, in {where}]", *search.notes(), *walk.notes()])
+        lines = search.found[:limit]
+        kept = largest(0, len(lines), lambda n: self.counter.text("\n".join(lines[:n])) <= budget_tokens)
+        more = search.count - kept
+        told = [f"… and {more:,} more; {search.count:,} lines match, in {search.hits:,} of {search.files:,} files"]
+        return "\n".join([*lines[:kept], *(told if more else []), *search.notes(), *walk.notes()])
+
+
+class _Search:
+    """One search: the lines found so far, as they are shown, and how many there are."""
+
+    def __init__(self, workspace: Workspace, pattern: str, stop: Stop) -> None:
+        self._workspace = workspace
+        self._pattern = Pattern(pattern)
+        self._needle = _needle(pattern)
+        self._stop = stop
+        self._work = Work(MOST_STEPS, stop.check)
+        self._chars = 0
+        self._cut = 0
+        self.found: list[str] = []
+        self.count = self.hits = self.files = 0
+        self.unreadable = 0
+
+    def file_if_text(self, path: str) -> None:
+        """Search a file, if it is one that can be read."""
+        try:
+            self.file(path)
+        except InvalidInput:
+            self.unreadable += 1
+
+    def file(self, path: str) -> None:
+        """Search a file. Raises InvalidInput for one that has no text."""
+        if self.ended:
+            return
+        with self._workspace.open(path) as (file, place):
+            head = file.read(HEAD_BYTES)
+            if is_pdf(head):
+                raise InvalidInput("is a PDF, which is not searched; read_file shows its text", place=path)
+            refuse_binary(head, path, place.status.st_size if place.status else 0)
+            file.seek(0)
+            (count, lines), _ = streamed(file, path, lambda pieces: self._matches(pieces, place.name), self._stop)
+        self.files += 1
+        self.hits += count > 0
+        self.count += count
+        self.found += lines[: MOST_MATCHES - len(self.found)]
+
+    def _matches(self, pieces: Iterator[str], name: str) -> tuple[int, list[str]]:
+        count = 0
+        lines: list[str] = []
+        try:
+            for number, line in enumerate(each_line(self._counted(pieces), MOST_LINE_CHARS), 1):
+                self._cut += len(line) == MOST_LINE_CHARS
+                if self._needle not in line:
+                    continue
+                if (end := self._pattern.search(line, self._work)) is not None:
+                    count += 1
+                    if len(lines) < MOST_MATCHES:
+                        lines.append(f"{name}:{number}: {_excerpt(line, end)}")
+        except OutOfSteps:  # what was found is shown
+            pass
+        return count, lines
+
+    def _counted(self, pieces: Iterable[str]) -> Iterator[str]:
+        for piece in pieces:
+            self._chars += len(piece)
+            self._work.spend(LINE_STEPS * piece.count("\n"))
+            yield piece
+            if self.ended:
+                return
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has read, or compared, as much as it may."""
+        return self._chars >= MOST_CHARS or self._work.ended
+
+    def notes(self) -> list[str]:
+        """What a reader must know of what was not searched."""
+        out = [f"[{self.unreadable:,} binary or unreadable files skipped]"] if self.unreadable else []
+        if self._cut:
+            out.append(
+                f"[{self._cut:,} lines have more than {MOST_LINE_CHARS:,} characters: the rest was not searched]"
+            )
+        if self._work.ended:
+            told = f"[ended after {MOST_STEPS // 1_000_000} million steps; name a folder or a glob, repeat less in the "
+            out.append(f"{told}pattern, or begin it with plain letters]")
+        elif self.ended:
+            out.append(f"[ended after {self._chars // 1_000_000} million characters; name a folder or a glob]")
+        return out
+
+
+def _excerpt(line: str, end: int) -> str:
+    """The line, or the part of it around where a match ends."""
+    line = line.removesuffix("\r")
+    if len(line) <= LINE_CHARS:
+        return line
+    start = min(max(0, end - LINE_CHARS * 3 // 4), len(line) - LINE_CHARS)
+    stop = start + LINE_CHARS
+    return f"{'…' * (start > 0)}{line[start:stop]}{'…' * (stop < len(line))}"
+
+
+def _needle(pattern: str) -> str:
+    """A text that each line which matches must have; "" where none can be told. It is found much faster than a match.
+
+    Only patterns without groups, alternatives and coded characters are read; of those the longest run of letters that
+    no repeat makes optional.
+    """
+    if re.search(r"\\[xuUN0-9]", pattern):
+        return ""
+    plain = re.sub(r"\\.", "\0", pattern, flags=re.DOTALL)
+    plain = re.sub(r"\[\^?\]?[^\]]*\]", "\0", plain)
+    if "(" in plain or "|" in plain:
+        return ""
+    plain = re.sub(r".(?:[*?]|\{[^}]*\})", "\0", plain, flags=re.DOTALL)
+    return max(re.findall(r"[\w ]+", plain), key=len, default="")

@@ -1,0 +1,256 @@
+"""What a project has its version control ignore: the rules of .gitignore files, as git reads them (gitignore(5)).
+
+A rule that is made to hurt is matched in one pass like every other pattern (`patterns`), its steps counted. Compared
+with git itself by a property test. Tracked files that a rule names are ignored here: what is tracked is not looked up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from foldline.errors import InvalidInput
+from foldline.text.safe_regex import Pattern, Work
+
+__all__ = ["EXCLUDES", "MOST_BYTES", "NAME", "NONE", "Ignored", "Rules"]
+
+NAME: Final = ".gitignore"
+EXCLUDES: Final = ".git/info/exclude"
+"""Rules of one checkout, over which those of all .gitignore files go."""
+MOST_BYTES: Final = 256 * 1024
+"""Of one file of rules: what comes after is not read."""
+
+_SPECIAL: Final = frozenset("*?[\\")
+_CLASSES: Final[dict[str, Callable[[int], bool]]] = {
+    "alnum": lambda byte: chr(byte).isalnum(),
+    "alpha": lambda byte: chr(byte).isalpha(),
+    "blank": lambda byte: byte in b" \t",
+    "cntrl": lambda byte: byte < 32 or byte == 127,
+    "digit": lambda byte: chr(byte).isdigit(),
+    "graph": lambda byte: 32 < byte < 127,
+    "lower": lambda byte: chr(byte).islower(),
+    "print": lambda byte: 32 <= byte < 127,
+    "punct": lambda byte: 32 < byte < 127 and not chr(byte).isalnum(),
+    "space": lambda byte: byte in b" \t\n\v\f\r",
+    "upper": lambda byte: chr(byte).isupper(),
+    "xdigit": lambda byte: byte in b"0123456789abcdefABCDEF",
+}
+"""Classes of ASCII, as git has them (wildmatch.c)."""
+
+
+def _bytes_as_text(data: bytes) -> str:
+    """Git matches bytes: here each is a character."""
+    return data.decode("latin-1")
+
+
+def _as_git_sees(path: str) -> str:
+    return path if path.isascii() else _bytes_as_text(path.encode("utf-8", "surrogateescape"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One rule: whether it takes back, is for folders alone, and is for the name alone; and how it is matched."""
+
+    negates: bool
+    folders_only: bool
+    by_name: bool
+    fits: Callable[[str, Work], bool]
+
+
+class Rules:
+    """The rules of one file, for what is below the folder `base` ("" for the root)."""
+
+    def __init__(self, data: bytes, base: str) -> None:
+        self._prefix = _as_git_sees(f"{base}/") if base else ""
+        self._named: dict[str, list[int]] = {}
+        self._others: list[int] = []
+        self._rules: list[_Rule] = []
+        for line in _lines(data[:MOST_BYTES]):
+            self._add(line)
+
+    def _add(self, line: str) -> None:
+        negates = line.startswith("!")
+        text = line[negates:]
+        folders_only = text.endswith("/")
+        text = text[: len(text) - folders_only]
+        by_name = "/" not in text
+        text = text if by_name else text.removeprefix("/")
+        number = len(self._rules)
+        if by_name and _SPECIAL.isdisjoint(text):
+            self._named.setdefault(text, []).append(number)
+        elif (fits := _matcher(text, by_name)) is not None:
+            self._others.append(number)
+            self._rules.append(_Rule(negates, folders_only, by_name, fits))
+            return
+        else:
+            return
+        self._rules.append(_Rule(negates, folders_only, by_name, lambda _name, _work: True))
+
+    def verdict(self, path: str, name: str, is_folder: bool, work: Work) -> bool | None:
+        """What the last rule that fits says: ignored or not; None where none does. `path` and `name` as git sees."""
+        own = path[len(self._prefix) :]
+        found = next(
+            (n for n in reversed(self._named.get(name, ())) if is_folder or not self._rules[n].folders_only), -1
+        )
+        work.spend(1 + len(self._others))
+        for number in reversed(self._others):
+            if number < found:
+                break
+            rule = self._rules[number]
+            if (is_folder or not rule.folders_only) and rule.fits(name if rule.by_name else own, work):
+                found = number
+                break
+        return None if found < 0 else not self._rules[found].negates
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """All rules that hold in a folder: those of the folders above it first."""
+
+    rules: tuple[Rules, ...] = ()
+
+    def with_file(self, data: bytes, base: str) -> Ignored:
+        """With those of one more file, which lies in the folder `base`."""
+        return Ignored((*self.rules, Rules(data, base)))
+
+    def __call__(self, path: str, is_folder: bool, work: Work) -> bool:
+        """Whether something in the folder is ignored. What is in an ignored folder is, whatever rules say of it.
+
+        O(rules). Raises what the `work` raises.
+        """
+        if not self.rules:
+            return False
+        seen = _as_git_sees(path)
+        name = seen.rpartition("/")[2]
+        for rules in reversed(self.rules):
+            if (verdict := rules.verdict(seen, name, is_folder, work)) is not None:
+                return verdict
+        return False
+
+
+NONE: Final = Ignored()
+
+
+def _lines(data: bytes) -> Iterator[str]:
+    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        text = _bytes_as_text(line.removesuffix(b"\r"))
+        if not text.startswith("#") and (text := _trimmed(text)):
+            yield text
+
+
+def _trimmed(text: str) -> str:
+    """Without the spaces at its end, unless a backslash stands before them."""
+    end = len(text.rstrip(" "))
+    slashes = end - len(text[:end].rstrip("\\"))
+    return text[: end + (slashes % 2 and end < len(text))]
+
+
+def _matcher(text: str, by_name: bool) -> Callable[[str, Work], bool] | None:
+    """What matches a name or a path below the folder of the rules; None for a rule that nothing fits."""
+    if _SPECIAL.isdisjoint(text):
+        return lambda path, _: path == text
+    if by_name and text[0] == "*" and _SPECIAL.isdisjoint(text[1:]):
+        ending = text[1:]
+        return lambda name, _: name.endswith(ending)
+    try:
+        expression = "".join(_expression(text, by_name))
+        pattern = Pattern(rf"(?s)\A{expression}\Z")
+    except InvalidInput:  # too long for a name, or never whole
+        return None
+    plain = text[: next(at for at, char in enumerate(text) if char in _SPECIAL)]  # most names do not begin so
+    return lambda path, work: path.startswith(plain) and pattern.search(path, work) is not None
+
+
+def _expression(text: str, by_name: bool) -> Iterator[str]:
+    """The rule as a regular expression. Raises InvalidInput for one that git takes for unfit too."""
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char == "*":
+            stop = at
+            while text[stop : stop + 1] == "*":
+                stop += 1
+            opens = at == 0 or text[at - 1] == "/"
+            closes = stop == len(text) or text[stop] == "/"
+            over_folders = stop - at > 1 and not by_name and opens and closes
+            if over_folders and stop < len(text):
+                yield "(?:.*/)?"
+                stop += 1
+            else:
+                yield ".*" if over_folders else "[^/]*"
+            at = stop
+        elif char == "[":
+            members, at = _members(text, at + 1)
+            yield _class(members)
+        else:
+            at += char == "\\"
+            if at == len(text):
+                raise InvalidInput("ends in a backslash", place="rule")
+            yield "[^/]" if char == "?" else re.escape(text[at])
+            at += 1
+
+
+def _members(text: str, at: int) -> tuple[set[int], int]:
+    """The bytes of a class in brackets, and where it ends. Raises InvalidInput for one that does not."""
+    negated = text[at : at + 1] in {"!", "^"}
+    at += negated
+    found: set[int] = set()
+    before, first = "", True
+    while True:
+        char = _at(text, at)
+        if char == "]" and not first:
+            break
+        first = False
+        if char == "\\":
+            at += 1
+            char = _at(text, at)
+            found.add(ord(char))
+            before = char
+        elif char == "-" and before and text[at + 1 : at + 2] not in {"", "]"}:
+            at += 1
+            at += text[at] == "\\"
+            found |= set(range(ord(before), ord(_at(text, at)) + 1))
+            before = ""
+        elif char == "[" and text[at + 1 : at + 2] == ":":
+            before, at = _named_class(text, at, found)
+        else:
+            found.add(ord(char))
+            before = char
+        at += 1
+    return (set(range(256)) - found if negated else found) - {ord("/")}, at + 1
+
+
+def _named_class(text: str, at: int, found: set[int]) -> tuple[str, int]:
+    """Add a class such as [:digit:], which begins at `at`; the character before what follows it, and its last place."""
+    end = text.find("]", at + 2)
+    if end < 0:
+        raise InvalidInput("has a class that does not end", place="rule")
+    if end == at + 2 or text[end - 1] != ":":
+        found.add(ord("["))
+        return "[", at
+    named = _CLASSES.get(text[at + 2 : end - 1])
+    if named is None:
+        raise InvalidInput("has a class that nobody knows", place="rule")
+    found |= {byte for byte in range(128) if named(byte)}
+    return "", end
+
+
+def _at(text: str, at: int) -> str:
+    if at >= len(text):
+        raise InvalidInput("has a class that does not end", place="rule")
+    return text[at]
+
+
+def _class(members: Iterable[int]) -> str:
+    """A class of characters by their ranges."""
+    ranges: list[list[int]] = []
+    for byte in sorted(members):
+        if ranges and ranges[-1][1] == byte - 1:
+            ranges[-1][1] = byte
+        else:
+            ranges.append([byte, byte])
+    if not ranges:
+        raise InvalidInput("has a class of nothing", place="rule")
+    return "[" + "".join(f"\\x{first:02x}-\\x{last:02x}" for first, last in ranges) + "]"

@@ -1,0 +1,192 @@
+"""The tool that reads a file: whole where it fits its share of the window, else its figures and how to go on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import BinaryIO, Final
+
+from foldline.agent.tools.base import Outcome, Scope
+from foldline.agent.tools.files.decoding import HEAD_BYTES, decoded, each_line, is_pdf, part, refuse_binary, streamed
+from foldline.agent.tools.files.notebook import notebook_text
+from foldline.agent.tools.files.pdf import pdf_text
+from foldline.agent.tools.threads import Stop, in_thread
+from foldline.agent.tools.workspace import Place, Workspace
+from foldline.agent.workers import READERS
+from foldline.display import Room, file_part, file_refusal, file_view, line_bounds
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.tokens import ESTIMATE, Counter
+
+__all__ = ["ReadFile"]
+
+MOST_WHOLE_BYTES: Final = 8 * 1024 * 1024
+"""Larger files come in pieces, unless the budget is so large that one may fit."""
+CHARS_PER_TOKEN: Final = 8
+"""More than any text of words or code has: what has more characters than this for each token is over its budget."""
+PREVIEW_LINES: Final = 50
+PREVIEW_CHARS: Final = 20_000
+SAMPLED: Final = 16
+"""Of the pieces of a large file the first is counted, and then every sixteenth."""
+KEPT: Final = 4
+"""Texts of PDFs that are kept: each part read of one would else take it apart again."""
+
+
+def _schema() -> dict[str, Json]:
+    return {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "minLength": 1, "description": "Path of the file in the workspace."},
+            "start_line": {"type": "integer", "description": "First line to read, from 1."},
+            "end_line": {"type": "integer", "description": "Last line to read, included."},
+        },
+        "required": ["path"],
+        "additionalProperties": False,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """Reads text files, and the text of PDFs and notebooks (S4.06)."""
+
+    workspace: Workspace
+    counter: Counter = ESTIMATE
+    name: str = "read_file"
+    description: str = (
+        "Reads a file, or lines start_line to end_line of it; PDFs and notebooks as text. A file that is too large "
+        "is shown by its first lines only, with how to read it in parts."
+    )
+    parameters: Mapping[str, Json] = field(default_factory=_schema)
+    _recent: dict[tuple[int, ...], str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """Read. Raises InvalidInput for a path or lines that there are not, and for what has no text."""
+        wish = _Wish(
+            arguments["path"], arguments.get("start_line"), arguments.get("end_line"), scope.room(), self.counter
+        )
+        shown = await in_thread(lambda stop: self._read(wish, stop))
+        if shown is None:
+            shown = await READERS.run(lambda stop: self._read_pdf(wish, stop))
+        return Outcome(shown)
+
+    def _read(self, wish: _Wish, stop: Stop) -> str | None:
+        """What is shown of a file; None for a PDF, which other threads wait for."""
+        wish.check()
+        with self.workspace.open(wish.path) as (file, place):
+            head = file.read(HEAD_BYTES)
+            file.seek(0)
+            if is_pdf(head):
+                return None
+            size_bytes = place.status.st_size if place.status else 0
+            refuse_binary(head, wish.path, size_bytes)
+            most_bytes = max(MOST_WHOLE_BYTES, CHARS_PER_TOKEN * wish.room.budget_tokens)
+            if size_bytes > most_bytes:
+                view, note = _large(file, size_bytes, wish, stop)
+                return _noted(view, note)
+            data = file.read(most_bytes)
+        found = decoded(data, wish.path)
+        if not found.text:
+            return "[the file is empty: 0 bytes]" if not data else "[the file has no text in it]"
+        if place.name.endswith(".ipynb"):
+            try:
+                return wish.view(notebook_text(found.text), found.note)
+            except InvalidInput as error:
+                note = f"[not a notebook that can be read (it {error.reason}); shown as it is]"
+                return wish.view(found.text, note)
+        return wish.view(found.text, found.note)
+
+    def _read_pdf(self, wish: _Wish, stop: Stop) -> str:
+        with self.workspace.open(wish.path) as (file, place):
+            return wish.view(self._pdf_text(file, place, wish.path, stop))
+
+    def _pdf_text(self, file: BinaryIO, place: Place, path: str, stop: Stop) -> str:
+        stamp = place.stamp or ()
+        if (text := self._recent.get(stamp)) is None:
+            text = pdf_text(file, path, stop)
+            for old in list(self._recent)[: max(0, len(self._recent) + 1 - KEPT)]:
+                self._recent.pop(old, None)
+            self._recent[stamp] = text
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a call asks for, and the room that there is for it."""
+
+    path: str
+    start_line: object
+    end_line: object
+    room: Room
+    counter: Counter
+
+    @property
+    def whole(self) -> bool:
+        return self.start_line is None and self.end_line is None
+
+    def check(self) -> None:
+        """Raise InvalidInput for bounds that no file has, before anything is read."""
+        if isinstance(self.start_line, int) and self.start_line < 1:
+            raise InvalidInput(f"must be 1 or more, not {self.start_line}", place="start_line")
+        line_bounds(self.start_line, self.end_line, sys.maxsize)
+
+    def view(self, text: str, note: str = "") -> str:
+        """What is shown of a text."""
+        view = file_view(
+            self.path, text, self.room, start_line=self.start_line, end_line=self.end_line, counter=self.counter
+        )
+        return _noted(view, note)
+
+
+def _noted(view: str, note: str) -> str:
+    return f"{note}\n{view}" if note else view
+
+
+def _large(file: BinaryIO, size_bytes: int, wish: _Wish, stop: Stop) -> tuple[str, str]:
+    """A file too large to be held: its figures, or the lines wanted as far as they fit; and a note on its encoding."""
+    if wish.whole:
+        figures, note = streamed(file, wish.path, lambda pieces: _Figures.of(pieces, wish.counter), stop)
+        view = file_refusal(
+            wish.path,
+            size_bytes=size_bytes,
+            tokens=figures.tokens,
+            total_lines=figures.total_lines,
+            first_lines=figures.first_lines,
+            room=wish.room,
+            counter=wish.counter,
+        )
+        return view, note
+    start = wish.start_line if isinstance(wish.start_line, int) else 1
+    last = wish.end_line if isinstance(wish.end_line, int) else None
+    most_chars = CHARS_PER_TOKEN * wish.room.budget_tokens + 1
+    found, note = streamed(file, wish.path, lambda pieces: part(pieces, start, last, most_chars), stop)
+    if found.total_lines is not None:
+        start, last = line_bounds(wish.start_line, wish.end_line, found.total_lines)
+    return file_part(found.lines, start, wish.room, stop=last, counter=wish.counter), note
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What a refusal says of a file."""
+
+    tokens: int
+    total_lines: int
+    first_lines: list[str]
+
+    @classmethod
+    def of(cls, pieces: Iterator[str], counter: Counter) -> _Figures:
+        chars = ends = sampled_chars = sampled_tokens = 0
+        first: list[str] = []
+        last = ""
+        for number, piece in enumerate(pieces):
+            if number == 0:
+                first = list(islice(each_line(iter((piece,)), PREVIEW_CHARS), PREVIEW_LINES))
+            if number % SAMPLED == 0:
+                sampled_chars += len(piece)
+                sampled_tokens += counter.text(piece)
+            chars += len(piece)
+            ends += piece.count("\n")
+            last = piece[-1:] or last
+        tokens = sampled_tokens * chars // max(1, sampled_chars)
+        return cls(tokens, ends + (last != "\n"), first)

@@ -1,0 +1,136 @@
+"""What is below a folder of the workspace, in order, links shown and not followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from foldline.agent.tools.files.gitignore import EXCLUDES, MOST_BYTES, NAME, NONE, Ignored
+from foldline.agent.tools.threads import Stop
+from foldline.agent.tools.workspace import IGNORED_FOLDERS, Item, Place, Workspace
+from foldline.errors import InvalidInput
+from foldline.text.safe_regex import OutOfSteps, Work
+
+__all__ = ["MOST_DEPTH", "Walk"]
+
+MOST_DEPTH: Final = 64
+MOST_LOOKED_AT: Final = 100_000
+"""Names that one walk looks at; a walk of a whole disk ends."""
+RULE_STEPS: Final = 50_000_000
+"""Steps that rules of ignored files take in one walk: a few seconds; for 100,000 names and 100 rules a third of it."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """One walk; what was not shown is counted. Left out are hidden names and folders of things that are made or fetched
+    unless `hidden`, and what the project ignores (.gitignore) unless `include_ignored`.
+    """
+
+    workspace: Workspace
+    stop: Stop
+    hidden: bool = False
+    include_ignored: bool = False
+    most_depth: int = MOST_DEPTH
+    looked_at: int = 0
+    left_out: int = 0
+    ignored: int = 0
+    unreadable: list[str] = field(default_factory=list)
+    out_of_steps: bool = False
+    _work: Work = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._work = Work(RULE_STEPS, self.stop.check)
+
+    def below(self, path: str) -> Iterator[tuple[int, Item]]:
+        """Depth (1: in the folder itself) and item, a folder before what is in it.
+
+        Raises InvalidInput when the folder cannot be read; further down such folders are only counted. And Cancelled.
+        """
+        place = self.workspace.find(path)
+        above = None if self.include_ignored else self._above(place)
+        return self._below(path, 1, above)
+
+    def _below(self, path: str, depth: int, above: Ignored | None) -> Iterator[tuple[int, Item]]:
+        most = MOST_LOOKED_AT - self.looked_at + 1
+        found = self.workspace.scan(path, most=most, check=self.stop.check)
+        rules = above
+        if above is not None and any(item.name == NAME and item.kind == "file" for item in found):
+            rules = self._with_file(above, found[0].path.rpartition("/")[0])
+        for item in found:
+            self.stop.check()
+            if self.ended:
+                return
+            self.looked_at += 1
+            if not self.hidden and (item.name.startswith(".") or item.name in IGNORED_FOLDERS):
+                self.left_out += 1
+                continue
+            if rules is not None and self._is_ignored(item, rules):
+                self.ignored += 1
+                continue
+            yield depth, item
+            if item.kind == "folder" and depth < self.most_depth:
+                yield from self._further(item.path, depth + 1, rules)
+
+    def _further(self, path: str, depth: int, rules: Ignored | None) -> Iterator[tuple[int, Item]]:
+        try:
+            yield from self._below(path, depth, rules)
+        except InvalidInput:
+            self.unreadable.append(path)
+
+    # --- what the project ignores ------------------------------------------------------------------------------------
+
+    def _above(self, place: Place) -> Ignored | None:
+        """The rules of the folders above one; None where it is ignored itself, so that all of it was asked for."""
+        rules = self._with_rules(NONE, EXCLUDES, "")
+        names = [] if place.name == "." else place.name.split("/")
+        for number in range(len(names)):
+            rules = self._with_file(rules, "/".join(names[:number]))
+            if self._ignores(rules, "/".join(names[: number + 1]), True):
+                return None
+        return rules
+
+    def _with_file(self, rules: Ignored, folder: str) -> Ignored:
+        return self._with_rules(rules, f"{folder}/{NAME}" if folder else NAME, folder)
+
+    def _with_rules(self, rules: Ignored, path: str, folder: str) -> Ignored:
+        try:
+            if self.workspace.find(path).kind != "file":  # git follows no link here either
+                return rules
+            with self.workspace.open(path) as (file, _):
+                return rules.with_file(file.read(MOST_BYTES), folder)
+        except InvalidInput:  # it cannot be read
+            return rules
+
+    def _is_ignored(self, item: Item, rules: Ignored) -> bool:
+        return self._ignores(rules, item.path, item.kind == "folder")
+
+    def _ignores(self, rules: Ignored, path: str, is_folder: bool) -> bool:
+        if self.out_of_steps:
+            return False
+        try:
+            return rules(path, is_folder, self._work)
+        except OutOfSteps:
+            self.out_of_steps = True
+            return False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was ended for its length."""
+        return self.looked_at >= MOST_LOOKED_AT
+
+    def notes(self) -> list[str]:
+        """What a reader must know of what is not there, each in brackets."""
+        out = []
+        if self.left_out:
+            out.append(f"[{self.left_out:,} hidden or ignored left out; hidden=true shows them]")
+        if self.ignored:
+            out.append(f"[{self.ignored:,} left out by {NAME}; include_ignored=true shows them]")
+        if self.out_of_steps:
+            out.append(f"[the rules of {NAME} are too much to be matched: from there on nothing was left out by them]")
+        if self.unreadable:
+            shown = ", ".join(self.unreadable[:5])
+            out.append(f"[{len(self.unreadable):,} could not be read: {shown}{', …' * (len(self.unreadable) > 5)}]")
+        if self.ended:
+            out.append(f"[ended after {self.looked_at:,} names; name a folder further down]")
+        return out

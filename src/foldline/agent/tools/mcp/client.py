@@ -1,0 +1,253 @@
+"""Tools of MCP servers, by the official `mcp` package.
+
+This module needs the extra `mcp` when it is imported, so that only the interfaces import it, and only when a server is
+set. A server's tools are called; nothing else of it has any effect here: its instructions, annotations, logging and
+requests (sampling, elicitation, roots) are neither shown to the model nor answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from foldline.agent.tools.base import CONSENT_NEEDED, Outcome, Scope, Tool
+from foldline.agent.tools.mcp.server import McpServer
+from foldline.agent.tools.permission import consented
+from foldline.agent.tools.processes.output import Output, reading
+from foldline.errors import InvalidInput, MissingExtra
+from foldline.messages import Json
+from foldline.text.shorten import first_line
+
+try:
+    import httpx2
+    import mcp.types as wire
+    from mcp import Client, MCPError, StdioServerParameters, stdio_client
+    from mcp.client import Transport
+    from mcp.client.streamable_http import streamable_http_client
+except ImportError as error:
+    raise MissingExtra("mcp", "an MCP server") from error
+
+__all__ = ["McpServer", "mcp_tools"]
+
+MOST_PAGES: Final = 100
+"""Pages of a list of tools, at most: a list that never ends must not hang the start."""
+STDERR_BYTES: Final = 8 * 1024
+"""Bytes of what a server writes to its error output that are kept, to tell why it ended."""
+NAME_CHARS: Final = 64
+
+# Without a handler, `logging` writes the warnings of the package across the person's screen.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+
+
+@asynccontextmanager
+async def mcp_tools(name: str, config: McpServer) -> AsyncIterator[tuple[Tool, ...]]:
+    """The tools of one server, named `{name}_{tool}`, for as long as the block lasts; the server ends with it.
+
+    Raises InvalidInput with one line that says why a server did not start.
+    """
+    link = _Link(name, config)
+    await link.start()
+    try:
+        yield tuple(_named(name, link))
+    finally:
+        await link.stop()
+
+
+class _Link:
+    """The connection to one server, held by a task of its own.
+
+    The package ends what runs beside a broken connection by cancelling the task that opened it. That must not be the
+    agent's.
+    """
+
+    def __init__(self, name: str, config: McpServer) -> None:
+        self.name = name
+        self.config = config
+        self.tools: tuple[wire.Tool, ...] = ()
+        self._client: Client | None = None
+        self._errors = Output(STDERR_BYTES)
+        self._ready = asyncio.Event()
+        self._done = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the server and list its tools. Raises InvalidInput."""
+        self._task = asyncio.create_task(self._hold(), name=f"mcp {self.name}")
+        ready = asyncio.create_task(self._ready.wait())
+        try:
+            await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+        finally:
+            ready.cancel()
+        if self._task.done():
+            raise InvalidInput(f"did not start: {self._why(self._task)}", place=f"MCP server {self.name}")
+
+    async def stop(self) -> None:
+        """End the server; a start that still goes on is broken off. What it raises on its way out concerns nobody."""
+        self._done.set()
+        if self._task is None:
+            return
+        if not self._ready.is_set():
+            self._task.cancel()
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            self._task.exception()  # taken note of, or asyncio complains that nobody did
+
+    async def call(self, tool: str, arguments: Mapping[str, Json]) -> wire.CallToolResult:
+        """Call a tool. Raises InvalidInput when the server has ended, refuses, or takes too long."""
+        if self._client is None or self._task is None or self._task.done():
+            raise InvalidInput(self._ended())
+        called = asyncio.create_task(
+            self._client.call_tool(tool, dict(arguments), read_timeout_seconds=self.config.timeout_seconds)
+        )
+        try:
+            await asyncio.wait({called, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if not called.done():
+                raise InvalidInput(self._ended())
+            return called.result()
+        except MCPError as error:
+            # Servers use the same number for errors of their own; the words are the package's.
+            if (error.code, error.message) == (wire.CONNECTION_CLOSED, "Connection closed"):
+                raise InvalidInput(self._ended()) from None
+            raise InvalidInput(f"the call to the MCP server {self.name} failed: {error.message}") from None
+        finally:
+            called.cancel()
+
+    async def _hold(self) -> None:
+        """Connect, list, and stay until `stop`."""
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(self.config.timeout_seconds):
+                transport = await self._transport(stack)
+                client = await stack.enter_async_context(Client(transport, cache=None))
+                self.tools = await _listed(client)
+            self._client = client
+            self._ready.set()
+            await self._done.wait()
+
+    async def _transport(self, stack: AsyncExitStack) -> Transport:
+        config = self.config
+        if config.url:
+            # The times are those of the package's own client, whose answers may come in a stream that stays open.
+            web = httpx2.AsyncClient(headers=dict(config.headers), timeout=httpx2.Timeout(30.0, read=300.0))
+            return streamable_http_client(config.url, http_client=await stack.enter_async_context(web))
+        write_end = await stack.enter_async_context(reading(self._errors))
+        errors = stack.enter_context(os.fdopen(write_end, "w"))
+        server = StdioServerParameters(command=config.command or "", args=list(config.args), env=dict(config.env))
+        return stdio_client(server, errlog=errors)
+
+    def _why(self, task: asyncio.Task[None]) -> str:
+        """Why the connection ended, in one line: the last thing that the server said, and the error."""
+        found = None if task.cancelled() else task.exception()
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        if isinstance(found, TimeoutError):
+            reason = f"no answer within {self.config.timeout_seconds:g} seconds"
+        elif found is None:
+            reason = "it ended"
+        else:
+            reason = first_line(str(found)) or type(found).__name__
+        return f"{reason}{self._last_words()}"
+
+    def _ended(self) -> str:
+        return f"the MCP server {self.name} has ended, and its tools with it{self._last_words()}"
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self._errors.text.splitlines() if line.strip()]
+        return f" (it wrote: {lines[-1][:200]})" if lines else ""
+
+
+async def _listed(client: Client) -> tuple[wire.Tool, ...]:
+    tools: dict[str, wire.Tool] = {}
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools |= {tool.name: tool for tool in page.tools}
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tuple(tools.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _McpTool:
+    """One tool of a server, as any other tool."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Json]
+    own_name: str
+    link: _Link = field(repr=False)
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """Ask, where settings do not allow it, and call. Raises InvalidInput when the server has ended or refuses."""
+        if not self.link.config.allow:
+            told = json.dumps(arguments, ensure_ascii=False)
+            if not await consented(scope, self.name, f"{self.own_name} of MCP server {self.link.name}: {told}"):
+                return Outcome(CONSENT_NEEDED, is_error=True)
+        result = await self.link.call(self.own_name, arguments)
+        return Outcome(_text(result), is_error=bool(result.is_error))
+
+
+def _named(server: str, link: _Link) -> list[Tool]:
+    """A server's tools under names that every provider takes; two that would become the same get a mark each."""
+    plain = [_legal(f"{server}_{tool.name}") for tool in link.tools]
+    tools: list[Tool] = []
+    for name, tool in zip(plain, link.tools, strict=True):
+        clear = len(name) <= NAME_CHARS and plain.count(name) == 1
+        tools.append(
+            _McpTool(
+                name=name if clear else _marked(name, tool.name),
+                description=(tool.description or tool.title or tool.name).strip(),
+                parameters=tool.input_schema | {"type": "object"},
+                own_name=tool.name,
+                link=link,
+            )
+        )
+    return tools
+
+
+def _legal(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+
+
+def _marked(name: str, own_name: str) -> str:
+    """The name cut to its length, with six digits of the hash of what the server calls the tool."""
+    mark = hashlib.sha256(own_name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    return f"{name[: NAME_CHARS - 7]}_{mark}"
+
+
+def _text(result: wire.CallToolResult) -> str:
+    """A result as text. Structured content stands in for text that is not there: servers send both (MCP, "Tools")."""
+    pieces = [_block(block) for block in result.content]
+    if result.structured_content is not None and not any(isinstance(b, wire.TextContent) for b in result.content):
+        pieces.append(json.dumps(result.structured_content, ensure_ascii=False))
+    return "\n".join(pieces) or "[an empty result]"
+
+
+def _block(block: wire.ContentBlock) -> str:
+    match block:
+        case wire.TextContent():
+            return block.text
+        case wire.ImageContent() | wire.AudioContent():
+            return f"[{block.type}: {block.mime_type}, {_size_bytes(block.data):,} bytes; not shown]"
+        case wire.EmbeddedResource(resource=inside):
+            head = f"[resource {inside.uri}"
+            if isinstance(inside, wire.TextResourceContents):
+                return f"{head}]\n{inside.text}"
+            return f"{head}: {inside.mime_type}, {_size_bytes(inside.blob):,} bytes; not shown]"
+        case wire.ResourceLink():
+            return f"[link to resource {block.uri}: {block.name}]"
+
+
+def _size_bytes(base64_text: str) -> int:
+    return len(base64_text) * 3 // 4 - base64_text[-2:].count("=")

@@ -1,0 +1,211 @@
+"""The tool that runs a command of the shell: asked each time, bounded in time and output, ended with its children."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from foldline.agent.tools.base import CONSENT_NEEDED, Outcome, Scope
+from foldline.agent.tools.permission import consented
+from foldline.agent.tools.processes.output import Output, reading
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+
+__all__ = ["RunCommand", "environment_of"]
+
+TIMEOUT_SECONDS: Final = 120.0
+"""Time of a command that names none: long enough for a test suite, short enough for a person who waits."""
+MOST_SECONDS: Final = 3_600.0
+GRACE_SECONDS: Final = 2.0
+"""From the request to end (SIGTERM) to the order (SIGKILL), as MCP's client has it."""
+DRAIN_SECONDS: Final = 1.0
+"""How long what the shell left running may hold the output open once the shell has ended."""
+LAST_SECONDS: Final = 0.5
+"""For what those who were ended had written: it lies in the pipe already."""
+POLL_SECONDS: Final = 0.02
+
+_SECRET_NAME: Final = re.compile(
+    r"(?i)api_?key|access_?key|private_?key|secret|tokens?(_|$)|passw(or)?d|passphrase|credential|(^|_)(key|pat|pass)$|_pwd$"
+)
+_SECRET_VALUE: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@")  # an address that carries a password
+
+
+def environment_of(environment: Mapping[str, str], passed: frozenset[str] = frozenset()) -> dict[str, str]:
+    """An environment without what looks like a secret: by name, or an address with a password; `passed` names stay."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in passed or not (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+    }
+
+
+def _schema() -> dict[str, Json]:
+    return {
+        "type": "object",
+        "properties": {
+            "command": {"type": "string", "minLength": 1, "description": "What the shell is to run."},
+            "timeout_seconds": {
+                "type": "number",
+                "exclusiveMinimum": 0,
+                "maximum": MOST_SECONDS,
+                "description": "It is ended after this time; 120 seconds if not given.",
+            },
+            "cwd": {
+                "type": "string",
+                "description": "A folder of the workspace to run it in; its top if not given.",
+            },
+        },
+        "required": ["command"],
+        "additionalProperties": False,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommand:
+    """Runs commands in `folder`, by bash where there is one, else sh; each is asked for.
+
+    What a command does is not confined: it has the rights of the user who allowed it. It gets no input, no terminal and
+    no variable that looks like a secret, those named in `passed` excepted. Whatever it leaves running in its group ends
+    with it. Raises InvalidInput where there are no process groups (Windows).
+    """
+
+    folder: Path
+    timeout_seconds: float = TIMEOUT_SECONDS
+    passed: frozenset[str] = frozenset()
+    grace_seconds: float = GRACE_SECONDS
+    name: str = "run_command"
+    description: str = (
+        "Runs a command of the shell in the workspace and tells what it wrote (output and errors as they came) and its "
+        "exit code. It gets no input. The user is asked before each."
+    )
+    parameters: Mapping[str, Json] = field(default_factory=_schema)
+
+    def __post_init__(self) -> None:
+        if os.name != "posix":
+            raise InvalidInput("needs a system with process groups (Linux, macOS)", place=self.name)
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """Ask, run, and tell. A time-out and a cancellation end the command and all it started."""
+        command = arguments["command"]
+        if "\0" in command:
+            raise InvalidInput("must not hold a NUL character", place="command")
+        folder = self._inside(arguments.get("cwd"))
+        seconds = float(arguments.get("timeout_seconds", self.timeout_seconds))
+        where = f"in {arguments['cwd']}: " if arguments.get("cwd") else ""
+        if not await consented(scope, self.name, f"{where}{command}"):
+            return Outcome(CONSENT_NEEDED, is_error=True)
+        output = Output()
+        async with reading(output) as write_end:
+            code, left_running = None, False
+            async with _started(command, folder, write_end, self) as shell:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        code = await shell.wait()
+                if code is not None:
+                    await _drained(output, DRAIN_SECONDS)
+                    left_running = _signalled(shell.pid, 0)
+            await _drained(output, LAST_SECONDS)
+        return _told(output, code, seconds, left_running)
+
+    def _inside(self, cwd: str | None) -> Path:
+        """The folder to run in; it keeps a model from losing its way, and confines nothing."""
+        top = self.folder.resolve()
+        if not cwd:
+            return top
+        try:
+            found = (top / cwd).resolve()
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"{cwd!r} is no folder: {error}", place="cwd") from None
+        if not found.is_relative_to(top):
+            raise InvalidInput(f"{cwd!r} is outside the workspace", place="cwd")
+        if not found.is_dir():
+            raise InvalidInput(f"{cwd!r} is no folder", place="cwd")
+        return found
+
+
+async def _drained(output: Output, seconds: float) -> None:
+    """Wait until nothing can write any more, at most so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await output.ended.wait()
+
+
+def _told(output: Output, code: int | None, seconds: float, left_running: bool) -> Outcome:
+    text = output.text
+    ended = " What it left running was ended." if left_running else ""
+    gap = "" if not text or text.endswith("\n") else "\n"
+    if code is None:
+        how = f"[timed out after {seconds:g} seconds; the command and what it started were ended]"
+    elif code < 0:
+        how = f"[ended by {_signal_name(-code)}]{ended}"
+    else:
+        how = f"[exit code {code}]{ended}"
+    return Outcome(f"{text}{gap}{how}", is_error=code != 0)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no name
+        return f"signal {number}"
+
+
+@asynccontextmanager
+async def _started(
+    command: str, folder: Path, write_end: int, tool: RunCommand
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The shell in a session and group of its own; at the end of the block nothing of the group is left.
+
+    A session of its own also has no terminal, so that nothing can ask the person for a password behind our back.
+    """
+    try:
+        shell = await asyncio.create_subprocess_exec(
+            shutil.which("bash") or "/bin/sh",
+            "-c",
+            command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=write_end,
+            cwd=folder,
+            env=environment_of(os.environ, tool.passed),
+            start_new_session=True,
+        )
+    finally:
+        os.close(write_end)
+    try:
+        yield shell
+    finally:
+        await _end(shell, tool.grace_seconds)
+
+
+async def _end(shell: asyncio.subprocess.Process, grace_seconds: float) -> None:
+    """End the whole group: asked first, ordered after `grace_seconds` or when this is cancelled too."""
+    try:
+        if _signalled(shell.pid, signal.SIGTERM):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds):
+                    while _signalled(shell.pid, 0):
+                        await asyncio.sleep(POLL_SECONDS)
+    finally:
+        _signalled(shell.pid, signal.SIGKILL)
+    await shell.wait()
+
+
+def _signalled(group: int, number: int) -> bool:
+    """Send a signal to a group (0 only asks); whether there was anyone to get it."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # macOS says so of a group of zombies
+        return False
+    return True

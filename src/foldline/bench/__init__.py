@@ -1,7 +1,0 @@
-"""Figures that compare: policies over many sessions, and the time that one turn takes."""
-
-from __future__ import annotations
-
-from foldline.bench.rows import ENOUGH, Row, rows
-
-__all__ = ["ENOUGH", "Row", "rows"]

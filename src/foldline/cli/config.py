@@ -1,0 +1,170 @@
+"""The commands about settings: what is wrong with a file, what is in force, where files are, and whom to trust."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from foldline.cli.files import json_out, log, terminal
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.text.formatting import DASH, plural
+
+if TYPE_CHECKING:
+    from foldline.agent.settings.file import Loaded, SettingsFile
+
+__all__ = ["config"]
+
+_BAD_INPUT: Final = 2
+_MOST_CHARS: Final = 60
+
+
+@click.group()
+def config() -> None:
+    """Settings of agents: the file agents.yaml, checked and explained."""
+
+
+def _files(named: str | None) -> tuple[SettingsFile, ...]:
+    from foldline.agent.settings.file import find_files
+
+    found = find_files(named)
+    if not found:
+        from foldline.store.places import config_path
+
+        raise InvalidInput(f"there is none, neither ./agents.yaml nor {config_path()}", place="agents.yaml")
+    return found
+
+
+@config.command()
+@click.argument("file", required=False)
+def check(*, file: str | None) -> None:
+    """List all that is wrong in FILE, or in the files that count here.
+
+    Exit code 2 when there is anything.
+    """
+    from foldline.agent.settings.file import check_file
+
+    wrong = False
+    for each in _files(file):
+        faults = check_file(each.path)
+        for fault in faults:
+            click.echo(str(fault))
+        wrong = wrong or bool(faults)
+        if faults:
+            log(f"{each.path}: {plural(len(faults), 'fault')}")
+        else:
+            _notes(each.path)
+            log(f"{each.path}: all right")
+    if wrong:
+        click.get_current_context().exit(_BAD_INPUT)
+
+
+def _notes(path: Path) -> None:
+    """What is right in the file, and still will not work here and now."""
+    from foldline.agent.settings.file import notes
+
+    for note in notes(path, os.environ):
+        log(note)
+
+
+@config.command()
+@click.option("--agent", help="The agent; without it main, or the only one.")
+@click.option("--profile", help="A profile of the file.")
+@click.option("--config", "named", help="A settings file, instead of those that are found.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+def show(*, agent: str | None, profile: str | None, named: str | None, as_json: bool) -> None:
+    """Show the settings that are in force, and where each comes from."""
+    from foldline.agent.settings.effective import in_force
+    from foldline.agent.settings.file import load_settings
+
+    loaded = load_settings(agent, profile=profile, config=named)
+    rows = [(row.name, row.value, row.source) for row in in_force(loaded, os.environ)]
+    if as_json:
+        json_out(_plain(loaded, rows))
+    else:
+        _print_table(rows)
+    for withheld in loaded.withheld:
+        log(f"not before it is trusted (foldline config trust): {withheld}")
+    files = ", ".join(str(each.path) for each in loaded.files) or "no file"
+    log(f"agent {loaded.settings.name}, {f'profile {profile}, ' if profile else ''}{files}")
+
+
+def _plain(loaded: Loaded, rows: list[tuple[str, Json, str]]) -> Json:
+    return {
+        "agent": loaded.settings.name,
+        "profile": loaded.profile,
+        "files": [str(each.path) for each in loaded.files],
+        "settings": {name: {"value": value, "from": source} for name, value, source in rows},
+        "withheld": [str(withheld) for withheld in loaded.withheld],
+    }
+
+
+def _words(value: Json) -> str:
+    if value is None or value in ([], {}):
+        return DASH
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    from foldline.agent.settings.yaml_lines import visible
+
+    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _MOST_CHARS)
+
+
+def _print_table(rows: list[tuple[str, Json, str]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("setting", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("from", overflow="fold")
+    for name, value, source in rows:
+        table.add_row(name, _words(value), source)
+    terminal().print(table)
+
+
+@config.command()
+def path() -> None:
+    """Show where settings are looked for, and where sessions and the rest are kept."""
+    from foldline.agent.settings.file import CONFIG, FILE_NAME
+    from foldline.store import places
+
+    named = os.environ.get(CONFIG)
+    rows = [
+        (CONFIG, named or DASH),
+        ("of the project", str(Path.cwd() / FILE_NAME)),
+        ("your own", str(places.config_path())),
+        ("sessions", str(places.sessions_path())),
+        ("calls", str(places.calls_path())),
+        ("typed lines", str(places.history_path())),
+        ("learned limits", str(places.learned_path())),
+        ("trusted files", str(places.trusted_path())),
+        ("cache", str(places.cache_folder())),
+    ]
+    for name, where in rows:
+        there = " (there)" if where != DASH and Path(where).exists() else ""
+        click.echo(f"{name:<16}{where}{there}")
+
+
+@config.command()
+@click.argument("file", default="agents.yaml")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def trust(*, file: str, yes: bool) -> None:
+    """Let FILE of a project do what only your own settings may.
+
+    It says what that is, and asks. The answer holds for the file as it is now.
+    """
+    from foldline.agent.settings.file import read_project, trust_file
+
+    found, wants = read_project(Path(file))
+    for withheld in wants:
+        click.echo(str(withheld), err=True)
+    if not wants:
+        log(f"{file} asks for nothing that needs trust")
+        return
+    if not yes:
+        click.confirm(f"Trust {file}?", abort=True, err=True)
+    trust_file(found)
+    log(f"{file} is trusted until it changes")

@@ -1,0 +1,128 @@
+"""What the commands read and write."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from foldline.errors import InvalidInput
+from foldline.recorded.sessions import Session, parse_session, read_session
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["STDIN", "can_hold", "json_out", "log", "read_history", "sessions_in", "terminal", "write_whole"]
+
+STDIN = "-"
+
+_MOST_NAMED: Final = 20
+"""Damaged places of one file that are named one by one."""
+
+_ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
+
+
+def read_history(path: str, dialect: str | None, *, lenient: bool = False) -> Session:
+    """A history from a file, or from standard input for "-". Raises InvalidInput with the file named.
+
+    With `lenient` what is whole of a damaged file is read, and what is not is told on standard error.
+    """
+    if path == STDIN:
+        data = sys.stdin.buffer.read()
+        session = parse_session(data, place="standard input", dialect=dialect, lenient=lenient)
+    else:
+        session = read_session(path, dialect=dialect, lenient=lenient)
+    for one in session.unread[:_MOST_NAMED]:
+        log(f"left out: {one}")
+    if len(session.unread) > _MOST_NAMED:
+        log(f"left out of {path}: {len(session.unread) - _MOST_NAMED:,} more")
+    return session
+
+
+def sessions_in(folder: str) -> list[str]:
+    """The files of recorded sessions in a folder and in those in it, in the order of their paths.
+
+    Raises InvalidInput where there is none.
+    """
+    files = [
+        os.path.join(where, file)
+        for where, _, files in os.walk(folder)
+        for file in files
+        if file.endswith(_ENDINGS) and not file.startswith(".")
+    ]
+    if not files:
+        raise InvalidInput(f"holds no session: no file that ends in {', '.join(_ENDINGS)}", place=folder)
+    return sorted(files)
+
+
+def json_out(value: Any) -> None:
+    """Print JSON on standard output, as UTF-8; a text with half a surrogate pair makes all of it ASCII with escapes."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        data = json.dumps(value, indent=2).encode()
+    rest = memoryview(data + b"\n")
+    while rest:  # unbuffered (PYTHONUNBUFFERED), a write may take a part only, as it does when the reader goes away
+        rest = rest[sys.stdout.buffer.write(rest) :]
+
+
+def terminal(*, to_stderr: bool = False) -> Console:
+    """Where tables and progress bars are drawn; as wide as the terminal, 80 columns where there is none."""
+    from rich.console import Console
+
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # to be met where all commands meet it (cli.py)
+
+    console = Terminal(stderr=to_stderr, highlight=False, markup=False)
+    if console.is_dumb_terminal:  # rich takes it for 80 columns, however wide it is
+        with suppress(OSError, ValueError):
+            size = os.get_terminal_size(console.file.fileno())
+            console.size = (size.columns or console.width, size.lines or console.height)
+    return console
+
+
+def log(line: str) -> None:
+    """One line for people, on standard error."""
+    click.echo(f"foldline: {line}", err=True)
+
+
+def can_hold(path: str) -> None:
+    """Make sure, before any work, that a file can be written there. Raises InvalidInput."""
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise InvalidInput("is a directory", place=path)
+    if not os.path.isdir(folder):
+        raise InvalidInput("there is no such folder to write to", place=folder)
+    if not os.access(folder, os.W_OK):
+        raise InvalidInput("no right to write there", place=folder)
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a file as a whole or not at all: whoever reads it meanwhile sees the old one. Raises InvalidInput."""
+    folder = os.path.dirname(path) or "."
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(name, 0o666 & ~_mask())  # mkstemp makes it private; a page is as readable as any other file
+            os.replace(name, path)
+        finally:
+            Path(name).unlink(missing_ok=True)  # what was cut off; once replaced, the name is gone
+    except OSError as error:
+        raise InvalidInput(f"cannot be written: {error.strerror or error}", place=path) from None
+
+
+def _mask() -> int:
+    """The umask of this process; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,250 @@
+"""The command that replays recorded sessions."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import click
+
+from foldline.catalog.models import CACHE_RULES
+from foldline.cli.files import STDIN, can_hold, json_out, log, read_history, terminal, write_whole
+from foldline.cli.requests import counter_for, placed
+from foldline.cli.token_sizes import size_or_none_tokens, size_tokens
+from foldline.codecs import DIALECTS
+from foldline.engine.policy import POLICIES
+from foldline.errors import InvalidInput
+from foldline.replay import NONE, Recording, Replay, Turn, policy_named
+from foldline.replay import replay as replay_session
+from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
+from foldline.replay.rows import ENOUGH, Row, rows
+from foldline.report.page import page
+from foldline.text.formatting import compact, limits, milliseconds, plural, share
+from foldline.tokens import Counter
+
+__all__ = ["replay"]
+
+_ALL: Final = "all"
+
+_COLUMNS: Final[tuple[tuple[str, Callable[[Row], str]], ...]] = (
+    ("policy", lambda row: row.policy),
+    ("cost", lambda row: share(row.cost_ratio)),
+    ("cost\nall", lambda row: share(row.pooled_cost_ratio)),
+    ("far", lambda row: share(row.far)),
+    ("line", lambda row: share(row.line)),
+    ("far\ntool", lambda row: share(row.far_tool)),
+    ("in-\nvalid", lambda row: f"{row.invalid:,}"),
+    ("over\nlimit", lambda row: f"{row.over_budget:,}"),
+    ("re-\nfused", lambda row: f"{row.refused:,}"),
+    ("prefix\nbreaks", lambda row: f"{row.prefix_breaks:,}"),
+    ("folds", lambda row: f"{row.folds:,}"),
+    ("tokens\nsent", lambda row: compact(row.tokens)),
+    ("ms\np95", lambda row: milliseconds(row.cpu_p95_seconds)),
+)
+"""79 characters wide with figures of usual size, so that it stays whole on the narrowest terminals."""
+
+_LEGEND: Final = f"""\
+cost  input price with prompt caching, against none; the median session, and all
+far   of what replies name and last stood {FAR_TOKENS:,} tokens and {FAR_MESSAGES} messages back or
+      more, the share still sent; line: its whole line; far tool: only results
+      had it (means over sessions with {ENOUGH} or more such references)
+ms    CPU time of append and prepare; 95 % of the requests stay within it"""
+
+
+def _policies(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
+    """The policies to replay: each once, no management before them."""
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    if not names:
+        raise InvalidInput(f"none given; known are {', '.join((NONE, *POLICIES))}", place="policy")
+    named = [each for name in names for each in (POLICIES if name == _ALL else (policy_named(name),))]
+    return tuple(dict.fromkeys((NONE, *named)))
+
+
+@click.command()
+@click.argument("files", metavar="FILES...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--policy",
+    "policies",
+    default="balanced",
+    show_default=True,
+    metavar="A,B,...",
+    callback=_policies,
+    help=f"One or more of {', '.join(POLICIES)}; or {_ALL}. No management is replayed beside them.",
+)
+@click.option(
+    "--window", default="128k", show_default=True, metavar="N", callback=size_tokens, help="Tokens, such as 16k or 1m."
+)
+@click.option(
+    "--max-output-tokens",
+    default="0",
+    show_default=True,
+    metavar="N",
+    callback=size_or_none_tokens,
+    help="Kept free for the answer.",
+)
+@click.option(
+    "--prices",
+    type=click.Choice(tuple(CACHE_RULES)),
+    default="anthropic",
+    show_default=True,
+    help="Whose prompt cache prices the requests.",
+)
+@click.option("--dialect", type=click.Choice(DIALECTS), help="The form of the messages; told from shapes by default.")
+@click.option("--exact", is_flag=True, help="Count with a real vocabulary (needs the extra `exact`).")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON report instead of the table.")
+@click.option("--html", metavar="FILE", type=click.Path(), help="Write a page with charts, folds marked.")
+def replay(
+    *,
+    files: tuple[str, ...],
+    policies: tuple[str, ...],
+    window: int,
+    max_output_tokens: int,
+    prices: str,
+    dialect: str | None,
+    exact: bool,
+    as_json: bool,
+    html: str | None,
+) -> None:
+    """Replay recorded sessions, one request for every recorded reply.
+
+    FILES hold a session object, a list of messages, a Claude Code or a Codex session each (.gz too). Nothing is sent
+    anywhere: what the model said next is what was recorded.
+    """
+    if max_output_tokens >= window:
+        raise click.UsageError(f"--max-output-tokens {max_output_tokens:,} leaves no room in --window {window:,}")
+    if html is not None:
+        can_hold(html)
+    recordings = _recordings(files, dialect, counter_for(exact, None))
+    replays: list[Replay] = []
+    with _progress(recordings, policies) as (starts, on_turn):
+        for number, recording in enumerate(recordings):
+            starts(number)
+            replays += [
+                replay_session(
+                    recording,
+                    policy,
+                    window=window,
+                    max_output_tokens=max_output_tokens,
+                    rule=CACHE_RULES[prices],
+                    on_turn=on_turn,
+                )
+                for policy in policies
+            ]
+    if html is not None:
+        write_whole(html, page(replays, prices=prices))
+        log(f"wrote {html}")
+    if as_json:
+        json_out(_report(replays, prices, recordings))
+    else:
+        _print_table(replays, prices, recordings)
+
+
+def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> list[Recording]:
+    """All sessions, read before anything is replayed; one that has the name of another gets a number.
+
+    What is damaged in a file is left out and told; so is a file of which nothing can be read, beside others. Raises
+    InvalidInput where nothing is left.
+    """
+    used: dict[str, int] = {}
+    out: list[Recording] = []
+    refused: InvalidInput | None = None
+    for file in files:
+        try:
+            session = read_history(file, dialect, lenient=True)
+            used[session.name] = times = used.get(session.name, 0) + 1
+            named = session if times == 1 else replace(session, name=f"{session.name} ({times})")
+            out.append(Recording(named, counter))
+        except InvalidInput as error:
+            if file != STDIN and not os.path.isfile(file):
+                raise
+            told = placed(error, file)
+            refused = refused or told
+            if len(files) > 1:
+                log(f"left out: {told}")
+    if not out and refused is not None:
+        raise refused
+    return out
+
+
+@contextmanager
+def _progress(
+    recordings: Sequence[Recording], policies: Sequence[str]
+) -> Iterator[tuple[Callable[[int], None], Callable[[Turn], None]]]:
+    """Say how far it is on stderr: a bar on a terminal, else a line for each session."""
+    if not sys.stderr.isatty():
+        log(f"replaying {plural(len(recordings), 'session')} under {', '.join(policies)}")
+
+        def say(number: int) -> None:
+            one = recordings[number]
+            log(f"{number + 1}/{len(recordings)} {one.session.name}: {plural(len(one.replies), 'request')}")
+
+        yield say, lambda _turn: None
+        return
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=terminal(to_stderr=True), transient=True) as bar:
+        total = sum(len(recording.replies) for recording in recordings) * len(policies)
+        task = bar.add_task("replaying", total=total)
+        yield (
+            lambda number: bar.update(task, description=f"session {number + 1}/{len(recordings)}"),
+            lambda _turn: bar.advance(task),
+        )
+
+
+def _print_table(replays: Sequence[Replay], prices: str, recordings: Sequence[Recording]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for number, (name, _) in enumerate(_COLUMNS):
+        table.add_column(name, justify="right" if number else "left", vertical="bottom", no_wrap=True)
+    for row in rows(replays):
+        table.add_row(*(cell(row) for _, cell in _COLUMNS))
+    console = terminal()
+    console.print(_setting(replays, prices))
+    unread = sum(len(recording.session.unread) for recording in recordings)
+    if unread:
+        console.print(f"damaged: {plural(unread, 'place')} left out (named on standard error)")
+    console.print()
+    console.print(table)
+    console.print()
+    console.print(_LEGEND, style="dim")
+
+
+def _setting(replays: Sequence[Replay], prices: str) -> str:
+    sessions = {replay.session: replay.requests for replay in replays}
+    one = replays[0]
+    size = f"{plural(len(sessions), 'session')}, {plural(sum(sessions.values()), 'request')}"
+    return f"{size}; {limits(replays)}\nsizes by {one.counter}, cache prices of {prices}"
+
+
+def _report(replays: Sequence[Replay], prices: str, recordings: Sequence[Recording]) -> dict[str, Any]:
+    unread = {recording.session.name: recording.session.unread for recording in recordings}
+    by_session: dict[str, list[Replay]] = {}
+    for each in replays:
+        by_session.setdefault(each.session, []).append(each)
+    one = replays[0]
+    return {
+        "window": one.window,
+        "limit": one.limit_tokens,
+        "kept_to": next((each.kept_tokens for each in replays if each.kept_tokens is not None), None),
+        "prices": prices,
+        "counter": one.counter,
+        "policies": [row.as_json() for row in rows(replays)],
+        "sessions": [
+            {
+                "name": name,
+                "dialect": own[0].dialect,
+                "requests": own[0].requests,
+                "recorded_tokens": own[0].recorded_tokens,
+                "left_out": [str(one) for one in unread[name]],
+                "policies": [row.as_json() for row in rows(own)],
+            }
+            for name, own in by_session.items()
+        ],
+    }

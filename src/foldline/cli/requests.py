@@ -1,0 +1,208 @@
+"""The commands that look at one history: fit, check, count."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import click
+
+from foldline.cli.files import json_out, log, read_history
+from foldline.codecs import DIALECTS
+from foldline.engine.fitting import Fit
+from foldline.engine.fitting import check as check_messages
+from foldline.engine.fitting import count as count_messages
+from foldline.engine.fitting import fit as fit_messages
+from foldline.engine.policy import POLICIES, VARIANTS
+from foldline.errors import DoesNotFit, InvalidInput
+from foldline.recorded.sessions import Session
+from foldline.text.formatting import plural
+from foldline.tokens import ESTIMATE, Counter
+
+__all__ = ["check", "count", "counter_for", "fit", "placed"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_FILE = click.argument("file", metavar="FILE", type=click.Path())
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
+_MODEL = click.option("--model", metavar="NAME", help="The model the request is for (see `foldline models`).")
+_EXACT = click.option("--exact", is_flag=True, help="Count with a real vocabulary (needs the extra `exact`).")
+_DIALECT = click.option(
+    "--dialect", type=click.Choice(DIALECTS), help="The form of the messages; told from their shapes by default."
+)
+
+
+def counter_for(exact: bool, model: str | None) -> Counter:
+    """The counter that was asked for. Raises MissingExtra, which is the install line."""
+    if not exact:
+        return ESTIMATE
+    from foldline.providers.exact import exact_counter
+
+    return exact_counter(model)
+
+
+def placed(error: InvalidInput, file: str) -> InvalidInput:
+    """The same error, with the file named."""
+    if error.place is not None and error.place.startswith(file):
+        return error
+    return InvalidInput(error.reason, place=f"{file}: {error.place}" if error.place else file)
+
+
+@click.command()
+@_FILE
+@click.option("--max-tokens", type=click.IntRange(min=1), required=True, metavar="N", help="The whole window.")
+@click.option(
+    "--max-output-tokens",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Kept free for the answer. [default: 0]",
+)
+@click.option(
+    "--policy",
+    type=click.Choice((*POLICIES, *VARIANTS)),
+    default="balanced",
+    show_default=True,
+    metavar="NAME",
+    help=f"How it is made to fit: {', '.join((*POLICIES, *VARIANTS))}.",
+)
+@_DIALECT
+@_MODEL
+@_EXACT
+@_JSON
+def fit(
+    *,
+    file: str,
+    max_tokens: int,
+    max_output_tokens: int,
+    policy: str,
+    dialect: str | None,
+    model: str | None,
+    exact: bool,
+    as_json: bool,
+) -> None:
+    """Make a history fit into a window.
+
+    Prints the request in the form in which FILE holds it. With --json: "messages", "system" and what was done to them.
+    When what must stay is larger than the window, the parts are named and nothing is printed.
+    """
+    session = read_history(file, dialect)
+    counter = counter_for(exact, model or session.model)
+    try:
+        done = fit_messages(
+            session.messages,
+            max_tokens=max_tokens,
+            max_output_tokens=max_output_tokens,
+            dialect=session.dialect,
+            policy=policy,
+            model=model,
+            system=session.system,
+            tools=session.tools,
+            counter=counter,
+        )
+    except InvalidInput as error:
+        raise placed(error, file) from error
+    except DoesNotFit as error:
+        if as_json:
+            parts = [{"name": part.name, "tokens": part.tokens, "message": part.seq} for part in error.parts]
+            json_out({"fits": False, "floor_tokens": error.floor_tokens, "limit": error.limit, "parts": parts})
+        raise
+    before = _count(session, counter, file)
+    limit = max_tokens - max_output_tokens
+    done_to = f"{plural(len(done.folds), 'fold')}, {plural(len(done.repairs), 'repair')}"
+    log(f"{before:,} → {done.tokens:,} tokens (limit {limit:,}): {done_to}")
+    json_out(_report(done, session, before, limit) if as_json else _request(done, session))
+
+
+def _report(done: Fit, session: Session, before: int, limit: int) -> dict[str, Any]:
+    folds = [
+        {
+            "start": fold.start,
+            "stop": fold.stop,
+            "reducer": fold.reducer,
+            "reason": fold.reason,
+            "before_tokens": fold.before_tokens,
+            "tokens": fold.tokens,
+        }
+        for fold in done.folds
+    ]
+    return {
+        "fits": True,
+        "dialect": session.dialect,
+        "tokens_before": before,
+        "tokens": done.tokens,
+        "limit": limit,
+        "folds": folds,
+        "repairs": [asdict(repair) for repair in done.repairs],
+        "system": done.system,
+        "messages": done.messages,
+        **({"tools": done.tools} if done.tools is not session.tools else {}),
+    }
+
+
+def _request(done: Fit, session: Session) -> Any:
+    """The fitted messages in the form in which they came: a list, or the object with all its other fields."""
+    if session.body is None and done.system is None:
+        return done.messages
+    body = dict(session.body or {})
+    field, beside = ("input", "instructions") if "messages" not in body and "input" in body else ("messages", "system")
+    body[field] = done.messages
+    if done.system is not None or beside in body:
+        body[beside] = done.system
+    if done.tools is not session.tools:
+        body["tools"] = done.tools
+    return body
+
+
+@click.command()
+@_FILE
+@_DIALECT
+@_JSON
+def check(file: str, dialect: str | None, as_json: bool) -> None:
+    """List what the provider would refuse in a history.
+
+    One line for each: the message, what is wrong, the rule and the document that says so. Exit code 1 when there is
+    any, 0 when the provider would take it.
+    """
+    session = read_history(file, dialect)
+    try:
+        found = check_messages(session.messages, dialect=session.dialect, system=session.system, tools=session.tools)
+    except InvalidInput as error:
+        raise placed(error, file) from error
+    if as_json:
+        json_out({"valid": not found, "dialect": session.dialect, "violations": [asdict(each) for each in found]})
+    for each in () if as_json else found:
+        click.echo(each)
+    size = plural(len(session.messages), "message")
+    log(f"{plural(len(found), 'violation')} in {size} ({session.dialect})")
+    if found:
+        sys.exit(1)
+
+
+@click.command()
+@_FILE
+@_DIALECT
+@_MODEL
+@_EXACT
+@_JSON
+def count(file: str, dialect: str | None, model: str | None, exact: bool, as_json: bool) -> None:
+    """Count the tokens of a history, system text and tools included."""
+    session = read_history(file, dialect)
+    counter = counter_for(exact, model or session.model)
+    tokens = _count(session, counter, file)
+    if as_json:
+        size = len(session.messages)
+        json_out({"tokens": tokens, "messages": size, "dialect": session.dialect, "counter": counter.name})
+    else:
+        click.echo(tokens)
+
+
+def _count(session: Session, counter: Counter, file: str) -> int:
+    try:
+        return count_messages(
+            session.messages, dialect=session.dialect, system=session.system, tools=session.tools, counter=counter
+        )
+    except InvalidInput as error:
+        raise placed(error, file) from error

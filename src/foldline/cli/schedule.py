@@ -1,0 +1,223 @@
+"""The commands about the schedule: run it, show how it stands, run one entry at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from foldline.cli.agent_options import agent_options, store_option, yes_option
+from foldline.cli.files import json_out, log, terminal
+from foldline.errors import InvalidInput, MissingExtra
+from foldline.hosting.session_choice import in_one_line
+from foldline.messages import Json
+from foldline.text.formatting import DASH
+
+if TYPE_CHECKING:
+    from foldline.doors.scheduling.entries import Entry
+    from foldline.hosting.runtime import Options
+    from foldline.hosting.session_pool import Actors
+    from foldline.hosting.signals import Ending
+    from foldline.store.base import Store
+
+__all__ = ["schedule"]
+
+_NEEDED: Final = ("apscheduler", "httpx", "platformdirs", "yaml")
+
+
+@click.group()
+def schedule() -> None:
+    """Runs of the agent at set times, as agents.yaml has them under schedule."""
+
+
+@schedule.command("run")
+@store_option
+@agent_options
+@yes_option
+@click.option("--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="To end runs in.")
+@in_one_line
+def run_all(*, store: str | None, options: Options, workspace: str, yes: bool, grace_seconds: float) -> None:
+    """Run the schedule until SIGTERM or Ctrl-C; a second one ends what runs at once.
+
+    What was missed while nothing ran is made up for at once, by one run of each entry. Several of these commands,
+    foldline serve and foldline telegram may share a store: each due time is run by one of them.
+    """
+    _check_extra()
+    from foldline.hosting.signals import until_signal
+
+    async def door(ending: Ending) -> None:
+        await _run_all(ending, options, workspace, store, yes=yes, grace_seconds=grace_seconds)
+
+    asyncio.run(until_signal(door, log))
+
+
+@schedule.command("now")
+@click.argument("name")
+@store_option
+@agent_options
+@yes_option
+@in_one_line
+def run_one(*, name: str, store: str | None, options: Options, workspace: str, yes: bool) -> int:
+    """Run the entry NAME at once, and deliver what comes of it. No due time is taken away by it.
+
+    Exit codes: 0 done; 1 the run or a delivery failed; 2 bad usage; 130 stopped.
+    """
+    _check_extra()
+    return asyncio.run(_run_one(name, options, workspace, store, yes=yes))
+
+
+@schedule.command("list")
+@store_option
+@agent_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@in_one_line
+def list_all(*, store: str | None, options: Options, workspace: str, as_json: bool) -> None:
+    """List the entries: when each is due next, and how its last run ended."""
+    _check_extra()
+    from foldline.doors.scheduling.entries import entries_of
+    from foldline.hosting.runtime import settings_for
+    from foldline.hosting.session_choice import place_of
+    from foldline.store.opening import open_store
+
+    del workspace
+    loaded = settings_for(options, os.environ)
+    entries = entries_of(loaded.settings)
+    with closing(open_store(place_of(store, os.environ))) as kept:
+        now = datetime.now(UTC)
+        rows = [_row(kept, entry, now) for entry in entries]
+    if as_json:
+        json_out({"schedule": rows})
+    elif rows:
+        _print_table(entries, rows)
+    for withheld in loaded.withheld:
+        log(f"not before it is trusted (foldline config trust): {withheld}")
+    if not rows:
+        log("there is no schedule in agents.yaml")
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------
+
+
+def _check_extra() -> None:
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in _NEEDED):
+        raise MissingExtra("schedule", "runs at set times")
+
+
+@asynccontextmanager
+async def _opened(options: Options, workspace: str, store: str | None, *, yes: bool) -> AsyncIterator[Actors]:
+    from foldline.hosting.session_actor import ActorLimits
+    from foldline.hosting.startup import opened
+
+    limits = ActorLimits()
+    environ = dict(os.environ)
+    async with opened(
+        options, environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
+    ) as actors:
+        yield actors
+
+
+async def _run_all(
+    ending: Ending, options: Options, workspace: str, store: str | None, *, yes: bool, grace_seconds: float
+) -> None:
+    from foldline.doors.scheduling.clock import scheduled
+
+    async with (
+        _opened(options, workspace, store, yes=yes) as actors,
+        scheduled(actors, tell=log, grace_seconds=grace_seconds) as running,
+    ):
+        if running is None:
+            raise InvalidInput("there is no entry that is enabled; see foldline schedule list", place="schedule")
+        log(f"model  {actors.crew.picked.line}")
+        log(f"store  {actors.store.place}")
+        for entry in running.entries.values():
+            due = entry.times.after(datetime.now(UTC)) if entry.settings.enabled else None
+            log(f"{entry.name}: {'off' if due is None else f'next {entry.local(due)}'}")
+        ending.is_open = True
+        await ending.asked.wait()
+
+
+async def _run_one(name: str, options: Options, workspace: str, store: str | None, *, yes: bool) -> int:
+    from foldline.doors.scheduling.opening import schedule_of
+
+    async with _opened(options, workspace, store, yes=yes) as actors:
+        plan = schedule_of(actors, tell=log)
+        try:
+            run = await plan.run_now(name)
+        finally:
+            await plan.stop(5.0)
+    return 0 if run.reason == "done" and not run.failed else 1
+
+
+def _row(store: Store, entry: Entry, now: datetime) -> dict[str, Json]:
+    """How an entry stands, as JSON. Times are in UTC."""
+    from foldline.doors.scheduling.entries import stamp_of
+    from foldline.doors.scheduling.entry_status import how_it_ended, known_of, run_of
+
+    known, run = known_of(store, entry), run_of(store, entry)
+    last = how_it_ended(known, run, now)
+    due = entry.times.after(now) if entry.settings.enabled else None
+    told: dict[str, Any] | None = None
+    if last is not None:
+        told = {
+            "due": last.due,
+            "began": last.began,
+            "ended": last.ended or None,
+            "reason": last.reason,
+            "message": last.message,
+            "session": last.session or None,
+            "asked": last.asked,
+            "delivered": list(last.delivered),
+            "failed": list(last.failed),
+        }
+    return {
+        "name": entry.name,
+        "cron": entry.settings.cron.text,
+        "timezone": entry.settings.timezone,
+        "enabled": entry.settings.enabled,
+        "next": None if due is None else stamp_of(due),
+        "last": told,
+        "left_out": {"due": known.left_out, "why": known.why} if known.left_out else None,
+    }
+
+
+def _print_table(entries: tuple[Entry, ...], rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for column in ("name", "cron", "next", "last run", "how it ended"):
+        table.add_column(column, overflow="fold")
+    for entry, row in zip(entries, rows, strict=True):
+        table.add_row(
+            entry.name,
+            entry.settings.cron.text,
+            "off" if row["next"] is None else _local(entry, row["next"]),
+            DASH if row["last"] is None else _local(entry, row["last"]["due"]),
+            _ending(entry, row),
+        )
+    terminal().print(table)
+
+
+def _local(entry: Entry, stamp: str) -> str:
+    from foldline.doors.scheduling.entry_status import moment_of
+
+    return entry.local(moment_of(stamp))
+
+
+def _ending(entry: Entry, row: dict[str, Any]) -> str:
+    from foldline.agent.settings.yaml_lines import visible
+
+    last, out = row["last"], row["left_out"]
+    words = [] if last is None else [f"{last['reason']}{': ' if last['message'] else ''}{last['message']}"]
+    if last is not None:
+        words += [f"not delivered to {place}" for place in last["failed"]]
+    if out is not None and (last is None or out["due"] > last["due"]):
+        words.append(f"{_local(entry, out['due'])} left out: {out['why']}")
+    return visible("; ".join(words)) if words else "never run"

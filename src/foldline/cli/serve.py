@@ -1,0 +1,138 @@
+"""The command `foldline serve`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from foldline.cli.agent_options import agent_options, store_option, yes_option
+from foldline.cli.files import log
+from foldline.doors.access import TOKEN, names_of, token_of
+from foldline.errors import MissingExtra
+from foldline.hosting.session_choice import in_one_line
+
+if TYPE_CHECKING:
+    import socket
+
+    from foldline.doors.http.guard import GuardRules
+    from foldline.doors.http.state import DoorLimits
+    from foldline.hosting.runtime import Options
+    from foldline.hosting.session_actor import ActorLimits
+
+__all__ = ["serve"]
+
+_NEEDED: Final = ("httpx", "platformdirs", "prometheus_client", "starlette", "uvicorn", "yaml")
+
+
+@click.command()
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8791, show_default=True, help="0 takes a free one.")
+@click.option("--token-file", metavar="FILE", type=click.Path(), help=f"What clients must show; without it {TOKEN}.")
+@click.option("--allow-host", metavar="NAME", multiple=True, help="A name under which a proxy passes requests on.")
+@store_option
+@agent_options
+@yes_option
+@click.option("--max-body-bytes", type=click.IntRange(1_024, 2**30), default=2**20, show_default=True, metavar="BYTES")
+@click.option("--rate", type=click.IntRange(0), default=6_000, show_default=True, help="Requests a minute; 0: any.")
+@click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns at the same time; 64.")
+@click.option("--warm", type=click.IntRange(0), metavar="N", help="Sessions that stay in memory; 64.")
+@click.option("--idle-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="For how long; 300.")
+@click.option("--turn-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="The longest turn; 3600.")
+@click.option("--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="To end turns in.")
+@click.option("--no-page", is_flag=True, help="Leave the page out: the interface alone.")
+@in_one_line
+def serve(
+    *,
+    host: str,
+    port: int,
+    token_file: str | None,
+    allow_host: tuple[str, ...],
+    store: str | None,
+    options: Options,
+    workspace: str,
+    yes: bool,
+    max_body_bytes: int,
+    rate: int,
+    grace_seconds: float,
+    no_page: bool,
+    **actors: Any,
+) -> None:
+    """Serve sessions over HTTP, with a page that shows what the model sees.
+
+    On another address than loopback a token is needed. SIGTERM and Ctrl-C let turns end, or pause them after
+    --grace-seconds; a second one stops at once. What was accepted is on disk in any case.
+    """
+    import asyncio
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in _NEEDED):
+        raise MissingExtra("serve", "the server")
+    from foldline.doors.http.bodies import BodyLimits
+    from foldline.doors.http.guard import GuardRules
+    from foldline.doors.http.server import listening
+    from foldline.doors.http.state import DoorLimits
+    from foldline.hosting.session_actor import ActorLimits
+
+    token = token_of(token_file, os.environ)
+    rules = GuardRules(token=token, hosts=names_of(host, token, allow_host), rate=rate)
+    limits = ActorLimits(**{name: value for name, value in actors.items() if value is not None})
+    own = DoorLimits(body=BodyLimits(max_bytes=max_body_bytes))
+    with listening(host, port) as at:
+        work = _serving(
+            at,
+            options,
+            host=host,
+            rules=rules,
+            limits=limits,
+            own=own,
+            workspace=workspace,
+            store=store,
+            yes=yes,
+            grace=grace_seconds,
+            page=not no_page,
+        )
+        asyncio.run(work)
+
+
+async def _serving(
+    at: socket.socket,
+    options: Options,
+    *,
+    host: str,
+    rules: GuardRules,
+    limits: ActorLimits,
+    own: DoorLimits,
+    workspace: str,
+    store: str | None,
+    yes: bool,
+    grace: float,
+    page: bool,
+) -> None:
+    from importlib.metadata import version
+
+    from foldline.doors.http.app import app_of
+    from foldline.doors.http.server import run
+    from foldline.doors.http.state import Door
+    from foldline.doors.scheduling.clock import scheduled
+    from foldline.hosting.pace import set_pace
+    from foldline.hosting.startup import opened
+
+    os.environ.pop(TOKEN, None)  # commands that the model runs have no use for it
+    where = f"[{host}]" if ":" in host else host
+    async with opened(
+        options, os.environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
+    ) as actors:
+        door = Door(actors, version=version("foldline"), limits=own, page=page)
+        set_pace()
+        at.listen()  # who reads these lines and asks at once waits for the server instead of being refused
+        click.echo(f"foldline serve: http://{where}:{at.getsockname()[1]}/{'' if rules.token is None else ' (token)'}")
+        click.echo(f"model  {actors.crew.picked.line}")
+        for note in actors.crew.picked.notes:
+            log(note)
+        click.echo(f"store  {actors.store.place}")
+        async with scheduled(actors, tell=log, grace_seconds=grace) as plan:
+            beside = () if plan is None else (plan.stop,)  # its deliveries hear of a second signal too
+            await run(app_of(door, rules), door, at, beside=beside, grace_seconds=grace, notice=log)

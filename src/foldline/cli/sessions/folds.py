@@ -1,0 +1,154 @@
+"""The commands about the folds of a kept session: why a message is not shown as it was, and the way back."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import fields
+from typing import Any, Final
+
+import click
+
+from foldline.cli.console import Sheet
+from foldline.cli.files import json_out, log
+from foldline.errors import InvalidInput
+from foldline.hosting.session_choice import Chosen, Where, choose, where_option
+from foldline.hosting.session_words import entries_of, folds_of, said, seqs, who
+from foldline.text.formatting import plural
+from foldline.text.printable import plain_line
+from foldline.view.transcript import Fold, active
+
+__all__ = ["undo", "why"]
+
+_FIRST_LINES: Final = 8
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@click.argument("number", metavar="N", type=int)
+@click.option(
+    "--lines",
+    type=click.IntRange(min=0),
+    default=_FIRST_LINES,
+    show_default=True,
+    metavar="N",
+    help="How many lines of the original to show.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the original in full.")
+@where_option("--store")
+def why(*, session: str, number: int, lines: int, as_json: bool, where: Where) -> None:
+    """Say why message N of a session is not shown as it was: every fold that covers it, and its original."""
+    chosen = choose(where.store, session)
+    recording = chosen.read()
+    entries = entries_of(recording.events)
+    entry = entries.get(number)
+    if entry is None:
+        there = f"it has messages 0 to {len(entries) - 1}" if entries else "nothing has been said in it yet"
+        raise InvalidInput(f"there is no message {number}; {there}", place=chosen.name)
+    left = number not in {each.seq for each in active(recording.events)}
+    held = set() if left else {fold.id for fold in recording.replay().explain(number)}
+    folds = [fold for fold in folds_of(recording.events).values() if fold.start <= number < fold.stop]
+    original = said(entry.message)
+    if as_json:
+        plain = [_plain(fold, chosen, fold.id in held) for fold in folds]
+        json_out(
+            {
+                "session": chosen.name,
+                "seq": number,
+                "tokens": entry.tokens,
+                "who": who(entry.message),
+                "left": left,
+                "folds": plain,
+                "original": entry.recorded,
+            }
+        )
+        return
+    sheet = Sheet()
+    sheet.line(f"message {number}, {who(entry.message)}, {entry.tokens:,} tokens", style="bold")
+    if left:
+        sheet.words("It is of a branch that was left: the session went on from before it.")
+    elif entry.hidden:
+        sheet.words("The model was never to see it.")
+    elif not held:
+        sheet.words("The model is shown it as it came.")
+    for fold in folds:
+        _print_fold(sheet, fold, chosen, fold.id in held)
+    sheet.line()
+    shown = original.split("\n")[:lines]
+    sheet.block("\n".join(shown))
+    more = original.count("\n") + 1 - len(shown)
+    if more > 0:
+        sheet.line(f"  … {plural(more, 'more line')}", style="dim")
+
+
+def _print_fold(sheet: Sheet, fold: Fold, chosen: Chosen, held: bool) -> None:
+    state = "" if held else ", taken back since"
+    place = f"messages {seqs(fold.start, fold.stop)}"
+    sheet.line()
+    sheet.line(
+        f"fold {fold.id} of batch {fold.batch}{state}: {place}, {plain_line(fold.reducer)}", None if held else "dim"
+    )
+    sheet.words(f"  {plain_line(fold.reason, 400)}")
+    sheet.line(f"  {fold.before_tokens:,} → {fold.tokens:,} tokens")
+    kept_at = _archived(fold, chosen)
+    if fold.archive is not None:
+        sheet.path(f"  archive key {plain_line(fold.archive)}")
+        if kept_at is None:
+            sheet.words("  no longer in the archive; the log has it")
+        else:
+            sheet.path(kept_at)
+
+
+def _archived(fold: Fold, chosen: Chosen) -> str | None:
+    """Where the original lies; None when nothing is there."""
+    archive = chosen.archive
+    return archive.where(fold.archive) if fold.archive is not None and fold.archive in archive else None
+
+
+def _plain(fold: Fold, chosen: Chosen, held: bool) -> dict[str, Any]:
+    plain = {field.name: getattr(fold, field.name) for field in fields(fold) if field.name not in {"shown", "form"}}
+    path = None if chosen.folder is None else _archived(fold, chosen)
+    return {**plain, "shortens": fold.form, "in_effect": held, "path": path}
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
+@where_option("--store")
+def undo(*, session: str, as_json: bool, where: Where) -> None:
+    """Take back the last batch of folds: what they stand for is shown to the model again.
+
+    The session must not be open in another process. The next request folds again if it would not fit.
+    """
+    from foldline.store.session import FileSession
+
+    chosen = choose(where.store, session)
+    with closing(chosen.store.open(chosen.id)) as stored:
+        if isinstance(stored, FileSession) and stored.torn is not None:
+            log(f"{stored.torn} was set aside")
+        recording = chosen.read()
+        context = recording.replay(archive=stored.archive)
+        before, written = context.figures.current_context_tokens, context.event_count
+        taken = context.undo()
+        if not taken:
+            raise InvalidInput("no fold is in effect: there is nothing to take back", place=chosen.name)
+        stored.append(context.events_after(written))
+        stored.save(context)
+    folds = folds_of(recording.events)
+    back = [folds[unfold.fold] for unfold in taken if unfold.fold in folds]
+    after, window = context.figures.current_context_tokens, context.limits.window_tokens
+    if as_json:
+        json_out(
+            {
+                "session": chosen.name,
+                "unfolded": [fold.id for fold in back],
+                "tokens_before": before,
+                "tokens_after": after,
+                "window_tokens": window,
+            }
+        )
+        return
+    sheet = Sheet()
+    sheet.words(f"took back {plural(len(back), 'fold')}; the messages: {before:,} → {after:,} of {window:,} tokens")
+    for fold in back:
+        sheet.line(f"  fold {fold.id}: messages {seqs(fold.start, fold.stop)}, {plain_line(fold.reducer)}")
+    log("the next request folds again what is still too large")

@@ -1,0 +1,214 @@
+"""The command that shows everything that happened in a kept session."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from foldline.cli.console import Sheet
+from foldline.cli.files import json_out, log
+from foldline.hosting.session_choice import Chosen, Where, agent_count, choose, where_option
+from foldline.hosting.session_words import local_time, said, seqs, who
+from foldline.messages import Json
+from foldline.text.formatting import DASH, plural
+from foldline.text.printable import plain_line
+from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage, active
+
+if TYPE_CHECKING:
+    from foldline.engine.context import Context
+    from foldline.store.recording import Recording
+    from foldline.store.records import Record
+
+__all__ = ["show"]
+
+_PAGE: Final = 100
+_MARKS: Final = {"-": "folded", "~": "shortened", "x": "of a branch that was left", "h": "never shown to the model"}
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@click.option(
+    "--from",
+    "first",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Begin with message N; -20 begins 20 messages before the end.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=_PAGE,
+    show_default=True,
+    metavar="N",
+    help="How many messages to show.",
+)
+@click.option("--whole", is_flag=True, help="Print all of each message, below its line.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the texts in full.")
+@where_option("--store")
+def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, where: Where) -> None:
+    """Show everything that happened in a session, in order.
+
+    Messages with their number, tokens and author, those that are folded marked; between them turns, folds, changes of
+    model and policy, reports of usage.
+    """
+    from foldline.store.recording import followed
+
+    chosen = choose(where.store, session)
+    recording = chosen.read()
+    context = recording.replay()
+    begin = max(0, recording.tally.messages + first) if first < 0 else first
+    stop = begin + limit
+    log_rows = followed(chosen.records(recording), lambda number: f"{chosen.name}, record {number}")
+    rows = _page([(record, event) for _, record, event in log_rows], begin, stop)
+    marks = _Marks(recording, context)
+    if as_json:
+        found = [_row_plain(record, event, marks) for record, event in rows]
+        json_out({"session": chosen.name, **asdict(recording.header), "left": _left(chosen), "events": found})
+        return
+    sheet = Sheet()
+    _print_head(sheet, chosen, recording, context)
+    used = set[str]()
+    for record, event in rows:
+        if isinstance(event, Entry):
+            mark = marks.of(event)
+            used.add(mark)
+            words = plain_line(said(event.message), sheet.width)
+            sheet.line(f"{event.seq:>5} {event.tokens:>7,} {mark:1} {who(event.message):<9} {words}", _style(mark))
+            if whole:
+                sheet.whole(said(event.message))
+                sheet.line()
+        elif (happened := _happened(record, event)) is not None:
+            sheet.line(f"              ·  {happened}", style="dim")
+    for note in _left(chosen):
+        log(note)
+    legend = ", ".join(f"{mark} {words}" for mark, words in _MARKS.items() if mark in used)
+    if legend:
+        sheet.line(legend, style="dim")
+    if stop < recording.tally.messages:
+        log(f"{plural(recording.tally.messages - stop, 'more message')}: --from {stop}")
+
+
+class _Marks:
+    """What became of each message."""
+
+    def __init__(self, recording: Recording, context: Context) -> None:
+        self._context = context
+        self._active = {entry.seq for entry in active(recording.events)}
+
+    def of(self, entry: Entry) -> str:
+        """One character; a blank for a message that is shown as it came."""
+        if entry.seq not in self._active:
+            return "x"
+        if entry.hidden:
+            return "h"
+        folds = self.folds(entry)
+        if not folds:
+            return " "
+        return "~" if all(fold.form for fold in folds) else "-"
+
+    def folds(self, entry: Entry) -> tuple[Fold, ...]:
+        """The folds in effect that cover it."""
+        return self._context.explain(entry.seq) if entry.seq in self._active else ()
+
+
+def _page(rows: list[tuple[Record, Event | None]], begin: int, stop: int) -> list[tuple[Record, Event | None]]:
+    """The records from message `begin` on up to message `stop`; what came before the first message belongs to it."""
+    out, at = [], 0
+    for record, event in rows:
+        if isinstance(event, Entry):
+            at = event.seq
+            if at >= stop:
+                break
+        if at >= begin:
+            out.append((record, event))
+    return out
+
+
+def _style(mark: str) -> str | None:
+    return None if mark in " ~" else "dim"
+
+
+def _print_head(sheet: Sheet, chosen: Chosen, recording: Recording, context: Context) -> None:
+    header, tally = recording.header, recording.tally
+    sheet.line(chosen.name, style="bold")
+    title = plain_line(header.title or tally.title, 200)
+    if title:
+        sheet.line(title)
+    sheet.words(
+        f"{header.dialect}, model {plain_line(header.model or DASH)}, policy {plain_line(header.policy)}, "
+        f"window {context.limits.window_tokens:,}",
+        style="dim",
+    )
+    counts = [
+        plural(tally.turns, "turn"),
+        plural(tally.messages, "message"),
+        f"{plural(len(tally.folds), 'fold')} in effect",
+    ]
+    agents = agent_count(chosen)
+    counts += [plural(agents, "sub-agent")] if agents else []
+    times = f"{local_time(header.created)} to {local_time(tally.updated)}"
+    sheet.words(f"{', '.join(counts)}; {times}", style="dim")
+    sheet.line()
+
+
+def _left(chosen: Chosen) -> list[str]:
+    """What crashes have left beside a log in a folder, and at its end; in a database they leave nothing."""
+    from foldline.store.recording import LOG
+
+    if chosen.folder is None:
+        return []
+    notes = [
+        f"a crash had left half a record; it was set aside in {path.name}"
+        for path in sorted(chosen.folder.glob("events.torn-*"))
+    ]
+    notes += [f"the log was damaged once; as it was it is {p.name}" for p in chosen.folder.glob("events.damaged-*")]
+    with open(chosen.folder / LOG, "rb") as file:
+        last = deque(file, maxlen=1)[0]
+    if not last.endswith((b"\n", b"}")):  # with its brace a record is whole: only the line break is missing
+        notes.append(f"the last record is only half there ({len(last):,} bytes): being written, or left by a crash")
+    return notes
+
+
+def _happened(record: Record, event: Event | None) -> str | None:
+    """A record that is no message, in a line; None for the one that names the session."""
+    match event:
+        case Fold():
+            sizes = f"{event.before_tokens:,} → {event.tokens:,} tokens"
+            place = seqs(event.start, event.stop)
+            return f"fold {event.id}: {place}, {sizes}, {plain_line(event.reducer)}: {plain_line(event.reason, 400)}"
+        case Unfold():
+            return f"fold {event.fold} taken back"
+        case Usage():
+            whose = "" if event.reported else " (our count)"
+            return (
+                f"{event.input_tokens:,} tokens in, {event.cached_tokens:,} cached, {event.output_tokens:,} out{whose}"
+            )
+        case Limited():
+            return f"limits: window {event.window_tokens:,}, output {event.max_output_tokens:,}"
+        case Pin():
+            return f"message {event.seq} {'pinned' if event.pinned else 'no longer pinned'}"
+        case Branch():
+            return f"went on from message {event.start}; {seqs(event.start, event.stop)} left behind"
+    if record.get("type") == "session":
+        return None
+    if record.get("type") == "turn":
+        reason = f": {plain_line(str(record['reason']))}" if "reason" in record else ""
+        at = local_time(str(record.get("at", "")), "%H:%M:%S")
+        return f"turn {plain_line(str(record.get('state')))} at {at}{reason}"
+    rest = {name: value for name, value in record.items() if name not in ("type", "at")}
+    return f"{plain_line(str(record.get('type')))}: {plain_line(json.dumps(rest, ensure_ascii=False), 400)}"
+
+
+def _row_plain(record: Record, event: Event | None, marks: _Marks) -> Json:
+    if not isinstance(event, Entry):
+        return record
+    mark = marks.of(event)
+    covered = [fold.id for fold in marks.folds(event)]
+    text = said(event.message)
+    return {**record, "who": who(event.message), "text": text, "state": _MARKS.get(mark, "shown"), "folds": covered}

@@ -1,0 +1,171 @@
+"""The command `foldline telegram`."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from foldline.cli.agent_options import agent_options, store_option, yes_option
+from foldline.cli.files import log
+from foldline.errors import InvalidInput, MissingExtra
+from foldline.hosting.session_choice import in_one_line
+
+if TYPE_CHECKING:
+    from foldline.hosting.runtime import Options
+    from foldline.hosting.signals import Ending
+
+__all__ = ["telegram"]
+
+TOKEN: Final = "FOLDLINE_TELEGRAM_TOKEN"
+_NEEDED: Final = ("httpx", "platformdirs", "pypdf", "telegram", "yaml")
+_TOKEN_SHAPE: Final = re.compile(r"\d{1,20}:[\w-]{20,100}")
+_MOST_TOKEN_BYTES: Final = 4_096
+
+
+@click.command()
+@click.option("--token-file", metavar="FILE", help=f"A file with the bot's token; without it {TOKEN} has it.")
+@click.option(
+    "--user",
+    "users",
+    type=click.IntRange(1, 2**52 - 1),
+    multiple=True,
+    metavar="ID",
+    help="Who may write; in place of agents.yaml's.",
+)
+@store_option
+@agent_options
+@yes_option
+@click.option("--base-url-api", metavar="URL", help="The address of a Bot API server of your own.")
+@click.option("--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="To end turns in.")
+@in_one_line
+def telegram(
+    *,
+    token_file: str | None,
+    users: tuple[int, ...],
+    options: Options,
+    workspace: str,
+    store: str | None,
+    yes: bool,
+    base_url_api: str | None,
+    grace_seconds: float,
+) -> None:
+    """Let people talk with an agent on Telegram, each in a conversation that never runs out of context.
+
+    Only users that are named by their ids get an answer: --user, or telegram.users in agents.yaml. Ctrl-C or SIGTERM
+    stops it in order, a second one at once; what was not answered by then is answered after the next start.
+
+    Exit codes: 0 stopped; 2 bad usage, nobody is allowed, or the token is refused.
+    """
+    import asyncio
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in _NEEDED):
+        raise MissingExtra("telegram", "Telegram")
+    door = _Door(
+        users=users or _users(options),
+        token=_token(token_file),
+        address=base_url_api,
+        options=options,
+        workspace=Path(workspace),
+        store=store,
+        yes=yes,
+        grace_seconds=grace_seconds,
+    )
+    asyncio.run(door.run())
+
+
+def _users(options: Options) -> tuple[int, ...]:
+    """The users of the settings. Raises InvalidInput where there are none."""
+    from foldline.hosting.runtime import settings_for
+
+    loaded = settings_for(options, os.environ)
+    if not loaded.settings.telegram.users:
+        left_out = any(each.given.name.endswith("telegram.users") for each in loaded.withheld)
+        why = " (those of this folder's agents.yaml count once you trust it: foldline config trust)" if left_out else ""
+        raise InvalidInput(
+            f"nobody may write to the bot: name users by their ids, with --user or as telegram.users{why}",
+            place="--user",
+        )
+    return loaded.settings.telegram.users
+
+
+def _token(file: str | None) -> str:
+    """The bot's token. Never an argument: those are in every list of processes. Raises InvalidInput."""
+    if file is None:
+        place, text = TOKEN, os.environ.get(TOKEN, "")
+        if not text:
+            raise InvalidInput(
+                "is not set, and there is no --token-file; @BotFather gives a bot its token", place=TOKEN
+            )
+    else:
+        place = f"--token-file: {file}"
+        try:
+            with open(file, encoding="utf-8") as opened:
+                text = opened.read(_MOST_TOKEN_BYTES)
+        except UnicodeDecodeError:
+            text = ""
+        except OSError as error:
+            raise InvalidInput(f"cannot be read: {error.strerror or error}", place=place) from None
+    if not _TOKEN_SHAPE.fullmatch(text.strip()):
+        raise InvalidInput('holds no token of a bot, which looks like "123456789:AAF…"', place=place)
+    return text.strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Door:
+    """The bot, whom it answers, and with what."""
+
+    token: str
+    address: str | None
+    users: tuple[int, ...]
+    options: Options
+    workspace: Path
+    store: str | None
+    yes: bool
+    grace_seconds: float
+
+    async def run(self) -> None:
+        """Answer until a signal comes."""
+        from foldline.hosting.signals import until_signal
+
+        await until_signal(self._answer, self._notice)
+
+    async def _answer(self, ending: Ending) -> None:
+        from foldline.doors.gateway.chat_gateway import Desk
+        from foldline.doors.gateway.telegram import telegram as connected
+        from foldline.doors.scheduling.clock import scheduled
+        from foldline.hosting.pace import set_pace
+        from foldline.hosting.session_actor import ActorLimits
+        from foldline.hosting.startup import opened
+
+        environ = {**os.environ, TOKEN: self.token}  # a delivery of the schedule may need it
+        os.environ.pop(TOKEN, None)  # commands that the model runs have no use for it
+        kept = opened(
+            self.options,
+            environ,
+            workspace=self.workspace,
+            store=self.store,
+            yes=self.yes,
+            limits=ActorLimits(),
+            notice=self._notice,
+        )
+        bot = connected(self.token, base_url=self.address, notice=self._notice)
+        async with kept as actors, bot as gateway:
+            set_pace()
+            desk = Desk(actors, gateway, users=[str(user) for user in self.users], notice=self._notice)
+            people = "1 user" if len(self.users) == 1 else f"{len(self.users)} users"
+            self._notice(f"{gateway.account} answers {people}; sessions in {actors.store.place}")
+            for line in (actors.crew.picked.line, *actors.crew.picked.notes):
+                self._notice(line)
+            grace = self.grace_seconds
+            async with scheduled(actors, tell=self._notice, grace_seconds=grace, telegram_url=self.address):
+                ending.is_open = True
+                await desk.run(ending.asked, grace_seconds=grace)
+
+    def _notice(self, line: str) -> None:
+        log(line.rstrip().replace(self.token, "TOKEN"))

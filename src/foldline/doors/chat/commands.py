@@ -1,0 +1,85 @@
+"""The slash commands: their names, what they take, and how one that was typed is found."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from foldline.doors.chat.interrupts import LeaveError
+from foldline.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from foldline.doors.chat.conversation import Conversation
+
+__all__ = ["COMMANDS", "Command", "run_command"]
+
+Run = Callable[["Conversation", str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: its name with the slash, what it takes, what it does, and the module that has it ("" for here)."""
+
+    name: str
+    takes: str
+    does: str
+    module: str = ""
+
+    @property
+    def usage(self) -> str:
+        """The name and what it takes."""
+        return f"{self.name} {self.takes}".strip()
+
+
+COMMANDS: Final = (
+    Command("/compact", "[instructions]", "sum up the conversation and go on from the summary"),
+    Command("/context", "", "show what fills the window", "looking"),
+    Command("/why", "N", "say why message N is not shown as it was; fold N: what a fold stands for", "looking"),
+    Command("/undo", "", "take back the last folds", "changing"),
+    Command("/pin", "N [off]", "keep message N whole", "changing"),
+    Command("/history", "[N|all]", "list what was said, folded parts marked", "looking"),
+    Command("/model", "[NAME]", "say which model answers, or go on with another", "changing"),
+    Command("/policy", "[NAME]", "say how the context is folded, or fold otherwise", "changing"),
+    Command("/cost", "", "tokens and money so far", "looking"),
+    Command("/resume", "[ID]", "list sessions, or go on with one", "changing"),
+    Command("/export", "FILE", "write the conversation (.md, else JSON)", "changing"),
+    Command("/clear", "", "begin a new session", "changing"),
+    Command("/help", "", "list the commands"),
+    Command("/quit", "", "leave; the session can be resumed"),
+)
+
+
+async def _compact(chat: Conversation, given: str) -> None:
+    """Sum up, after the figures were shown and the person has said yes (S4.05)."""
+    from foldline.display import compact_question
+
+    session = (await (await chat.talk()).agent()).session
+    if await chat.confirmed(compact_question(session.figures)):
+        await chat.compact(given or None)
+
+
+async def _help(chat: Conversation, given: str) -> None:
+    chat.screen.pairs([(command.usage, command.does) for command in COMMANDS])
+    chat.screen.line("//… says a text that begins with a slash. Ctrl-C stops the turn, twice it leaves.", "dim")
+
+
+async def _quit(chat: Conversation, given: str) -> None:
+    raise LeaveError(0)
+
+
+_HERE: Final[dict[str, Run]] = {"/compact": _compact, "/help": _help, "/quit": _quit}
+
+
+async def run_command(chat: Conversation, typed: str) -> None:
+    """Run what was typed. Raises InvalidInput for what is no command, or not given as it must be."""
+    name, _, given = typed.strip().partition(" ")
+    command = next((each for each in COMMANDS if each.name == name), None)
+    if command is None:
+        near = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}?" if near else "/help lists them"
+        raise InvalidInput(f"there is no command {name}; {hint} (/{name} says it to the model)")
+    run: Run = _HERE.get(name) or getattr(import_module(f"foldline.doors.chat.{command.module}"), name[1:])
+    await run(chat, given.strip())

@@ -1,0 +1,71 @@
+"""Asks the person for one call: what the tool says of it is shown, with nothing hidden in it, and silence is no.
+
+Tools cut what is long (a change of a file), and say how much more there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from foldline.agent.tools.base import Ask
+from foldline.doors.chat.prompt import Prompt
+from foldline.doors.chat.screen import Screen
+from foldline.text.printable import plain
+
+__all__ = ["Consent"]
+
+
+class Consent:
+    """Whether calls may run. With `everything` all of them may; without a prompt none.
+
+    "always" holds for the tool, until `forget`: for the session in which it was said. Calls that run beside each other
+    are asked one after the other. `stop` is called for Ctrl-C at a question.
+    """
+
+    def __init__(self, screen: Screen, prompt: Prompt | None, *, everything: bool = False) -> None:
+        self._screen, self.prompt, self.everything = screen, prompt, everything
+        self.stop: Callable[[], object] = lambda: None
+        self._always: set[str] = set()
+        self._one = asyncio.Lock()
+        self._told = False
+
+    def forget(self) -> None:
+        """Ask for every tool again."""
+        self._always.clear()
+
+    async def allowed(self, ask: Ask) -> bool:
+        """Whether this call may run."""
+        if self.everything:
+            return True
+        if self.prompt is None:
+            if not self._told:
+                self._told = True
+                self._screen.line(f"{ask.tool} was not run: nobody can be asked here (--yes allows it)", "yellow")
+            return False
+        async with self._one:
+            if ask.tool in self._always:
+                return True
+            with self._screen.aside():
+                return await self._asked(ask, self.prompt)
+
+    async def _asked(self, ask: Ask, prompt: Prompt) -> bool:
+        self._screen.line(f"{ask.tool} wants to run:", "bold yellow")
+        for line in plain(ask.what).split("\n"):
+            self._screen.line(f"  {line}", _style(line))
+        try:
+            answer = await prompt.ask("Allow? [y]es / [n]o / [a]lways in this session:")
+        except EOFError:
+            answer = ""
+        except KeyboardInterrupt:
+            self.stop()
+            answer = ""
+        word = answer.strip().lower()
+        if word in ("a", "always"):
+            self._always.add(ask.tool)
+        return word in ("y", "yes", "a", "always")
+
+
+def _style(line: str) -> str:
+    """The colour of a line of a change."""
+    return "green" if line.startswith("+") else "red" if line.startswith("-") else ""

@@ -1,0 +1,74 @@
+"""The log of a chat: one line for each model call and each compaction, in the folder of the session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Final
+
+from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, TurnEnded
+from foldline.doors.chat.lines import reply_text
+from foldline.engine.events import FoldFinished, FoldStarted, call_line, log_line
+from foldline.failures import redact
+from foldline.text.printable import plain_line
+
+__all__ = ["FILE", "Journal"]
+
+FILE: Final = "chat.log"
+
+
+class Journal:
+    """Writes the lines of S0.04 and what belongs to them; secrets of known shapes are taken out.
+
+    `folder` says where the session is, once it is on disk: the file is made there (0600). A line that cannot be written
+    stops nothing. With `loud` the lines go to standard error as well.
+    """
+
+    def __init__(self, folder: Callable[[], Path | None], *, loud: IO[str] | None = None) -> None:
+        self._folder, self._loud = folder, loud
+
+    def hear(self, event: AgentEvent) -> None:
+        """Log one event, if it is one for the log."""
+        line = _line(event)
+        if line is not None:
+            self._write(redact(plain_line(line, 2_000)))
+
+    def _write(self, line: str) -> None:
+        if self._loud is not None:
+            self._loud.write(f"{line}\n")
+            self._loud.flush()
+        folder = self._folder()
+        if folder is None:
+            return
+        stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            handle = os.open(folder / FILE, flags, 0o600)
+            with os.fdopen(handle, "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"{stamp} {line}\n")
+        except OSError as error:
+            if self._loud is None:
+                self._loud = sys.stderr
+                self._write(f"the log cannot be written: {error}")
+
+
+def _line(event: AgentEvent) -> str | None:
+    match event:
+        case Calling():
+            return call_line(event.messages, event.size_bytes)
+        case FoldStarted() | FoldFinished():
+            return log_line(event)
+        case ReplyFinished():
+            return reply_text(event)
+        case ToolFinished():
+            how = "failed" if event.is_error else "done"
+            return f"Tool {event.tool} {how}: {event.tokens} tokens, {event.seconds:.1f} s"
+        case Notice():
+            return f"Notice: {event.text}"
+        case TurnEnded():
+            return f"Turn ended: {event.reason} {event.message}".strip()
+        case _:
+            return None

@@ -1,0 +1,84 @@
+"""Messages that were taken over and are not answered yet: in the store, so that no crash takes them away.
+
+A platform hands a message over again until it is told that it arrived. It is told so once the message is written down
+here; whatever happens then, the message is answered, or its user is told that it was not. Of the messages that were
+answered the newest numbers are remembered, since the platform may not have heard that they arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from foldline.agent.threads import to_its_end
+from foldline.doors.gateway.base import Incoming
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.store.base import Store
+
+__all__ = ["Inbox", "Waiting"]
+
+_REMEMBERED: Final = 500
+"""More than a platform hands over at once (Telegram: 100)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message that is not answered yet; whether it was begun with."""
+
+    message: Incoming
+    begun: bool = False
+
+
+class Inbox:
+    """The messages of one account. One process at a time has it: a platform hands messages to one."""
+
+    def __init__(self, store: Store, account: str) -> None:
+        self._store, self._key = store, f"{account}:inbox"
+        self._waiting: dict[str, Waiting] = {}
+        self._seen: deque[str] = deque(maxlen=_REMEMBERED)
+        self._writing = asyncio.Lock()
+
+    async def open(self) -> list[Waiting]:
+        """What waits from before, oldest first. Raises OSError, and InvalidInput for what is none of it."""
+        kept = await to_its_end(self._store.remembered, self._key)
+        found = kept.get("waiting", [])
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise InvalidInput("is no inbox", place=self._key)
+        waiting = [Waiting(Incoming.of(each["message"]), bool(each["begun"])) for each in found]
+        self._waiting = {each.message.key: each for each in waiting}
+        self._seen.extend(str(key) for key in kept.get("seen", []))
+        return waiting
+
+    async def take(self, messages: Sequence[Incoming]) -> list[Incoming]:
+        """Write messages down; those that are new. Raises OSError, and then has taken none."""
+        async with self._writing:
+            new = {each.key: each for each in messages if each.key not in self._seen}
+            if not new:
+                return []
+            seen, waiting = deque(self._seen, maxlen=_REMEMBERED), dict(self._waiting)
+            seen.extend(new)
+            waiting |= {key: Waiting(each) for key, each in new.items()}
+            await self._write(waiting, seen)
+            return list(new.values())
+
+    async def begin(self, key: str) -> None:
+        """Write down that something is being done for a message that must not be done twice. Raises OSError."""
+        async with self._writing:
+            if key in self._waiting:
+                begun = replace(self._waiting[key], begun=True)
+                await self._write({**self._waiting, key: begun}, self._seen)
+
+    async def done(self, key: str) -> None:
+        """Let go of a message that was answered. Raises OSError; then it is answered once more after a restart."""
+        async with self._writing:
+            if key in self._waiting:
+                await self._write({k: each for k, each in self._waiting.items() if k != key}, self._seen)
+
+    async def _write(self, waiting: dict[str, Waiting], seen: deque[str]) -> None:
+        kept: list[Json] = [{"message": each.message.as_json(), "begun": each.begun} for each in waiting.values()]
+        await to_its_end(self._store.remember, self._key, {"waiting": kept, "seen": list(seen)})
+        self._waiting, self._seen = waiting, seen

@@ -1,0 +1,269 @@
+"""Telegram: one bot, by long polling of its Bot API (core.telegram.org/bots/api, version 9).
+
+The library's `Application` is not used: it tells Telegram that updates arrived before anybody has done anything about
+them, so that a crash would lose them. Here they are written down first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from telegram import Bot, BotCommand, LinkPreviewOptions, Message, Update
+from telegram.constants import ChatAction, ParseMode
+from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, RetryAfter, TelegramError
+from telegram.request import HTTPXRequest
+
+from foldline.display import size_text
+from foldline.doors.gateway.base import Attachment, Incoming, NotDelivered, Take, Where
+from foldline.doors.gateway.telegram_html import as_html, as_plain, line_units
+from foldline.errors import InvalidInput
+
+__all__ = ["MOST_FILE_BYTES", "TelegramGateway", "incoming", "telegram"]
+
+T = TypeVar("T")
+
+MOST_FILE_BYTES: Final = 20 * 2**20
+"""What the Bot API hands out (getFile)."""
+MOST_UNITS: Final = 4_096
+"""UTF-16 units of one message, "after entities parsing" (sendMessage)."""
+
+_POLL_SECONDS: Final = 30
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 30.0
+_FETCH_TRIES: Final = 3
+_NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
+"""Telegram would fetch the address: a page that makes the model write one could send away what it has read."""
+_COMMAND_TO: Final = re.compile(r"(/[A-Za-z0-9_]{1,32})@(\w+)(.*)", re.DOTALL)
+_UNREADABLE: Final = {
+    "photo": "pictures",
+    "animation": "animations",
+    "audio": "recordings",
+    "contact": "contacts",
+    "dice": "dice",
+    "game": "games",
+    "location": "locations",
+    "poll": "polls",
+    "sticker": "stickers",
+    "story": "stories",
+    "venue": "places",
+    "video": "videos",
+    "video_note": "video messages",
+    "voice": "voice messages",
+}
+
+
+@asynccontextmanager
+async def telegram(
+    token: str, *, base_url: str | None = None, notice: Callable[[str], None] = lambda line: None
+) -> AsyncIterator[TelegramGateway]:
+    """The bot of a token. `base_url` is that of a Bot API server of one's own; `notice` is told of a lost network.
+
+    Waits while Telegram cannot be reached. Raises InvalidInput for a token that is refused.
+    """
+    os.environ.setdefault("PTB_TIMEDELTA", "true")  # or the library warns at each wait that it is told of
+    address = "https://api.telegram.org" if base_url is None else base_url.rstrip("/")
+    bot = Bot(
+        token,
+        base_url=f"{address}/bot",
+        base_file_url=f"{address}/file/bot",
+        request=HTTPXRequest(connection_pool_size=64, connect_timeout=10, read_timeout=30, pool_timeout=60),
+        get_updates_request=HTTPXRequest(connect_timeout=10, read_timeout=20),
+    )
+    gateway = TelegramGateway(bot, notice)
+    try:
+        await gateway.patiently(bot.initialize)
+        yield gateway
+    finally:
+        await bot.shutdown()
+
+
+class TelegramGateway:
+    """A bot as `Gateway` has it. `bot` is initialised and closed by `telegram`."""
+
+    most_units: Final = MOST_UNITS
+    most_file_bytes: Final = MOST_FILE_BYTES
+
+    def __init__(self, bot: Bot, notice: Callable[[str], None]) -> None:
+        self._bot, self._notice = bot, notice
+
+    @property
+    def name(self) -> str:
+        """By the bot's id: its name can be changed."""
+        return f"telegram:{self._bot.id}"
+
+    @property
+    def account(self) -> str:
+        """What people call it: "@some_bot"."""
+        return f"@{self._bot.username}"
+
+    def units(self, line: str) -> int:
+        """UTF-16 units, without the markup."""
+        return line_units(line)
+
+    async def run(self, take: Take) -> None:
+        """Receive until cancelled. Raises InvalidInput when the token is no longer good."""
+        offset: int | None = None
+        while True:
+            updates = await self.patiently(lambda offset=offset: self._updates(offset))  # type: ignore[misc]
+            if updates:
+                found = (incoming(update, self._bot.username) for update in updates)
+                await take([each for each in found if each is not None])
+                offset = updates[-1].update_id + 1  # the next call tells Telegram that they arrived
+
+    async def _updates(self, offset: int | None) -> tuple[Update, ...]:
+        return await self._bot.get_updates(
+            offset=offset, timeout=_POLL_SECONDS, allowed_updates=[Update.MESSAGE, Update.EDITED_MESSAGE]
+        )
+
+    async def send(self, where: Where, text: str) -> str:
+        """Send a text as HTML, or as it reads where Telegram refuses that. Raises NotDelivered."""
+        html = as_html(text)
+        try:
+            return await self._send(where, html if as_plain(text).strip() else "…", ParseMode.HTML)
+        except BadRequest:
+            try:
+                return await self._send(where, as_plain(text), None)
+            except BadRequest as refused:
+                raise NotDelivered(f"Telegram refused it: {refused.message}") from None
+
+    async def _send(self, where: Where, text: str, parse_mode: ParseMode | None) -> str:
+        async def call() -> Message:
+            return await self._bot.send_message(
+                chat,
+                text,
+                parse_mode=parse_mode,
+                message_thread_id=_thread(where),
+                link_preview_options=_NO_PREVIEW,
+            )
+
+        chat = int(where.chat)
+        try:
+            return str((await self.patiently(call)).message_id)
+        except ChatMigrated as moved:  # a group that has become a supergroup: its old number takes nothing any more
+            chat = moved.new_chat_id
+            return str((await self.patiently(call)).message_id)
+
+    async def edit(self, where: Where, sent: str, text: str) -> None:
+        """Change a message that was sent; a wait that Telegram asks for is not waited for, the change is left out."""
+        with suppress(TelegramError):
+            await self._bot.edit_message_text(
+                as_html(text),
+                int(where.chat),
+                int(sent),
+                parse_mode=ParseMode.HTML,
+                link_preview_options=_NO_PREVIEW,
+            )
+
+    async def typing(self, where: Where) -> None:
+        """Show "typing" for five seconds."""
+        with suppress(TelegramError):
+            await self._bot.send_chat_action(int(where.chat), ChatAction.TYPING, message_thread_id=_thread(where))
+
+    async def fetch(self, file: Attachment, most_bytes: int) -> bytes:
+        """The content of a file. Raises NotDelivered."""
+        for left in reversed(range(_FETCH_TRIES)):
+            try:
+                found = await self._bot.get_file(file.id)
+                if (found.file_size or 0) > most_bytes:
+                    raise NotDelivered(f"it has {size_text(found.file_size or 0)}, {size_text(most_bytes)} are taken")
+                data = bytes(await found.download_as_bytearray())
+            except (BadRequest, Forbidden, InvalidToken) as refused:
+                raise NotDelivered(f"Telegram does not hand it out: {refused.message}") from None
+            except TelegramError:
+                if not left:
+                    raise NotDelivered("Telegram could not be reached") from None
+                await asyncio.sleep(_FIRST_WAIT_SECONDS)
+            else:
+                if len(data) > most_bytes:
+                    raise NotDelivered(f"it has {size_text(len(data))}, {size_text(most_bytes)} are taken")
+                return data
+        raise AssertionError("the last try returns or raises")
+
+    async def announce(self, commands: Sequence[tuple[str, str]]) -> None:
+        """Put the commands into the menu of the bot."""
+        given = [BotCommand(name, does) for name, does in commands]
+        try:
+            await self.patiently(lambda: self._bot.set_my_commands(given))
+        except BadRequest as refused:
+            self._notice(f"Telegram did not take the list of commands: {refused.message}")
+
+    async def patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """What a call brings, called again until Telegram can be reached, or after the time that it asks to wait.
+
+        What was sent and not answered is sent again: a message twice is better than none. Raises BadRequest,
+        ChatMigrated, NotDelivered, and InvalidInput for a token that is refused.
+        """
+        wait_seconds, told = _FIRST_WAIT_SECONDS, False
+        while True:
+            try:
+                found = await call()
+            except RetryAfter as asked:
+                after = asked.retry_after
+                await asyncio.sleep(after.total_seconds() if isinstance(after, timedelta) else after)
+                continue
+            except InvalidToken:  # its text has the token
+                raise InvalidInput("was refused by Telegram", place="token") from None
+            except Forbidden as refused:
+                raise NotDelivered(f"Telegram refused it: {refused.message}") from None
+            except (BadRequest, ChatMigrated):  # asking again would bring the same
+                raise
+            except TelegramError as fault:
+                if not told:
+                    also = "another program receives for this bot" if isinstance(fault, Conflict) else fault.message
+                    self._notice(f"Telegram: {also}; trying again")
+                told = True
+            else:
+                if told:
+                    self._notice("Telegram: there again")
+                return found
+            await asyncio.sleep(wait_seconds)
+            wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)
+
+
+def _thread(where: Where) -> int | None:
+    return int(where.thread) if where.thread else None
+
+
+def incoming(update: Update, account: str = "") -> Incoming | None:
+    """What a person sent; None for what nobody did (other bots, channels, an anonymous administrator, news of a group),
+    and for what is meant for another bot.
+    """
+    message = update.message or update.edited_message
+    if message is None or message.from_user is None or message.from_user.is_bot or message.sender_chat is not None:
+        return None
+    unreadable = tuple(words for name, words in _UNREADABLE.items() if getattr(message, name, None))
+    files = () if unreadable or message.document is None else (_attachment(message),)
+    text = _addressed(message.text or message.caption or "", account)
+    if text is None or not (text or files or unreadable) or (update.edited_message is not None and not text):
+        return None
+    return Incoming(
+        key=str(update.update_id),
+        user=str(message.from_user.id),
+        where=Where(str(message.chat.id), str(message.message_thread_id) if message.is_topic_message else ""),
+        text=text,
+        own=bool(message.text) and message.forward_origin is None and message.via_bot is None,
+        files=files,
+        unreadable=unreadable,
+        edited=update.edited_message is not None,
+    )
+
+
+def _attachment(message: Message) -> Attachment:
+    document = message.document
+    if document is None:
+        raise RuntimeError("there is no document")
+    return Attachment(id=document.file_id, name=document.file_name or "file", size_bytes=document.file_size)
+
+
+def _addressed(text: str, account: str) -> str | None:
+    """The text without the name of this bot; None for a command to another one."""
+    found = _COMMAND_TO.fullmatch(text)
+    if found is None:
+        name, _, rest = text.partition(" ")
+        return rest.strip() if account and name.lower() == f"@{account.lower()}" else text
+    return f"{found[1]}{found[3]}" if found[2].lower() == account.lower() else None

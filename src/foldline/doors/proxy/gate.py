@@ -1,0 +1,118 @@
+"""Who may use the proxy: names and origins that are ours, and the token, which nothing behind the gate ever sees."""
+
+from __future__ import annotations
+
+import hmac
+import math
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, unquote_to_bytes
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from foldline.doors.http.guard import WRONG_TOKENS, Rates, host_name, names_none
+from foldline.doors.proxy.dialects import dialect_of
+from foldline.doors.proxy.page import FREE_PATHS
+from foldline.doors.proxy.refusals import Refusal, refused
+
+__all__ = ["TOKEN_HEADER", "Gate", "GateRules"]
+
+TOKEN_HEADER: Final = b"x-foldline-token"
+_MARK: Final = b"/~"
+"""What a token in a path begins with: /~TOKEN/v1/…"""
+
+_CHALLENGE: Final = ((b"www-authenticate", b"Bearer"),)
+_NO_SOCKETS: Final = ((b"upgrade", b"HTTP/1.1"), (b"connection", b"close"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRules:
+    """Who may come in.
+
+    `token` is what a client must show (None: nothing). `hosts` are the names under which the proxy may be asked for,
+    None for any: on loopback they keep pages of other people, whose names may lead here too (DNS rebinding), from
+    asking.
+    """
+
+    token: str | None = None
+    hosts: frozenset[str] | None = None
+
+
+class Gate:
+    """Lets through what the rules allow, without the token that was shown. Answers pass it untouched."""
+
+    def __init__(self, app: ASGIApp, rules: GateRules) -> None:
+        self._app, self._hosts = app, rules.hosts
+        self._token = None if rules.token is None else rules.token.encode()
+        self._wrong = Rates(WRONG_TOKENS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        shown = headers.get(TOKEN_HEADER, b"")
+        if shown:
+            kept = [header for header in scope["headers"] if header[0] != TOKEN_HEADER]
+            scope = {**scope, "headers": kept}
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        while raw_path.startswith(_MARK):
+            given, slash, rest = raw_path[len(_MARK) :].partition(b"/")
+            shown = shown or unquote_to_bytes(given)
+            raw_path = slash + rest or b"/"
+            scope = {**scope, "raw_path": raw_path, "path": unquote(raw_path.decode("latin-1"))}
+        refusal = self._foreign(scope, headers) or self._unknown(scope, headers, shown) or _socket(scope, headers)
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": refusal.status, "headers": list(refusal.headers)})
+        await send({"type": "http.response.body", "body": refusal.body})
+
+    def _foreign(self, scope: Scope, headers: dict[bytes, bytes]) -> Refusal | None:
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:  # which of them counts is not the same everywhere
+            return _refused(scope, 400, "there are several headers Host")
+        if self._hosts is None:
+            return None
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if host_name(host) not in self._hosts and not names_none(scope, b"host" in headers):
+            return _refused(scope, 403, f"this proxy is not {host[:100]!r} (--allow-host adds a name)")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:
+            return _refused(scope, 403, "a page of another origin may ask nothing")
+        if headers.get(b"sec-fetch-site") in {b"cross-site", b"same-site"} and not _is_own(scope["path"]):
+            return _refused(scope, 403, "a page of another site may ask nothing")
+        return None
+
+    def _unknown(self, scope: Scope, headers: dict[bytes, bytes], shown: bytes) -> Refusal | None:
+        if self._token is None or (scope["path"] in FREE_PATHS and scope["method"] in {"GET", "HEAD"}):
+            return None
+        if not shown and _is_own(scope["path"]):
+            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+            shown = given.strip() if scheme.lower() == b"bearer" else b""
+        if hmac.compare_digest(shown, self._token):
+            return None  # also after wrong ones: behind a balancer all clients have one address
+        address = (scope.get("client") or ("", 0))[0]
+        wait_seconds = self._wrong.wait_seconds(address, take=bool(shown))
+        if wait_seconds:
+            after = ((b"retry-after", b"%d" % math.ceil(wait_seconds)),)
+            return _refused(scope, 429, "too many wrong tokens came from this address", after)
+        ways = "send the header X-Foldline-Token, or put /~TOKEN before /v1 in the base URL"
+        said = "this is not the token of the proxy" if shown else f"the proxy wants its token: {ways}"
+        return _refused(scope, 401, said, _CHALLENGE)
+
+
+def _is_own(path: str) -> bool:
+    """Whether the proxy itself answers there. Elsewhere the header Authorization is the client's own key."""
+    return path in {"/foldline", "/metrics"} or path.startswith("/foldline/")
+
+
+def _socket(scope: Scope, headers: dict[bytes, bytes]) -> Refusal | None:
+    if headers.get(b"upgrade", b"").strip().lower() != b"websocket":
+        return None
+    return _refused(scope, 426, "the proxy speaks HTTP, not websockets", _NO_SOCKETS)
+
+
+def _refused(scope: Scope, status: int, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Refusal:
+    dialect, _ = dialect_of(scope["method"], scope["path"])
+    return refused(dialect, status, message, headers=headers)

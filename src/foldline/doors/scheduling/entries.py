@@ -1,0 +1,168 @@
+"""The entries of a schedule with their times: which one is next, and which was the last one in a span."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from foldline.agent.settings.file import BUILT_IN_AGENT
+from foldline.agent.settings.schedule import NEW, Cron, ScheduleSettings
+from foldline.agent.settings.values import AgentSettings
+from foldline.errors import InvalidInput, MissingExtra
+from foldline.store.naming import ID
+
+try:
+    from apscheduler.triggers.base import BaseTrigger
+    from apscheduler.triggers.cron import CronTrigger
+except ImportError as error:
+    raise MissingExtra("schedule", "runs at set times") from error
+
+__all__ = ["Entry", "Times", "entries_of", "stamp_of"]
+
+_SECOND: Final = timedelta(seconds=1)
+_TICK: Final = timedelta(microseconds=1)
+_WEEKDAYS: Final = "sun mon tue wed thu fri sat".split()
+
+
+def stamp_of(moment: datetime) -> str:
+    """A moment as it stands in the store: "2026-11-28T07:00:00Z"."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Times(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
+    """Moments at which something is due: whole seconds, in UTC. What comes next depends on nothing but the moment.
+
+    `triggers` are APScheduler's, of which each due time of any counts. With `every_hour` off the clock on the wall
+    counts: the hour that comes twice when the clocks go back is taken once, as cron does it.
+    """
+
+    def __init__(self, *triggers: CronTrigger, every_hour: bool) -> None:
+        self._triggers: Final = triggers
+        self._every_hour: Final = every_hour
+
+    @classmethod
+    def of(cls, cron: Cron, zone: tzinfo) -> Times:
+        """The times of an entry, on the clocks of a zone."""
+        # Numbers are spelled out: to CronTrigger 0 is Monday, and a day and a weekday have to come together.
+        fixed = {"minute": _listed(cron.minutes), "hour": _listed(cron.hours), "month": _listed(cron.months)}
+        day = {"day": _listed(cron.days)}
+        weekday = {"day_of_week": ",".join(_WEEKDAYS[number] for number in sorted(cron.weekdays))}
+        parts: list[Mapping[str, str]] = [day, weekday] if cron.either else [{**day, **weekday}]
+        triggers = (CronTrigger(**fixed, **part, second="0", timezone=zone) for part in parts)
+        return cls(*triggers, every_hour=cron.every_hour)
+
+    def after(self, moment: datetime) -> datetime | None:
+        """The first due time after a moment; None when there is none any more."""
+        found = [due for trigger in self._triggers if (due := self._after(trigger, moment)) is not None]
+        return min(found) if found else None
+
+    def latest(self, since: datetime, until: datetime) -> datetime | None:
+        """The last due time after `since` and not after `until`. O(log span)."""
+        if not self._is_due(since, until):
+            return None
+        step = _SECOND
+        while not self._is_due(max(since, until - step), until):
+            step *= 2
+        low, high = max(since, until - step), until  # something is due after `low`, and nothing after `high`
+        while high - low > _SECOND:
+            middle = low + (high - low) / 2
+            low, high = (middle, high) if self._is_due(middle, until) else (low, middle)
+        due = self.after(low)
+        while due is not None and (more := self.after(due)) is not None and more <= until:
+            due = more
+        return due
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """What APScheduler asks: the next due time from `now` on.
+
+        `previous_fire_time` is left aside: missed ones are made up for by `latest`, not one by one, and after a clock
+        that has gone back the next one is near.
+        """
+        del previous_fire_time
+        return self.after(now)
+
+    def _is_due(self, since: datetime, until: datetime) -> bool:
+        due = self.after(since)
+        return due is not None and due <= until
+
+    def _after(self, trigger: CronTrigger, moment: datetime) -> datetime | None:
+        while True:
+            due: datetime | None = trigger.get_next_fire_time(None, moment.astimezone(UTC) + _TICK)
+            if due is None:
+                return None
+            moment = due.astimezone(UTC)  # a time that the clocks leave out is the same time after they went forward
+            if self._every_hour or not moment.astimezone(trigger.timezone).fold:
+                return moment
+
+
+def _listed(numbers: frozenset[int]) -> str:
+    return ",".join(map(str, sorted(numbers)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry. `key` names it in the store; `mark` stands for its times: with other ones it counts as a new entry."""
+
+    name: str
+    key: str
+    settings: ScheduleSettings
+    times: Times
+    zone: tzinfo
+    mark: str
+
+    @property
+    def session_id(self) -> str | None:
+        """The id of the session that it goes on with, where it names one."""
+        named = self.settings.session
+        return named if named is not None and ID.fullmatch(named) else None
+
+    @property
+    def session_key(self) -> str | None:
+        """The key of the lasting session that it goes on with, where it has one."""
+        named = self.settings.session
+        if named == NEW or self.session_id is not None:
+            return None
+        return self.key if named is None else f"schedule:{named}"
+
+    def claim_key(self, due: datetime) -> str:
+        """What is claimed before a run: two servers, or one that starts again, run a due time once."""
+        return f"{self.key}:{stamp_of(due)}"
+
+    def local(self, moment: datetime) -> str:
+        """A moment on the entry's clocks, for people."""
+        return moment.astimezone(self.zone).strftime("%Y-%m-%d %H:%M %Z")
+
+
+def entries_of(settings: AgentSettings) -> tuple[Entry, ...]:
+    """The entries of an agent, by name. Those of another agent than main have its name in their keys.
+
+    Raises InvalidInput for a time zone that this machine does not know.
+    """
+    owner = "" if settings.name == BUILT_IN_AGENT else f"{settings.name}/"
+    made = []
+    for name, entry in sorted(settings.schedule.items()):
+        zone = _zone(name, entry)
+        made.append(
+            Entry(
+                name=name,
+                key=f"schedule:{owner}{name}",
+                settings=entry,
+                times=Times.of(entry.cron, zone),
+                zone=zone,
+                mark=f"{entry.cron.text} {entry.timezone}",
+            )
+        )
+    return tuple(made)
+
+
+def _zone(name: str, entry: ScheduleSettings) -> tzinfo:
+    found: Any = UTC if entry.timezone == "UTC" else None
+    try:
+        return found or ZoneInfo(entry.timezone)
+    except (KeyError, ValueError, OSError):
+        raise InvalidInput(
+            f"{entry.timezone} is not known to this machine", place=f"schedule.{name}.timezone"
+        ) from None

@@ -1,0 +1,242 @@
+"""Runs the entries of a schedule by the sessions of a process: a turn, then its delivery, and how both ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Final
+
+from foldline.agent.events import TurnEnded
+from foldline.agent.threads import to_its_end
+from foldline.doors.scheduling.claims import Held, LeftOut, take
+from foldline.doors.scheduling.deliver import Courier, place_of
+from foldline.doors.scheduling.entries import Entry, stamp_of
+from foldline.doors.scheduling.entry_status import BEAT_SECONDS, Run, begun, moment_of, run_of, under_way
+from foldline.doors.scheduling.report import Report
+from foldline.errors import FoldlineError, InvalidInput, Stopping
+from foldline.hosting.session_actor import Actor, Look
+from foldline.hosting.session_pool import Actors
+from foldline.messages import Json
+
+__all__ = ["Clock", "Schedule", "now_utc"]
+
+Clock = Callable[[], datetime]
+
+_CUT_OFF_SECONDS: Final = 10.0
+"""What a run that is cut off may take to write down how it ended."""
+
+
+def now_utc() -> datetime:
+    """The time."""
+    return datetime.now(UTC)
+
+
+class Schedule:
+    """The entries of an agent. `tell` hears a line on each run; `clock` is the time in UTC."""
+
+    def __init__(
+        self,
+        actors: Actors,
+        entries: Sequence[Entry],
+        courier: Courier,
+        *,
+        tell: Callable[[str], None],
+        clock: Clock = now_utc,
+    ) -> None:
+        self._actors, self._courier, self._say, self._clock = actors, courier, tell, clock
+        self.entries: Final = {entry.name: entry for entry in entries}
+        self._locks = {name: asyncio.Lock() for name in self.entries}
+        self._held = {name: Held() for name in self.entries}
+        self._looks: set[asyncio.Task[None]] = set()
+        self._running: dict[str, asyncio.Task[Run]] = {}
+        self._talking: dict[str, Actor] = {}
+        self._stopping = False
+
+    def now(self) -> datetime:
+        """The time, by its clock."""
+        return self._clock()
+
+    async def look(self) -> None:
+        """Begin a run of each entry for which something is due, or was missed."""
+        for name in self.entries:
+            await self.look_at(name)
+
+    async def look_at(self, name: str) -> None:
+        """Begin a run of one entry if something is due, or was missed.
+
+        One that is cancelled goes on by itself, and `stop` waits for it: what it has claimed nobody else would run.
+        """
+        if not self.entries[name].settings.enabled:
+            return
+        looking = asyncio.create_task(self._look_at(self.entries[name]))
+        self._looks.add(looking)
+        looking.add_done_callback(self._looks.discard)
+        await asyncio.shield(looking)
+
+    async def run_now(self, name: str) -> Run:
+        """Run an entry at once, due or not, and return how it ended.
+
+        Raises InvalidInput for one that is not there or runs already, and OSError.
+        """
+        if name not in self.entries:
+            known = f"known are {', '.join(self.entries)}" if self.entries else "there is none in agents.yaml"
+            raise InvalidInput(f"there is no entry {name[:80]!r}; {known}", place="schedule")
+        entry, store = self.entries[name], self._actors.store
+        async with self._locks[name]:
+            now = self._clock()
+            last = await to_its_end(run_of, store, entry)
+            if name in self._running or under_way(last, now):
+                raise InvalidInput("is running already", place=f"schedule.{name}")
+            # Two within a second would go by one name, and the second be taken for the first.
+            due = now if last is None else max(now, moment_of(last.due) + timedelta(seconds=1))
+            run = begun(due, now, asked=True)
+            await to_its_end(run.keep, store, entry)
+            task = self._begin(entry, run)
+        return await asyncio.shield(task)
+
+    async def rest(self) -> None:
+        """Wait until no run is under way."""
+        while self._running:
+            await asyncio.wait(set(self._running.values()))
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Begin nothing new; let runs end or pause within `grace_seconds`, then cut them off. All are recorded."""
+        self._stopping = True
+        for actor in self._talking.values():
+            actor.pause()
+        if self._looks:  # what one of them has claimed is begun, and has the grace too
+            await asyncio.wait(set(self._looks))
+        late = set(self._running.values())
+        if late:
+            _, late = await asyncio.wait(late, timeout=max(0.001, grace_seconds))
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=_CUT_OFF_SECONDS)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _tell(self, entry: Entry, line: str) -> None:
+        self._say(f"Schedule {entry.name}: {line}")
+
+    async def _look_at(self, entry: Entry) -> None:
+        store, held = self._actors.store, self._held[entry.name]
+        async with self._locks[entry.name]:
+            if self._stopping or self._actors.stopping:  # what is claimed now would be lost
+                return
+            running = entry.name in self._running
+            try:
+                taken = await to_its_end(take, store, entry, self._clock(), held, running=running)
+            except (OSError, FoldlineError) as error:  # what is due or held stays so until the next look
+                self._tell(entry, f"the store cannot be used: {error}")
+                return
+            if isinstance(taken, LeftOut):
+                self._tell(entry, taken)
+            elif taken is not None:
+                self._begin(entry, taken)
+
+    def _begin(self, entry: Entry, run: Run) -> asyncio.Task[Run]:
+        task = asyncio.create_task(self._run(entry, run))
+        self._running[entry.name] = task
+
+        def over(done: asyncio.Task[Run]) -> None:
+            self._running.pop(entry.name, None)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self._tell(entry, f"how a run ended could not be written down: {error}")
+
+        task.add_done_callback(over)
+        return task
+
+    async def _run(self, entry: Entry, run: Run) -> Run:
+        store, began = self._actors.store, monotonic()
+        try:
+            async with self._beating(entry, run):
+                report = await self._report(entry, run)
+                run = replace(run, session=report.session, reason=report.reason, message=report.message)
+                for to in entry.settings.deliver:
+                    run = await self._delivered(entry, run, report, place_of(to), self._courier.bring(report, to))
+        except asyncio.CancelledError:
+            left = run.reason == ""
+            run = replace(run, reason="cancelled", message="Cut off: the process stops.") if left else run
+            await to_its_end(replace(run, ended=stamp_of(self._clock())).keep, store, entry)
+            raise
+        run = replace(run, ended=stamp_of(self._clock()))
+        await to_its_end(run.keep, store, entry)
+        told = f", told {', '.join(run.delivered)}" if run.delivered else ""
+        why = f": {run.message}" if run.message else ""
+        self._tell(entry, f"{run.reason} in {monotonic() - began:,.0f} s (session {run.session or 'none'}){told}{why}")
+        return run
+
+    async def _report(self, entry: Entry, run: Run) -> Report:
+        """One turn of the entry's session, and what came of it."""
+        session = ""
+        figures: dict[str, Json] = {}
+        name = f"{entry.key}:now:{run.due}" if run.asked else entry.claim_key(moment_of(run.due))
+        try:
+            actor = await self._actor(entry, run)
+            session = actor.id
+            self._talking[entry.name] = actor
+            ended = await actor.say(entry.settings.prompt, key=name)
+            with suppress(FoldlineError, OSError):  # the answer is more than its figures; at a stop there are none
+                figures = await actor.look(_figures)
+        except Stopping:
+            ended = TurnEnded(reason="cancelled", message="It was not begun: the process stops.")
+        except (FoldlineError, OSError) as error:
+            ended = TurnEnded(reason="failed", message=str(error))
+        finally:
+            self._talking.pop(entry.name, None)
+        return Report(
+            id=name,
+            entry=entry,
+            due=moment_of(run.due),
+            session=session,
+            reason=ended.reason,
+            text=ended.text,
+            message=ended.message,
+            figures=figures,
+        )
+
+    async def _actor(self, entry: Entry, run: Run) -> Actor:
+        """The session that an entry goes on with, or a new one."""
+        if entry.session_id is not None:
+            return await self._actors.actor(entry.session_id)
+        policy = entry.settings.policy
+        if entry.session_key is not None:
+            return await self._actors.bound(entry.session_key, policy=policy, title=f"Schedule: {entry.name}")
+        day = entry.local(moment_of(run.due))
+        return await self._actors.create(policy=policy, title=f"Schedule: {entry.name}, {day}")
+
+    async def _delivered(self, entry: Entry, run: Run, report: Report, place: str, bringing: Awaitable[bool]) -> Run:
+        try:
+            brought = await bringing
+        except (FoldlineError, OSError) as error:
+            self._tell(entry, f"not delivered to {place}: {error}")
+            return replace(run, failed=(*run.failed, f"{place}: {error}"))
+        return replace(run, delivered=(*run.delivered, place)) if brought else run
+
+    @asynccontextmanager
+    async def _beating(self, entry: Entry, run: Run) -> AsyncIterator[None]:
+        """Say every few seconds that the run is alive; whoever looks tells it from one that was killed."""
+
+        async def beat() -> None:
+            while True:
+                await asyncio.sleep(BEAT_SECONDS)
+                alive = replace(run, alive=stamp_of(self._clock()))
+                with suppress(OSError, FoldlineError):  # the next one may do
+                    await to_its_end(alive.keep, self._actors.store, entry)
+
+        beats = asyncio.create_task(beat())
+        try:
+            yield
+        finally:
+            beats.cancel()
+            await asyncio.gather(beats, return_exceptions=True)
+
+
+def _figures(look: Look) -> dict[str, Json]:
+    now = look.context.figures
+    return {**asdict(now), "used_tokens": now.used_tokens, "utilization": now.utilization}

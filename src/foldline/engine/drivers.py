@@ -1,0 +1,144 @@
+"""The two drivers of an engine: they pay for what it asks. The only code that exists twice, sync and async."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from foldline.engine.engine import Steps
+from foldline.engine.folding import InThread, Reading
+from foldline.errors import SummaryError
+from foldline.reducers.base import Ask
+from foldline.view.request import Request
+from foldline.view.transcript import Usage
+
+__all__ = ["AsyncSummarize", "Completion", "Continues", "SummarizeWith", "drive", "drive_async"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a summariser may return instead of plain text: with `finish_reason` a cut-off or refused text is known.
+
+    `usage` is what the provider reported for the call, where it did.
+    """
+
+    text: str
+    finish_reason: str = "stop"
+    usage: Usage | None = field(default=None, compare=False)
+
+
+SummarizeWith: TypeAlias = Callable[[list[dict[str, str]], int], str | Completion]
+AsyncSummarize: TypeAlias = Callable[[list[dict[str, str]], int], Awaitable[str | Completion] | str | Completion]
+
+
+@runtime_checkable
+class Continues(Protocol):
+    """A summariser that can also go on from a request of the session, which its provider has in its cache then.
+
+    A context asks so when `model` and `dialect` are its own and it is cheaper; else it is called as any summariser is.
+    """
+
+    @property
+    def model(self) -> str:
+        """The model that writes, as requests name it."""
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of the requests that it sends."""
+
+    def continued(self, request: Request, /) -> str | Completion | Awaitable[str | Completion]:
+        """What the model answers to a request that is sent as any of the session's: same tools, same settings.
+
+        All but its newest `once` messages were sent last; its last message is the question. A reply that calls a tool
+        has the finish reason "tool_calls". For `prepare_async` and `compact_async` it may be awaitable.
+        """
+
+
+def _text_of(answer: object, asked: list[Usage] | None) -> str:
+    """The text of a summariser's answer. Raises SummaryError for one that was cut off, refused, or is no text."""
+    if isinstance(answer, str):
+        return answer
+    text, reason = getattr(answer, "text", None), getattr(answer, "finish_reason", "stop")
+    usage = getattr(answer, "usage", None)
+    if asked is not None and isinstance(usage, Usage):
+        asked.append(usage)  # whatever the text is worth
+    if not isinstance(text, str):
+        raise SummaryError(f"the summariser returned {type(answer).__name__}, not text")
+    if reason in ("length", "max_tokens"):
+        raise SummaryError("the summary was cut off", too_long=True)
+    if reason in ("refusal", "content_filter"):
+        raise SummaryError("the model refused to summarise")
+    if reason in ("pause", "malformed_call", "context_window", "failed"):
+        raise SummaryError(f"the summary was not finished ({reason})", too_long=reason == "context_window")
+    if reason in ("tool_calls", "tool_use"):
+        raise SummaryError("the model called a tool instead")
+    return text
+
+
+def drive(steps: Steps[T], summarize: SummarizeWith | None, asked: list[Usage] | None = None) -> T:
+    """Run steps to their end, paying for each ask. What was reported of that is added to `asked`."""
+    try:
+        ask = next(steps)
+        while True:
+            if isinstance(ask, Reading):
+                ask = steps.send(ask.work())
+                continue
+            try:
+                answer = _text_of(_put(ask, summarize), asked) if summarize else ""
+            except SummaryError as error:
+                ask = steps.throw(error)
+            except Exception as error:  # noqa: BLE001 - a user's summariser may raise anything; prepare goes on without it
+                ask = steps.throw(_failed(error))
+            else:
+                ask = steps.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        steps.close()
+
+
+async def drive_async(
+    steps: Steps[T],
+    summarize: AsyncSummarize | None,
+    asked: list[Usage] | None = None,
+    in_thread: InThread | None = None,
+) -> T:
+    """Run steps to their end, awaiting each ask, and what is read in a thread. The async twin of `drive`."""
+    try:
+        ask = next(steps)
+        while True:
+            if isinstance(ask, Reading):
+                ask = steps.send(ask.work() if in_thread is None else await in_thread(ask.work))
+                continue
+            try:
+                reply = _put(ask, summarize) if summarize else ""
+                answer = _text_of(await reply if inspect.isawaitable(reply) else reply, asked)
+            except SummaryError as error:
+                ask = steps.throw(error)
+            except Exception as error:  # noqa: BLE001 - as above; a cancellation is no Exception and propagates
+                ask = steps.throw(_failed(error))
+            else:
+                ask = steps.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        steps.close()
+
+
+def _put(ask: Ask, summarize: SummarizeWith | AsyncSummarize) -> object:
+    """Put the question in the way that was chosen for it."""
+    if ask.request is not None and isinstance(summarize, Continues):
+        return summarize.continued(ask.request)
+    return summarize([dict(message) for message in ask.prompt], ask.max_output_tokens)
+
+
+def _failed(error: Exception) -> SummaryError:
+    wrapped = SummaryError(f"the summariser failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,159 @@
+"""Looking into entries as they came in, whether the model still sees them or not: the head of one, a search in all.
+
+Answers are bounded, so that a look at what was hidden for its size does not bring the size back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from foldline.codecs.base import Codec
+from foldline.errors import InvalidInput
+from foldline.messages import Document, Message, Opaque, Reasoning, Text
+from foldline.text.safe_regex import Pattern, Work
+from foldline.view.transcript import Entry, Seq
+
+__all__ = ["found_in", "grep", "head", "matching", "told", "window"]
+
+MOST_LINES = 400
+"""Lines of one look, at most."""
+MOST_CHARS = 20_000
+"""Characters of one look, at most: about 5,000 tokens."""
+MOST_FOUND = 200
+"""Lines of one search, at most."""
+LINE_CHARS = 400
+"""Characters of one line that was found, at most; the part around what was found is shown."""
+
+
+def head(
+    codec: Codec,
+    entries: Mapping[Seq, Entry],
+    seq: Seq,
+    *,
+    start_line: int = 1,
+    start_char: int = 1,
+    lines: int = 50,
+    call_id: str | None = None,
+) -> str:
+    """Lines of an entry; with `call_id` of that result or that call's arguments. See `window`.
+
+    Raises InvalidInput for an entry, call or line that there is not. O(size of the entry).
+    """
+    entry = _entry(entries, seq)
+    found = told(_original(codec, entry), call_id)
+    if found is None:
+        raise InvalidInput(f"entry {seq} has neither a call nor a result {call_id!r}", place="call_id")
+    return window(found, f"entry {seq}", start_line=start_line, start_char=start_char, lines=lines)
+
+
+def window(text: str, name: str, *, start_line: int = 1, start_char: int = 1, lines: int = 50) -> str:
+    """Lines `start_line` (from 1) and following of a text, the first of them from character `start_char` (from 1) on.
+
+    At most 400 lines and 20,000 characters; a last line says what there is beyond. Raises InvalidInput for a line or
+    character that there is not. O(size of the text).
+    """
+    for place, number in (("start_line", start_line), ("start_char", start_char), ("lines", lines)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise InvalidInput(f"must be a whole number from 1 on, not {number!r}", place=place)
+    found = text.split("\n")
+    if start_line > len(found):
+        raise InvalidInput(f"{name} has {len(found):,} lines", place="start_line")
+    if start_char > max(1, len(found[start_line - 1])):
+        raise InvalidInput(f"line {start_line} has {len(found[start_line - 1]):,} characters", place="start_char")
+    return _shown(found, start_line, start_char, lines)
+
+
+def _shown(text: list[str], start_line: int, start_char: int, lines: int) -> str:
+    shown: list[str] = []
+    chars = 0
+    first, *rest = text[start_line - 1 : start_line - 1 + min(lines, MOST_LINES)]
+    for line in (first[start_char - 1 :], *rest):
+        room = MOST_CHARS - chars
+        if len(line) > room:
+            shown.append(f"{line[:room]}… [{len(line) - room:,} more characters in this line]")
+            break
+        shown.append(line)
+        chars += len(line) + 1
+        if chars >= MOST_CHARS:
+            break
+    stop = start_line - 1 + len(shown)
+    if stop < len(text):
+        shown.append(f"[lines {start_line:,}-{stop:,} of {len(text):,}; go on with start_line={stop + 1}]")
+    return "\n".join(shown)
+
+
+def grep(
+    codec: Codec,
+    entries: Mapping[Seq, Entry],
+    pattern: str,
+    *,
+    seq: Seq | None = None,
+    work: Work | None = None,
+) -> list[tuple[Seq, int, str]]:
+    """(seq, line number from 1, line) of each line in which `pattern` is found, oldest first, 200 at most.
+
+    Line numbers are those of `head` without `call_id`. `pattern` is a regular expression, matched in one pass over the
+    text (`patterns`): none can hang a session. `work` bounds the whole search, and may end it from another thread.
+    Raises InvalidInput for a pattern that does not compile, or takes more steps than that. O(size of what is searched).
+    """
+    found = list(entries.values()) if seq is None else [_entry(entries, seq)]
+    return found_in(codec, found, pattern, work)
+
+
+def found_in(
+    codec: Codec, entries: Iterable[Entry], pattern: str, work: Work | None = None
+) -> list[tuple[Seq, int, str]]:
+    """`grep` over entries that come one after the other, as out of a log."""
+    wanted, work = Pattern(pattern), work or Work()
+    out: list[tuple[Seq, int, str]] = []
+    for entry in entries:
+        work.spend(1)
+        lines = _matching(told(_original(codec, entry)) or "", wanted, work)
+        out += [(entry.seq, number, line) for number, line in islice(lines, MOST_FOUND - len(out))]
+        if len(out) == MOST_FOUND:
+            break
+    return out
+
+
+def matching(text: str, pattern: str, work: Work | None = None) -> list[tuple[int, str]]:
+    """(line number from 1, line) of each line of a text in which `pattern` is found, 200 at most: see `grep`."""
+    return list(islice(_matching(text, Pattern(pattern), work or Work()), MOST_FOUND))
+
+
+def _matching(text: str, wanted: Pattern, work: Work) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if (stop := wanted.search(line, work)) is not None:
+            yield number, _around(line, stop)
+
+
+def told(message: Message, call_id: str | None = None) -> str | None:
+    """All text of a message: what it says, calls with arguments, results. None if `call_id` is neither's."""
+    pieces: list[str] = []
+    if call_id is None:
+        kinds = Text | Document | Reasoning | Opaque
+        pieces += [text for part in message.parts if isinstance(part, kinds) and (text := part.text)]
+        pieces += [message.cited] if message.cited else []
+    pieces += [f"{call.name} {call.arguments}" for call in message.calls if call_id in {None, call.id}]
+    pieces += [result.text for result in message.results if call_id in {None, result.call_id}]
+    return "\n".join(pieces) if pieces or call_id is None else None
+
+
+def _entry(entries: Mapping[Seq, Entry], seq: Seq) -> Entry:
+    if seq not in entries:
+        raise InvalidInput(f"no entry {seq}", place="seq")
+    return entries[seq]
+
+
+def _original(codec: Codec, entry: Entry) -> Message:
+    """The message as it came in, before any repair."""
+    return codec.read(entry.recorded)
+
+
+def _around(line: str, stop: int) -> str:
+    """A long line cut to the part that ends with what was found and goes on a little."""
+    if len(line) <= LINE_CHARS:
+        return line
+    start = max(0, min(stop - LINE_CHARS * 3 // 4, len(line) - LINE_CHARS))
+    end = start + LINE_CHARS
+    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"

@@ -1,0 +1,198 @@
+"""What to do after a provider refused a request.
+
+The ladder (design section 6): lower the output cap where the output is what does not fit; else the policy at OVERFLOW,
+then digest, cut everything large, window, floor; then give up with the floor named. Each step sends strictly fewer
+tokens than the last, so it ends (strands#3338: 965 calls, because nothing checked that). A refusal of one part (an
+image, a document, a signature, a name, an order of messages) is met by `foldline.engine.refused_parts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from foldline.engine.engine import Engine, Steps
+from foldline.engine.folding import telling
+from foldline.engine.policy import OVERFLOW
+from foldline.engine.refused_parts import leave_out, leave_out_heavy
+from foldline.failures import NEAR_WINDOW, Failure, PartKind, RefusedPart, believable
+from foldline.reducers.images import OldImages
+from foldline.view.budget import MARGIN, Pressure
+
+__all__ = ["NOTICE", "Action", "Recovery", "recover"]
+
+Action: TypeAlias = Literal["lower_output", "fold", "images", "parts", "none"]
+"""`images` and `parts`: what the provider refused of the request was left out of it, or changed."""
+
+LEAST_OUTPUT_TOKENS = 16
+"""No lower cap is tried: a reply needs room for a word."""
+
+LEAST_WINDOW_TOKENS = 256
+"""A smaller limit in an error is a misread number, not a window (codex#26783)."""
+
+NOTICE = "Context was compacted and truncated to fit token limits."
+"""What the autopilot system says after it has recovered (S0.05)."""
+
+STEP = 0.75
+"""Share of the size at which the request was refused that the next one aims at, when the error names no numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What was done: `action`, whether to `retry`, the size before and after, and the limit that was learned.
+
+    `notice` is what to tell the user, and the model where it should know: None when no history was folded. `told` is
+    a sentence for the user alone, about a part that was refused; in its place the model reads a line.
+    """
+
+    action: Action
+    retry: bool
+    tokens_before: int
+    tokens_after: int
+    limit: int | None = None
+    notice: str | None = None
+    told: str | None = None
+
+
+def recover(engine: Engine, failure: Failure, asking: bool = False) -> Steps[Recovery]:
+    """Do what a failure asks for. Raises DoesNotFit when nothing more can be reduced, or folding is off."""
+    before = engine.used_tokens
+    if failure.kind == "ambiguous" and before >= NEAR_WINDOW * engine.limits.room_tokens:
+        failure = replace(failure, kind="prompt_overflow")  # pi#4940: only near the window is it an overflow
+    if failure.kind in ("image", "document", "malformed"):
+        return _without_part(engine, failure, before)
+    step = _STEPS.get(failure.kind)
+    if step is None:
+        return Recovery(action="none", retry=False, tokens_before=before, tokens_after=before)
+    limit = _learn(engine, failure)
+    action = yield from step(engine, failure, before, asking)
+    return Recovery(
+        action=action,
+        retry=True,
+        tokens_before=before,
+        tokens_after=engine.used_tokens,
+        limit=limit,
+        notice=NOTICE if action == "fold" else None,
+    )
+
+
+def _learn(engine: Engine, failure: Failure) -> int | None:
+    """Take over a limit that the error names, where it is plausible."""
+    limit = failure.limit
+    if limit is None or limit < LEAST_WINDOW_TOKENS or failure.limit_of == "output":
+        return None
+    if not believable(limit, engine.answered_tokens):
+        return None  # it counts for this request alone
+    if failure.kind == "request_too_large_for_rate" or failure.limit_of == "rate":
+        engine.limits = replace(engine.limits, max_input_tokens=min(limit, engine.limits.max_input_tokens or limit))
+        return limit
+    if failure.kind not in ("prompt_overflow", "output_overflow"):
+        return None
+    limits = engine.limits
+    if limit < limits.window_tokens:
+        engine.limits = replace(
+            limits, window_tokens=limit, max_output_tokens=min(limits.max_output_tokens, limit // 2)
+        )
+    return limit
+
+
+def _lower_output(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
+    """A cap that fits beside the input; when there is no room for one, history has to give way."""
+    limits = engine.limits
+    if failure.limit_of == "output" and failure.limit:
+        cap = min(failure.limit, limits.max_output_tokens - 1)
+    else:
+        taken = max(failure.input_tokens or 0, before)
+        cap = int((limits.window_tokens - taken) * (1 - MARGIN / 2))
+    if LEAST_OUTPUT_TOKENS <= cap < limits.max_output_tokens:
+        engine.limits = replace(limits, max_output_tokens=cap)
+        return "lower_output"
+    halved = limits.max_output_tokens // 2
+    if cap >= limits.max_output_tokens and halved >= LEAST_OUTPUT_TOKENS:
+        engine.limits = replace(limits, max_output_tokens=halved)
+        return "lower_output"
+    return (yield from _fold(engine, failure, before, asking))
+
+
+def _fold(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
+    """What the policy has for this, in full; then rungs in order until the target is met."""
+    share = STEP
+    if failure.limit and failure.requested and failure.requested > failure.limit and not failure.lower_bound:
+        share = min(STEP, (1 - MARGIN) * failure.limit / failure.requested)
+    target = min(share * before, engine.limit_tokens)
+    policy = engine.policy
+    with _refused(engine, failure):
+        yield from engine.run(policy.overflow, Pressure.OVERFLOW, 0, False)
+        yield from engine.run((*policy.reducers, *OVERFLOW), Pressure.OVERFLOW, max(1.0, target), asking)
+        _smaller(engine, before)
+    return "fold"
+
+
+def _fewer_bytes(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
+    del asking
+    size = engine.view.estimated_tokens
+    with _refused(engine, failure):
+        for keep in (1, 0):
+            yield from engine.run((OldImages(keep=keep, bytes_only=True),), Pressure.OVERFLOW, 0, False)
+            if engine.view.estimated_tokens < size:
+                return "images"
+        if leave_out_heavy(engine) is not None:
+            return "parts"
+        yield from engine.run(OVERFLOW, Pressure.OVERFLOW, max(1.0, STEP * before), False)
+        _smaller(engine, before)
+    return "fold"
+
+
+def _without_part(engine: Engine, failure: Failure, before: int) -> Recovery:
+    """Leave out what was refused. Of a malformed history about which nothing is known, nothing is changed."""
+    part = failure.part or (RefusedPart(_KINDS[failure.kind]) if failure.kind in _KINDS else None)
+    told = None
+    if part is not None:
+        _learn_amounts(engine, part)
+        with _refused(engine, failure):
+            told = leave_out(engine, part)
+            if told is None and failure.kind == "image":
+                raise engine.no_fit(reason="the provider refused an image, and no image may be removed")
+    return Recovery(
+        action="none" if told is None else "images" if failure.kind == "image" else "parts",
+        retry=told is not None,
+        tokens_before=before,
+        tokens_after=engine.used_tokens,
+        told=told,
+    )
+
+
+def _learn_amounts(engine: Engine, part: RefusedPart) -> None:
+    """Keep to the number that the provider named, from now on."""
+    if part.most and part.kind == "image" and part.why == "count":
+        engine.caps = engine.caps.learned(max_images=part.most)
+    elif part.most and part.kind == "document" and part.why == "pages":
+        engine.caps = engine.caps.learned(max_pages=part.most)
+
+
+_KINDS: dict[str, PartKind] = {"image": "image", "document": "document"}
+
+
+@contextmanager
+def _refused(engine: Engine, failure: Failure) -> Iterator[None]:
+    """Folding after a refusal, with a beginning and an end that are told."""
+    if not (engine.auto and engine.policy.auto):
+        raise engine.no_fit(reason="folding is switched off")
+    with telling(engine, f"the provider refused the request: {failure.kind}"):
+        yield
+
+
+def _smaller(engine: Engine, before: int) -> None:
+    """At the end of the ladder it must at least have become smaller."""
+    if engine.used_tokens >= before:
+        raise engine.no_fit(reason="the provider refused it, and nothing more can be reduced")
+
+
+_STEPS: dict[str, Callable[[Engine, Failure, int, bool], Steps[Action]]] = {
+    "output_overflow": _lower_output,
+    "prompt_overflow": _fold,
+    "request_too_large_for_rate": _fold,
+    "bytes_overflow": _fewer_bytes,
+}

@@ -1,0 +1,362 @@
+"""Leaves out, or changes, the one part that a provider refused, so that a session is never stuck on one message.
+
+What goes is replaced by a line that says so; the words around it stay, in the newest user message too. A place that the
+error names comes first; else the older parts of the kind go, and the newest only when the next request is refused as
+well. What cannot be changed inside its message goes with the history around it, which becomes a digest.
+
+Nothing is kept of what was tried: each step takes something out, so a step with nothing left to do gives way to the
+next, and the steps end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from foldline.codecs.blocks import source_of
+from foldline.codecs.roles import roles_out_of_turn
+from foldline.engine.engine import Engine
+from foldline.failures import PartKind, RefusedPart
+from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from foldline.reducers.drop_groups import DropGroups
+from foldline.reducers.without_model import WithoutModel
+from foldline.view.budget import Pressure
+from foldline.view.transcript import Entry, Fold
+from foldline.view.units import Unit
+from foldline.view.view import REFUSED_PART
+
+__all__ = ["leave_out", "leave_out_heavy"]
+
+HEAVY_BYTES: Final = 65_536
+"""A part of fewer bytes is not what makes a body too large: the smallest limit in use is 1 MB (nginx)."""
+
+_WHY: Final = {
+    "unreadable": "it could not be read",
+    "protected": "it is protected by a password",
+    "pages": "it has too many pages",
+    "size": "it is too large",
+    "count": "there were too many",
+    "unsupported": "it is not taken here",
+}
+_MEDIA_TYPES: Final = re.compile(r"image|video|audio|file|media|document|screenshot")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What every provider takes as the name of a tool (OpenAI API reference, "function.name": 64 of these)."""
+
+_PATH: Final = re.compile(r'"((?:[^"\\\s]{0,200}[/\\])?[^"\\/\s]{1,100}\.[A-Za-z0-9]{1,6})"')
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """An entry as it is shown, and the message of the request in which it stands."""
+
+    unit: Unit
+    entry: Entry
+    message: Message
+    index: int
+
+
+def leave_out(engine: Engine, refused: RefusedPart) -> str | None:
+    """Change what is sent by what the refusal asks for; a sentence that tells it, None when nothing is left to change.
+
+    O(what is shown).
+    """
+    shown = list(_shown(engine))
+    for step in _STEPS[refused.kind]:
+        told = step(engine, shown, refused)
+        if told is not None:
+            return told
+    return None
+
+
+def leave_out_heavy(engine: Engine) -> str | None:
+    """Leave out images and documents that are many bytes, the newest last; as `leave_out`. O(what is shown)."""
+
+    def is_heavy(part: Part) -> bool:
+        return isinstance(part, Image | Document) and part.size_bytes >= HEAVY_BYTES
+
+    return _left_out(engine, list(_shown(engine)), RefusedPart("document", "size"), is_heavy)
+
+
+def _shown(engine: Engine) -> Iterator[_Shown]:
+    """Every entry that is shown in a form of its own, with its place among the messages that are sent."""
+    view = engine.view
+    index = 1 if view.leads else 0
+    for unit in view.units:
+        forms = {id(unit.form(entry)): entry for entry in unit.entries} if unit.fold is None else {}
+        placed: set[int] = set()
+        merged = index
+        for at, message in enumerate(unit.messages):
+            entry = forms.get(id(message))
+            if entry is None:
+                merged = index + at  # the results of a turn in one message
+            else:
+                placed.add(entry.seq)
+                yield _Shown(unit, entry, message, index + at)
+        for entry in forms.values():
+            form = unit.form(entry)
+            if entry.seq not in placed and form.agent_visible:
+                yield _Shown(unit, entry, form, merged)
+        index += len(unit.messages)
+
+
+# --- images and documents ---------------------------------------------------------------------------------------------
+
+
+def _is_image(part: Part) -> bool:
+    return isinstance(part, Image) or (isinstance(part, Opaque) and _MEDIA_TYPES.search(part.type) is not None)
+
+
+def _is_document(part: Part) -> bool:
+    return isinstance(part, Document)
+
+
+def _media(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
+    """Images or documents, the newest last; the other kind where there is none of the one that was named."""
+    kinds = (_is_image, _is_document) if refused.kind == "image" else (_is_document, _is_image)
+    for is_kind in kinds:
+        if (told := _left_out(engine, shown, refused, is_kind)) is not None:
+            return told
+    return None
+
+
+def _left_out(
+    engine: Engine, shown: Sequence[_Shown], refused: RefusedPart, is_kind: Callable[[Part], bool]
+) -> str | None:
+    found = [
+        (each, path)
+        for each in shown
+        if each.message.role != "system"
+        for path, part in _walk(each.message.parts)
+        if is_kind(part)
+    ]
+    named = [(each, path) for each, path in found if refused.place and _is_at(each, path, refused.place)]
+    if not named and refused.place:
+        named = [(each, path) for each, path in found if each.index == refused.place[0]]
+    if named:
+        found = named
+    elif refused.most is not None and refused.why == "count" and len(found) > refused.most:
+        found = found[: len(found) - refused.most]
+    elif refused.why != "unsupported" and len(found) > 1:
+        found = found[:-1]
+    return _replaced(engine, found, refused)
+
+
+def _result_media(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
+    """Whatever is no text in a tool's result: of the message that is named, of failed results, of all."""
+    found = [
+        (each, path, len(path) > 1 and _at(each.message.parts, path[:1]))
+        for each in shown
+        for path, part in _walk(each.message.parts)
+        if len(path) > 1 and not isinstance(part, Text)
+    ]
+    here = [(each, path) for each, path, _ in found if refused.place and each.index == refused.place[0]]
+    failed = [(each, path) for each, path, result in found if isinstance(result, ToolResult) and result.is_error]
+    return _replaced(engine, here or (failed if not refused.why else []) or [(e, p) for e, p, _ in found], refused)
+
+
+def _replaced(engine: Engine, found: Sequence[tuple[_Shown, tuple[int, ...]]], refused: RefusedPart) -> str | None:
+    """Put a line in place of each part that was found."""
+    why = _WHY.get(refused.why, "the provider refused it")
+    count = 0
+    for each in {id(each): each for each, _ in found}.values():
+        paths = {path for other, path in found if other is each}
+        lines = {path: _line(each.message, path, why) for path in paths}
+        if _form(engine, each, _with_lines(each.message.parts, lines, ()), f"{refused.kind} refused: {why}"):
+            count += len(paths)
+    if not count:
+        return None
+    what = "A part was" if count == 1 else f"{count} parts were"
+    return f"{what} left out of the request: {why}."
+
+
+def _line(message: Message, path: tuple[int, ...], why: str) -> str:
+    """What stands for a part: what it was, by its name where it has one, and why it is gone."""
+    part = _at(message.parts, path)
+    source = source_of(part.raw)
+    name = " ".join((source.name or source.url or source.file_id).split())[:120]
+    if isinstance(part, Image):
+        what = f"image{f' of {part.width}x{part.height}' if part.width else ''}"
+    elif isinstance(part, Document):
+        what = "document"
+    else:
+        what = part.type if isinstance(part, Opaque) else "part"
+    return f"[{what}{f' {name}' if name else ''} removed: {why}]"
+
+
+def _with_lines(parts: Sequence[Part], lines: dict[tuple[int, ...], str], before: tuple[int, ...]) -> tuple[Part, ...]:
+    out: list[Part] = []
+    for at, part in enumerate(parts):
+        path = (*before, at)
+        if path in lines:
+            out.append(Text(lines[path]))
+        elif isinstance(part, ToolResult) and any(key[: len(path)] == path for key in lines):
+            out.append(replace(part, parts=_with_lines(part.parts, lines, path)))
+        else:
+            out.append(part)
+    return tuple(out)
+
+
+# --- reasoning, items, names ------------------------------------------------------------------------------------------
+
+
+def _reasoning(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
+    """Thinking with a signature that does not hold: of the message that is named, then all of it."""
+    found = [each for each in shown if any(isinstance(part, Reasoning) for part in each.message.parts)]
+    before = any(fold.reducer == REFUSED_PART and fold.reason == _REASONING for fold in engine.folds.values())
+    named = [each for each in found if refused.place and each.index == refused.place[0] and not before]
+    named = named or [each for each in found if refused.item_id and not before and _holds(each, refused.item_id)]
+    count = 0
+    for each in named or found:
+        kept = tuple(part for part in each.message.parts if not isinstance(part, Reasoning))
+        count += _form(engine, each, kept, _REASONING)
+    return "Earlier thinking was left out of the request: the provider did not take it." if count else None
+
+
+_REASONING: Final = "reasoning refused: its signature does not hold"
+
+
+def _item(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
+    """An item that the server does not know under the id that it is sent with."""
+    count = 0
+    for each in shown:
+        if refused.item_id and _holds(each, refused.item_id) and not (each.message.calls or each.message.results):
+            kept = tuple(part for part in each.message.parts if isinstance(part, Text))
+            count += _form(engine, each, kept, "item refused: it is not known under its id")
+    return "An item that the provider does not know was left out of the request." if count else None
+
+
+def _names(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
+    """Names of tools in calls: those that hold other signs, else those that no tool has; names of speakers leave."""
+    tools = _tool_names(engine)
+    calls = [each for each in shown if each.message.calls]
+    odd = [each for each in calls if any(not _NAME.fullmatch(call.name) for call in each.message.calls)]
+    named = [each for each in calls if refused.place and each.index == refused.place[0]]
+    count = 0
+    for each in odd or named:
+        parts = tuple(
+            replace(part, name=_plain(part.name, tools)) if isinstance(part, ToolCall) else part
+            for part in each.message.parts
+        )
+        count += _form(engine, each, parts, "name refused: it holds signs that are not taken")
+    for each in shown:
+        wire = each.message.wire
+        if wire is not None and isinstance(wire.get("name"), str) and not (each.message.calls or each.message.results):
+            bare = {key: value for key, value in wire.items() if key != "name"}
+            count += _commit(engine, each, replace(each.message, wire=bare), "name refused: a speaker's")
+    return "A name in an earlier message was changed: the provider did not take it." if count else None
+
+
+def _tool_names(engine: Engine) -> frozenset[str]:
+    tools = engine.beside.tools if isinstance(engine.beside.tools, list | tuple) else ()
+    return frozenset(re.findall(r'"name": ?"([^"]{1,64})"', json.dumps(list(tools), default=str)))
+
+
+def _plain(name: str, tools: frozenset[str]) -> str:
+    """A name that every provider takes; that of a tool that is there stays."""
+    if not _NAME.fullmatch(name):
+        return re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:48] or "unknown_tool"
+    return name if name in tools else "unknown_tool"
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+def _in_turn(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
+    """Roles alternate in this request and in all later ones: the server's chat template wants it."""
+    del shown, refused
+    if engine.outgoing.alternating or engine.codec.dialect != "openai-chat":
+        return None
+    if next(roles_out_of_turn(engine.view.shown()), None) is None:
+        return None
+    engine.outgoing.alternating = True
+    return "Roles are put in turn from now on: the server wants them to alternate."
+
+
+def _system(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
+    """The user tells the system text in this request and in all later ones: the server's template has no such role."""
+    del shown, refused
+    told = any(message["role"] in ("system", "developer") for message in engine.view.shown())
+    if not ((told or engine.beside.system) and engine.outgoing.takes_system) or engine.codec.dialect != "openai-chat":
+        return None
+    engine.outgoing.alternating, engine.outgoing.takes_system = True, False
+    return "System text is sent as words of the user from now on: the server has no role for it."
+
+
+def _digest(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
+    """What was said before becomes a digest: of calls, ids and roles nothing is left in it."""
+    del shown, refused
+    before = len(engine.news)
+    need = engine.need(Pressure.OVERFLOW, 0)
+    reducers = (WithoutModel(engine.policy.compactor, name=REFUSED_PART), DropGroups(keep_groups=0))
+    for reducer in reducers:
+        for move in list(reducer.propose(engine.view, replace(need, target_tokens=1))):
+            if isinstance(move, Fold):
+                engine.commit(move)
+        if len(engine.news) > before:
+            return "Earlier messages were condensed: the provider did not take them as they were."
+    return None
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------
+
+_Step = Callable[[Engine, Sequence[_Shown], RefusedPart], "str | None"]
+
+_STEPS: Final[dict[PartKind, tuple[_Step, ...]]] = {
+    "image": (_media,),
+    "document": (_media,),
+    "result_media": (_result_media, _media),
+    "reasoning": (_reasoning, _digest),
+    "item": (_item, _reasoning, _digest),
+    "name": (_names, _digest),
+    "call_id": (_digest,),
+    "roles": (_in_turn, _digest),
+    "system": (_system,),
+    "empty": (_digest,),
+    "pairs": (_digest,),
+    "history": (_digest,),
+}
+
+
+def _walk(parts: Sequence[Part], before: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Part]]:
+    """Every part and its path; those of a result after it."""
+    for at, part in enumerate(parts):
+        yield (*before, at), part
+        if isinstance(part, ToolResult):
+            yield from _walk(part.parts, (*before, at))
+
+
+def _at(parts: Sequence[Part], path: tuple[int, ...]) -> Part:
+    part = parts[path[0]]
+    return _at(part.parts, path[1:]) if isinstance(part, ToolResult) and len(path) > 1 else part
+
+
+def _is_at(each: _Shown, path: tuple[int, ...], place: tuple[int, ...]) -> bool:
+    """Whether a part is the very one that is named, or stands in it. In Chat a result is a message of its own."""
+    if each.index != place[0]:
+        return False
+    rest = place[1:]
+    return path[: len(rest)] == rest or (each.message.role == "tool" and path[1 : 1 + len(rest)] == rest)
+
+
+def _holds(each: _Shown, item_id: str) -> bool:
+    return item_id in json.dumps(each.message.wire, default=str) if each.message.wire is not None else False
+
+
+def _form(engine: Engine, each: _Shown, parts: tuple[Part, ...], reason: str) -> bool:
+    """Show an entry with other parts, or not at all when none is left. False when it was refused, or is the same."""
+    if parts:
+        return _commit(engine, each, engine.codec.revise(each.message, parts), reason)
+    return _commit(engine, each, replace(each.message, agent_visible=False), reason)
+
+
+def _commit(engine: Engine, each: _Shown, message: Message, reason: str) -> bool:
+    """It may become larger: a line can be longer than what it stands for, but it is taken."""
+    view, seq = engine.view, each.entry.seq
+    if message.agent_visible and engine.codec.write(message) == engine.codec.write(each.message):
+        return False
+    tokens = view.count(message)
+    fold = Fold(start=seq, stop=seq + 1, shown=(message,), tokens=tokens, reducer=REFUSED_PART, reason=reason)
+    return engine.commit(fold, again=True) is not None

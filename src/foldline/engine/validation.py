@@ -1,0 +1,49 @@
+"""What may be handed to the public functions: one table, so that a mistake is named before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Final
+
+from foldline.engine.policy import Policy
+from foldline.errors import InvalidInput
+
+__all__ = ["checked"]
+
+
+def _whole(least: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _listed(kind: type) -> Callable[[Any], bool]:
+    def holds(value: Any) -> bool:
+        listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        return listed and all(isinstance(item, kind) for item in value)
+
+    return holds
+
+
+_blocks = _listed(Mapping)
+
+_TABLE: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "dialect": (lambda value: isinstance(value, str), "the name of a dialect"),
+    "model": (lambda value: value is None or isinstance(value, str), "the name of a model"),
+    "policy": (lambda value: isinstance(value, str | Policy), "the name of a policy, or a Policy"),
+    "max_tokens": (_whole(1), "a positive number of tokens"),
+    "window": (lambda value: value is None or _whole(1)(value), "a positive number of tokens"),
+    "max_output_tokens": (lambda value: value is None or _whole(0)(value), "a number of tokens, 0 or more"),
+    "max_request_bytes": (lambda value: value is None or _whole(1)(value), "a positive number of bytes"),
+    "system": (lambda value: value is None or isinstance(value, str) or _blocks(value), "text or a list of blocks"),
+    "tools": (lambda value: value is None or _blocks(value), "a list of tool definitions"),
+    "facts": (_listed(str), "a list of texts"),
+    "learned": (lambda value: value is None or isinstance(value, MutableMapping), "a mapping that can be written"),
+    "on_event": (lambda value: value is None or callable(value), "a function of one event"),
+}
+
+
+def checked(**given: Any) -> None:
+    """Raise InvalidInput that names the first argument which is not what it must be. O(tools + facts)."""
+    for name, value in given.items():
+        holds, wanted = _TABLE[name]
+        if not holds(value):
+            raise InvalidInput(f"must be {wanted}, not {repr(value)[:80]}", place=name)

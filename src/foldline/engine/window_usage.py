@@ -1,0 +1,95 @@
+"""How full the window is: the usage of the last reply, the totals, and their share of the window."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from foldline.view.budget import Limits
+from foldline.view.transcript import Usage
+
+__all__ = ["Figures", "Totals"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Tokens of a session since its last checkpoint, and of its window.
+
+    `last_…` are those of the last reply, `total_…` of all replies; all four are 0 until a reply was reported.
+    `current_context_tokens` is the size of the request as it stands now. `ask_at_tokens` is the size at which a policy
+    that folds only with consent asks for it; 0 for other policies.
+    """
+
+    max_context_tokens: int
+    current_context_tokens: int = 0
+    last_prompt_tokens: int = 0
+    last_completion_tokens: int = 0
+    total_prompt_tokens: int = 0
+    total_completion_tokens: int = 0
+    ask_at_tokens: int = 0
+
+    @property
+    def used_tokens(self) -> int:
+        """Prompt tokens of the last reply; the size of the request as it stands where none was reported."""
+        return self.last_prompt_tokens or self.current_context_tokens
+
+    @property
+    def utilization(self) -> float:
+        """Share of the window that is used: 0.097 is 9.7 %."""
+        return self.used_tokens / self.max_context_tokens if self.max_context_tokens > 0 else 0.0
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is time to ask the user for a compaction."""
+        return 0 < self.ask_at_tokens <= self.used_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    """The totals as a fold was made, and the last report before it."""
+
+    fold: int
+    prompt_tokens: int
+    completion_tokens: int
+    last: Usage
+
+
+_BEGINNING = _Checkpoint(-1, 0, 0, Usage(input_tokens=0))
+
+
+@dataclass(slots=True)
+class Totals:
+    """Reported tokens added up as they come, so that the figures need not look at the log."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    last: Usage = _BEGINNING.last
+    """The last report that says anything."""
+    _checkpoints: list[_Checkpoint] = field(default_factory=list)
+
+    def report(self, usage: Usage) -> None:
+        """Add a report. O(1)."""
+        self.prompt_tokens += usage.input_tokens
+        self.completion_tokens += usage.output_tokens
+        if usage.input_tokens or usage.output_tokens:
+            self.last = usage
+
+    def checkpoint(self, fold: int) -> None:
+        """Begin anew with this fold. O(1)."""
+        self._checkpoints.append(_Checkpoint(fold, self.prompt_tokens, self.completion_tokens, self.last))
+
+    def figures(self, folds: Container[int], limits: Limits, current_tokens: int, ask_at_tokens: int = 0) -> Figures:
+        """The figures since the newest checkpoint among the `folds` in effect. O(1)."""
+        while self._checkpoints and self._checkpoints[-1].fold not in folds:
+            self._checkpoints.pop()
+        since = self._checkpoints[-1] if self._checkpoints else _BEGINNING
+        last = self.last if self.last is not since.last else _BEGINNING.last
+        return Figures(
+            max_context_tokens=limits.window_tokens,
+            current_context_tokens=current_tokens,
+            last_prompt_tokens=last.input_tokens,
+            last_completion_tokens=last.output_tokens,
+            total_prompt_tokens=self.prompt_tokens - since.prompt_tokens,
+            total_completion_tokens=self.completion_tokens - since.completion_tokens,
+            ask_at_tokens=ask_at_tokens,
+        )

@@ -1,0 +1,253 @@
+"""One conversation at a time with an agent: begun, resumed, cleared, carried to another model. Knows no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
+from typing import Final
+
+from foldline.agent.assemble import Parts, assemble
+from foldline.agent.events import Listener, Notice, TurnEnded
+from foldline.agent.loop import Agent
+from foldline.agent.session import AgentSession, Under
+from foldline.agent.settings.values import ModelSettings, PolicySettings
+from foldline.agent.tools.base import Ask
+from foldline.catalog.models import lookup
+from foldline.codecs import codec as codec_for
+from foldline.codecs.convert import convert_all
+from foldline.engine.context import Context
+from foldline.errors import FoldRefused, InvalidInput
+from foldline.hosting.runtime import Crew, wanted_of
+from foldline.messages import Message
+from foldline.providers.endpoint import HOSTED
+from foldline.providers.local import PLACES
+from foldline.providers.selection import pick
+from foldline.store.base import Store, StoredSession
+
+__all__ = ["Talk", "carried", "under_policy"]
+
+_PROVIDERS: Final = frozenset({*(hosted.name for hosted in HOSTED), *(place.kind for place in PLACES), "embedded"})
+
+
+class Talk:
+    """A conversation. `store` None keeps nothing on disk. Close it; the crew is closed by whoever started it.
+
+    The session is made at the first word, or at the first look at it. One that never got a word leaves nothing behind.
+    """
+
+    def __init__(
+        self, crew: Crew, *, store: Store | None, tell: Listener, allowed: Callable[[Ask], Awaitable[bool]]
+    ) -> None:
+        self.crew, self.store = crew, store
+        self._tell, self._allowed = tell, allowed
+        self._agent: Agent | None = None
+        self._stored: StoredSession | None = None
+        self._policy: PolicySettings | None = None
+        self._new = False
+        """Whether the session was made here: one that was taken up is never removed, however little is in it."""
+
+    @property
+    def id(self) -> str | None:
+        """The session's name; None before it is on disk."""
+        return None if self._stored is None else self._stored.id
+
+    @property
+    def stored(self) -> StoredSession | None:
+        """The session on disk, if there is one."""
+        return self._stored
+
+    @property
+    def policy_name(self) -> str:
+        """The policy that folds here."""
+        return (self._policy or self.crew.settings.policy_settings).name
+
+    @property
+    def begun(self) -> bool:
+        """Whether something was said."""
+        return self._agent is not None and not self._agent.session.empty
+
+    async def agent(self) -> Agent:
+        """The agent; made at the first call. Raises InvalidInput, OSError."""
+        if self._agent is None:
+            parts = await self._parts()
+            if self._stored is None and self.store is not None:
+                self._stored = self._created(parts)
+            elif self._stored is not None:
+                await self._taken_up(parts)
+            if self._agent is None:
+                self._agent = assemble(parts, tell=self._tell, stored=self._stored)
+        return self._agent
+
+    async def say(self, text: str) -> TurnEnded:
+        """One turn. Raises as `Agent.run` does; whatever ends it, the snapshot is put in place."""
+        agent = await self.agent()
+        try:
+            return await agent.run(text)
+        finally:
+            self.save(agent)
+
+    def save(self, agent: Agent) -> None:
+        """Put the snapshot in place. Nothing depends on it, so a full disk is told and ends nothing."""
+        try:
+            agent.session.save()
+        except OSError as fault:
+            self._tell(Notice(f"The snapshot of the session could not be written: {fault}"))
+
+    def resume(self, name: str) -> str:
+        """Take up a session by its id, a beginning of it, or "latest". Returns its id. Raises InvalidInput."""
+        if self.store is None:
+            raise InvalidInput("nothing is kept here (--no-save)", place="resume")
+        found = self.store.find(name)
+        if found == self.id:
+            return found
+        opened = self.store.open(found)
+        self.clear()
+        self._stored = opened
+        return found
+
+    def clear(self) -> None:
+        """Leave the session; the next word begins a new one."""
+        unused = self._new and self._agent is not None and self._agent.session.empty
+        if self._agent is not None:
+            if self.begun:
+                self.save(self._agent)
+            if not unused:
+                self._agent.session.close()
+        if self._stored is not None:
+            if unused:
+                self._stored.discard()
+            else:
+                self._stored.close()
+        self._agent = self._stored = None
+        self._new = False
+
+    def close(self) -> None:
+        """Leave the session. Again: nothing."""
+        self.clear()
+
+    # --- going on otherwise ------------------------------------------------------------------------------------------
+
+    async def use_policy(self, name: str) -> None:
+        """Go on under another policy. Raises InvalidInput for one that is not there."""
+        self._policy = PolicySettings(name=name)
+        if self._agent is not None:
+            self._agent = self._again(self._agent, await self._parts())
+
+    async def use_model(self, name: str) -> str | None:
+        """Go on with another model: NAME, PROVIDER, or PROVIDER:NAME.
+
+        Returns the id of the session that was left when the other speaks another dialect: a new one then begins with
+        what the model was shown, converted. Raises InvalidInput and what `pick` raises; then nothing has changed.
+        """
+        before = self.crew.provider
+        model = self._named(name)
+        picked = await pick(wanted_of(model), self.crew.environ)
+        own_summaries = replace(self.crew.settings, model=model)
+        agent, left = self._agent, self.id
+        await self.crew.change(own_summaries, picked)
+        if agent is None:
+            return None
+        parts = await self._parts()
+        if picked.provider.dialect == before.dialect:
+            self._agent = self._again(agent, parts)
+            return None
+        self._carry(agent.session.context, parts, parent=left)
+        self.save(agent)
+        agent.session.close()
+        return left or ""
+
+    def _named(self, name: str) -> ModelSettings:
+        """The settings of a model that is asked for by name."""
+        now = self.crew.settings.model
+        provider, _, rest = name.partition(":")
+        if name in _PROVIDERS:
+            return ModelSettings(provider=name)
+        if rest and provider in _PROVIDERS:
+            return ModelSettings(provider=provider, name=rest)
+        if now.base_url is not None:
+            return replace(now, name=name, max_input_tokens=None, max_output_tokens=None)
+        known = lookup(name)
+        if known.known and known.vendor in _PROVIDERS:
+            return ModelSettings(provider=known.vendor, name=name)
+        return ModelSettings(provider=self.crew.provider.name, name=name, api_key_env=now.api_key_env)
+
+    async def _parts(self) -> Parts:
+        return under_policy(await self.crew.parts(self._allowed), self._policy)
+
+    def _again(self, agent: Agent, parts: Parts) -> Agent:
+        return assemble(parts, tell=self._tell, session=agent.session)
+
+    async def _taken_up(self, parts: Parts) -> None:
+        """Fit a session from the disk to the model and policy of now; one of another dialect is carried over."""
+        if self._stored is None:
+            raise RuntimeError("nothing is stored")
+        old, provider = self._stored, parts.provider
+        header, policy = old.header, parts.settings.policy_value().name
+        if header.dialect == provider.dialect:
+            if (header.model, header.policy) != (provider.model, policy):
+                old.change(model=provider.model, policy=policy)
+            return
+        under = Under(
+            dialect=header.dialect,
+            model=header.model or "",
+            policy=parts.settings.policy_value(),
+            window=parts.window_tokens,
+            max_output_tokens=None,
+            system=None,
+            tools=None,
+        )
+        session = AgentSession(under, stored=old)
+        try:
+            self._carry(session.context, parts, parent=old.id)
+        finally:
+            session.close()
+        self._tell(Notice(f"{old.id} speaks {header.dialect}; what its model was shown goes on in {self.id}."))
+
+    def _carry(self, context: Context, parts: Parts, *, parent: str | None) -> None:
+        """A new session that begins with what the model was shown, in its own dialect."""
+        self._stored = self._created(parts, parent) if self.store is not None else None
+        self._agent = carried(context, parts, tell=self._tell, stored=self._stored)
+
+    def _created(self, parts: Parts, parent: str | None = None) -> StoredSession:
+        if self.store is None:
+            raise RuntimeError("there is no store")
+        self._new = True
+        return self.store.create(
+            dialect=parts.provider.dialect,
+            model=parts.provider.model,
+            policy=parts.settings.policy_value().name,
+            window=parts.window_tokens,
+            parent=parent,
+        )
+
+
+def under_policy(parts: Parts, policy: PolicySettings | None) -> Parts:
+    """The parts with another policy than that of the settings, where there is one."""
+    return parts if policy is None else replace(parts, settings=replace(parts.settings, policy=policy))
+
+
+def carried(context: Context, parts: Parts, *, tell: Listener, stored: StoredSession | None) -> Agent:
+    """An agent whose new session begins with what the model of another was shown, in its own dialect. O(shown)."""
+    codec = codec_for(parts.provider.dialect)
+    shown = [message for unit in context.view.units for message in unit.messages]
+    pinned = {id(m) for unit in context.view.units if unit.pinned for m in unit.messages}
+    converted = convert_all([replace(m, pinned=True) if id(m) in pinned else m for m in shown], codec)
+    agent = assemble(parts, tell=tell, stored=stored)
+    record(agent.session, converted.messages)
+    if converted.lost:
+        tell(Notice(f"Not carried over: {', '.join(converted.lost)}."))
+    return agent
+
+
+def record(session: AgentSession, messages: Sequence[Message]) -> None:
+    """Record messages that were made elsewhere, with their kinds and pins."""
+    codec = codec_for(session.under.dialect)
+    for kind, same in groupby(messages, key=lambda message: message.kind):
+        together = list(same)
+        entries = session.record([codec.write(message) for message in together], kind=kind)
+        for entry, message in zip(entries, together, strict=True):
+            if message.pinned:
+                with suppress(FoldRefused):  # nothing is folded yet; a repair may have joined it to another
+                    session.pin(entry.seq)

@@ -1,0 +1,153 @@
+"""Files that a user hands to a session: the bytes are kept, their text too, and the model is told as much as fits.
+
+The size guard is that of reading a file (S4.06, S4.09): whole where the text is within the budget of one result, else
+its figures, its first lines, and how to read on.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from foldline.agent.tools.files.decoding import HEAD_BYTES, decoded, is_pdf
+from foldline.agent.tools.files.notebook import notebook_text
+from foldline.agent.tools.files.pdf import pdf_text
+from foldline.agent.tools.threads import in_thread
+from foldline.agent.workers import READERS, Stop, owned_by
+from foldline.display import Room, preview_lines, size_text
+from foldline.errors import InvalidInput
+from foldline.hosting.session_actor import Actor, Look
+from foldline.messages import Json
+from foldline.text.formatting import plural
+from foldline.text.printable import plain_line
+from foldline.tokens import ESTIMATE
+
+__all__ = ["Document", "kept_document"]
+
+_NAME_CHARS: Final = 100
+_CHUNK_LINES: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A file that is kept. `original` is the key of its bytes in the archive of the session, `text` that of its text
+    ("" where it has none). `said` is what the model is told, `tokens` how many the text has, `shown` whether all of it
+    is in `said`.
+    """
+
+    name: str
+    size_bytes: int
+    original: str
+    text: str
+    tokens: int
+    shown: bool
+    said: str
+
+
+async def kept_document(actor: Actor, name: str, data: bytes, *, taken_tokens: int = 0) -> Document:
+    """Keep a file in the archive of a session, as safe as its log, and say what the model is to be told of it.
+
+    `taken_tokens` is what other files of the same message take already. Raises what `Actor.keep` does. A PDF takes half
+    a second and more, in a process of its own.
+    """
+    name = plain_line(name, _NAME_CHARS) or "file"
+    original = await actor.keep(data)
+    given = _Given(json.dumps(name, ensure_ascii=False), len(data), original)
+    try:
+        with owned_by(actor.id):
+            if is_pdf(data[:HEAD_BYTES]):
+                text, note = await READERS.run(lambda stop: _pdf_text(data, name, stop)), ""
+            else:
+                text, note = await in_thread(lambda _: _text(data, name))
+    except InvalidInput as error:
+        return given.document(name, f"It {error.reason}; its bytes are kept.")
+    if not text.strip():
+        return given.document(name, "There is no text in it.")
+    key = await actor.keep(text.encode("utf-8", "surrogatepass"))
+    room, recalls = await actor.look(_room)
+    room = Room(room.window_tokens, room.used_tokens + taken_tokens)
+    return given.with_text(name, text, note, key, room, recalls=recalls)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A file as it came: its name as the model reads it, its size, and the key of its bytes."""
+
+    quoted: str
+    size_bytes: int
+    original: str
+
+    def document(self, name: str, what: str) -> Document:
+        """One without text."""
+        return self._made(name, f"[The user sent the file {self.quoted}, {size_text(self.size_bytes)}. {what}]")
+
+    def with_text(self, name: str, text: str, note: str, key: str, room: Room, *, recalls: bool) -> Document:
+        """One with text: whole, or its beginning and how to read on."""
+        tokens = ESTIMATE.text(text)
+        lines = text.removesuffix("\n").split("\n")
+        about = f"[The user sent the file {self.quoted}, {size_text(self.size_bytes)}: ~{tokens:,} tokens of text"
+        about += f" in {plural(len(lines), 'line')}."
+        if note:
+            about += f" {note[:1].upper()}{note[1:]}."
+        if tokens <= room.budget_tokens:
+            said = f"{about}]\n--- {name} ---\n{text.removesuffix(chr(10))}\n--- end of {name} ---"
+            return self._made(name, said, key, tokens, shown=True)
+        head = preview_lines(lines, min(2_000, room.budget_tokens // 2))
+        on = (
+            f"All of it is kept. To read on, call recall with action peek, saved {key}, start_line {len(head) + 1} and "
+            f"lines {_CHUNK_LINES}; to search it, with action grep, the same saved, and a pattern."
+            if recalls
+            else "All of it is kept, but there is no tool here to read on: say so, and ask for the part that matters."
+        )
+        said = (
+            f"{about} That is too much to be shown at once: the budget is ~{room.budget_tokens:,} tokens. {on}]\n"
+            f"--- the first {plural(len(head), 'line')} of {name} ---\n"
+            + "\n".join(head)
+            + "\n--- end of the preview ---"
+        )
+        return self._made(name, said, key, tokens, shown=False)
+
+    def _made(self, name: str, said: str, text: str = "", tokens: int = 0, *, shown: bool = True) -> Document:
+        return Document(
+            name=name,
+            size_bytes=self.size_bytes,
+            original=self.original,
+            text=text,
+            tokens=tokens,
+            shown=shown,
+            said=said,
+        )
+
+
+def _pdf_text(data: bytes, name: str, stop: Stop) -> str:
+    with tempfile.TemporaryFile() as file:  # its reader is another process
+        file.write(data)
+        return pdf_text(file, name, stop)
+
+
+def _text(data: bytes, name: str) -> tuple[str, str]:
+    """The text of a file, and what a reader must know of how it was read. Raises InvalidInput for one without text."""
+    found = decoded(data, name)
+    if name.lower().endswith(".ipynb"):
+        try:
+            return notebook_text(found.text), found.note.strip("[]")
+        except InvalidInput as error:
+            return found.text, f"not a notebook that can be read (it {error.reason}); shown as it is"
+    return found.text, found.note.strip("[]")
+
+
+def _room(look: Look) -> tuple[Room, bool]:
+    """What the window has left, and whether the model can read what is kept."""
+    context = look.context
+    recalls = any(_name(tool) == "recall" for tool in look.tools or ())
+    return Room(context.limits.window_tokens, context.view.tokens), recalls
+
+
+def _name(tool: Json) -> Json:
+    """The name of a tool, in any dialect."""
+    given = tool if isinstance(tool, Mapping) else {}
+    inner = given.get("function")
+    return (inner if isinstance(inner, Mapping) else given).get("name")

@@ -1,0 +1,69 @@
+"""What the model is shown of a session, message by message, and what each part of a request takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from foldline.codecs import codec as codec_for
+from foldline.engine.context import Context
+from foldline.messages import Json, Message
+from foldline.tokens import system_tokens, tools_tokens
+from foldline.view.coverage import LEAD
+
+__all__ = ["Row", "parts_of", "rows_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A message that is sent, and the messages [start, stop) of the session that it stands for (-1: none).
+
+    `fold` is the id of the fold that made it, None for a message as it came.
+    """
+
+    start: int
+    stop: int
+    tokens: int
+    message: Message
+    mark: str
+    """As in `foldline sessions show`: "-" stands for messages that are folded, "~" is one that is shortened."""
+    fold: int | None = None
+    state: str = "shown"
+    """"shown", "shortened", "pinned" or "repaired"; a message that stands for others is "shown"."""
+
+
+def rows_of(context: Context) -> Iterator[Row]:
+    """Each message that is sent now, in order. Changes nothing. O(shown)."""
+    view = context.view
+    if view.leads:  # a first user message that is supplied
+        yield Row(start=-1, stop=0, tokens=view.lead_tokens, message=codec_for(context.dialect).note(LEAD), mark=" ")
+    for unit in view.units:
+        repaired = {repair.seq for repair in unit.repairs}
+        for message, tokens in zip(unit.messages, unit.weights, strict=True):
+            found = next((entry for entry in unit.entries if unit.form(entry) is message), None)
+            start, stop = (unit.start, unit.stop) if found is None else (found.seq, found.seq + 1)
+            form = None if found is None else unit.forms.get(found.seq)
+            fold = unit.fold or form
+            state = "shortened" if form is not None else "pinned" if unit.pinned else "shown"
+            if state == "shown" and unit.fold is None and (found is None or found.seq in repaired):
+                state = "repaired"
+            yield Row(
+                start=start,
+                stop=stop,
+                tokens=tokens,
+                message=message,
+                mark="-" if unit.fold is not None else "~" if form is not None else " ",
+                fold=None if fold is None else fold.id,
+                state=state,
+            )
+
+
+def parts_of(rows: Iterable[Row], system: Json, tools: Json) -> dict[str, int]:
+    """Tokens of each part of a request by our own count: system text, tools, what stands for folds, messages."""
+    rows = tuple(rows)
+    return {
+        "system": system_tokens(system),
+        "tools": tools_tokens(tools),
+        "folded": sum(row.tokens for row in rows if row.mark != " "),
+        "messages": sum(row.tokens for row in rows if row.mark == " "),
+    }

@@ -1,0 +1,347 @@
+"""From what a user set to what an agent runs on: settings, the model, its window, MCP servers, the log of calls.
+
+Nothing here knows a terminal: every interface that runs agents begins here. What is heavy is loaded when it is needed,
+so that a prompt can be on screen before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from foldline.agent.settings.file import Loaded, load_settings
+from foldline.errors import FoldlineError, InvalidInput, MissingExtra
+from foldline.messages import Json
+
+if TYPE_CHECKING:
+    from foldline.agent.assemble import Parts
+    from foldline.agent.settings.values import AgentSettings, McpSettings, ModelSettings
+    from foldline.agent.tools.base import Ask, Tool
+    from foldline.agent.tools.workspace import Workspace
+    from foldline.providers.base import Provider
+    from foldline.providers.selection import Picked, Wanted
+    from foldline.store.calls.log import CallLog
+
+__all__ = ["ALLOWABLE", "Crew", "Options", "Window", "flags_of", "settings_for", "wanted_of", "window_of"]
+
+_FLAGS: Final = {
+    "model": "--model",
+    "model.name": "--model",
+    "model.provider": "--provider",
+    "model.base_url": "--base-url",
+    "model.max_input_tokens": "--window",
+    "policy": "--policy",
+    "policy.name": "--policy",
+    "tools.allow": "--allow",
+}
+_FROM_FLAGS: Final = "command line: "
+
+ALLOWABLE: Final = ("write_file", "edit_file", "run_command")
+"""The tools that are off unless allowed (`agent.assemble` has them too, and takes long to load)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was given on the command line; None for what was not. `window` is in tokens."""
+
+    agent: str | None = None
+    profile: str | None = None
+    config: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    base_url: str | None = None
+    policy: str | None = None
+    window: int | None = None
+    allow: tuple[str, ...] = ()
+    trust: bool = False
+
+
+def flags_of(options: Options) -> dict[str, Json]:
+    """The options as fields of an agent, as a settings file would have them."""
+    model = {
+        "name": options.model,
+        "provider": options.provider,
+        "base_url": options.base_url,
+        "max_input_tokens": options.window,
+    }
+    given = {name: value for name, value in model.items() if value is not None}
+    flags: dict[str, Json] = {"model": given} if given else {}
+    if options.policy is not None:
+        flags["policy"] = options.policy
+    if options.allow:
+        flags["tools"] = {"allow": list(options.allow)}
+    return flags
+
+
+def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path | None = None) -> Loaded:
+    """The settings in force under these options. Raises InvalidInput: of an option it names the flag."""
+    for name in options.allow:
+        if name not in ALLOWABLE:
+            raise InvalidInput(f"{name[:80]!r} is no tool to be allowed; {', '.join(ALLOWABLE)} are", place="--allow")
+    try:
+        loaded = load_settings(
+            options.agent,
+            profile=options.profile,
+            config=options.config,
+            flags=flags_of(options),
+            trust=options.trust,
+            folder=folder,
+            environ=environ,
+        )
+    except InvalidInput as error:
+        place = error.place or ""
+        field = place.removeprefix(_FROM_FLAGS)
+        if field == place:
+            raise
+        raise InvalidInput(error.reason, place=_FLAGS.get(field.partition("[")[0], field)) from None
+    model = loaded.settings.model
+    if options.provider is not None and options.base_url is None and model.base_url is not None:
+        # Another provider than the file's is not to be looked for at the file's address, nor to get its key.
+        elsewhere = replace(model, name=options.model, base_url=None, dialect=None, api_key_env=None)
+        return replace(loaded, settings=replace(loaded.settings, model=elsewhere))
+    return loaded
+
+
+def wanted_of(model: ModelSettings) -> Wanted:
+    """What of a model's settings decides where it is looked for, and a name under which its requests are cached."""
+    from foldline.providers.selection import Wanted
+
+    return Wanted(
+        provider=model.provider,
+        model=model.name,
+        base_url=model.base_url,
+        dialect=model.dialect,
+        api_key_env=model.api_key_env,
+        window=model.max_input_tokens,
+        tools=model.tools,
+        extra=model.extra,
+        session_id=secrets.token_hex(16),
+    )
+
+
+def _known_tools(settings: AgentSettings) -> tuple[str, ...]:
+    """The names of all tools of our own, whether they are offered or not."""
+    from foldline.agent.assemble import tool_names
+
+    everything = replace(settings.tools, allow=frozenset(ALLOWABLE), off=frozenset())
+    return tool_names(replace(settings, tools=everything))
+
+
+def _check_allowed(settings: AgentSettings) -> None:
+    """Raise InvalidInput where a name that is no tool is allowed: it was meant for one, and would be without effect."""
+    known = _known_tools(settings)
+    for name in sorted(settings.tools.allow.difference(known)):
+        raise InvalidInput(f"{name!r} is no tool; {', '.join(ALLOWABLE)} are off unless allowed", place="tools.allow")
+
+
+async def _summariser(model: ModelSettings, environ: Mapping[str, str]) -> Picked:
+    """The model that summarises. Raises as `pick` does, and says of which model it speaks."""
+    from foldline.providers.selection import pick
+
+    try:
+        return await pick(wanted_of(model), environ)
+    except InvalidInput as error:
+        raise InvalidInput(error.reason, place=f"summariser.{error.place or 'model'}") from None
+    except MissingExtra:
+        raise
+    except FoldlineError as error:
+        raise FoldlineError(f"summariser: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The window to keep to, where the figure is from, and a line for the user where it is a guess."""
+
+    tokens: int
+    source: str
+    warning: str | None = None
+
+
+async def window_of(
+    settings: AgentSettings, provider: Provider, learned: Mapping[tuple[str, str], int], *, ask: bool = True
+) -> Window:
+    """The window: what is set, else what an error taught, else what the server says, else what the catalogue has.
+
+    Takes 2 s at most where a server does not answer; without `ask` no server is asked.
+    """
+    from foldline.catalog.models import lookup
+    from foldline.providers.endpoint import Endpoint
+
+    if settings.model.max_input_tokens is not None:
+        return Window(settings.model.max_input_tokens, "as set")
+    known = learned.get((provider.endpoint, provider.model))
+    if known is not None:
+        return Window(known, "learned from an error")
+    told = await provider.window_tokens() if ask else None
+    if told is not None:
+        return Window(told, "the server says so")
+    address = provider.endpoint
+    local = (
+        not address.startswith(("http://", "https://"))
+        or Endpoint(name=provider.name, dialect=provider.dialect, base_url=address, model=provider.model).is_local
+    )
+    model = lookup(provider.model, local=local)
+    return Window(model.window_tokens, "by the catalogue" if model.known else "a guess", model.warning)
+
+
+class Crew:
+    """What the agents of one run share: the model, the one that summarises, MCP servers, the log of calls. Close it.
+
+    `notice` is told what does not end a run: a server that did not start, a window that is a guess.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        environ: Mapping[str, str],
+        picked: Picked,
+        *,
+        workspace: Workspace,
+        learned: MutableMapping[tuple[str, str], int],
+        calls: CallLog | None = None,
+        summaries: Picked | None = None,
+        notice: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.settings, self.environ, self.picked = settings, environ, picked
+        self.workspace, self.learned, self.calls, self.summaries = workspace, learned, calls, summaries
+        self.window: Window | None = None
+        self._notice = notice
+        self._servers = AsyncExitStack()
+        self._tools: tuple[Tool, ...] | None = None
+        self._asking = asyncio.Lock()
+        """Sessions that begin at the same moment wait for one start of the MCP servers."""
+
+    @classmethod
+    async def start(
+        cls,
+        settings: AgentSettings,
+        environ: Mapping[str, str],
+        *,
+        workspace: Path,
+        learned: MutableMapping[tuple[str, str], int] | None = None,
+        calls: CallLog | None = None,
+        notice: Callable[[str], None] = lambda line: None,
+    ) -> Crew:
+        """Pick the models. Starts an embedded one and does not wait for it; asks no server for its window.
+
+        Raises InvalidInput for a setting or a workspace that cannot be, and what `pick` raises.
+        """
+        from foldline.agent.tools.workspace import Workspace
+        from foldline.providers.selection import pick
+
+        _check_allowed(settings)
+        root = Workspace(workspace)
+        picked = await pick(wanted_of(settings.model), environ)
+        summaries = None
+        try:
+            if settings.summaries and settings.summariser is not None:
+                summaries = await _summariser(settings.summariser, environ)
+        except BaseException:
+            await picked.provider.aclose()
+            raise
+        return cls(
+            settings,
+            environ,
+            picked,
+            workspace=root,
+            learned={} if learned is None else learned,
+            calls=calls,
+            summaries=summaries,
+            notice=notice,
+        )
+
+    @property
+    def provider(self) -> Provider:
+        """The model that answers."""
+        return self.picked.provider
+
+    async def parts(self, allowed: Callable[[Ask], Awaitable[bool]]) -> Parts:
+        """What an agent is assembled from. The first time it asks the server for its window and starts MCP servers."""
+        from foldline.agent.assemble import Parts, tool_names
+
+        async with self._asking:
+            if self.window is None:
+                self.window = await window_of(self.settings, self.provider, self.learned)
+                if self.window.warning is not None:
+                    self._notice(self.window.warning)
+            if self.picked.tools and self._tools is None:
+                self._tools = await self._started()
+        settings = self.settings
+        tools: tuple[Tool, ...] = ()
+        if self.picked.tools:
+            tools = self._tools or ()
+        else:  # the model would call them and never answer
+            settings = replace(settings, tools=replace(settings.tools, off=frozenset(tool_names(settings))))
+        return Parts(
+            settings=settings,
+            provider=self.provider,
+            workspace=self.workspace,
+            window_tokens=self.window.tokens,
+            allowed=allowed,
+            summaries=None if self.summaries is None else self.summaries.provider,
+            more_tools=tools,
+            calls=self.calls,
+            learned=self.learned,
+        )
+
+    async def change(self, settings: AgentSettings, picked: Picked | None = None) -> None:
+        """Go on under other settings and, if one is given, with another model; the one before is let go of."""
+        before = self.picked.provider
+        self.settings = settings
+        if picked is not None:
+            self.picked, self.window = picked, None
+            await before.aclose()
+
+    async def aclose(self) -> None:
+        """End MCP servers and an embedded model, and let go of connections and files. Again: nothing."""
+        try:
+            await self._servers.aclose()
+        finally:
+            await self.provider.aclose()
+            if self.summaries is not None:
+                await self.summaries.provider.aclose()
+            if self.calls is not None:
+                self.calls.close()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    async def _started(self) -> tuple[Tool, ...]:
+        """The tools of the MCP servers, started beside each other. One that does not start is told, and left out."""
+        if not self.settings.mcp:
+            return ()
+        from foldline.agent.tools.renaming import renamed
+
+        found = await asyncio.gather(*(self._server(name, own) for name, own in self.settings.mcp.items()))
+        tools: list[Tool] = []
+        taken = set(_known_tools(self.settings))
+        for tool in (tool for own in found for tool in own):
+            # `read` of a server `file` is no `read_file` of ours: the later one gets a mark.
+            chosen = tool if tool.name not in taken else renamed(tool, taken)
+            taken.add(chosen.name)
+            tools.append(chosen)
+        return tuple(tools)
+
+    async def _server(self, name: str, own: McpSettings) -> tuple[Tool, ...]:
+        try:
+            from foldline.agent.tools.mcp.client import McpServer, mcp_tools
+
+            given = own.resolved(self.environ)
+            server = McpServer(
+                name=name,
+                command=given.command,
+                args=given.args,
+                env=given.env,
+                url=given.url,
+                headers=given.headers,
+                allow=given.allow,
+            )
+            return await self._servers.enter_async_context(mcp_tools(name, server))
+        except FoldlineError as error:
+            place = "" if str(error).startswith("MCP server") else f"MCP server {name}: "
+            self._notice(f"{place}{error}")
+            return ()

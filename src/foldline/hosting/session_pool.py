@@ -1,0 +1,215 @@
+"""All sessions of one process, each an actor: found by id or by key, made, bounded in memory, stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+from foldline.agent.events import AgentEvent, Notice
+from foldline.agent.settings.values import PolicySettings
+from foldline.agent.threads import to_its_end
+from foldline.agent.tools.base import Ask
+from foldline.errors import InvalidInput, Stopping
+from foldline.hosting.agent_conversation import carried, under_policy
+from foldline.hosting.runtime import Crew
+from foldline.hosting.session_actor import Actor, ActorLimits
+from foldline.hosting.signals import stopped
+from foldline.store.base import Store, StoredSession
+
+__all__ = ["Actors", "Allowed", "Heard"]
+
+Allowed = Callable[[str, Ask], Awaitable[bool]]
+"""Asks a person about one call of a tool: the session's id, and what it would do."""
+
+Heard = Callable[[str, AgentEvent], None]
+"""Told of what happens in any session: its id, and the event."""
+
+_LOOK_SECONDS: Final = 5.0
+
+
+class Actors:
+    """The sessions of a store, run by one crew. Use it as an async context manager; the crew is closed by its owner.
+
+    `allowed` asks a person about one call of a tool in a session (its id); without it such calls are refused.
+    """
+
+    def __init__(
+        self, crew: Crew, store: Store, *, limits: ActorLimits | None = None, allowed: Allowed | None = None
+    ) -> None:
+        self.crew, self.store = crew, store
+        self.limits: Final = limits or ActorLimits()
+        self._asked = allowed
+        self._turns = asyncio.Semaphore(self.limits.turns)
+        self._known: dict[str, Actor] = {}
+        self._listeners: dict[object, Heard] = {}
+        self._keys: dict[str, asyncio.Lock] = {}
+        self._wake = asyncio.Event()
+        self._cooling: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    async def __aenter__(self) -> Actors:
+        self._cooling = asyncio.create_task(self._cool())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await stopped(self.stop, 0.0)  # a signal that comes now must not leave a turn without its end
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    async def create(self, *, policy: str | None = None, title: str = "", source: str | None = None) -> Actor:
+        """A new session. With `source` it begins with what the model of that session is shown, in the dialect of now.
+
+        Raises InvalidInput (a policy or a source that is not there), Stopping, OSError.
+        """
+        if self._stopping:
+            raise Stopping
+        chosen = None if policy is None else PolicySettings(name=policy)
+        parts = under_policy(await self.crew.parts(self._allowed("")), chosen)
+
+        def made() -> StoredSession:
+            return self.store.create(
+                dialect=parts.provider.dialect,
+                model=parts.provider.model,
+                policy=parts.settings.policy_value().name,
+                window=parts.window_tokens,
+                title=title,
+                parent=None if source is None else self.store.find(source),
+            )
+
+        context = None if source is None else (await asyncio.to_thread(self.store.read, source)).replay()
+        stored = await to_its_end(made)
+        if context is not None:
+            try:
+                await to_its_end(carried, context, parts, tell=lambda event: None, stored=stored)
+            except BaseException:
+                stored.discard()
+                raise
+        await to_its_end(stored.let_go)
+        return self._actor(stored.id, stored)
+
+    async def actor(self, name: str) -> Actor:
+        """The session of an id, the beginning of one, or "latest". Raises InvalidInput when there is none, OSError."""
+        if name in self._known:
+            return self._known[name]
+        return self._actor(await asyncio.to_thread(self.store.find, name))
+
+    async def bound(self, key: str, *, policy: str | None = None, title: str = "") -> Actor:
+        """The session that goes by a key (a chat, a schedule); made if there is none.
+
+        One of another dialect than the model's of now is gone on with in a new session. Raises as `create` does.
+        """
+        async with self._keys.setdefault(key, asyncio.Lock()):
+            name = await asyncio.to_thread(self.store.bound, key)
+            if name is not None:
+                actor = await self.actor(name)
+                header = await asyncio.to_thread(self._header_dialect, name)
+                if header == self.crew.provider.dialect:
+                    return actor
+            made = await self.create(policy=policy, title=title, source=name)
+            await asyncio.to_thread(self.store.bind, key, made.id)
+            return made
+
+    async def renewed(self, key: str, *, policy: str | None = None, title: str = "") -> Actor:
+        """A new session for a key; the one before stays, under its id. Raises as `create` does."""
+        async with self._keys.setdefault(key, asyncio.Lock()):
+            made = await self.create(policy=policy, title=title)
+            await asyncio.to_thread(self.store.bind, key, made.id)
+            return made
+
+    async def delete(self, name: str) -> str:
+        """Remove a session and all that belongs to it; returns its id. Raises InvalidInput, SessionTaken, OSError."""
+        actor = await self.actor(name)
+        await actor.delete()
+        self._known.pop(actor.id, None)
+        return actor.id
+
+    @property
+    def known(self) -> dict[str, Actor]:
+        """The sessions that were asked for since the start, by id."""
+        return dict(self._known)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing new is begun any more."""
+        return self._stopping
+
+    # --- hearing -----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, heard: Heard) -> Callable[[], None]:
+        """Tell a listener of what happens in every session; returns what ends it. It must not wait, nor raise."""
+        mark = object()
+        self._listeners[mark] = heard
+
+        def end() -> None:
+            self._listeners.pop(mark, None)
+
+        return end
+
+    # --- stopping ----------------------------------------------------------------------------------------------------
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Begin nothing new; let turns end or pause within `grace_seconds`, then cut them off. All are recorded."""
+        self._stopping = True
+        if self._cooling is not None:
+            self._cooling.cancel()
+            await asyncio.gather(self._cooling, return_exceptions=True)
+            self._cooling = None
+        await asyncio.gather(*(actor.stop(grace_seconds) for actor in self._known.values()))
+        self._known.clear()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _actor(self, name: str, stored: StoredSession | None = None) -> Actor:
+        actor = self._known.get(name)
+        if actor is None:
+            actor = Actor(
+                self.crew,
+                self.store,
+                name,
+                limits=self.limits,
+                turns=self._turns,
+                allowed=self._allowed(name),
+                tell=self._tell,
+                rests=self._wake.set,
+                stored=stored,
+            )
+            self._known[name] = actor
+        return actor
+
+    def _header_dialect(self, name: str) -> str:
+        first = list(self.store.records(name, stop=1))
+        if not first:
+            raise InvalidInput("the log is empty", place=name)
+        return str(first[0].get("dialect", ""))
+
+    def _allowed(self, name: str) -> Callable[[Ask], Awaitable[bool]]:
+        async def allowed(ask: Ask) -> bool:
+            if self._asked is not None:
+                return await self._asked(name, ask)
+            self._tell(name, Notice(f"Refused, as nobody can be asked here (--yes allows it): {ask.what}"))
+            return False
+
+        return allowed
+
+    def _tell(self, name: str, event: AgentEvent) -> None:
+        for heard in tuple(self._listeners.values()):
+            heard(name, event)
+
+    async def _cool(self) -> None:
+        """Let go of sessions that nobody needs: those idle for long, and the longest idle where too many are warm."""
+        while True:
+            with suppress(TimeoutError):  # not wait_for, which swallows a cancellation that comes with the event
+                async with asyncio.timeout(min(_LOOK_SECONDS, self.limits.idle_seconds)):
+                    await self._wake.wait()
+            self._wake.clear()
+            warm = sorted((one for one in self._known.values() if one.warm), key=lambda one: one.used_at)
+            too_many = max(0, len(warm) - self.limits.warm)
+            for place, actor in enumerate(warm):
+                if place < too_many or monotonic() - actor.used_at >= self.limits.idle_seconds:
+                    await actor.cool()
+            for name, actor in list(self._known.items()):
+                if not actor.warm and not actor.busy and monotonic() - actor.used_at >= self.limits.idle_seconds:
+                    del self._known[name]

@@ -1,0 +1,89 @@
+"""The turns of a session, read from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import cast, get_args
+
+from foldline.agent.events import EndReason, TurnEnded
+from foldline.codecs.base import Codec
+from foldline.store.records import Record, event_of, seq_of
+from foldline.view.transcript import Entry, Seq
+
+__all__ = ["Turn", "earlier_turn", "turns_of"]
+
+_REASONS = frozenset(get_args(EndReason))
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """One turn: its number from 1, when it began and ended, the messages it begins and ends with, and its size.
+
+    `prompt_tokens` is the largest request that was reported in it, `completion_tokens` all that was written. `folds`
+    are the ids of those that were made in it. `reason` is "" while it runs.
+    """
+
+    number: int
+    began: str
+    ended: str = ""
+    reason: str = ""
+    start: Seq = -1
+    stop: Seq = -1
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    folds: list[int]
+
+
+def turns_of(records: Iterable[Record]) -> Iterator[Turn]:
+    """The turns in the records of a log, oldest first. What happened between two is counted to the one before."""
+    turn: Turn | None = None
+    number = 0
+    for record in records:
+        kind = record.get("type")
+        if kind == "turn" and record.get("state") == "begun":
+            if turn is not None and turn.start >= 0:
+                yield turn
+            number += turn is None or turn.start >= 0  # without a message it never was
+            turn = Turn(number=number, began=str(record.get("at", "")), folds=[])
+        elif turn is not None:
+            _take(turn, record)
+    if turn is not None and turn.start >= 0:
+        yield turn
+
+
+def _take(turn: Turn, record: Record) -> None:
+    kind, seq = record.get("type"), seq_of(record)
+    if seq is not None:
+        turn.start = seq if turn.start < 0 else turn.start
+        turn.stop = seq + 1
+    elif kind == "turn":
+        turn.reason, turn.ended = str(record.get("reason", "")), str(record.get("at", ""))
+    elif kind == "usage":
+        turn.prompt_tokens = max(turn.prompt_tokens, int(record.get("input_tokens", 0)))
+        turn.completion_tokens += int(record.get("output_tokens", 0))
+    elif kind == "fold":
+        turn.folds.append(int(record["id"]))
+
+
+def earlier_turn(records: Iterable[Record], seq: Seq, codec: Codec) -> tuple[str, TurnEnded]:
+    """What was said as a message, and how the turn ended that it began: for a client that asks again. O(records).
+
+    Without an end on record it was interrupted.
+    """
+    said, answer, reason = None, "", "interrupted"
+    for record in records:
+        if record.get("type") == "turn" and said is not None:
+            reason = str(record.get("reason", reason))
+            break
+        at = seq_of(record)
+        if at is None or at < seq:
+            continue
+        event = event_of(record, codec)
+        if isinstance(event, Entry) and at == seq:
+            said = event.message.text
+        elif isinstance(event, Entry) and event.message.role == "assistant":
+            answer = event.message.text
+    known = cast(EndReason, reason if reason in _REASONS else "done")
+    why = "" if known == "done" else "This turn was asked for before, and ended so."
+    return said or "", TurnEnded(reason=known, text=answer, message=why)

@@ -1,0 +1,148 @@
+"""A request with tools, written as plain messages for a template that knows none.
+
+What comes out are one system message and then user and assistant messages in turn, beginning with the user: the
+strictest templates (Gemma's) refuse anything else. The text of message i depends on the messages up to i only, so the
+prompt of the next request begins with that of this one and the server's prefix cache stays warm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from foldline.codecs import codec
+from foldline.engine.context import Request
+from foldline.messages import Json, Message, Opaque, Part, Text, ToolResult, Wire
+from foldline.providers.emulated_tools.schema import functions
+
+__all__ = ["call_text", "plain_messages", "tools_text"]
+
+_CHAT: Final = codec("openai-chat")
+_RULE: Final = 'Reply with one JSON object: {"tool":NAME,"arguments":{…}} to use a tool, or {"answer":TEXT}.\nTools:'
+_BEFORE: Final = "(The conversation goes on.)"  # where the first message is the model's own
+_BETWEEN: Final = "\n\n"
+_MAX_DEPTH: Final = 3  # of objects in the line of a tool
+
+_Content = str | list[Mapping[str, Any]]
+
+
+def plain_messages(request: Request) -> list[Wire]:
+    """The messages of a request of the dialect "openai-chat", tools and system text included. O(size of the request).
+
+    A call becomes the JSON object that the model is asked for, a result a message of the user. Reasoning is left out,
+    as templates do with that of earlier turns. Images stay content blocks.
+    """
+    system = [_system_text(request.system), tools_text(request.tools)]
+    turns: list[dict[str, Any]] = []
+    names: dict[str, str] = {}
+    for wire in request.messages:
+        message = _CHAT.read(wire)
+        # Which one it is of needs words only where it is one of several.
+        several = len(message.calls) > 1
+        names.update((call.id, f" of {call.name}" if several else "") for call in message.calls)
+        if message.role == "system" and not turns:
+            system.append(message.text)
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if not turns and role == "assistant":
+            turns.append({"role": "user", "content": _BEFORE})
+        content = _content(message, names)
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] = _joined(turns[-1]["content"], content)
+        else:
+            turns.append({"role": role, "content": content})
+    text = _BETWEEN.join(filter(None, system))
+    return [*([{"role": "system", "content": text}] if text else []), *turns]
+
+
+def tools_text(tools: Sequence[Mapping[str, Json]] | None) -> str:
+    """How the model is told of the tools: one line for each, one more for each parameter that is described."""
+    lines = []
+    for function in functions(tools):
+        properties = function.parameters.get("properties")
+        properties = properties if isinstance(properties, Mapping) else {}
+        lines.append(f"{function.name}{_fields(function.parameters, '()', 0)}: {function.description}".rstrip(": "))
+        lines += [
+            f"  {name}: {schema['description']}"
+            for name, schema in properties.items()
+            if isinstance(schema, Mapping) and schema.get("description")
+        ]
+    return "\n".join([_RULE, *lines]) if lines else ""
+
+
+def call_text(name: str, arguments: str) -> str:
+    """A call as the object that the model is asked for; `arguments` as they stand, so that no token of them changes."""
+    return f'{{"tool":{json.dumps(name, ensure_ascii=False)},"arguments":{arguments.strip() or "{}"}}}'
+
+
+def _system_text(system: Json) -> str:
+    if isinstance(system, str) or not system:
+        return system or ""
+    return _BETWEEN.join(str(block.get("text", "")) for block in system if isinstance(block, Mapping))
+
+
+def _content(message: Message, names: Mapping[str, str]) -> _Content:
+    content: _Content = ""
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            content = _joined(content, f"Result{names.get(part.call_id, '')}:\n{part.text}")
+            for inner in part.parts:
+                if not isinstance(inner, Text):
+                    content = _joined(content, _block(inner))
+        elif isinstance(part, Text):
+            content = _joined(content, part.text)
+        else:
+            content = _joined(content, _block(part))
+    for call in message.calls:
+        content = _joined(content, call_text(call.name, call.arguments), "\n")
+    return content
+
+
+def _block(part: Part) -> _Content:
+    """A part that is no text, as the block it came as; nothing for what stands in fields of the message."""
+    raw = part.raw
+    if isinstance(raw, Mapping) and raw.get("type") in ("image_url", "input_audio", "file"):
+        return [raw]
+    return json.dumps(raw, ensure_ascii=False, default=str) if isinstance(part, Opaque) else ""
+
+
+def _joined(first: _Content, second: _Content, between: str = _BETWEEN) -> _Content:
+    if not first or not second:
+        return first or second
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}{between}{second}"
+    return [*_blocks(first), *_blocks(second)]
+
+
+def _blocks(content: _Content) -> list[Mapping[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+# --- Types as a person writes them ------------------------------------------------------------------------------------
+
+
+def _fields(schema: Mapping[str, Json], brackets: str, depth: int) -> str:
+    properties = schema.get("properties")
+    properties = properties if isinstance(properties, Mapping) else {}
+    required = schema.get("required") or ()
+    named = [f"{name}{'' if name in required else '?'}: {_type(each, depth + 1)}" for name, each in properties.items()]
+    return brackets[0] + ", ".join(named) + brackets[1]
+
+
+def _type(schema: Json, depth: int) -> str:
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return "any"
+    if isinstance(schema.get("enum"), list):
+        return "|".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list):
+            return "|".join(_type(each, depth + 1) for each in schema[key])
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return "|".join(map(str, kind))
+    if kind == "array":
+        return f"[{_type(schema.get('items'), depth + 1)}]"
+    if kind == "object" and schema.get("properties"):
+        return _fields(schema, "{}", depth)
+    return str(kind)

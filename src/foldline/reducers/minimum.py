@@ -1,0 +1,162 @@
+"""The floor: what must stay, in its smallest form. It is computed before any model is called.
+
+Everything that may be folded is a notice, every result that may be cut is cut to its marker; what is left is the size
+below which no request of this session exists. The folds that lead there are the very last rung.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from foldline.errors import DoesNotFit, Part
+from foldline.messages import Image, Message, Text, ToolCall, ToolResult
+from foldline.messages import Part as MessagePart
+from foldline.reducers.arguments import shorten_arguments
+from foldline.reducers.base import form_fold
+from foldline.reducers.drop_groups import drop_fold
+from foldline.text.shorten import clip_tokens
+from foldline.view.budget import Need
+from foldline.view.pairing import is_paired
+from foldline.view.transcript import Fold
+from foldline.view.units import JOINT, Unit, gaps
+from foldline.view.view import LAST_RUNG, View
+
+__all__ = ["Floor", "Minimum", "floor_of", "too_large", "too_many", "too_many_bytes"]
+
+
+PAUSED_TOKENS = 64
+"""What stays of each text of a paused turn that does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Size of the smallest request, what it is made of (largest first), and the folds that lead there."""
+
+    tokens: int
+    parts: tuple[Part, ...]
+    folds: tuple[Fold, ...]
+
+
+def floor_of(view: View) -> Floor:
+    """The floor of a view. O(shown)."""
+    folds: list[Fold] = []
+    parts: list[Part] = []
+    if view.base_tokens > 0:
+        parts.append(Part("system and tools", view.base_tokens))
+    spans = {span.first: span for span in view.spans()}
+    index, total, leads = 0, view.base_tokens, None
+    before: Message | None = None
+    replied = True
+    while index < len(view.units):
+        span = spans.get(index)
+        fold = None if span is None else drop_fold(view, span, reducer=LAST_RUNG, reason="the least that can be shown")
+        if span is not None and fold is not None:
+            folds.append(fold)
+            size = fold.tokens + view.joint_tokens * len(gaps(before, fold.shown, replied=replied))
+            total += size
+            before, replied = fold.shown[-1], view.ends_replied(span.first, span.last)
+            leads = leads or fold.shown[0].role
+            parts.append(Part("notice of omitted messages", size, span.start))
+            index = span.last
+            continue
+        unit = view.units[index]
+        forms = list(_least_forms(view, unit, index)) if unit.messages else []
+        folds += forms
+        plain = [message for message in unit.messages if message.kind != JOINT]
+        joints = view.joint_tokens * len(gaps(before, plain, replied=replied))
+        bare = unit.tokens - view.joint_tokens * (len(unit.messages) - len(plain))
+        size = joints + (view.measure(unit, {form.start: form for form in forms}) if forms else bare)
+        total += size
+        if plain:
+            before, replied = plain[-1], unit.fold is None or unit.replied
+        if unit.messages:
+            leads = leads or unit.messages[0].role
+            parts.append(Part(view.protected(index) or "message that nothing may cut", size, unit.start))
+        index += 1
+    if view.units and (leads is None or (view.codec.user_first and leads != "user")):
+        total += view.lead_tokens
+        parts.append(Part("first user message", view.lead_tokens))
+    return Floor(total, tuple(sorted(parts, key=lambda part: -part.tokens)), tuple(folds))
+
+
+def _least_forms(view: View, unit: Unit, index: int) -> Iterable[Fold]:
+    """The smallest form of each entry of a block that stays."""
+    if unit.fold is not None or unit.pinned or unit.system:
+        return
+    waits = unit.waiting and index == view.last_block
+    for entry in unit.entries:
+        form = unit.form(entry)
+        least = [_least(view, part, calls=not waits, own=entry.seq == view.newest_user) for part in form.parts]
+        if waits and form.role == "assistant" and is_paired(form):
+            # A turn that is paused goes back as it came; where that cannot be, its blocks do, with less text.
+            least = [_clipped(view, part) for part in least]
+        if any(a is not b for a, b in zip(least, form.parts, strict=True)):
+            fold = form_fold(view, unit, entry, least, reducer=LAST_RUNG, reason="the least that can be shown")
+            if fold is not None:
+                yield fold
+
+
+def _least(view: View, part: MessagePart, *, calls: bool, own: bool) -> MessagePart:
+    if isinstance(part, ToolResult):
+        marker = f"[~{sum(view.counter.text(p.text) for p in part.parts if isinstance(p, Text))} tokens cut]"
+        return replace(part, parts=(Text(marker),))
+    if isinstance(part, ToolCall) and calls:
+        short = shorten_arguments(part, 1, view.counter)
+        return part if short == part.arguments else replace(part, arguments=short)
+    if isinstance(part, Image) and not own:
+        return Text("[image removed]")
+    return part
+
+
+def _clipped(view: View, part: MessagePart) -> MessagePart:
+    if not isinstance(part, Text):
+        return part
+    total = view.counter.text(part.text)
+    head, tail = clip_tokens(part.text, PAUSED_TOKENS, view.counter, "both")
+    return replace(part, text=f"{head}\n[… ~{total} tokens, cut …]\n{tail}") if tail else part
+
+
+def too_large(
+    floor_tokens: int, limit: int, parts: Sequence[Part], reason: str | None = None, *, used_tokens: int | None = None
+) -> DoesNotFit:
+    """The error for a request over its limit, with the largest parts of its floor."""
+    return DoesNotFit(floor_tokens, limit, _largest(parts), reason=reason, used_tokens=used_tokens)
+
+
+def too_many_bytes(view: View, over: int, limit: int, reason: str | None = None) -> DoesNotFit:
+    """The error for a request that is `over` bytes over its byte budget, with its largest messages. O(units)."""
+    parts = [
+        Part(view.protected(index) or "message", unit.size_bytes, unit.start)
+        for index, unit in enumerate(view.units)
+        if unit.size_bytes
+    ]
+    if view.leads:
+        parts.append(Part("first message that had to be supplied", view.request_bytes - view.size_bytes))
+    return DoesNotFit(limit + over, limit, _largest(parts), reason=reason, unit="bytes")
+
+
+def too_many(view: View, name: str, number: int, most: int, reason: str | None = None) -> DoesNotFit:
+    """The error for a request with more of something than its provider takes, with its largest messages. O(units)."""
+    parts = [
+        Part(view.protected(index) or "message", held, unit.start)
+        for index, unit in enumerate(view.units)
+        if (held := unit.amounts.images + unit.amounts.pages or unit.amounts.messages)
+    ]
+    return DoesNotFit(number, most, _largest(parts), reason=reason, unit=name)
+
+
+def _largest(parts: Sequence[Part], most: int = 12) -> tuple[Part, ...]:
+    return tuple(sorted(parts, key=lambda part: -part.tokens))[:most]
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """The last rung: goes to the floor fold by fold, oldest first, and stops as soon as the request fits."""
+
+    name: str = LAST_RUNG
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """The folds that lead to the floor."""
+        del need
+        return floor_of(view).folds

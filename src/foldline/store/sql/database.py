@@ -1,0 +1,248 @@
+"""A database that sessions are kept in: connections, transactions, and what its errors mean. SQLite and PostgreSQL.
+
+Transactions are READ COMMITTED on PostgreSQL, and BEGIN IMMEDIATE on SQLite where they write. That is enough: each
+transaction that writes a log begins with one UPDATE of the session's row that names its owner and fence. Whoever comes
+second waits for that row, and then sees what the first one made of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Double, Engine, Table, create_engine, event, literal_column
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from foldline.errors import FoldlineError, InvalidInput, MissingExtra
+from foldline.store.addresses import driver_of
+from foldline.store.sql.silence import bound_silence, expect_within
+from foldline.store.sqlite import errno_of, is_damaged, make_private_file
+
+__all__ = ["Database"]
+
+_BUSY_SECONDS: Final = 10.0
+"""A turn's records are written in milliseconds: whoever waits this long for other writers waits for a stuck one."""
+
+_STATEMENT_SECONDS: Final = 60
+_QUICK_SECONDS: Final = 5
+"""For one statement; the second for those that take milliseconds and that somebody waits for."""
+
+_LOCK_SECONDS: Final = 10
+
+_ANSWER_SECONDS: Final = 2.0
+"""How much later than that the server may say so."""
+
+_POOL_SECONDS: Final = 5.0
+"""For one of the connections: only while all of them wait for a database that is gone does it take so long."""
+
+_TIMEOUTS: Final = (
+    "SET LOCAL lock_timeout = '{lock}s'; SET LOCAL statement_timeout = '{statement}s';"
+    " SET LOCAL idle_in_transaction_session_timeout = '15s'"
+)
+"""In each transaction: what is set for a connection is lost, or refused, behind a pooler. The last one ends what a
+process holds that was stopped in the middle of a transaction."""
+
+_MIGRATION_LOCK: Final = int.from_bytes(b"Foldline")
+"""The advisory lock of migrations, which ends with their transaction (so a pooler does no harm)."""
+
+_NOW: Final = {
+    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "CAST(extract(epoch FROM clock_timestamp()) AS double precision)",
+}
+
+_CONNECT: Final[Mapping[str, str]] = {
+    "application_name": "foldline",
+    "connect_timeout": "4",
+    "keepalives_idle": "4",
+    "keepalives_interval": "2",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "8000",
+}
+"""A server that is gone without a word is noticed within 8 seconds; the address may say otherwise.
+
+A connection that was idle is asked first (`PING_SECONDS`) and then made anew: 3 and 4 seconds until it fails.
+"""
+
+_SQLSTATE: Final[Mapping[str, int]] = {
+    "53100": errno.ENOSPC,  # disk_full
+    "42501": errno.EACCES,  # insufficient_privilege
+    "25006": errno.EROFS,  # read_only_sql_transaction: a standby
+    "55P03": errno.EAGAIN,  # lock_not_available
+    "57014": errno.EAGAIN,  # query_canceled: it took too long
+}
+
+
+class Database:
+    """A database at a URL, used from any number of threads. Nothing is connected before the first transaction.
+
+    Raises InvalidInput for an address that is none, MissingExtra without the driver, and OSError when the file of an
+    SQLite database cannot be made. No error and no text of it holds a password.
+    """
+
+    def __init__(self, address: str) -> None:
+        url = _parsed(address)
+        self._secrets = tuple(filter(None, (url.password, _only(url.query.get("password")))))
+        if url.get_backend_name() == "sqlite":
+            url = _file(url)
+            make_private_file(Path(str(url.database)))
+        self._place = _place(url)
+        self._engine = _engine(url)
+        self._ways = {
+            (writes, quick): self._engine.execution_options(foldline_writes=writes, foldline_quick=quick)
+            for writes in (False, True)
+            for quick in (False, True)
+        }
+
+    @property
+    def place(self) -> str:
+        """Its address without the password."""
+        return self._place
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._place!r})"
+
+    @property
+    def now(self) -> ColumnElement[float]:
+        """Seconds since 1970 by the clock of the database, which all who share it have in common."""
+        return literal_column(_NOW[self._engine.dialect.name], Double)
+
+    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        """An INSERT that may say what becomes of a row that is there already."""
+        return sqlite.insert(table) if self._engine.dialect.name == "sqlite" else postgresql.insert(table)
+
+    @contextmanager
+    def reading(self, *, quick: bool = False) -> Iterator[Connection]:
+        """A transaction that reads; a `quick` one may take seconds at most.
+
+        Raises OSError (the database is away, or busy) and InvalidInput (it is damaged).
+        """
+        with self._faults(), self._ways[False, quick].begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, *, quick: bool = False) -> Iterator[Connection]:
+        """A transaction that writes; all of it is on the disk when the block has ended. As `reading` otherwise.
+
+        IntegrityError is left to the caller. After an OSError it may be there all the same, where the connection broke
+        between the commit and its answer.
+        """
+        with self._faults(), self._ways[True, quick].begin() as connection:
+            yield connection
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """A transaction that one process at a time has; the others wait for it. Raises as `reading` does."""
+        with self.writing() as connection:
+            if connection.dialect.name == "postgresql":
+                expect_within(connection, None)
+                connection.exec_driver_sql("SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = 0")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
+            yield connection
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        # Without the error of the library, which may hold texts of a session: what is left is said here.
+        try:
+            yield
+        except IntegrityError:
+            raise
+        except PoolTimeout:
+            raise OSError(errno.EAGAIN, "all connections to the database are in use", self._place) from None
+        except DBAPIError as error:
+            raise self._meaning(error) from None
+
+    def _meaning(self, error: DBAPIError) -> OSError | FoldlineError:
+        cause = error.orig or error
+        text = " ".join(str(cause).split()).removeprefix("connection failed: ")
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        number = errno_of(cause) or _SQLSTATE.get(getattr(cause, "sqlstate", None) or "")
+        if number is None and is_damaged(cause):
+            return InvalidInput(f"is no SQLite database, or a damaged one ({text})", place=self._place)
+        lost = error.connection_invalidated or isinstance(error, OperationalError | InterfaceError | InternalError)
+        if number is not None or lost:
+            return OSError(number or errno.EIO, f"the database: {text}", self._place)
+        return InvalidInput(f"the database refused it: {text}", place=self._place)
+
+
+def _only(value: str | tuple[str, ...] | None) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _parsed(address: str) -> URL:
+    """The address with the driver that we use. What it holds is in no error: anything may be its password."""
+    driver = driver_of(address)
+    try:
+        return make_url(address).set(drivername=driver)
+    except (ArgumentError, ValueError):
+        why = "cannot be read as the address of a database (characters like @ : / in a password are written as %40 …)"
+        raise InvalidInput(why, place=f"{address.partition('://')[0]}://…") from None
+
+
+def _file(url: URL) -> URL:
+    if url.host or url.query or not url.database or url.database == ":memory:":
+        why = "must name a file and nothing else: sqlite:///sessions.db, or sqlite:////folder/sessions.db from the root"
+        raise InvalidInput(why, place="sqlite://…")
+    return url.set(database=os.path.abspath(os.path.expanduser(url.database)))
+
+
+def _place(url: URL) -> str:
+    """What a person knows a database by: of the settings behind the question mark only where it is."""
+    where = {name: value for name, value in url.query.items() if name in {"host", "port", "service"}}
+    scheme = url.get_backend_name()
+    return url.set(drivername=scheme, query=where)._replace(password=None).render_as_string(hide_password=True)
+
+
+def _engine(url: URL) -> Engine:
+    is_sqlite = url.get_backend_name() == "sqlite"
+    more: dict[str, Any] = {"timeout": _BUSY_SECONDS} if is_sqlite else {"prepare_threshold": None}
+    if not is_sqlite:
+        more |= {name: value for name, value in _CONNECT.items() if name not in url.query}
+    pool: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 5, "max_overflow": 20, "pool_timeout": _POOL_SECONDS}
+    try:
+        engine = create_engine(url, connect_args=more, hide_parameters=True, **pool)
+    except ImportError as error:
+        raise MissingExtra("postgresql", "keeping sessions in PostgreSQL") from error
+    if is_sqlite:
+        event.listen(engine, "connect", _prepare)
+        event.listen(engine, "begin", _begin)
+    else:
+        event.listen(engine, "begin", _bound_waiting)
+        bound_silence(engine)
+    return engine
+
+
+def _prepare(connection: Any, record: object) -> None:
+    del record
+    connection.isolation_level = None  # the module of Python begins transactions where it sees fit: we do it instead
+    connection.text_factory = _text
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _text(data: bytes) -> str:
+    """A text of SQLite, which looks at no encoding: where a byte was altered, whoever reads the text is to say so."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("foldline_writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _bound_waiting(connection: Connection) -> None:
+    quick = connection.get_execution_options().get("foldline_quick")
+    seconds = _QUICK_SECONDS if quick else _STATEMENT_SECONDS
+    expect_within(connection, seconds + _ANSWER_SECONDS)
+    connection.exec_driver_sql(_TIMEOUTS.format(lock=min(seconds, _LOCK_SECONDS), statement=seconds))

@@ -1,0 +1,278 @@
+"""The log and the originals of a session in tables: records as text, byte for byte what was written.
+
+Each text ends with its number and a checksum, as the lines of a file do (`checksums`): a row that was altered, lost,
+doubled or moved is noticed by whoever reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.exc import IntegrityError
+
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.store.checksums import Damage, Verifier
+from foldline.store.events import object_in
+from foldline.store.recording import Header, followed
+from foldline.store.records import Record, seq_of
+from foldline.store.sql.database import Database
+from foldline.store.sql.schema import originals, records, sessions
+from foldline.view.archive import key_of
+from foldline.view.transcript import Event
+
+__all__ = ["Log", "Row", "SqlArchive", "as_rows", "as_text", "columns_fault", "length_fault"]
+
+_PAGE: Final = 100
+"""Records in memory at a time. Each page is a transaction of its own: a slow reader holds nothing."""
+
+
+def as_text(value: Json) -> str:
+    """Strict JSON in ASCII. Raises InvalidInput.
+
+    PostgreSQL's text holds neither NUL nor a lone surrogate; as escapes they are letters like any other. Its jsonb
+    would refuse them, and put the fields into another order.
+    """
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"a record that is no JSON: {error}") from error
+
+
+def as_rows(session: int, checks: Verifier, given: Iterable[Record]) -> Iterator[Mapping[str, Any]]:
+    """The rows of records that come next, sealed by `checks`. Raises InvalidInput."""
+    for record in given:
+        body, number = as_text(record), checks.number
+        sealed = checks.sealed_line(body.encode()).decode()
+        yield {"session": session, "number": number, **columns_of(record), "body": sealed}
+
+
+def columns_of(record: Record) -> dict[str, Any]:
+    """What stands beside the text of a record, so that it can be found by it. Raises InvalidInput."""
+    at = record.get("at")
+    return {"seq": seq_of(record), "at": as_text(at)[1:-1] if isinstance(at, str) else None}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table of records as it is found: SQLite keeps anything in any column."""
+
+    number: Any
+    seq: Any
+    at: Any
+    data: bytes
+
+    @classmethod
+    def of(cls, number: Any, seq: Any, at: Any, body: Any) -> Row:
+        """The row of these columns."""
+        return cls(number, seq, at, body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The records of one session, to be read."""
+
+    database: Database
+    session: int
+    id: str
+
+    @property
+    def place(self) -> str:
+        """Where a person finds it."""
+        return f"{self.database.place} {self.id}"
+
+    def where(self, number: int) -> str:
+        """Where a person finds a record."""
+        return f"{self.place}, record {number}"
+
+    def length(self) -> int:
+        """How many records there are. Raises InvalidInput (no such session any more; the last ones are missing, or
+        there are more than were written), OSError.
+        """
+        newest = select(func.max(records.c.number)).where(records.c.session == self.session).scalar_subquery()
+        with self.database.reading() as connection:
+            asked = select(sessions.c.records, newest).where(sessions.c.number == self.session)
+            found = connection.execute(asked).one_or_none()
+        if found is None:
+            raise InvalidInput("there is no such session any more", place=self.place)
+        if (wrong := length_fault(*found)) is not None:
+            raise self._damaged(wrong)
+        return int(found[0])
+
+    def records(self, start: int = 0, stop: int | None = None, checks: Verifier | None = None) -> Iterator[Record]:
+        """The records with start <= number < stop, as many as there are now. O(those). Raises InvalidInput, OSError.
+
+        Given `checks`, they know all of them in the end.
+        """
+        length = self.length()
+        stop = length if stop is None else min(stop, length)
+        if checks is None:
+            checks = Verifier() if start == 0 else Verifier(start, self._root(), before=None)
+        for first in range(start, stop, _PAGE):
+            last = min(first + _PAGE, stop)
+            page = self._page(records.c.number >= first, records.c.number < last)
+            there = {row.number for row in page}
+            if (gone := next((number for number in range(first, last) if number not in there), None)) is not None:
+                self.length()  # it may have been deleted while it was read
+                raise self._damaged(Damage(gone, None, "missing", "it is missing"))
+            yield from [self._record(row, checks) for row in page]
+
+    def messages(self, start: int, stop: int) -> list[Record]:
+        """The messages with start <= seq < stop. O(those), and O(messages) where there are fewer.
+
+        Raises InvalidInput, OSError.
+        """
+        page = self._page(records.c.seq >= start, records.c.seq < stop)
+        if len(page) < stop - start:
+            self._look_for_gap()
+        root = self._root() if page else None
+        return [self._record(row, Verifier(row.number, root, before=None)) for row in page]
+
+    def followed(
+        self, stop: int | None = None, checks: Verifier | None = None
+    ) -> Iterator[tuple[Header, Record, Event | None]]:
+        """Each record with the header and the event in it, as `recording.followed` gives them."""
+        return followed(self.records(0, stop, checks), self.where)
+
+    def rows(self) -> list[Row]:
+        """Every row as it is, unchecked. O(log)."""
+        return self._page()
+
+    def _page(self, *which: ColumnElement[bool]) -> list[Row]:
+        columns = (records.c.number, records.c.seq, records.c.at, records.c.body)
+        asked = select(*columns).where(records.c.session == self.session, *which)
+        with self.database.reading() as connection:
+            return [Row.of(*row) for row in connection.execute(asked.order_by(records.c.number))]
+
+    def _look_for_gap(self) -> None:
+        """Raises InvalidInput where a message cannot be found by its number, because of what stands beside it."""
+        asked = select(func.count(records.c.seq), func.max(records.c.seq)).where(records.c.session == self.session)
+        with self.database.reading() as connection:
+            count, newest = connection.execute(asked).one()
+        if count and (not isinstance(newest, int) or newest + 1 != count):
+            for _ in self.records():  # names the record
+                pass
+
+    def _root(self) -> int | None:
+        """What the checksums of this log have in common."""
+        checks = Verifier()
+        for row in self._page(records.c.number == 0):
+            self._record(row, checks)
+        return checks.root
+
+    def _record(self, row: Row, checks: Verifier) -> Record:
+        found = _read_row(row, checks, self.id)
+        if isinstance(found, Damage):
+            raise self._damaged(found)
+        return found
+
+    def _damaged(self, damage: Damage) -> InvalidInput:
+        why = f"damaged: {damage.reason} (what can be read is kept by: foldline sessions repair {self.id})"
+        return InvalidInput(why, place=self.where(damage.line))
+
+
+def _read_row(row: Row, checks: Verifier, name: str) -> Record | Damage:
+    """The record in a row of the session of this name, or what is wrong with it."""
+    if not isinstance(row.number, int):
+        return _misnumbered(0, row.number)
+    body = checks.body(row.data)
+    record = object_in(row.data if isinstance(body, tuple) else body)
+    if isinstance(record, str):
+        return Damage(row.number, None, "not-json", record)
+    if isinstance(body, tuple):
+        return Damage(row.number, None, *body)
+    return columns_fault(row, record, name) or record
+
+
+def columns_fault(row: Row, record: Record, name: str) -> Damage | None:
+    """What is wrong when the columns beside a record, or the name of its session, say something else than it does."""
+    if row.number == 0 and record.get("id") != name:
+        why = f"it is of the session {str(record.get('id'))[:80]}, which goes by another name here"
+        return Damage(row.number, None, "contradiction", why)
+    try:
+        if columns_of(record) == {"seq": row.seq, "at": row.at}:
+            return None
+    except InvalidInput as error:
+        return Damage(row.number, None, "contradiction", str(error))
+    return Damage(row.number, None, "contradiction", "the columns beside it say something else than it does")
+
+
+def length_fault(length: Any, newest: Any) -> Damage | None:
+    """What is wrong when a session says that it has so many records, and the newest one has that number."""
+    if not isinstance(length, int):
+        return Damage(0, None, "number", f"the session says that it has {str(length)[:20]!r} records")
+    if not isinstance(newest, int | None):
+        return _misnumbered(length, newest)
+    there = 0 if newest is None else newest + 1
+    if there == length:
+        return None
+    if there < length:
+        gone = f"record {there:,} is" if there == length - 1 else f"records {there:,} to {length - 1:,} are"
+        return Damage(there, None, "missing", f"{gone} missing at the end")
+    return Damage(length, None, "number", f"it is there, and the session says that it has {length:,} records")
+
+
+def _misnumbered(line: int, number: Any) -> Damage:
+    return Damage(line, None, "number", f"there is a record whose number is {str(number)[:20]!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlArchive:
+    """The originals of one session; an `Archive`. Each is on the disk before `put` returns.
+
+    Methods raise OSError when the database is away.
+    """
+
+    log: Log
+
+    def put(self, data: bytes, /) -> str:
+        """Keep the bytes and return their key. Idempotent; O(size). Raises InvalidInput when the session is gone."""
+        self.put_all((data,))
+        return key_of(data)
+
+    def put_all(self, several: Iterable[bytes], /) -> None:
+        """Keep them all in one transaction, or none. As `put` otherwise."""
+        rows = [{"session": self.log.session, "sha256": key_of(data), "data": data} for data in several]
+        if not rows:
+            return
+        database = self.log.database
+        try:
+            with database.writing() as connection:
+                connection.execute(database.insert(originals).on_conflict_do_nothing(), rows)
+        except IntegrityError:
+            raise InvalidInput("there is no such session any more", place=self.log.place) from None
+
+    def get(self, key: str, /) -> bytes:
+        """The bytes under a key, checked against it; O(size). Raises KeyError, and InvalidInput for damaged ones."""
+        if not isinstance(key, str) or not key.isascii() or "\0" in key:
+            raise KeyError(key)
+        with self.log.database.reading() as connection:
+            data = connection.scalar(select(originals.c.data).where(*self._one(key)))
+        if data is None:
+            raise KeyError(key)
+        if not isinstance(data, bytes) or key_of(data) != key:
+            raise InvalidInput("the content does not match its key: it is damaged", place=self.where(key))
+        return data
+
+    def where(self, key: str, /) -> str:
+        """The place in the database, whether it is there or not."""
+        return f"{self.log.place} archive:{key}"
+
+    def __contains__(self, key: object, /) -> bool:
+        if not isinstance(key, str) or not key.isascii() or "\0" in key:
+            return False
+        with self.log.database.reading() as connection:
+            return connection.scalar(select(originals.c.sha256).where(*self._one(key))) is not None
+
+    def keys(self) -> list[str]:
+        """The key of each object, in order. O(those)."""
+        asked = select(originals.c.sha256).where(originals.c.session == self.log.session)
+        with self.log.database.reading() as connection:
+            return sorted(map(str, connection.scalars(asked)))
+
+    def _one(self, key: str) -> tuple[ColumnElement[bool], ...]:
+        return originals.c.session == self.log.session, originals.c.sha256 == key

@@ -1,0 +1,189 @@
+"""One session in tables: every append is one transaction that finds the session still ours, or writes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from sqlalchemy import delete, insert
+
+from foldline.engine.context import Context
+from foldline.errors import SessionLost
+from foldline.store.base import Store
+from foldline.store.checksums import Verifier
+from foldline.store.recording import Clock, Header, first_record, snapshot_of
+from foldline.store.records import Record
+from foldline.store.snapshot import Snapshot, as_record, as_snapshot
+from foldline.store.sql.lease import Lease, Leases
+from foldline.store.sql.log import Log, SqlArchive, as_rows
+from foldline.store.sql.schema import originals, records, sessions
+from foldline.store.writing import Writing
+from foldline.view.archive import key_of
+from foldline.view.transcript import Event
+
+__all__ = ["SqlSession", "snapshot_in", "snapshot_text"]
+
+
+def snapshot_text(snapshot: Snapshot) -> str:
+    """A snapshot as it stands in its table."""
+    return json.dumps(as_record(snapshot), allow_nan=False)
+
+
+def snapshot_in(text: str | None) -> Snapshot | None:
+    """The snapshot in a text; None when there is none, or it is not what `snapshot_text` writes."""
+    try:
+        given = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return None
+    return as_snapshot(given) if isinstance(given, dict) else None
+
+
+class SqlSession(Writing):
+    """A session that is being written, by whoever has its lease. Close it, or use it as a context manager.
+
+    Use it in one thread at a time. With `header` it is a new one whose first record is there, and whose lease is held;
+    else its lease is taken, and the log read: raises SessionTaken, InvalidInput, OSError.
+    """
+
+    def __init__(
+        self, log: Log, leases: Leases, agents: Store, *, clock: Clock, lease: Lease, header: Header | None = None
+    ) -> None:
+        super().__init__(agents, clock)
+        self._log = log
+        self._leases = leases
+        self._lease = lease
+        self._archive = SqlArchive(log)
+        self._unsure = False
+        self._closed = False
+        self._length = 1
+        self._checks = Verifier()
+        """What seals the next record."""
+        if header is not None:
+            leases.keep(lease)
+            first = first_record(header)
+            list(as_rows(log.session, self._checks, [first]))  # as it was sealed when it was written
+            self._begin(header, first)
+            return
+        self._length = leases.take(lease)
+        try:
+            self._recount()
+        except BaseException:
+            leases.let_go([lease])
+            raise
+
+    @property
+    def place(self) -> str:
+        """The address of its database, and its name."""
+        return self._log.place
+
+    @property
+    def archive(self) -> SqlArchive:
+        """The originals of what was folded."""
+        return self._archive
+
+    def keep(self, data: bytes) -> str:
+        """Put into the archive what is nowhere else. Returns its key. Raises SessionLost, OSError."""
+        self._held()
+        key = key_of(data)
+        database = self._log.database
+        row = database.insert(originals).values(session=self._log.session, sha256=key, data=data)
+        with database.writing() as connection:
+            self._leases.hold(connection, self._lease)
+            connection.execute(row.on_conflict_do_nothing())
+        return key
+
+    def save(self, context: Context) -> None:
+        """Put the snapshot in place. O(1). Raises SessionLost, OSError; nothing depends on it."""
+        self._held()
+        made = snapshot_of(self._header, self._tally, context, self._length)
+        with self._log.database.writing() as connection:
+            self._leases.hold(connection, self._lease, snapshot=snapshot_text(made))
+
+    def let_go(self) -> None:
+        """Let another writer have it, until `take`. Again: nothing."""
+        self._counted = None  # who waits for a person holds no history in memory
+        if self._unsure:
+            with suppress(OSError, SessionLost):  # who takes it up next finds what there is
+                self._settle()
+        self._leases.let_go([self._lease])
+
+    def take(self) -> bool:
+        """Have it again; whether it is as it was left. O(log) if not.
+
+        Raises SessionTaken, InvalidInput (it was deleted), OSError.
+        """
+        if self._lease.held:
+            return True
+        if self._closed:
+            raise ValueError("this session is closed")
+        length = self._leases.take(self._lease)
+        if length == self._length:
+            self._unsure = False
+            return True
+        self._length = length
+        self._unsure = False
+        try:
+            self._recount()
+        except BaseException:
+            self._leases.let_go([self._lease])
+            raise
+        return False
+
+    def discard(self) -> None:
+        """Remove it and all that belongs to it, and close it. Raises SessionLost, OSError."""
+        self._held()
+        with self._log.database.writing() as connection:
+            if not connection.execute(delete(sessions).where(self._lease.ours())).rowcount:
+                self._lease.held = False
+                raise SessionLost(self.id)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the session for good. Closing again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self.let_go()
+
+    def _held(self) -> None:
+        if self._closed:
+            raise ValueError("this session is closed")
+        if not self._lease.held:
+            raise SessionLost(self.id)
+
+    def _extend(self, given: Sequence[Record]) -> None:
+        checks = replace(self._checks)
+        rows = list(as_rows(self._log.session, checks, given))
+        if self._unsure:
+            self._settle()
+        length = self._length + len(rows)
+        try:
+            with self._log.database.writing() as connection:
+                self._leases.hold(connection, self._lease, sessions.c.records == self._length, records=length)
+                connection.execute(insert(records), rows)
+        except OSError:
+            # The connection may have broken between the commit and its answer. Whoever gets this error takes it that
+            # nothing was written, and will write it again.
+            self._unsure = True
+            with suppress(OSError):
+                self._settle()
+            raise
+        self._length, self._checks = length, checks
+
+    def _settle(self) -> None:
+        """Take back what was written without our knowing it, as a log in a file is cut. Raises SessionLost, OSError."""
+        with self._log.database.writing() as connection:
+            self._leases.hold(connection, self._lease, records=self._length)
+            connection.execute(
+                delete(records).where(records.c.session == self._log.session, records.c.number >= self._length)
+            )
+        self._unsure = False
+
+    def _read(self) -> Iterator[tuple[Header, Record, Event | None]]:
+        return self._log.followed(self._length)
+
+    def _recount(self) -> None:
+        checks = Verifier()
+        self._count(self._log.followed(self._length, checks))
+        self._checks = checks

@@ -1,0 +1,156 @@
+"""What a person has laid down for the time to come: rules, wishes, goals and facts, sentence by sentence.
+
+A digest keeps such sentences word for word where it must leave out the rest. They are known by the words in which
+people state them, not by where they stand. English and Chinese words; a sentence in another language is ordinary.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+from foldline.text.identifiers import names
+
+__all__ = ["CLEAR", "STANDING", "by_sentence", "gist", "replaces", "sentences", "standing"]
+
+STANDING: Final = 2.0
+"""From this score on a sentence is kept word for word: one clear sign, or two weak ones."""
+
+CLEAR: Final = 5.0
+"""From here on more signs say nothing more: a long sentence has more of them."""
+
+_END: Final = re.compile(
+    r"(?<![.!?])[.!?]++[\"'”’)\]]*+\s++(?=[\"'“‘(\[]?[A-Z\d])|(?<![。！？])[。！？]++[”’」]?|(?<!\n)\n++"
+)
+"""Ends of sentences: a small letter after a full stop goes on with the same thought ("for now. don't …"). Each begins
+only where a run of its marks begins: a long row of dots would else take the square of its length."""
+
+_WORDS: Final = {
+    "how long it holds": (
+        5.0,
+        r"\b(?:from now on|for the rest of|going forward|at all times|no longer)\b|从现在起|今后|以后都",
+    ),
+    "what must be, and must not": (
+        3.0,
+        (
+            r"\b(?:never|always|must(?:n't| not)?|shall|forbidden|prohibited|mandatory|under no circumstances|do not|"
+            r"don't|cannot|can't|may not|should not|shouldn't)\b|必须|不要|不得|禁止|绝不|务必|始终|一律"
+        ),
+    ),
+    "within which bounds": (
+        2.0,
+        r"\b(?:unless|until|without|at most|at least|no more than|not to|nobody|except|instead of)\b|只能|除非",
+    ),
+    "only this": (1.0, r"\bonly\b"),
+    "none of that": (3.0, r"^\W*no [a-z]"),
+    "this and not that": (
+        2.0,
+        r", no [a-z]+|\bnot [a-z]+\W*$|, not\b|\brather than\b|\bover [a-z-]+ [a-z]+\W*$",
+    ),
+    "what a rule is called": (
+        2.0,
+        r"\b(?:limit|cap|capped|ceiling|budget|deadline|constraint|rule|policy|requirement|required|requires)\b",
+    ),
+    "on which occasion": (2.0, r"(?:^|[.:;] )\W*(?:when(?:ever)?|before|after|if|each time|every time)\b[^,]*, "),
+    "on each occasion": (1.0, r"\b(?:every|each) [a-z]"),
+    "how to do it": (
+        1.0,
+        r"\b(?:end|begin|start|write|reply|answer|respond|use|keep|make sure|ensure|avoid|report|stop)\b",
+    ),
+    "what is wished": (
+        2.0,
+        r"\b(?:prefers?|preferred|preference|wants?|would rather|would like|wishes)\b|喜欢|希望|想要",
+    ),
+    "a request": (1.0, r"\bplease\b|请"),
+    "what is aimed at, and what stands open": (
+        2.0,
+        r"\b(?:goal|aim|next step|next up|to-?do|task|open question|awaiting|milestone|phase|plan is)\b|目标|下一步",
+    ),
+    "what has changed": (
+        2.0,
+        r"\b(?:update|changed|moved to|switched|renamed|rotated|rebased|supersedes?|now)\b|改为",
+    ),
+    "what is so": (
+        1.0,
+        r"\b(?:is|are|was|were|runs?|lives|owns?|belongs|called|named|based|located|scheduled|stands for)\b|是|叫",
+    ),
+    "a label before it": (3.0, r"^\W*(?-i:[A-Z])[a-z]*(?: [a-z]+){0,2}: \S"),
+}
+"""Signs of what is to hold on, each with what it counts. Weak ones are common in other sentences too."""
+_NAMED_SIGNS: Final = {name: (worth, re.compile(words, re.IGNORECASE)) for name, (worth, words) in _WORDS.items()}
+_SIGNS: Final = tuple(_NAMED_SIGNS.values())
+_CHANGED, _ORDERED = (_NAMED_SIGNS[name][1] for name in ("what has changed", "what must be, and must not"))
+_NUMBER: Final = re.compile(r"[$€£]?\d[\d.,:%]*")
+_VALUE: Final = re.compile(r"(?<![\w.-])[$€£]?\d[\d.,:%-]*+(?![\w-])")
+_MOST_CHARS: Final = 400
+"""A longer stretch without an end is data or prose, not something laid down."""
+
+
+_LONG: Final = 100_000
+"""Characters of a text up to which all of its sentences are looked at: a longer one holds something pasted."""
+_ENDS: Final = 40_000
+"""Characters of each end of a longer one: a hundred sentences of the longest that count as such."""
+
+
+def sentences(text: str) -> tuple[str, ...]:
+    """A text in sentences and lines, without the blanks between them; of a long one those at its ends. O(ends)."""
+    first, _, last = _parted(text)
+    return (*first, *last)
+
+
+def by_sentence(text: str) -> str:
+    """A text with each of its `sentences` in a line of its own; what is between the ends of a long one as it is."""
+    first, between, last = _parted(text)
+    return "\n".join((*first, between, *last) if between else (*first, *last))
+
+
+def _parted(text: str) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """The first sentences of a text, what is not looked at, and the last ones."""
+    if len(text) <= _LONG:
+        return _short(text), "", ()
+    first, _, stop = _split(text[:_ENDS])
+    last, start, _ = _split(text[-_ENDS:])
+    between = text[stop : len(text) - _ENDS + start]  # with the two pieces that were cut through
+    return tuple(filter(None, first[:-1])), between, tuple(filter(None, last[1:]))
+
+
+def _split(text: str) -> tuple[tuple[str, ...], int, int]:
+    """The pieces of a text, where the first ends and where the last begins. O(size)."""
+    ends = [0, *(end.end() for end in _END.finditer(text)), len(text)]
+    found = tuple(text[start:stop].strip() for start, stop in pairwise(ends))
+    return found, ends[1], ends[-2]
+
+
+@lru_cache(maxsize=256)  # the texts of a digest are looked at again at every fold
+def _short(text: str) -> tuple[str, ...]:
+    return tuple(piece for piece in _split(text)[0] if piece)
+
+
+def standing(sentence: str) -> float:
+    """How much a sentence sounds like something that is to hold on; from `STANDING` on it does. O(size)."""
+    return 0.0 if len(sentence) > _MOST_CHARS else _standing(sentence)
+
+
+@lru_cache(maxsize=8_192)  # as above, and short ones alone: what a proxy has read would else stay in memory
+def _standing(sentence: str) -> float:
+    score = sum(worth for worth, sign in _SIGNS if sign.search(sentence))
+    named = bool(names(sentence)) or bool(_NUMBER.search(sentence))
+    return score + (1.0 if named else 0.0)
+
+
+def replaces(sentence: str) -> bool:
+    """Whether it ends what was said before in the same words with another value. An order does so only if it says that
+    something changed: "never touch 1003" leaves "never touch 1002" as it was. O(size).
+    """
+    if len(sentence) > _MOST_CHARS:
+        return False
+    return bool(_CHANGED.search(sentence)) or not _ORDERED.search(sentence)
+
+
+def gist(sentence: str) -> str:
+    """A sentence without its amounts and dates: of two that share it the later one holds. Names stay: a rule about one
+    file does not end that about another.
+    """
+    return " ".join(_VALUE.sub("#", sentence).lower().split())

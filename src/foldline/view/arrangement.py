@@ -1,0 +1,334 @@
+"""The messages of one block in an order that the provider takes, and what had to be repaired for it.
+
+A block is a run of entries that no group leaves (`pairing`). For a legal history `arrange` returns exactly what it was
+given. Rules: the first result wins; a call without a result gets one that says so; a result without a call goes, text
+beside it stays; what answers a call that is shown no longer is told in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import is_
+from typing import Final
+
+from foldline.codecs.base import Codec
+from foldline.codecs.blocks import carry
+from foldline.messages import Message, Opaque, Part, Reasoning, ToolCall, ToolResult
+from foldline.view.late_results import told_answer, told_result
+from foldline.view.open_calls import Called
+from foldline.view.transcript import Repair, Seq
+
+__all__ = ["NO_RESULT", "Told", "arrange", "is_paired", "is_reasoning", "only_answers"]
+
+NO_RESULT: Final = "[no result was recorded for this call]"
+
+Told = Mapping[Seq, Mapping[str, Called]]
+"""By message, and by the id in its result: the call that it answers, where that is shown no longer."""
+
+
+def is_reasoning(message: Message) -> bool:
+    """Whether a message is nothing but reasoning (a reasoning item of the Responses dialect)."""
+    return bool(message.parts) and all(isinstance(part, Reasoning) for part in message.parts)
+
+
+def is_paired(message: Message) -> bool:
+    """Whether a message has halves of pairs of the provider's, or calls that came out of such."""
+    for part in message.parts:
+        if isinstance(part, Opaque) and (part.opens or part.answers or part.caller):
+            return True
+        if isinstance(part, ToolCall) and part.caller:
+            return True
+    return False
+
+
+def only_answers(message: Message) -> bool:
+    """Whether a message holds nothing but results and other halves that close pairs."""
+    return all(isinstance(part, ToolResult) or (isinstance(part, Opaque) and part.answers) for part in message.parts)
+
+
+def arrange(
+    codec: Codec,
+    block: Sequence[tuple[Seq, Message]],
+    *,
+    told: Told | None = None,
+    left_out: Collection[str] = (),
+    ended: bool = False,
+) -> tuple[tuple[Message, ...], tuple[Repair, ...]]:
+    """The messages of a block as the provider takes them, and what had to be repaired. O(block).
+
+    `block` holds the visible messages of a run of entries that is closed under grouping; `ended` says that other
+    messages follow it, so that the provider can go on with nothing in it. `left_out` are pairs whose answer is told in
+    words somewhere else.
+    """
+    found = _Arrangement(codec, told or {}, left_out)
+    for seq, message in block:
+        found.take(seq, message)
+    if ended:
+        found.settle(())
+    out = found.rendered()
+    given = [message for _, message in block]
+    if not found.repairs and (len(out) != len(given) or any(a is not b for a, b in zip(out, given, strict=True))):
+        found.repairs.append(Repair(block[0][0], "pairing", "results moved next to their calls"))
+    return tuple(out), tuple(found.repairs)
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """One model turn of a block and the results that were found for it."""
+
+    number: int
+    messages: list[tuple[Seq, Message]] = field(default_factory=list)
+    open: dict[str, ToolCall] = field(default_factory=dict)
+    results: list[tuple[Seq, Message]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Single:
+    """A message that stands for itself."""
+
+    seq: Seq
+    message: Message
+
+
+@dataclass(slots=True, eq=False)
+class _Use:
+    """A block that opened a pair: the turn it stands in, and what stands in for its other half, if anything does."""
+
+    seq: Seq
+    part: Opaque
+    turn: _Turn | None
+    stand_in: _Single | None = None
+    repair: Repair | None = None
+
+
+@dataclass(slots=True)
+class _Arrangement:
+    """Takes the messages of a block one by one."""
+
+    codec: Codec
+    told: Told
+    left_out: Collection[str] = ()
+    repairs: list[Repair] = field(default_factory=list)
+    _order: list[_Turn | _Single] = field(default_factory=list)
+    _waiting: dict[str, list[_Turn]] = field(default_factory=dict)
+    """The turns that have an open call with an id, the latest last."""
+    _called: set[str] = field(default_factory=set)
+    _uses: dict[str, _Use] = field(default_factory=dict)
+    """Pairs of the provider's that are not closed."""
+    _settled: dict[str, _Use] = field(default_factory=dict)
+    """Those that something of ours closes."""
+    _closed: set[str] = field(default_factory=set)
+    _opened: set[str] = field(default_factory=set)
+    """All pairs so far, those that are closed too."""
+    _refers: bool = False
+    """Whether an item that only the server has stands before, which may be a call."""
+
+    # --- taking ------------------------------------------------------------------------------------------------------
+
+    def take(self, seq: Seq, message: Message) -> None:
+        """Put one message in its place."""
+        if self._uses and not message.results and (message.role == "assistant" or not only_answers(message)):
+            self.settle(self._goes_on(message))
+        if message.role == "assistant":
+            self._assistant(seq, message)
+        elif message.results:
+            self._results(seq, message)
+        elif (shown := self._halves(seq, message, None)) is not None:
+            self._order.append(_Single(seq, shown))
+
+    def _goes_on(self, message: Message) -> Collection[str]:
+        """What the provider is at, and goes on with in this message: nothing once the user speaks."""
+        on: set[str] = set()
+        if message.role == "assistant":
+            for part in message.parts:
+                if isinstance(part, Opaque | ToolCall) and part.caller:
+                    on.add(part.caller)
+                if isinstance(part, Opaque) and part.answers in self._uses:
+                    on |= {part.answers, self._uses[part.answers].part.caller}
+        return on
+
+    def settle(self, but: Collection[str]) -> None:
+        """Give a result of ours to each call of the provider's without one, except for these."""
+        for opened in [opened for opened in self._uses if opened not in but]:
+            use = self._uses[opened]
+            message = self.codec.stand_in(use.part, NO_RESULT)
+            if message is None:
+                continue
+            del self._uses[opened]
+            use.stand_in = _Single(use.seq, message)
+            use.repair = Repair(use.seq, "missing-result", f"call {opened!r} has no result")
+            self.repairs.append(use.repair)
+            self._order.append(use.stand_in)
+            self._settled[opened] = use
+
+    def _assistant(self, seq: Seq, message: Message) -> None:
+        last = self._order[-1] if self._order else None
+        grows = self.codec.itemised and isinstance(last, _Turn) and not last.results
+        turn = last if grows and isinstance(last, _Turn) else _Turn(len(self._order))
+        shown = self._halves(seq, message, turn)
+        if shown is None:
+            return
+        if turn is not last:
+            turn.number = len(self._order)
+            self._order.append(turn)
+        turn.messages.append((seq, shown))
+        for call in shown.calls:
+            self._called.add(call.id)
+            self._waiting.setdefault(call.id, []).append(turn)
+            turn.open[call.id] = call
+
+    def _results(self, seq: Seq, message: Message) -> None:
+        """Give each result to the turn that waits for it; what is left of the message stays where it is."""
+        message = self._of_known_caller(seq, message)
+        kept: dict[int, tuple[_Turn, list[Part]]] = {}
+        others: list[Part] = []
+        for part in message.parts:
+            if not isinstance(part, ToolResult):
+                others.append(part)
+            elif turns := self._waiting.get(part.call_id):
+                turn = turns.pop()
+                del turn.open[part.call_id]
+                kept.setdefault(turn.number, (turn, []))[1].append(part)
+            elif self.codec.itemised and self._is_of_stored(part.call_id):
+                self._order.append(_Single(seq, message))
+            else:
+                self._without_call(seq, part)
+        apart = bool(self._uses) and bool(others)  # these words end what the provider is at
+        for number in sorted(kept):
+            turn, results = kept[number]
+            parts = results + (others if number == max(kept) and not apart else [])
+            mine = message if len(parts) == len(message.parts) else self.codec.revise(message, parts)
+            if self.codec.itemised and self._order[-1] is not turn:
+                self._order.append(_Single(seq, mine))  # an output may stand anywhere after its call
+            else:
+                turn.results.append((seq, mine))
+        if others and (apart or not kept):
+            self.settle(())
+            self._order.append(_Single(seq, self.codec.revise(message, others)))
+
+    def _is_of_stored(self, call_id: str) -> bool:
+        """Whether an output answers a call of the provider's, or one that the server has and the history only names."""
+        if self._uses.pop(call_id, None) is not None:
+            return True
+        if not self._refers or call_id in self._called or call_id in self._closed:
+            return False
+        self._closed.add(call_id)
+        return True
+
+    def _without_call(self, seq: Seq, result: ToolResult) -> None:
+        called = self.told.get(seq, {}).get(result.call_id)
+        if result.call_id in self._called:
+            self.repairs.append(Repair(seq, "duplicate-result", f"second result for {result.call_id!r}"))
+        elif called is None:
+            self.repairs.append(Repair(seq, "orphan-result", f"result without its call {result.call_id!r}"))
+        else:
+            self._tell(seq, told_result(self.codec, called, result), result.call_id)
+
+    def _tell(self, seq: Seq, note: Message, call_id: str) -> None:
+        """Show a message of ours for what came too late; before what the provider is still at, which must stay last."""
+        self.repairs.append(Repair(seq, "late-result", f"the call {call_id!r} is shown no longer; told in words"))
+        running = () if self.codec.itemised else [use.turn for use in self._uses.values()]
+        at = next((at for at, item in enumerate(self._order) if item in running), len(self._order))
+        self._order.insert(at, _Single(seq, note))
+
+    # --- pairs of the provider's --------------------------------------------------------------------------------------
+
+    def _halves(self, seq: Seq, message: Message, turn: _Turn | None) -> Message | None:
+        """A message without halves of pairs that have no other half; None when nothing is left that may stand."""
+        if not is_paired(message):
+            return message
+        parts: list[Part] = []
+        for given in message.parts:
+            part = self._with_known_caller(seq, given)
+            if isinstance(part, Opaque):
+                if part.opens and part.opens in self.left_out:
+                    self.repairs.append(Repair(seq, "late-result", f"the answer to {part.opens!r} is told in words"))
+                    continue
+                if part.answers and not self._closes(seq, message, part):
+                    continue
+                if part.opens:
+                    self._opened.add(part.opens)
+                    self._refers = self._refers or part.type == "item_reference"
+                    self._uses[part.opens] = _Use(seq, part, turn)
+            parts.append(part)
+        if len(parts) == len(message.parts) and all(map(is_, parts, message.parts)):
+            return message
+        if all(isinstance(part, Reasoning) for part in parts):
+            return None  # thinking that led to nothing is not sent
+        return (
+            carry(message, self.codec.read(parts[0].raw)) if self.codec.itemised else self.codec.revise(message, parts)
+        )
+
+    def _closes(self, seq: Seq, message: Message, part: Opaque) -> bool:
+        """Whether a block stays, as the other half of a pair that is open."""
+        opened = part.answers
+        if self._uses.pop(opened, None) is not None:
+            self._closed.add(opened)
+            return True
+        use = self._settled.pop(opened, None)
+        if use is not None and use.stand_in is not None and use.repair is not None:
+            use.stand_in.seq, use.stand_in.message = seq, self.codec.revise(message, [part])
+            self.repairs.remove(use.repair)
+            self.repairs.append(Repair(seq, "pairing", "results moved next to their calls"))
+            self._closed.add(opened)
+        elif opened in self._closed:
+            self.repairs.append(Repair(seq, "duplicate-result", f"second result for {opened!r}"))
+        elif (called := self.told.get(seq, {}).get(opened)) is not None:
+            self._tell(seq, told_answer(self.codec, called, part), opened)
+        else:
+            self.repairs.append(Repair(seq, "orphan-result", f"result without its call {opened!r}"))
+        return False
+
+    def _with_known_caller(self, seq: Seq, part: Part) -> Part:
+        """A block that says that it came out of a call of the provider's says so no longer where that is not shown."""
+        if not isinstance(part, Opaque | ToolCall) or not part.caller or part.caller in self._opened:
+            return part
+        raw = part.raw
+        if not isinstance(raw, Mapping) or "caller" not in raw:
+            return part
+        self.repairs.append(
+            Repair(seq, "caller", f"a call out of {part.caller!r}, which is not there; sent as the model's")
+        )
+        return replace(part, caller="", raw={key: value for key, value in raw.items() if key != "caller"})
+
+    def _of_known_caller(self, seq: Seq, message: Message) -> Message:
+        """The same for an output item, which says it too."""
+        caller = message.wire.get("caller") if self.codec.itemised and message.wire is not None else None
+        if not isinstance(caller, Mapping) or caller.get("caller_id") in {None, *self._opened}:
+            return message
+        wire = {key: value for key, value in (message.wire or {}).items() if key != "caller"}
+        return carry(message, self.codec.read(wire))
+
+    # --- giving ------------------------------------------------------------------------------------------------------
+
+    def rendered(self) -> list[Message]:
+        """The messages in order; calls that still wait get a result of ours."""
+        out: list[Message] = []
+        for item in self._order:
+            out += self._turn_out(item) if isinstance(item, _Turn) else [item.message]
+        return out
+
+    def _turn_out(self, turn: _Turn) -> list[Message]:
+        out = [message for _, message in turn.messages]
+        if self.codec.itemised:
+            while out and is_reasoning(out[-1]):
+                out.pop()
+                seq = turn.messages[len(out)][0]
+                self.repairs.append(Repair(seq, "reasoning-alone", "reasoning without the item it led to"))
+        answers = [message for _, message in turn.results]
+        for call in turn.open.values():
+            self.repairs.append(Repair(turn.messages[0][0], "missing-result", f"call {call.id!r} has no result"))
+            answers.append(self.codec.answer(call, NO_RESULT))
+        if len(answers) > 1 and (merged := self.codec.merge(answers)) is not None:
+            if not any(repair.rule == "missing-result" for repair in self.repairs):
+                self.repairs.append(
+                    Repair(turn.results[-1][0], "split-results", "results of one turn joined in one message")
+                )
+            answers = [merged]
+        answers, apart = self.codec.apart(answers)
+        if apart is not None:
+            seq = turn.results[-1][0]
+            self.repairs.append(Repair(seq, "result-text", "images of results are sent in a message of the user"))
+            answers.append(apart)
+        return out + answers

@@ -1,0 +1,269 @@
+"""How much may be sent, how much is sent, and when to act.
+
+Numbers (design section 5): the input limit is 0.9 x (window - requested output), the trigger 0.85 of it and the landing
+0.60. Landing well below the trigger keeps folds rare (a fold that lands on its trigger fires on every message,
+openhermit#229); the 10 % margin covers an estimate's error until usage is reported.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from foldline.catalog.models import CACHE_RULES, CacheRule, Model, lookup
+from foldline.codecs.caps import Caps, caps_of
+from foldline.errors import InvalidInput
+from foldline.view.transcript import Limited, Seq
+from foldline.view.view import View
+
+__all__ = [
+    "MARGIN",
+    "Limits",
+    "Need",
+    "Pressure",
+    "Reserve",
+    "Trigger",
+    "assumed_window",
+    "cache_rule_of",
+    "cache_seconds",
+    "caps_for",
+    "consent_tokens",
+    "limited",
+    "limits_from",
+    "limits_of",
+    "output_tokens",
+]
+
+MARGIN = 0.10
+
+
+class Pressure(IntEnum):
+    """How urgent it is to fold."""
+
+    NONE = 0
+    SOFT = 1
+    HARD = 2
+    OVERFLOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a reducer is asked for, in the tokens of the view.
+
+    `used_tokens` is the size of the view, `target_tokens` where it should land, `limit_tokens` what may be sent at
+    most, `window_tokens` the whole window for input, beside `max_output_tokens` for the reply. Entries from `fresh` on
+    have not been sent yet.
+    """
+
+    pressure: Pressure
+    used_tokens: int
+    target_tokens: int
+    limit_tokens: int = 0
+    window_tokens: int = 0
+    fresh: Seq = 0
+    max_output_tokens: int = 0
+
+    @property
+    def whole_window_tokens(self) -> int:
+        """The window for input and reply together: what documents call the context window."""
+        return self.window_tokens + self.max_output_tokens
+
+    @property
+    def excess_tokens(self) -> int:
+        """How many tokens have to go; 0 when there is no need."""
+        return max(0, self.used_tokens - self.target_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be sent: `input_tokens` at most, out of `window_tokens` less `max_output_tokens`.
+
+    `margin` is the share left free for the error of an estimate (0 for a one-shot `fit`, whose count is the measure).
+    """
+
+    window_tokens: int
+    max_output_tokens: int
+    max_input_tokens: int | None = None
+    margin: float = MARGIN
+    room_tokens: int = field(init=False, compare=False, repr=False)
+    """The window for input, before the margin."""
+    input_tokens: int = field(init=False, compare=False, repr=False)
+    """The input limit."""
+
+    def __post_init__(self) -> None:
+        room = max(0, self.window_tokens - self.max_output_tokens)
+        room = room if self.max_input_tokens is None else min(room, self.max_input_tokens)
+        object.__setattr__(self, "room_tokens", room)  # asked for many times in each turn
+        object.__setattr__(self, "input_tokens", int(room * (1 - self.margin)))
+
+
+def limited(limits: Limits) -> Limited:
+    """The event that says that these limits hold from here on."""
+    return Limited(
+        window_tokens=limits.window_tokens,
+        max_output_tokens=limits.max_output_tokens,
+        max_input_tokens=limits.max_input_tokens,
+    )
+
+
+def limits_from(event: Limited, before: Limits) -> Limits:
+    """The limits that an event says hold, with the margin of those before."""
+    return Limits(event.window_tokens, event.max_output_tokens, event.max_input_tokens, before.margin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """The checkpoint system's limit: window less `reserve_tokens` where that is positive, else `max_tokens`, else none.
+
+    Without a token limit `max_messages` decides. Defaults are that system's.
+    """
+
+    max_tokens: int = 8_000
+    reserve_tokens: int = 16_384
+    max_messages: int = 50
+
+    def effective_tokens(self, window_tokens: int | None) -> int | None:
+        """The effective token limit for a window (None or 0: it is not set); None when there is none."""
+        if window_tokens and window_tokens - self.reserve_tokens > 0:
+            return window_tokens - self.reserve_tokens
+        return self.max_tokens if self.max_tokens > 0 else None
+
+    def recent_tokens(self, keep_recent_tokens: int, window_tokens: int | None) -> int:
+        """What may stay whole of the newest messages: at most half of the effective limit."""
+        effective = self.effective_tokens(window_tokens)
+        return keep_recent_tokens if effective is None else min(keep_recent_tokens, effective // 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """When a policy acts: as soon as any threshold that is set is reached. `fraction` is of the input limit.
+
+    `turns` are user messages in their own words, `bytes` those of contents and calls (that one must be passed).
+    With a `reserve` the checkpoint system's order holds: its token limit if there is one, else its message count.
+    `keep_free` is a share of the window beside the requested output (the three-layer system's budget of a tool loop).
+    """
+
+    fraction: float | None = None
+    tokens: int | None = None
+    bytes: int | None = None
+    messages: int | None = None
+    turns: int | None = None
+    reserve: Reserve | None = None
+    keep_free: float | None = None
+
+    def limit_tokens(self, limits: Limits) -> int:
+        """The limit of which a policy's landing is a share."""
+        effective = self.tokens if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
+        if self.keep_free is not None:
+            effective = limits.room_tokens - int(self.keep_free * (limits.room_tokens + limits.max_output_tokens))
+        return min(effective, limits.input_tokens) if effective and effective > 0 else limits.input_tokens
+
+    def mark_tokens(self, limit_tokens: int, fixed_tokens: int) -> float:
+        """The size at which `fraction` is reached; at least half of what `fixed_tokens` leave.
+
+        A mark at or below what no fold reaches would be passed by every request (opencode#48828).
+        """
+        mark = (1.0 if self.fraction is None else self.fraction) * limit_tokens
+        return max(mark, fixed_tokens + 0.5 * (limit_tokens - fixed_tokens))
+
+    def due(self, view: View, used_tokens: int, limits: Limits) -> bool:
+        """Whether a threshold is reached. O(1), or O(units) where messages or turns are counted."""
+        tokens = self.tokens if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
+        return (
+            (self.fraction is not None and used_tokens >= self.mark_tokens(limits.input_tokens, view.fixed_tokens))
+            or (tokens is not None and used_tokens >= tokens)
+            or (self.keep_free is not None and used_tokens > self.limit_tokens(limits))
+            or (self.bytes is not None and view.content_bytes > self.bytes)
+            or bool(self.over_counts(view, limits))
+        )
+
+    def over_counts(self, view: View, limits: Limits) -> str:
+        """Which numbers of messages or turns are reached, in words; "" if none is. O(1), O(units) for turns."""
+        messages = self.messages
+        if self.reserve is not None:
+            tokens = self.reserve.effective_tokens(limits.window_tokens)
+            messages = self.reserve.max_messages if tokens is None else None
+        counts = [(view.message_count, messages, "messages")]
+        if self.turns is not None:
+            counts.append((view.turn_count, self.turns, "turns"))
+        return ", ".join(f"{n} {word} of {most}" for n, most, word in counts if most is not None and n >= most)
+
+    def unmet(self, view: View, used_tokens: int, limits: Limits) -> str:
+        """Which numbers of tokens, messages or turns are reached, in words; "" if none is (S1.05)."""
+        over = self.tokens is not None and used_tokens >= self.tokens
+        words = (f"{used_tokens:,} tokens of {self.tokens:,}" if over else "", self.over_counts(view, limits))
+        return ", ".join(filter(None, words))
+
+
+def output_tokens(model: Model, window_tokens: int) -> int:
+    """Room to leave for the reply when nobody said: the catalogue's cap, else min(4,096, window / 8).
+
+    A cap of more than half the window would leave no room for input (OpenHands#9937: cap = window, endless folding).
+    """
+    cap = model.max_output_tokens if model.known else None
+    if cap is None or cap > window_tokens // 2:
+        return min(4096, window_tokens // 8)
+    return cap
+
+
+def limits_of(window_tokens: int, model: str | None, max_output_tokens: int | None) -> Limits:
+    """What may be sent to a model with this window. Raises InvalidInput for an output that leaves no room."""
+    known = lookup(model)
+    if max_output_tokens is None:
+        max_output_tokens = output_tokens(known, window_tokens)
+    elif not 0 <= max_output_tokens < window_tokens:
+        raise InvalidInput(
+            f"must be from 0 to below the window of {window_tokens:,}, not {max_output_tokens:,}",
+            place="max_output_tokens",
+        )
+    return Limits(window_tokens, max_output_tokens, known.max_input_tokens if known.known else None)
+
+
+def assumed_window(model: str | None) -> int:
+    """The window of a model by the catalogue, for a `Context` that was told none. Warns where that is a guess."""
+    known = lookup(model)
+    if known.warning is not None:
+        warnings.warn(known.warning, stacklevel=3)
+    return known.window_tokens
+
+
+def caps_for(model: str | None, dialect: str) -> Caps:
+    """What a request to a model may hold besides tokens, by its dialect and the window that the catalogue gives it."""
+    known = lookup(model)
+    return caps_of(dialect, known.window_tokens if known.known else None)
+
+
+def cache_rule_of(model: str | None, dialect: str, seconds: int = 0) -> CacheRule:
+    """The cache rule of a model; that of its dialect's maker when the catalogue does not know it.
+
+    With `seconds` the rule of the lifetime that a request asks for (`cache_seconds`), at the price of its writes.
+    """
+    known = lookup(model)
+    if not known.known:
+        return CACHE_RULES["anthropic" if dialect == "anthropic" else "openai"]
+    return known.cache_living(seconds) if seconds else known.cache
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600}
+_LIFETIME = re.compile(r'"cache_control"\s*:\s*\{[^{}]*"ttl"\s*:\s*"(\d{1,6})([smh])"')
+
+
+def cache_seconds(body: str) -> int:
+    """The longest lifetime that cache points in the JSON of a request ask for ("1h"); 0 where none says. O(size).
+
+    What a message quotes is no point: its quotation marks are escaped.
+    """
+    if '"ttl"' not in body:
+        return 0
+    return max((int(number) * _UNITS[unit] for number, unit in _LIFETIME.findall(body)), default=0)
+
+
+def consent_tokens(share: float, limits: Limits) -> int:
+    """Size at which to ask for consent: `share` of the window, or shortly before folding would be forced.
+
+    A twentieth of the input limit is kept for the turn in which the question is asked: a question that comes with the
+    forced fold comes too late.
+    """
+    return min(int(share * limits.window_tokens), int(0.95 * limits.input_tokens))

@@ -1,0 +1,139 @@
+"""The calls of a session that have no result yet, by the id that their results name.
+
+Several may have one id (servers that give all parallel calls the same one, or none): the results of a turn answer its
+calls in order, and a later turn is answered before an earlier one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from foldline.codecs.encoding import NO_IDS, json_text
+from foldline.messages import Opaque, ToolCall
+from foldline.view.transcript import Seq
+
+__all__ = ["Called", "OpenCall", "OpenCalls", "called_by", "free_name"]
+
+_NAME_CHARS: Final = 200
+_ARGUMENTS_CHARS: Final = 2_000
+"""What is kept of a call whose result may come late: enough to know it again."""
+
+_ID_CHARS: Final = 40
+"""The longest id that all providers take: the limit of `tool_calls[].id` in Chat Completions ("string too long.
+Expected a string with maximum length 40"); the `call_id` of Responses may have 64."""
+
+_MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
+"""The only form of an id that Mistral's API takes (its error: "must be a-z, A-Z, 0-9, with a length of 9")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What is remembered of a call, to tell what its result answers when it comes late."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that waits: `id` as it came in, `name` the id that it is sent under."""
+
+    id: str
+    name: str
+    group: Seq
+    called: Called
+
+
+def called_by(part: ToolCall | Opaque) -> Called:
+    """What to remember of a call, or of a block that opens a pair."""
+    if isinstance(part, ToolCall):
+        return Called(part.name[:_NAME_CHARS], part.arguments[:_ARGUMENTS_CHARS])
+    raw = part.raw if isinstance(part.raw, Mapping) else {}
+    name = raw.get("name")
+    given = next((raw[key] for key in ("input", "arguments", "code") if raw.get(key)), "")
+    arguments = given if isinstance(given, str) else json_text(given)
+    return Called((name if isinstance(name, str) and name else part.type)[:_NAME_CHARS], arguments[:_ARGUMENTS_CHARS])
+
+
+def free_name(call_id: str, times: int, taken: Callable[[str], bool]) -> str:
+    """An id for the call that is the `times`-th with this one; of no more than 40 characters, so that all take it."""
+    mistral = _MISTRAL_ID.fullmatch(call_id) is not None
+    while True:
+        end = str(times) if mistral else f"-{times}"
+        name = call_id[: (9 if mistral else _ID_CHARS) - len(end)] + end
+        if not taken(name):
+            return name
+        times += 1
+
+
+@dataclass(slots=True)
+class OpenCalls:
+    """Calls that wait. Each step is O(1), besides `waits` and `leave` (groups and calls that wait)."""
+
+    _by_id: dict[str, dict[Seq, dict[str, OpenCall]]] = field(default_factory=dict)
+    """By id, then by group (the latest last), then by the id that is sent, in the order in which they came."""
+    _by_name: dict[str, OpenCall] = field(default_factory=dict)
+    _groups: dict[Seq, int] = field(default_factory=dict)
+    """How many calls wait in each group."""
+
+    def __len__(self) -> int:
+        return sum(self._groups.values())
+
+    def __contains__(self, group: Seq) -> bool:
+        """Whether a call of the group waits."""
+        return group in self._groups
+
+    def add(self, call: OpenCall) -> None:
+        """Wait for a call. One of the same group that is sent under the same id gives way."""
+        if call.id in self._by_id:
+            self.remove(call)
+        self._by_id.setdefault(call.id, {}).setdefault(call.group, {})[call.name] = call
+        self._by_name[call.name] = call
+        self._groups[call.group] = self._groups.get(call.group, 0) + 1
+
+    def find(self, call_id: str) -> OpenCall | None:
+        """The call that a result with this id answers: the first of the latest group that has one with it.
+
+        The id may be the one that was sent, where a client was told that one. A result that names no call may name
+        none in another way than its call did.
+        """
+        for known in (call_id, *NO_IDS) if call_id in NO_IDS else (call_id,):
+            if groups := self._by_id.get(known):
+                return next(iter(groups[next(reversed(groups))].values()))
+        return self._by_name.get(call_id)
+
+    def remove(self, call: OpenCall) -> None:
+        """Wait no longer for a call."""
+        group = call.group
+        groups = self._by_id.get(call.id)
+        calls = None if groups is None else groups.get(group)
+        if groups is None or calls is None or calls.pop(call.name, None) is None:
+            return
+        if not calls:
+            del groups[group]
+        if not groups:
+            del self._by_id[call.id]
+        named = self._by_name.get(call.name)
+        if named is call or named == call:
+            del self._by_name[call.name]
+        if self._groups[group] == 1:
+            del self._groups[group]
+        else:
+            self._groups[group] -= 1
+
+    def waits(self, start: Seq) -> bool:
+        """Whether a call of a group that began at `start` or later waits."""
+        return max(self._groups, default=-1) >= start
+
+    def leave(self, left: Callable[[Seq], bool]) -> list[OpenCall]:
+        """Wait no longer for the calls of some groups; which they were, oldest first."""
+        if not any(map(left, self._groups)):
+            return []
+        calls = [call for groups in self._by_id.values() for group in groups.values() for call in group.values()]
+        gone = sorted((call for call in calls if left(call.group)), key=lambda call: call.group)
+        for call in gone:
+            self.remove(call)
+        return gone

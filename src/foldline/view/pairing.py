@@ -1,0 +1,333 @@
+"""Which results answer which calls: each message is looked at once, as it arrives, and gets its group.
+
+A result answers the latest open call with its id (by id, never by neighbourhood), and of several calls of one turn the
+first. The halves of a pair of the provider's (a call that it runs and what came of it, an approval and its answer) are
+one group, with all calls that came out of it; they may stand messages apart. `arrangement` repairs what is not legal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import is_
+
+from foldline.codecs.base import Codec
+from foldline.codecs.blocks import carry
+from foldline.messages import Message, Opaque, Part, Text, ToolCall, ToolResult
+from foldline.tokens import content_bytes
+from foldline.view.arrangement import NO_RESULT, arrange, is_paired, is_reasoning, only_answers
+from foldline.view.open_calls import Called, OpenCall, OpenCalls, called_by, free_name
+from foldline.view.transcript import Seq
+
+__all__ = [
+    "NO_RESULT",
+    "REACH",
+    "Pairing",
+    "Placed",
+    "arrange",
+    "is_given",
+    "is_little_between",
+    "is_paired",
+    "is_paused",
+    "is_reasoning",
+    "pair_ids",
+]
+
+REACH = 64
+"""Entries after the last of its group for which a call is waited for; a result after them is told in words.
+
+Without a bound one stray call would tie the whole session together and nothing could be folded (adk-python#7236).
+"""
+
+MOST_BETWEEN, MOST_BETWEEN_BYTES = 8, 4_096
+"""Messages, and what they say together, that may stand between a call and its late result though a user spoke.
+
+They become one block, which is folded whole or not at all: with more in it than a small window has room for, a request
+would not fit that fits with the result told in words.
+"""
+
+MOST_LATE = 1_024
+"""Calls that are remembered after they were folded without a result: a session of months has ever new ones."""
+
+_NEVER_REPEATED = ("_approval_request", "item_reference")
+"""Items that are nothing without their id: where one stands a second time, it goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a message belongs: `group` is the seq of its group, `joins` the earliest group it answers, if any.
+
+    `late` are the calls that it answers and cannot join any more, by the id in its results; `late_groups` theirs.
+    """
+
+    message: Message
+    group: Seq
+    joins: Seq | None
+    faults: tuple[str, ...] = ()
+    late: Mapping[str, Called] = field(default_factory=dict)
+    late_groups: tuple[Seq, ...] = ()
+
+
+def anywhere(group: Seq) -> bool:
+    """Every group may be joined."""
+    del group
+    return True
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What a message answers: the groups that it joins, and the calls that come too late for that."""
+
+    reaches: Callable[[Seq], bool]
+    joins: list[Seq] = field(default_factory=list)
+    late: dict[str, OpenCall] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Pairing:
+    """The open calls of a session. `take` is O(size of the message)."""
+
+    codec: Codec
+    _calls: OpenCalls = field(default_factory=OpenCalls)
+    """Those that the client answers."""
+    _pairs: OpenCalls = field(default_factory=OpenCalls)
+    """Those that the provider runs, and approvals that it asks for."""
+    _late: OpenCalls = field(default_factory=OpenCalls)
+    """Those that were folded, or left out of reach, before their result came."""
+    _left: deque[OpenCall] = field(default_factory=deque)
+    _origins: dict[str, Seq] = field(default_factory=dict)
+    """The group of each of the provider's pairs, that calls out of it join: those that ended too."""
+    _referred: Seq | None = None
+    """The group of the newest reference to a stored item: an output without its call answers such a one."""
+    _touched: dict[Seq, Seq] = field(default_factory=dict)
+    """The last entry that joined a group which waits: a long turn, or one of many calls, is no late result."""
+    _used: dict[str, int] = field(default_factory=dict)
+    _item_ids: set[str] = field(default_factory=set)
+    _run: Seq | None = None
+    """First entry of the model turn that may still grow (itemised dialects only)."""
+    _last: Seq | None = None
+    """The group of the last message."""
+
+    def take(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool] = anywhere) -> Placed:
+        """Place one message; ids that the provider would refuse a second time are renamed here, results follow.
+
+        `reaches` says whether a message may still join a group: not if there is a fold in between.
+        """
+        faults: list[str] = []
+        if self.codec.itemised and message.agent_visible:
+            message = self._fresh_item(message, faults)
+        if not message.agent_visible:
+            return Placed(message, seq, None, tuple(faults))
+        ids = [call.id for call in message.calls]
+        message = self._fresh_calls(message, faults)
+        message, answers = self._answers(seq, message, reaches)
+        joins = answers.joins
+        if self._run is not None and self.codec.itemised and message.role == "assistant":
+            joins = [*joins, self._run] if joins else [self._run]
+        group = joins[-1] if joins else seq
+        self._run = group if message.role == "assistant" else None
+        self._last = group
+        self._open(seq, group, message, ids, answers)
+        self._prune(seq)
+        first = min(joins, default=None)
+        if not answers.late:
+            return Placed(message, group, first, tuple(faults))
+        late = {name: call.called for name, call in answers.late.items()}
+        groups = tuple(call.group for call in answers.late.values())
+        return Placed(message, group, first, tuple(faults), late, groups)
+
+    def waits(self, start: Seq) -> bool:
+        """Whether a call of a group that began at `start` or later has no result yet. O(groups that wait)."""
+        return self._calls.waits(start) or self._pairs.waits(start)
+
+    def close(self, start: Seq, stop: Seq) -> None:
+        """Wait no longer for calls in [start, stop): they were folded, a result that comes is told in words."""
+        self._leave(lambda group: start <= group < stop)
+        self._origins = {opened: group for opened, group in self._origins.items() if not start <= group < stop}
+        if self._run is not None and start <= self._run < stop:
+            self._run = None
+
+    def _open(self, seq: Seq, group: Seq, message: Message, ids: Sequence[str], answers: _Answers) -> None:
+        """Wait for the calls of a message, which came with these ids."""
+        calls = message.calls
+        for call_id, call in zip(ids, calls, strict=True):
+            self._calls.add(OpenCall(call_id, call.id, group, called_by(call)))
+        for part in _open_pairs(message) if is_paired(message) else ():
+            self._origins[part.opens] = group
+            if part.type == "item_reference":
+                self._referred = group  # it may stand for anything: most of it answers itself
+            else:
+                self._pairs.add(OpenCall(part.opens, part.opens, group, called_by(part)))
+        for joined in answers.joins:
+            self._touched[joined] = seq
+        if calls or group in self._touched or group in self._pairs:
+            self._touched[group] = seq
+
+    def _answers(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool]) -> tuple[Message, _Answers]:
+        """A message with its results under the ids that their calls are sent under, and what it answers."""
+        found = _Answers(reaches)
+        if not message.results and not is_paired(message):
+            return message, found
+        parts: list[Part] = []
+        here: set[str] = set()
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                name = self._answer(seq, part.call_id, found)
+                parts.append(part if name == part.call_id else replace(part, call_id=name))
+                continue
+            parts.append(part)
+            if isinstance(part, Opaque | ToolCall):
+                self._join_origin(seq, part.caller, found)
+            if isinstance(part, Opaque):
+                if (
+                    part.answers
+                    and part.answers not in here
+                    and not self._matches(seq, self._pairs, part.answers, found)
+                ):
+                    self._join_origin(seq, part.answers, found)  # of a reference, or a second answer
+                here.add(part.opens)
+        last = self._last
+        if found.late and not found.joins and last is not None and last in self._pairs and only_answers(message):
+            found.joins.append(last)  # what the provider is at goes on: the words stand before it
+        same = all(map(is_, parts, message.parts))
+        return message if same else self.codec.revise(message, parts), found
+
+    def _answer(self, seq: Seq, call_id: str, found: _Answers) -> str:
+        """Note what a result answers; the id that its call is sent under, its own for a call that never was."""
+        call = self._matches(seq, self._calls, call_id, found)
+        if call is None and self.codec.itemised:
+            call = self._matches(seq, self._pairs, call_id, found)
+        group = self._referred if self.codec.itemised else None
+        if call is None and group is not None and self._within(seq, group) and found.reaches(group):
+            found.joins.append(group)
+        return call_id if call is None else call.name
+
+    def _matches(self, seq: Seq, calls: OpenCalls, call_id: str, found: _Answers) -> OpenCall | None:
+        """Note the call that an id answers: one that waits, or one that was waited for once."""
+        call = calls.find(call_id)
+        if call is not None:
+            calls.remove(call)
+            if self._within(seq, call.group) and found.reaches(call.group):
+                found.joins.append(call.group)
+                return call
+        else:
+            call = self._late.find(call_id)
+            if call is None:
+                return None
+            self._late.remove(call)
+        found.late[call.name] = call
+        return call
+
+    def _join_origin(self, seq: Seq, opened: str, found: _Answers) -> None:
+        """Join the group of a pair of the provider's, if it can be joined."""
+        group = self._origins.get(opened)
+        if group is not None and self._within(seq, group) and found.reaches(group):
+            found.joins.append(group)
+
+    def _leave(self, left: Callable[[Seq], bool]) -> None:
+        for calls in (self._calls, self._pairs):
+            for call in calls.leave(left):
+                self._late.add(call)
+                self._left.append(call)
+                if len(self._left) > MOST_LATE:
+                    self._late.remove(self._left.popleft())
+
+    def _prune(self, seq: Seq) -> None:
+        if len(self._touched) > REACH:
+            self._leave(lambda group: not self._within(seq, group))
+            self._touched = {
+                group: last for group, last in self._touched.items() if group in self._calls or group in self._pairs
+            }
+        if len(self._origins) > REACH:
+            self._origins = {opened: group for opened, group in self._origins.items() if self._within(seq, group)}
+
+    def _within(self, seq: Seq, group: Seq) -> bool:
+        """Whether a group is still waited for."""
+        return seq - self._touched.get(group, group) <= REACH
+
+    def _fresh_item(self, message: Message, faults: list[str]) -> Message:
+        wire = message.wire or {}
+        item = wire.get("id")
+        if not isinstance(item, str) or not item:
+            return message
+        if item not in self._item_ids:
+            self._item_ids.add(item)
+            return message
+        faults.append(f"second item with the id {item!r}")
+        if is_reasoning(message) or str(wire.get("type")).endswith(_NEVER_REPEATED):
+            return replace(message, agent_visible=False)
+        return carry(message, self.codec.read({key: value for key, value in wire.items() if key != "id"}))
+
+    def _fresh_calls(self, message: Message, faults: list[str]) -> Message:
+        """The message with an id of its own for each call: in the whole session, or else in the message."""
+        if len(message.calls) < (1 if self.codec.unique_calls else 2):
+            return message
+        used = self._used if self.codec.unique_calls else {}
+        given = {call.id for call in message.calls}
+        parts: list[Part] = list(message.parts)
+        for index, part in enumerate(parts):
+            if not isinstance(part, ToolCall):
+                continue
+            times = used.get(part.id, 0)
+            used[part.id] = times + 1
+            if times:
+                name = free_name(part.id, times + 1, lambda name: name in used or name in given)
+                used[name] = 1
+                faults.append(f"call id {part.id!r} was used before; sent as {name!r}")
+                parts[index] = replace(part, id=name)
+        return self.codec.revise(message, parts) if faults and tuple(parts) != message.parts else message
+
+
+def is_little_between(messages: Iterable[Message]) -> bool:
+    """Whether a call and a result with these messages between them may be one block. O(the first few)."""
+    size = 0
+    for number, message in enumerate(messages):
+        size += content_bytes(message)
+        if number >= MOST_BETWEEN or size > MOST_BETWEEN_BYTES:
+            return False
+    return True
+
+
+def is_paused(message: Message) -> bool:
+    """Whether an assistant message is one that the provider paused, to go on with it when it comes back as it is.
+
+    Anthropic docs, "Handling stop reasons", pause_turn: it has calls that the provider runs, and no words at the end.
+    """
+    if message.role != "assistant" or not any(isinstance(part, Opaque) and part.opens for part in message.parts):
+        return False
+    last = message.parts[-1]
+    return not (isinstance(last, Text) and last.text.strip())
+
+
+def is_given(message: Message) -> bool:
+    """Whether this is an answer of the user to what the provider asked for: what was approved is still to be done."""
+    return (
+        message.role == "user"
+        and bool(message.parts)
+        and all(isinstance(p, Opaque) and p.answers for p in message.parts)
+    )
+
+
+def pair_ids(message: Message) -> list[str]:
+    """The ids of all that pairs a message with others, in order."""
+    out: list[str] = []
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            out.append(part.id)
+        elif isinstance(part, ToolResult):
+            out.append(part.call_id)
+        elif isinstance(part, Opaque) and (part.opens or part.answers):
+            out.append(part.opens or part.answers)
+    return out
+
+
+def _open_pairs(message: Message) -> Iterable[Opaque]:
+    """The blocks of a message that open a pair which nothing after them in it closes."""
+    found: dict[str, Opaque] = {}
+    for part in message.parts:
+        if isinstance(part, Opaque):
+            found.pop(part.answers, None)
+            if part.opens:
+                found[part.opens] = part
+    return found.values()

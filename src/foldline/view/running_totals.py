@@ -1,0 +1,125 @@
+"""The running figures of a view, and the rendered messages that stay as they are between folds."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+
+from foldline.codecs.caps import NOTHING, Amounts
+from foldline.messages import Message, Wire
+from foldline.view.transcript import Repair, Seq
+from foldline.view.units import Unit
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Sums over the units of a view. Changing a unit costs O(1); what follows it is summed again when asked for."""
+
+    def __init__(self, write: Callable[[Message], Wire]) -> None:
+        self.tokens = 0
+        self.size_bytes = 0
+        self.content_bytes = 0
+        self.messages = self.joints = 0
+        self._media: Amounts = NOTHING
+        """What the units with images or files hold; the number of messages is not kept here."""
+        self._write = write
+        self._repaired: dict[Seq, Unit] = {}
+        self._starts: list[Seq] = []
+        self._sums: list[int] = [0]
+        self._offsets: list[int] = [0]
+        self._wires: list[Wire] = []
+        self._dirty = 0
+        """The first unit whose messages may differ from `_wires`."""
+        self._kept = 0
+        """Leading messages of that unit that are as in `_wires` all the same."""
+
+    def follow(self, before: Ledger) -> None:
+        """Compare the first rendering with the last one of the view that this one takes the place of."""
+        self._wires = before._wires
+
+    @property
+    def shows(self) -> int:
+        """Messages that are shown, joints too."""
+        return self.messages + self.joints
+
+    @property
+    def amounts(self) -> Amounts:
+        """Images and what else is limited besides tokens, of all units. O(1)."""
+        media = self._media
+        return Amounts(media.images, media.pages, self.shows, media.large_images)
+
+    def account(self, unit: Unit, sign: int) -> None:
+        """Add a unit to the figures (1), or take it away (-1)."""
+        self.tokens += sign * unit.tokens
+        self.size_bytes += sign * unit.size_bytes
+        self.content_bytes += sign * unit.content_bytes
+        self.messages += sign * (len(unit.messages) - unit.joints)
+        self.joints += sign * unit.joints
+        held = unit.amounts
+        if held.images or held.pages:
+            self._media = self._media + held if sign > 0 else self._media - held
+        if sign > 0 and unit.is_repaired:
+            self._repaired[unit.start] = unit
+        elif self._repaired:
+            self._repaired.pop(unit.start, None)
+
+    def replace(self, first: int, last: int, units: Sequence[Unit]) -> None:
+        """Note that `units` stand where units [first, last) stood."""
+        self._starts[first:last] = [unit.start for unit in units]
+        self.touch(first)
+
+    def touch(self, index: int, kept: int = 0) -> None:
+        """Note that a unit has changed, except for so many leading messages."""
+        if index <= self._dirty:
+            self._kept = kept if index < self._dirty else min(self._kept, kept)
+            self._dirty = index
+        del self._sums[index + 1 :]
+        del self._offsets[index + 1 :]
+
+    def rendered(self, index: int) -> bool:
+        """Whether a unit was among the messages of the last call of `wires`, as it is now."""
+        return index < self._dirty
+
+    def index(self, seq: Seq) -> int:
+        """Number of the unit that covers an entry; -1 before the first. O(log units)."""
+        return bisect_right(self._starts, seq) - 1
+
+    def repairs(self) -> list[Repair]:
+        """Every repair in effect, in order of the log. O(repairs)."""
+        return [repair for start in sorted(self._repaired) for repair in self._repaired[start].repairs]
+
+    def between(self, units: Sequence[Unit], first: int, last: int) -> int:
+        """Tokens of units [first, last). O(1) between folds."""
+        self._sum(units)
+        return self._sums[last] - self._sums[first]
+
+    def tail(self, units: Sequence[Unit], tokens: int) -> int:
+        """First unit of the longest tail that holds at most `tokens`. O(log units) between folds."""
+        self._sum(units)
+        return bisect_left(self._sums, self._sums[-1] - tokens)
+
+    def wires(self, units: Sequence[Unit]) -> tuple[list[Wire], int]:
+        """The JSON of all messages (not to be changed); how many leading ones are as at the last call. O(changed)."""
+        rendered = len(self._offsets) == len(units) + 1 and self._offsets[-1] == len(self._wires)
+        if rendered and self._dirty >= len(units):
+            return self._wires, len(self._wires)
+        kept = self._kept
+        keep = self._offsets[self._dirty] + kept
+        fresh: list[Wire] = []
+        for unit in units[self._dirty :]:
+            fresh += map(self._write, unit.messages[kept:])
+            self._offsets.append(keep + len(fresh))
+            kept = 0
+        same = 0
+        for old, new in zip(self._wires[keep:], fresh, strict=False):
+            if old is not new and old != new:
+                break
+            same += 1
+        self._wires[keep:] = fresh
+        self._dirty, self._kept = len(units), 0
+        return self._wires, keep + same
+
+    def _sum(self, units: Sequence[Unit]) -> None:
+        for unit in units[len(self._sums) - 1 :]:
+            self._sums.append(self._sums[-1] + unit.tokens)

@@ -1,0 +1,135 @@
+"""What is sent beside the messages: system text, tool schemas, and system text that came where none may stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from foldline.codecs.labels import tool_names
+from foldline.messages import Message, Text, Wire
+from foldline.tokens import Counter, system_tokens, tools_tokens, wire_bytes
+from foldline.view.transcript import Seq
+
+__all__ = ["Beside", "System", "Tools"]
+
+System: TypeAlias = str | Sequence[Mapping[str, Any]] | None
+Tools: TypeAlias = Sequence[Mapping[str, Any]] | None
+
+_BETWEEN: Final = "\n\n"
+
+
+class Beside:
+    """System text and tools of a request; each piece is weighed once.
+
+    `tokens` is their size: the sum over the text that the caller gave and each text that was moved here, with the blank
+    line before it (as one text they are a few tokens smaller). System messages that stand in place of those which the
+    log begins with count for what they are larger (or smaller) by.
+    """
+
+    def __init__(self, system: System, tools: Tools, counter: Counter) -> None:
+        self.tools = tools
+        self._given, self._counter = system, counter
+        self._moved: dict[Seq, tuple[str, ...]] = {}
+        self._system: System = system
+        self._size_bytes: int | None = None
+        self._named: Tools = None
+        self._tool_names: frozenset[str] = frozenset()
+        self._current = True
+        self._sent: System = system
+        self._given_tokens = system_tokens(system, counter) + tools_tokens(tools, counter)
+        self.tokens = self._given_tokens
+        self.leading: Sequence[Wire] = ()
+        self._led, self._more_tokens, self._more_bytes = False, 0, 0
+
+    @property
+    def system(self) -> System:
+        """The text as it is sent: that of the caller, then what was moved here, in the order in which it came.
+
+        Joined once for each change. O(size of all of it) then.
+        """
+        if not self._current:
+            self._system, self._current = self._joined(), True
+        return self._system
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a request body without messages. O(size of all of it) once for each change."""
+        if self._size_bytes is None:
+            self._size_bytes = wire_bytes({"system": self.system, "tools": self.tools, "messages": []})
+        return self._size_bytes + self._more_bytes
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of the tools, in the form of any dialect. O(tools) once for each change."""
+        if self._named is not self.tools:
+            self._named, self._tool_names = self.tools, frozenset(tool_names(self.tools))
+        return self._tool_names
+
+    def give(self, system: System, tools: Tools) -> bool:
+        """Send another system text and other tools of the caller; whether they differ from those of now. O(size)."""
+        if system == self._given and tools == self.tools:
+            return False
+        self.tools, self._given = tools, system
+        self._changed()
+        self._given_tokens = system_tokens(system, self._counter) + tools_tokens(tools, self._counter)
+        self._weigh()
+        return True
+
+    def lead(self, leading: Sequence[Wire], more_tokens: int, more_bytes: int) -> bool:
+        """Count these system messages in place of those that the log begins with, which are smaller by so much.
+
+        Whether the size differs from that of before. O(1).
+        """
+        self._led = self._led or bool(self.leading)
+        same = (more_tokens, more_bytes) == (self._more_tokens, self._more_bytes)
+        self.tokens += more_tokens - self._more_tokens
+        self.leading, self._more_tokens, self._more_bytes = leading, more_tokens, more_bytes
+        return not same
+
+    def move(self, seq: Seq, message: Message) -> None:
+        """Send the text of entry `seq` as system text. O(size of the message)."""
+        texts = tuple(part.text for part in message.parts if isinstance(part, Text))
+        self._changed()
+        self.tokens += self._weight(texts, first=not self._given and not any(self._moved.values()))
+        self._moved[seq] = texts
+
+    def leave(self, start: Seq) -> None:
+        """Send no longer what was moved here from entry `start` on. O(size of what stays)."""
+        kept = {seq: texts for seq, texts in self._moved.items() if seq < start}
+        if len(kept) == len(self._moved):
+            return
+        self._changed()
+        self._moved = kept
+        self._weigh()
+
+    def send(self) -> tuple[System, bool]:
+        """The system text of the next request, and whether all is as in the request before (or the first)."""
+        before, self._sent = self._sent, self.system
+        led, self._led = self._led, False
+        return self._sent, not led and (before is self._sent or before == self._sent)
+
+    def _weight(self, texts: Sequence[str], *, first: bool) -> int:
+        """Tokens that some texts add to the system text; `first` when there is none before them."""
+        if not texts:
+            return 0
+        before = _BETWEEN if self._given is None or isinstance(self._given, str) else ""
+        tokens = sum(self._counter.text(f"{before}{text}") for text in texts[1 if first else 0 :])
+        return tokens + (system_tokens(texts[0], self._counter) if first else 0)
+
+    def _weigh(self) -> None:
+        """Weigh anew all that is sent: what was given, what leads, and the texts that were moved."""
+        self.tokens, first = self._given_tokens + self._more_tokens, not self._given
+        for texts in self._moved.values():
+            self.tokens += self._weight(texts, first=first)
+            first = first and not texts
+
+    def _changed(self) -> None:
+        self._current, self._size_bytes = False, None
+
+    def _joined(self) -> System:
+        texts = [text for moved in self._moved.values() for text in moved]
+        if not texts:
+            return self._given
+        if self._given is None or isinstance(self._given, str):
+            return _BETWEEN.join(([self._given] if self._given else []) + texts)
+        return [*self._given, *({"type": "text", "text": text} for text in texts)]

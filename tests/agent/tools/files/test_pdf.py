@@ -1,0 +1,200 @@
+"""PDFs as text: real ones, damaged ones, and a reader that is ended when nobody waits for it."""
+
+from __future__ import annotations
+
+import io
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pypdf import PdfWriter
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+from tests.agent.tools.file_calls import text
+
+from foldline.agent.tools.files.pdf import pdf_text
+from foldline.agent.tools.files.read_file import ReadFile
+from foldline.agent.tools.threads import Cancelled, Stop
+from foldline.agent.tools.workspace import Workspace
+from foldline.errors import InvalidInput, MissingExtra
+
+
+def pdf(*pages: str, password: str | None = None) -> bytes:
+    """A PDF with a page of each text; "" is a page without any."""
+    writer = PdfWriter()
+    font = DictionaryObject(
+        {
+            NameObject("/Type"): NameObject("/Font"),
+            NameObject("/Subtype"): NameObject("/Type1"),
+            NameObject("/BaseFont"): NameObject("/Helvetica"),
+        }
+    )
+    for page_text in pages:
+        page = writer.add_blank_page(width=300, height=300)
+        fonts = DictionaryObject({NameObject("/F1"): font})
+        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+        stream = DecodedStreamObject()
+        lines = "".join(f"({line}) Tj 0 -14 Td " for line in page_text.split("\n") if line)
+        stream.set_data(f"BT /F1 12 Tf 20 250 Td {lines}ET".encode())
+        page[NameObject("/Contents")] = stream
+    if password is not None:
+        writer.encrypt(password, algorithm="RC4-128")
+    out = io.BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> ReadFile:
+    return ReadFile(Workspace(tmp_path))
+
+
+def test_pages_are_shown_as_text_with_their_numbers(tool: ReadFile, tmp_path: Path) -> None:
+    (tmp_path / "report.pdf").write_bytes(pdf("Sales rose by 12 percent.\nCosts fell.", "", "The end."))
+    assert text(tool, path="report.pdf") == (
+        "[the text of a PDF with 3 pages]\n"
+        "--- Page 1 of 3 ---\nSales rose by 12 percent.\nCosts fell.\n"
+        "--- Page 2 of 3 ---\n[no text: a picture, most likely]\n"
+        "--- Page 3 of 3 ---\nThe end.\n"
+    )
+    assert text(tool, path="report.pdf", start_line=3, end_line=4) == "Sales rose by 12 percent.\nCosts fell."
+
+
+def test_a_pdf_is_known_by_its_bytes_not_its_name(tool: ReadFile, tmp_path: Path) -> None:
+    (tmp_path / "report").write_bytes(pdf("Hello."))
+    (tmp_path / "no.pdf").write_text("only called so")
+    assert "Hello." in text(tool, path="report")
+    assert text(tool, path="no.pdf") == "only called so"
+
+
+def test_a_large_pdf_is_under_the_same_budget(tool: ReadFile, tmp_path: Path) -> None:
+    pages = ["\n".join(f"Page {page} line {n} of many words" for n in range(15)) for page in range(12)]
+    (tmp_path / "long.pdf").write_bytes(pdf(*pages))
+    shown = text(tool, 4_000, path="long.pdf")
+    assert shown.startswith("⚠ FILE TOO LARGE FOR FULL READ\n\nFile: long.pdf\n")
+    assert "Total lines: 193\n" in shown
+
+
+def test_scanned_pages_say_so(tool: ReadFile, tmp_path: Path) -> None:
+    (tmp_path / "scan.pdf").write_bytes(pdf("", ""))
+    assert text(tool, path="scan.pdf") == "[a PDF with 2 pages and no text: scanned pictures, most likely]\n"
+
+
+def test_an_encrypted_pdf_needs_its_password(tool: ReadFile, tmp_path: Path) -> None:
+    (tmp_path / "locked.pdf").write_bytes(pdf("secret", password="open"))
+    (tmp_path / "owner.pdf").write_bytes(pdf("readable by all", password=""))
+    with pytest.raises(InvalidInput, match=r"locked\.pdf: is a PDF that cannot be read: it is encrypted, and needs"):
+        text(tool, path="locked.pdf")
+    assert "readable by all" in text(tool, path="owner.pdf")
+
+
+@pytest.mark.parametrize(
+    "data", [b"%PDF-1.7\n", b"%PDF-1.4\ntrailer <</Root 1 0 R>>\nstartxref\n9\n%%EOF", pdf("x")[:200]]
+)
+def test_a_damaged_pdf_is_a_clear_error(tool: ReadFile, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "bad.pdf").write_bytes(data)
+    with pytest.raises(InvalidInput, match=r"bad\.pdf: is a PDF that cannot be read: "):
+        text(tool, path="bad.pdf")
+
+
+def test_a_pdf_is_taken_apart_once_until_it_changes_and_few_are_kept(
+    tool: ReadFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldline.agent.tools.files.read_file.KEPT", 2)
+    path = tmp_path / "a.pdf"
+    path.write_bytes(pdf("first"))
+    first = [text(tool, path="a.pdf") for _ in range(2)]
+    assert "first" in first[0]
+    assert first[0] is first[1]
+    path.write_bytes(pdf("second, and longer"))
+    assert "second" in text(tool, path="a.pdf")
+    (tmp_path / "b.pdf").write_bytes(pdf("third"))
+    assert "third" in text(tool, path="b.pdf")
+    assert len(tool._recent) == 2
+
+
+def children() -> set[str]:
+    """The processes that this one started and that are there, others of this test run among them."""
+    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are counted in /proc")
+def test_a_reader_that_takes_too_long_or_is_not_waited_for_is_ended(tmp_path: Path) -> None:
+    before = children()
+    path = tmp_path / "a.pdf"
+    path.write_bytes(pdf(*["words " * 100] * 40))
+    stop = Stop()
+    stop.set()
+    with path.open("rb") as file:
+        with pytest.raises(InvalidInput, match="it took more than 0 seconds"):
+            pdf_text(file, "a.pdf", Stop(), most_seconds=0)
+        with pytest.raises(Cancelled):
+            pdf_text(file, "a.pdf", stop)
+    assert children() <= before
+
+
+def test_without_the_package_the_install_line_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.pdf"
+    path.write_bytes(pdf("x"))
+    monkeypatch.setitem(sys.modules, "pypdf", None)  # as if it were not installed
+    with path.open("rb") as file, pytest.raises(MissingExtra, match=r"pip install 'foldline\[chat\]'"):
+        pdf_text(file, "a.pdf", Stop())
+
+
+def test_the_reader_sees_no_keys_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment is what a Python needs to start: a name that breaks Python if it is passed on does no harm."""
+    path = tmp_path / "a.pdf"
+    path.write_bytes(pdf("still read"))
+    monkeypatch.setenv("PYTHONIOENCODING", "no such encoding")
+    with path.open("rb") as file:
+        assert "still read" in pdf_text(file, "a.pdf", Stop())
+
+
+def objects(*bodies: bytes, trailer: bytes = b"<</Root 1 0 R/Size 9>>") -> bytes:
+    """A PDF with these objects, numbered from 1."""
+    out, places = bytearray(b"%PDF-1.7\n"), []
+    for number, body in enumerate(bodies, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    start = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n%strailer\n%s\n" % (len(bodies) + 1, table, trailer)
+    return bytes(out + b"startxref\n%d\n%%%%EOF" % start)
+
+
+def bomb() -> bytes:
+    """A page whose content is 3 GiB of blanks, in 3 MB."""
+    packer = zlib.compressobj(9)
+    head = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(b" " * 1024 * 1024) + packer.flush(zlib.Z_FULL_FLUSH)
+    packed = head + block * 3_072
+    stream = b"<</Filter/FlateDecode/Length %d>>\nstream\n%s\nendstream" % (len(packed), packed)
+    page = b"<</Type/Page/Parent 2 0 R/Contents 4 0 R/MediaBox[0 0 9 9]>>"
+    return objects(b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count 1/Kids[3 0 R]>>", page, stream)
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "a bomb": bomb,
+    "pages inside of themselves": lambda: objects(
+        b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count 9999999/Kids[2 0 R 2 0 R]>>"
+    ),
+    "tables that lead to themselves": lambda: objects(
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count 1/Kids[]>>",
+        trailer=b"<</Root 1 0 R/Size 3/Prev 9>>",
+    ).replace(b"/Prev 9", b"/Prev 0"),
+    "lists in lists": lambda: objects(b"<</Type/Catalog/Pages " + b"[" * 200_000 + b">>"),
+    "an object that is itself": lambda: objects(b"1 0 R"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_pdf_ends_with_words_and_harms_nobody(tool: ReadFile, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "bad.pdf").write_bytes(HOSTILE[kind]())
+    try:
+        shown = text(tool, path="bad.pdf")
+    except InvalidInput as fault:
+        shown = str(fault)
+    assert len(shown) < 1_000
+    assert "damaged" in shown or "cannot be read" in shown or "no text" in shown

@@ -1,0 +1,172 @@
+"""The conversations in memory, against a dictionary that does the same the slow way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldline.conversations.chain import exact_links
+from foldline.conversations.conversation import Conversation
+from foldline.conversations.conversation_cache import Held, Known, common
+from foldline.conversations.persistence import LateArchive
+
+ROOMY = 10**12
+
+
+@dataclass
+class Weight:
+    """Stands for a conversation: all that is asked of it here is its weight."""
+
+    weight_bytes: int
+
+
+def held(weight_bytes: int = 1_000) -> Held:
+    return Held(cast("Conversation", Weight(weight_bytes)), LateArchive(), b"")
+
+
+def exact(messages: Sequence[str]) -> list[bytes]:
+    return exact_links("openai-chat", messages)
+
+
+def tolerant(messages: Sequence[str]) -> list[bytes]:
+    return exact_links("anthropic", [message.lower() for message in messages])
+
+
+def put(known: Known, one: Held, messages: str) -> list[Held]:
+    return known.put(one, exact(messages), tolerant(messages))
+
+
+def found(known: Known, messages: str) -> tuple[Held, int] | None:
+    match = known.match(exact(messages), lambda: tolerant(messages))
+    return None if match is None else (match.held, match.depth)
+
+
+def shared(one: str, other: str) -> int:
+    """How many leading letters are the same."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+histories = st.text("aAb", min_size=1, max_size=6)
+steps = st.lists(st.tuples(st.sampled_from(["put", "put", "put", "go on", "go on", "drop"]), histories), max_size=12)
+
+
+@given(steps, histories, st.sampled_from([ROOMY, 12_000, 6_000]))
+def test_it_finds_what_a_dictionary_would(steps: list[tuple[str, str]], asked: str, most_bytes: int) -> None:
+    known, naive = Known(most_bytes), dict[Held, str]()
+    for step, messages in steps:
+        if step == "put":
+            one = held()
+            naive[one] = messages
+        elif not naive:
+            continue
+        else:
+            one = max(naive, key=lambda other: shared(naive[other], messages))
+            if step == "drop":
+                known.drop(one)
+                del naive[one]
+                continue
+            naive[one] = naive.pop(one) + messages
+        gone = put(known, one, naive[one])
+        for old in gone:
+            assert old is next(iter(naive)), "the longest unused goes first"
+            del naive[old]
+        assert known.bytes <= most_bytes or len(known) == 1
+        if gone:
+            assert known.bytes + gone[-1].weight_bytes > most_bytes, "none goes without need"
+    assert list(known) == list(naive)
+    assert known.bytes == sum(one.weight_bytes for one in naive)
+    for one, messages in naive.items():
+        assert one in known and one.exact == exact(messages) and one.tolerant == tolerant(messages)
+    match = known.match(exact(asked), lambda: tolerant(asked))
+    most_exact = max((shared(messages, asked) for messages in naive.values()), default=0)
+    most = max((shared(messages.lower(), asked.lower()) for messages in naive.values()), default=0)
+    if match is None:
+        assert most == 0
+        return
+    its = naive[match.held]
+    assert shared(its.lower(), asked.lower()) >= match.depth
+    assert match.goes_on == (match.depth == len(its))
+    ends = match.goes_on and shared(its, asked) == match.depth == most_exact
+    assert match.depth == most or ends, "what is not the longest is the end of one to the letter"
+
+
+def test_the_longest_beginning_in_common_is_found() -> None:
+    known, one, other = Known(ROOMY), held(), held()
+    put(known, one, "abcd")
+    put(known, other, "abxy")
+    assert found(known, "abcdef") == (one, 4)
+    assert found(known, "abxz") == (other, 3)
+    assert found(known, "abq") == (other, 2), "the one that was made last"
+    assert found(known, "bcd") is None
+    assert found(known, "") is None
+
+
+def test_a_beginning_is_found_as_long_as_one_conversation_has_it() -> None:
+    known, one, other = Known(ROOMY), held(), held()
+    put(known, one, "abcd")
+    put(known, other, "abxy")
+    known.drop(other)
+    assert found(known, "abq") == (one, 2)
+    assert found(known, "abx") == (one, 2)
+    known.drop(one)
+    assert found(known, "abcd") is None
+    assert known.bytes == 0 and len(known) == 0
+
+
+def test_a_conversation_that_was_spelled_anew_is_found_by_both_chains_of_now() -> None:
+    known, one = Known(ROOMY), held()
+    put(known, one, "abc")
+    assert found(known, "aBc") == (one, 3)
+    put(known, one, "aBcd")
+    assert found(known, "aBcd") == (one, 4)
+    assert found(known, "abcd") == (one, 4), "by the tolerant chain"
+    calls = []
+    known.match(exact("aBcdx"), lambda: calls.append(1) or [])  # type: ignore[func-returns-value]
+    assert not calls, "the tolerant chain is dear, and made only where the exact one does not lead on"
+
+
+def test_dropping_twice_is_dropping_once() -> None:
+    known, one = Known(ROOMY), held()
+    put(known, one, "a")
+    known.drop(one)
+    known.drop(one)
+    assert known.bytes == 0
+    put(known, one, "ab")
+    assert found(known, "ab") == (one, 2) and found(known, "ax") == (one, 1)
+    known.drop(one)
+    assert found(known, "a") is None
+
+
+def test_one_stays_however_large_it_is() -> None:
+    known, small, large = Known(5_000), held(), held(10**9)
+    assert put(known, small, "a") == []
+    assert put(known, large, "b") == [small]
+    assert put(known, large, "bc") == []
+    assert len(known) == 1 and large in known
+
+
+def test_what_was_used_last_goes_last() -> None:
+    known, first, second = Known(4_000), held(), held()
+    put(known, first, "a")
+    put(known, second, "b")
+    put(known, first, "ac")
+    assert put(known, held(), "d") == [second]
+    assert first in known
+
+
+def test_a_conversation_that_grew_weighs_more() -> None:
+    known, one = Known(ROOMY), held()
+    put(known, one, "a")
+    before = known.bytes
+    cast("Weight", one.conversation).weight_bytes = 5_000
+    put(known, one, "ab")
+    assert known.bytes == one.weight_bytes > before + 4_000
+
+
+@given(histories, histories)
+def test_common_counts_leading_links(one: str, other: str) -> None:
+    assert common(exact(one), exact(other)) == shared(one, other)

@@ -1,0 +1,249 @@
+"""What the page is told: totals that are true, bounded memory, and news at a steady pace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.doors.proxy.telling import MARKUP, day, fold, told
+
+from foldline.doors.proxy.status import (
+    MOST_CONVERSATIONS,
+    MOST_FOLDS,
+    MOST_FOLLOWERS,
+    MOST_REQUESTS,
+    Standing,
+)
+from foldline.doors.proxy.values import Served
+from foldline.view.transcript import Usage
+
+
+def standing_of(*several: Served) -> Standing:
+    standing = Standing()
+    for one in several:
+        standing(one)
+    return standing
+
+
+def totals(*several: Served) -> dict[str, Any]:
+    found: dict[str, Any] = standing_of(*several).state()["totals"]
+    return found
+
+
+def conversations(standing: Standing) -> dict[str, dict[str, Any]]:
+    return {one["id"]: one for one in standing.state()["conversations"]}
+
+
+# --- totals ----------------------------------------------------------------------------------------------------------
+
+
+def test_tokens_count_where_a_model_took_the_request() -> None:
+    found = totals(
+        told(1, given_tokens=9_000, sent_tokens=2_000, outcome="folded"), told(2, given_tokens=500, sent_tokens=500)
+    )
+    assert (found["given_tokens"], found["sent_tokens"], found["saved_tokens"]) == (9_500, 2_500, 7_000)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"status": 429, "failure": "rate"},
+        {"status": 400, "outcome": "refused"},
+        {"status": 502, "outcome": "cut"},
+        {"status": 0, "outcome": "left"},
+        {"path": "/v1/messages/count_tokens", "dialect": "anthropic"},
+        {"path": "/v1/models", "dialect": ""},
+    ],
+)
+def test_what_no_model_took_saves_nothing(given: dict[str, Any]) -> None:
+    found = totals(told(given_tokens=9_000, sent_tokens=2_000, **given))
+    assert found["requests"] == 1
+    assert (found["given_tokens"], found["sent_tokens"], found["saved_tokens"], found["saved_usd"]) == (0, 0, 0, None)
+
+
+def test_a_stream_that_broke_off_was_paid_for() -> None:
+    assert totals(told(outcome="cut", status=200, given_tokens=900, sent_tokens=300))["saved_tokens"] == 600
+
+
+def test_each_kind_of_trouble_is_counted_once() -> None:
+    found = totals(*day())
+    names = ("refused", "faults", "cut", "failed", "recoveries", "truncations")
+    assert {name: found[name] for name in names} == dict(zip(names, (1, 1, 1, 1, 1, 1), strict=True))
+    assert found["requests"] == len(day())
+    assert found["folds"] == sum(len(one.new_folds) for one in day())
+
+
+# --- money -----------------------------------------------------------------------------------------------------------
+
+
+def test_money_is_told_only_where_the_catalogue_has_prices() -> None:
+    assert totals(told(model="no-such-model", given_tokens=9_000, sent_tokens=0))["saved_usd"] is None
+    assert totals(told(model="gpt-5", given_tokens=1_001_000, sent_tokens=1_000))["saved_usd"] == pytest.approx(1.25)
+
+
+def test_what_a_price_step_would_have_added_is_saved_too() -> None:
+    # All of gpt-5.5's 300,000 tokens at twice $5, less 100,000 at $5.
+    assert totals(told(model="gpt-5.5", given_tokens=300_000, sent_tokens=100_000))["saved_usd"] == pytest.approx(2.5)
+
+
+def test_money_is_counted_at_the_price_of_cached_input_once_the_upstream_caches_the_conversation() -> None:
+    standing = standing_of(
+        told(1, given_tokens=1_001_000, sent_tokens=1_000, cached_tokens=900),
+        told(2, given_tokens=1_001_000, sent_tokens=1_000, cached_tokens=0),
+        told(3, given_tokens=1_001_000, sent_tokens=1_000, session="another"),
+    )
+    found = conversations(standing)
+    assert found["4f1c9a20b7d3e865"]["saved_usd"] == pytest.approx(0.25)  # both a tenth of $1.25
+    assert found["another"]["saved_usd"] == pytest.approx(1.25)
+
+
+def test_what_summaries_cost_is_taken_from_what_was_saved() -> None:
+    wrote = (Usage(input_tokens=100_000, cached_tokens=90_000, output_tokens=1_000),)
+    saving = {"given_tokens": 1_001_000, "sent_tokens": 1_000}
+    # 10,000 at $1.25, 90,000 at a tenth of it, 1,000 at $10 a million.
+    cost = 0.0125 + 0.01125 + 0.01
+    found = totals(told(**saving, summaries=wrote, summary_model="gpt-5"))
+    assert (found["saved_usd"], found["summary_tokens"]) == (pytest.approx(1.25 - cost), 101_000)
+    assert totals(told(**saving, summaries=wrote, summary_model="unheard-of"))["saved_usd"] == pytest.approx(
+        1.25 - cost
+    )
+    assert totals(told(status=500, summaries=wrote, summary_model="gpt-5"))["saved_usd"] == pytest.approx(-cost)
+
+
+# --- conversations ---------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_stands_as_its_last_request_left_it() -> None:
+    standing = standing_of(
+        told(1, given_tokens=1_000, sent_tokens=1_000, title="First"),
+        told(2, given_tokens=3_000, sent_tokens=900, folds=2, outcome="folded", title=""),
+        told(
+            3,
+            status=429,
+            given_tokens=4_000,
+            sent_tokens=1_900,
+            folds=2,
+            warning="the store cannot be reached",
+            title="",
+        ),
+    )
+    (one,) = standing.state()["conversations"]
+    assert one["title"] == "First"
+    assert (one["requests"], one["given_tokens"], one["sent_tokens"]) == (3, 4_000, 1_900)
+    assert (one["tokens"], one["folds"], one["window_tokens"]) == (900, 2, 128_000)
+    assert one["warning"] == "the store cannot be reached"
+    assert one["at"] == "2026-11-28T09:00:03.000+00:00"
+
+
+def test_fold_lines_say_why_the_newest_first() -> None:
+    folds = tuple(fold(n, n + 1, 400, 20, "mask", f"reason {n}") for n in range(MOST_FOLDS + 5))
+    standing = standing_of(told(new_folds=folds[:3]), told(2, new_folds=folds[3:]))
+    lines = standing.folds("4f1c9a20b7d3e865")
+    assert lines is not None
+    assert [line["reason"] for line in lines] == [f"reason {n}" for n in reversed(range(5, MOST_FOLDS + 5))]
+    assert (lines[0]["reducer"], lines[0]["before_tokens"], lines[0]["tokens"]) == ("mask", 400, 20)
+    assert standing.folds("nobody") is None
+
+
+def test_memory_is_bounded_and_the_longest_unseen_goes_first() -> None:
+    standing = standing_of(*(told(n, session=f"s{n}") for n in range(MOST_CONVERSATIONS)))
+    standing(told(MOST_CONVERSATIONS, session="s0"))  # seen again
+    standing(told(MOST_CONVERSATIONS + 1, session="new"))
+    state = standing.state()
+    ids = [one["id"] for one in state["conversations"]]
+    assert len(ids) == standing.conversations == MOST_CONVERSATIONS
+    assert ids[:2] == ["new", "s0"]
+    assert "s1" not in ids
+    assert len(state["requests"]) == MOST_REQUESTS
+    assert [one["number"] for one in state["requests"][:2]] == [MOST_CONVERSATIONS + 1, MOST_CONVERSATIONS]
+
+
+def test_long_texts_of_clients_are_cut() -> None:
+    state = standing_of(told(title="t" * 10_000, model="m" * 10_000, path="/" + "p" * 10_000)).state()
+    assert len(json.dumps(state)) < 5_000
+
+
+def test_texts_are_kept_as_they_are() -> None:
+    (one,) = standing_of(told(title=MARKUP)).state()["conversations"]
+    assert one["title"] == MARKUP
+
+
+# --- following -------------------------------------------------------------------------------------------------------
+
+
+def followed(work: Callable[[Standing], None], **given: Any) -> list[tuple[str, Any]]:
+    """What a page hears that follows after `work`, until the streams are stopped: when it has heard of a change."""
+
+    async def run() -> list[tuple[str, Any]]:
+        standing = Standing(**given)
+        standing(told(1))
+        stream = standing.follow()
+        assert stream is not None
+        work(standing)
+        text, stopped = b"", False
+        while (piece := await stream.outbox.next()) is not None:
+            text += piece
+            if b"event: change" in text and not stopped:
+                stopped = True
+                standing.stop()
+        events = [one.split(b"\ndata: ") for one in text.split(b"\n\n") if one.startswith(b"event: ")]
+        return [(name.removeprefix(b"event: ").decode(), json.loads(data)) for name, data in events]
+
+    return asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_page_hears_the_state_first_and_then_what_changes() -> None:
+    def work(standing: Standing) -> None:
+        standing(told(2, title="Second", new_folds=(fold(0, 4, 900, 30, "mask", "old"),)))
+        standing(told(3, session="other"))
+
+    (first, state), (second, change), *_, (last, _) = followed(work, pace_seconds=0.001)
+    assert (first, second, last) == ("state", "change", "stopping")
+    assert [one["number"] for one in state["requests"]] == [1]
+    assert [one["number"] for one in change["requests"]] == [3, 2]
+    assert {one["id"] for one in change["conversations"]} == {"4f1c9a20b7d3e865", "other"}
+    assert change["totals"]["requests"] == 3
+
+
+def test_a_thousand_requests_are_one_piece_of_news() -> None:
+    def work(standing: Standing) -> None:
+        for number in range(2, 1_002):
+            standing(told(number))
+
+    news = [data for name, data in followed(work) if name == "change"]
+    assert len(news) == 1
+    assert len(news[0]["conversations"]) == 1
+    assert [one["number"] for one in news[0]["requests"]] == list(range(1_001, 1_001 - MOST_REQUESTS, -1))
+    assert news[0]["totals"]["requests"] == 1_001
+
+
+def test_only_so_many_may_follow_and_nothing_is_kept_for_nobody() -> None:
+    standing = Standing()
+    streams = [standing.follow() for _ in range(MOST_FOLLOWERS)]
+    assert None not in streams
+    assert standing.follow() is None
+    assert standing.following == MOST_FOLLOWERS
+    standing.stop()
+    late = Standing()
+    late(told())  # outside of any event loop: nobody follows, so nothing is to be told
+
+
+def test_who_follows_after_the_stop_is_sent_away_at_once() -> None:
+    async def run() -> None:
+        standing = Standing()
+        standing.stop()
+        stream = standing.follow()
+        assert stream is not None
+        assert b"event: state" in (await stream.outbox.next() or b"")
+        assert await stream.outbox.next() is None
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_times_are_told_in_utc() -> None:
+    (one,) = standing_of(told(at=datetime(2026, 11, 28, 10, 0, tzinfo=UTC).astimezone())).state()["requests"]
+    assert one["at"] == "2026-11-28T10:00:00.000+00:00"

@@ -1,0 +1,80 @@
+"""A schedule over a fake model and a clock that is set by hand, for tests of what is run when."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.hosting.acting import acting
+
+from foldline.agent.settings.schedule import Cron, ScheduleSettings
+from foldline.agent.settings.values import AgentSettings
+from foldline.doors.scheduling.deliver import TELEGRAM_URL, Courier
+from foldline.doors.scheduling.entries import Entry, entries_of
+from foldline.doors.scheduling.runner import Schedule
+
+MONDAY = datetime(2026, 11, 30, 6, 0, tzinfo=UTC)
+
+
+class SetClock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self, now: datetime = MONDAY) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        """The time."""
+        return self.now
+
+    def on(self, **span: float) -> None:
+        """Set it forward, or back."""
+        self.now += timedelta(**span)
+
+
+def entry_of(cron: str = "0 7 * * *", name: str = "morning", **more: Any) -> Entry:
+    """An entry, as settings give it."""
+    settings = ScheduleSettings(cron=Cron.read(cron), prompt=more.pop("prompt", "What is new?"), **more)
+    [entry] = entries_of(AgentSettings(schedule={name: settings}))
+    return entry
+
+
+class Planned:
+    """A schedule, its clock, and the lines that it told."""
+
+    def __init__(self, schedule: Schedule, clock: SetClock, lines: list[str]) -> None:
+        self.schedule, self.clock, self.lines = schedule, clock, lines
+
+    async def at(self, moment: datetime) -> None:
+        """Look at all entries at a moment, and wait for what begins."""
+        self.clock.now = moment
+        await self.schedule.look()
+        await self.schedule.rest()
+
+
+@asynccontextmanager
+async def planned(
+    url: str,
+    folder: Path,
+    yaml: str,
+    *,
+    clock: SetClock | None = None,
+    telegram_url: str = TELEGRAM_URL,
+    **more: Any,
+) -> AsyncIterator[Planned]:
+    """The schedule of a settings file. Nothing wakes it: `Planned.at` does. Retries of deliveries do not wait."""
+    clock, lines = clock or SetClock(), []
+    async with acting(url, folder, yaml=yaml, **more) as actors:
+        crew = actors.crew
+
+        async def at_once(seconds: float) -> None:
+            lines.append(f"waited {seconds:g}")
+
+        courier = Courier(crew.workspace, crew.environ, sleep=at_once, telegram_url=telegram_url)
+        schedule = Schedule(actors, entries_of(crew.settings), courier, tell=lines.append, clock=clock)
+        try:
+            yield Planned(schedule, clock, lines)
+        finally:
+            await schedule.stop(5)

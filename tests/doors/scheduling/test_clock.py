@@ -1,0 +1,83 @@
+"""The schedule with the real APScheduler and the real time; what holds for its runs is in test_runner."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+
+from apscheduler.triggers.cron import CronTrigger
+from tests.hosting.acting import acting
+from tests.serving import serve
+
+from foldline.doors.scheduling.clock import running, scheduled
+from foldline.doors.scheduling.deliver import Courier
+from foldline.doors.scheduling.entries import Times, entries_of
+from foldline.doors.scheduling.runner import Schedule
+from foldline.testing import FakeProvider
+
+YAML = """
+schedule:
+  often: {cron: "* * * * *", prompt: What is new?, deliver: [{file: often.md, mode: append}]}
+"""
+WAIT_SECONDS = 30
+
+
+def test_what_is_due_each_second_runs_by_itself_until_the_end_of_the_block(tmp_path: Path) -> None:
+    async def run(url: str) -> None:
+        lines: asyncio.Queue[str] = asyncio.Queue()
+        async with acting(url, tmp_path, yaml=YAML) as actors:
+            [entry] = entries_of(actors.crew.settings)
+            each_second = Times(CronTrigger(second="*", timezone=UTC), every_hour=True)
+            courier = Courier(actors.crew.workspace, {})
+            plan = Schedule(actors, [replace(entry, times=each_second)], courier, tell=lines.put_nowait)
+            async with running(plan, grace_seconds=5), asyncio.timeout(WAIT_SECONDS):
+                done = [line async for line in _lines(lines) if "done in" in line]
+            assert len(done) == 3
+            assert not plan._running
+        assert len({task.get_name() for task in asyncio.all_tasks()}) == 1, "nothing is left of it"
+
+    async def _lines(lines: asyncio.Queue[str]):  # type: ignore[no-untyped-def]
+        found = 0
+        while found < 3:
+            line = await lines.get()
+            found += "done in" in line
+            yield line
+
+    with serve(FakeProvider("All is well.")) as served:
+        asyncio.run(run(served.url))
+    assert (tmp_path / "often.md").read_text("utf-8").count("All is well.") >= 3
+
+
+def test_without_a_schedule_nothing_is_started(tmp_path: Path) -> None:
+    async def run(url: str) -> None:
+        off = YAML.replace("prompt:", "enabled: false, prompt:")
+        for yaml in ("model: fake-model", off):
+            async with acting(url, tmp_path, yaml=yaml) as actors, scheduled(actors, tell=print) as plan:
+                assert plan is None
+
+    with serve(FakeProvider("")) as served:
+        asyncio.run(run(served.url))
+
+
+def test_a_missed_run_begins_with_the_block_and_missing_variables_are_told(tmp_path: Path) -> None:
+    yaml = YAML.replace("[{file: often.md, mode: append}]", "[{telegram: 1}]")
+
+    async def run(url: str) -> list[str]:
+        lines: list[str] = []
+        async with acting(url, tmp_path, yaml=yaml) as actors:
+            [entry] = entries_of(actors.crew.settings)
+            actors.store.remember(entry.key, {"mark": entry.mark, "since": "2026-01-01T00:00:00+00:00"})
+            async with scheduled(actors, tell=lines.append) as plan:
+                assert plan is not None
+                await plan.rest()
+        return lines
+
+    with serve(FakeProvider("All is well.")) as served:
+        lines = asyncio.run(run(served.url))
+    assert lines[:2] == [
+        "Schedule often: nothing can be delivered as set: the environment has no FOLDLINE_TELEGRAM_TOKEN",
+        "Schedule often: not delivered to Telegram 1: the environment has no FOLDLINE_TELEGRAM_TOKEN",
+    ]
+    assert lines[2].startswith("Schedule often: done in ")

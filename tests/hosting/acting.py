@@ -1,0 +1,47 @@
+"""Actors over a fake model server, for tests of what stands in front of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from foldline.hosting.runtime import Crew, Options, settings_for
+from foldline.hosting.session_actor import ActorLimits
+from foldline.hosting.session_pool import Actors, Allowed
+from foldline.store.base import Store
+from foldline.store.folders import FileStore
+
+AGENTS = "agents.yaml"
+
+
+@asynccontextmanager
+async def acting(
+    url: str,
+    folder: Path,
+    *,
+    store: Store | None = None,
+    limits: ActorLimits | None = None,
+    allowed: Allowed | None = None,
+    yaml: str = "",
+    environ: Mapping[str, str] | None = None,
+    **options: Any,
+) -> AsyncIterator[Actors]:
+    """Actors in `folder`, with their sessions in `folder`/sessions; `yaml` is their settings file."""
+    home = {"FOLDLINE_HOME": str(folder / "home"), **(environ or {})}
+    config = None
+    if yaml:
+        path = folder / AGENTS
+        path.write_text(yaml)
+        config = str(path)
+    given = {"base_url": f"{url}/v1", "model": "fake-model", "config": config, **options}
+    loaded = settings_for(Options(**given), home, folder=folder)
+    crew = await Crew.start(loaded.settings, home, workspace=folder, learned={}, calls=None)
+    kept = store or FileStore(folder / "sessions", fsync=False)
+    try:
+        async with Actors(crew, kept, limits=limits, allowed=allowed) as actors:
+            yield actors
+    finally:
+        await crew.aclose()
+        kept.close()

@@ -1,0 +1,84 @@
+"""Which of several open calls a result answers, and what a call is called that needs another id."""
+
+from __future__ import annotations
+
+import pytest
+
+from foldline.codecs.encoding import BLANK, UNNAMED
+from foldline.messages import Opaque, ToolCall
+from foldline.view.open_calls import Called, OpenCall, OpenCalls, called_by, free_name
+
+CALLED = Called("read", "{}")
+
+
+def waiting(*calls: tuple[str, str, int]) -> OpenCalls:
+    found = OpenCalls()
+    for call_id, name, group in calls:
+        found.add(OpenCall(call_id, name, group, CALLED))
+    return found
+
+
+def answered(calls: OpenCalls, *ids: str) -> list[str | None]:
+    out: list[str | None] = []
+    for call_id in ids:
+        call = calls.find(call_id)
+        out.append(None if call is None else call.name)
+        if call is not None:
+            calls.remove(call)
+    return out
+
+
+def test_of_calls_of_one_turn_with_one_id_the_first_is_answered_first() -> None:
+    assert answered(waiting(("x", "x", 1), ("x", "x-2", 1), ("b", "b", 1)), "x", "b", "x", "x") == [
+        "x",
+        "b",
+        "x-2",
+        None,
+    ]
+
+
+def test_the_latest_turn_is_answered_before_an_earlier_one() -> None:
+    assert answered(waiting(("x", "x", 1), ("x", "x-2", 5)), "x", "x") == ["x-2", "x"]
+
+
+def test_a_client_that_was_told_the_id_that_is_sent_may_use_it() -> None:
+    assert answered(waiting(("x", "x", 1), ("x", "x-2", 1)), "x-2", "x") == ["x-2", "x"]
+
+
+def test_a_result_without_an_id_finds_a_call_without_one_however_both_say_it() -> None:
+    assert answered(waiting((UNNAMED, UNNAMED, 1)), BLANK) == [UNNAMED]
+    assert answered(waiting((BLANK, BLANK, 1), (UNNAMED, UNNAMED, 1)), UNNAMED, BLANK) == [UNNAMED, BLANK]
+
+
+def test_groups_that_are_left_are_waited_for_no_longer() -> None:
+    calls = waiting(("a", "a", 1), ("b", "b", 4), ("c", "c", 4))
+    assert [call.id for call in calls.leave(lambda group: group == 4)] == ["b", "c"]
+    assert calls.waits(1) and not calls.waits(2)
+    assert len(calls) == 1 and 1 in calls and 4 not in calls
+
+
+def test_a_new_id_is_one_that_every_provider_takes() -> None:
+    assert free_name("x", 2, lambda name: False) == "x-2"
+    assert free_name("x", 2, {"x-2", "x-3"}.__contains__) == "x-4"
+    assert len(free_name("c" * 64, 12, lambda name: False)) <= 40
+
+
+def test_a_new_id_of_nine_letters_keeps_that_form() -> None:
+    # Mistral AI: "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9."
+    assert free_name("aB3dE6gH9", 2, lambda name: False) == "aB3dE6gH2"
+
+
+@pytest.mark.parametrize(
+    ("part", "called"),
+    [
+        (ToolCall("a", "pay", '{"amount": 7}'), Called("pay", '{"amount": 7}')),
+        (
+            Opaque("server_tool_use", raw={"name": "web_search", "input": {"q": "x"}}, opens="s"),
+            Called("web_search", '{"q": "x"}'),
+        ),
+        (Opaque("program", raw={"code": "run()"}, opens="p"), Called("program", "run()")),
+        (Opaque("from_the_future", raw=None, opens="f"), Called("from_the_future", "")),
+    ],
+)
+def test_what_is_remembered_of_a_call_says_which_it_was(part: ToolCall | Opaque, called: Called) -> None:
+    assert called_by(part) == called

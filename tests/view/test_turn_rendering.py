@@ -1,0 +1,130 @@
+"""A turn of items grows as if it were rendered anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.property.depth import costly
+
+from foldline.engine.context import Context
+from foldline.messages import Wire
+from foldline.tokens import content_bytes, wire_bytes
+from foldline.view.transcript import Repair
+from foldline.view.turn_rendering import grown
+from foldline.view.units import Unit
+from foldline.view.view import View
+
+
+def says(words: str) -> Wire:
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": words}]}
+
+
+def thinks(name: str) -> Wire:
+    return {"type": "reasoning", "id": f"rs_{name}", "summary": [], "encrypted_content": "R" * 60}
+
+
+def calls(call_id: str, arguments: str = "{}") -> Wire:
+    return {"type": "function_call", "call_id": call_id, "name": "f", "arguments": arguments}
+
+
+def gives(call_id: str, output: str = "a result") -> Wire:
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def searches() -> Wire:
+    return {"type": "web_search_call", "id": "ws", "status": "completed"}
+
+
+def user(words: str) -> Wire:
+    return {"role": "user", "content": words}
+
+
+_IDS = st.sampled_from([f"c{number}" for number in range(6)])
+_ITEMS = st.one_of(
+    st.sampled_from([says("So it is."), says(""), searches(), user("Go on."), {"role": "system", "content": "Brief."}]),
+    st.builds(thinks, st.sampled_from("abcdef")),
+    st.builds(calls, _IDS, st.sampled_from(["{}", '{"cut": "off'])),
+    st.builds(calls, _IDS),
+    st.builds(gives, _IDS),
+    st.builds(gives, _IDS),
+)
+_HIDDEN = st.sampled_from((False,) * 9 + (True,))
+SESSIONS = st.lists(st.tuples(_ITEMS, _HIDDEN), min_size=1, max_size=40)
+
+
+def rendered(view: View, unit: Unit) -> tuple[Any, ...]:
+    """A block from scratch: messages as JSON, sizes, repairs."""
+    messages, weights, repairs = view._rendered(unit, unit.forms)
+    faults = tuple(Repair(entry.seq, "message", fault) for entry in unit.entries for fault in entry.faults)
+    late = (Repair(unit.late, "late-result", _late_detail(unit)),) if unit.late is not None and not repairs else ()
+    return [view.codec.write(m) for m in messages], weights, (*faults, *repairs, *late)
+
+
+def _late_detail(unit: Unit) -> str:
+    return next(repair.detail for repair in unit.repairs if repair.rule == "late-result")
+
+
+@costly
+@given(SESSIONS, st.integers(1, 4))
+def test_what_has_grown_is_what_would_be_rendered_from_scratch(items: Sequence[tuple[Wire, bool]], every: int) -> None:
+    context = Context(dialect="openai-responses", window=1_000_000, max_request_bytes=10_000_000)
+    view = context.view
+    before: list[Wire] = []
+    for number, (wire, hidden) in enumerate(items):
+        context.append(wire, agent_visible=not hidden)
+        total = content = 0
+        for unit in view.units:
+            wires, weights, repairs = rendered(view, unit)
+            assert [view.codec.write(m) for m in unit.messages] == wires
+            assert (unit.weights, unit.repairs) == (weights, repairs)
+            assert unit.contents == list(map(content_bytes, unit.messages))
+            assert (unit.tokens, unit.content_bytes) == (sum(weights), sum(unit.contents))
+            assert unit.size_bytes == sum(map(wire_bytes, wires))
+            total, content = total + unit.tokens, content + unit.content_bytes
+        assert view.estimated_tokens - view.base_tokens - (view.lead_tokens if view.leads else 0) == total
+        assert view.content_bytes == content
+        if number % every == 0:
+            sent, stable = view.wires()
+            whole = [view.codec.write(m) for unit in view.units for m in unit.messages]
+            if not view.leads:
+                assert sent == whole
+                assert sent[:stable] == before[:stable]
+                assert stable == len(sent) or stable == len(before) or sent[stable] != before[stable]
+            before = sent
+
+
+def test_a_run_of_items_is_not_put_in_order_again() -> None:
+    context = Context(dialect="openai-responses", window=1_000_000)
+    context.extend([user("Go."), says("One.")])
+    for number in range(50):
+        context.extend([thinks(f"{number}"), says(f"Step {number}."), calls(f"k{number}")])
+    [_, unit] = context.view.units
+    assert unit.growth is not None
+    assert (unit.growth.turn_items, len(unit.growth.open), unit.growth.results) == (151, 50, 0)
+    kept = unit.messages[:151]
+    context.append(gives("k49"))
+    assert (unit.growth.turn_items, len(unit.growth.open)) == (151, 49)
+    assert unit.messages[:151] == kept
+
+
+def test_a_result_takes_the_place_of_the_answer_that_stood_in_for_it() -> None:
+    context = Context(dialect="openai-responses", window=1_000_000)
+    context.extend([user("Go."), calls("a"), calls("b"), calls("c"), gives("b")])
+    sent = context.prepare().messages
+    assert [wire.get("call_id") for wire in sent] == [None, "a", "b", "c", "b", "a", "c"]
+    [_, unit] = context.view.units
+    assert unit.growth is not None
+    assert [repair.rule for repair in unit.repairs] == ["missing-result", "missing-result"]
+    context.extend([gives("c"), gives("a")])
+    assert (unit.growth.results, unit.repairs) == (3, ())
+
+
+def test_a_turn_that_goes_on_after_its_results_is_no_single_turn() -> None:
+    context = Context(dialect="openai-responses", window=1_000_000)
+    context.extend([calls("a"), gives("a"), says("So.")])
+    entries = list(context.view.entries.values())
+    assert grown(context.view.codec, entries[:2]) is not None
+    assert grown(context.view.codec, entries) is None
