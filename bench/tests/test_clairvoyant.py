@@ -8,9 +8,6 @@ from itertools import accumulate, pairwise, product
 from pathlib import Path
 
 import pytest
-from foldline_bench.bound import least_price
-from foldline_bench.clairvoyant import Need, clairvoyant_of, least_hiding_tokens, met_of, needs_of
-from foldline_bench.hindsight import Watching, bound_of, course_of
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
@@ -20,6 +17,9 @@ from foldline.catalog.prices import CacheRule, PriceStep
 from foldline.engine.policy import POLICIES
 from foldline.recorded.sessions import Session, read_session
 from foldline.replay import Recording, context_for, replay
+from foldline_bench.bound import least_price
+from foldline_bench.clairvoyant import Need, clairvoyant_of, least_hiding_tokens, met_of, needs_of
+from foldline_bench.hindsight import Watching, bound_of, course_of
 
 PLAIN = CacheRule(0.1, 1.25, 0, 1, 300)
 STEPPED = replace(PLAIN, steps=(PriceStep(60, 2.0, 1.5), PriceStep(120, 3.0, 2.0)))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from foldline_bench.hiring import workplace
-from foldline_bench.speed import session as long_session
 
 from foldline.cli.main import cli
+from foldline_bench.hiring import workplace
+from foldline_bench.speed import session as long_session
 
 NOBODY = ("--peers", "no such folder")
 
@@ -64,7 +64,7 @@ def test_a_bench_prints_tables_and_writes_all_figures(sessions: Path, tmp_path: 
         (("--budget", "1m"), "no session is 1.2 times 1,000,000 tokens"),
         (("--budget", "9000k"), "no session is 1.2 times 9,000,000 tokens"),
         (("--systems", "best", "--budget", "2k"), "unknown policy 'best'"),
-        (("--systems", "balanced,langchain", "--budget", "2k"), "`python tools/bench_peers.py langchain`"),
+        (("--systems", "balanced,langchain", "--budget", "2k"), "`python bench/tools/bench_peers.py langchain`"),
         (("--systems", "strands*", "--budget", "2k"), "strands is not installed"),
         (("--json", "no/such/folder/bench.json"), "there is no such folder to write to"),
         (("--repeat", "0"), "--repeat"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from foldline_bench.comparing import common_sessions, figures_over, mark_front
 from foldline_bench.values import Price, Run, SessionFigures, Summaries
 

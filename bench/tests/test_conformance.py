@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from foldline_bench.conformance import KIT_PYTHON, Foldline
 
 SRC = Path(__file__).parents[2] / "src"
@@ -84,7 +85,7 @@ def test_a_budget_that_nothing_can_keep_gives_the_least_there_is() -> None:
 
 def test_the_kit_finds_85_percent_at_its_20_percent_budget() -> None:
     if not PYTHON.exists():
-        pytest.skip("compaction-conformance-kit is not installed: python tools/bench_peers.py conformance")
+        pytest.skip("compaction-conformance-kit is not installed: python bench/tools/bench_peers.py conformance")
     spec = ["-m", "compaction_kit.cli", "benchmark", "--spec", "foldline_bench.conformance:Foldline"]
     done = subprocess.run(
         [str(PYTHON), *spec, "--budgets", "0.2", "--format", "json"],

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldline_bench.constraints import Constraint, Held, Recent, constraints_of, held, holds, plant, run, table
 
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import Session
+from foldline_bench.constraints import Constraint, Held, Recent, constraints_of, held, holds, plant, run, table
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".bench" / "conformance" / "bin" / "python"
@@ -121,13 +121,13 @@ def test_a_constraint_that_no_later_request_could_hold_counts_nowhere() -> None:
 
 
 def test_without_the_package_what_to_do_is_said() -> None:
-    with pytest.raises(InvalidInput, match=r"tools/bench_peers\.py conformance"):
+    with pytest.raises(InvalidInput, match=r"bench/bench/tools/bench_peers\.py conformance"):
         constraints_of(Path("nowhere/conformance/bin/python"))
 
 
 def test_the_constraints_of_the_package_outlive_the_folds_of_a_chat() -> None:
     if not PYTHON.exists():
-        pytest.skip("conpact is not installed: python tools/bench_peers.py conformance")
+        pytest.skip("conpact is not installed: python bench/tools/bench_peers.py conformance")
     constraints = constraints_of(PYTHON)
     assert len(constraints) == 15
     session = Session(name="chat", dialect="openai-chat", messages=tuple(chat(16)))

@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from foldline_bench.hindsight import Watching, bound_of, course_of
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.recorded.sessions import read_session
 from foldline.replay import Recording, Replay, context_for, replay
+from foldline_bench.hindsight import Watching, bound_of, course_of
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))
 SMALLER = [path for path in EXAMPLES if "share-general" not in path.name]

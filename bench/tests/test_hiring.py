@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from foldline_bench.hiring import DiedError, Peer, Workplace, peers_in, said, workplace
 from foldline_bench.jobs import Job
 

@@ -5,10 +5,11 @@ from itertools import product
 from statistics import mean, median
 
 import pytest
-from foldline_bench.intervals import RESAMPLES, interval, mean_of, median_of, resamples, tells
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
+
+from foldline_bench.intervals import RESAMPLES, interval, mean_of, median_of, resamples, tells
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
 

@@ -6,11 +6,11 @@ from contextlib import suppress
 from time import monotonic
 
 import pytest
-from foldline_bench.measuring import Allowance, AllowanceSpentError, Watched
 
 from foldline.errors import DoesNotFit
 from foldline.messages import Wire
 from foldline.replay import Sent
+from foldline_bench.measuring import Allowance, AllowanceSpentError, Watched
 
 USER = {"role": "user", "content": "hi"}
 

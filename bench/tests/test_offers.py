@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from foldline_bench.jobs import Job, SessionFile, neutral_counter
-from foldline_bench.offers import OURS, our_system, sender_maker
-from foldline_bench.speed import session as long_session
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import Session
 from foldline.replay import Recording, replay
+from foldline_bench.jobs import Job, SessionFile, neutral_counter
+from foldline_bench.offers import OURS, our_system, sender_maker
+from foldline_bench.speed import session as long_session
 
 MESSAGES = tuple(wire for wires in long_session(160) for wire in wires)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from foldline_bench.refusals import HARD, SOFT, refusals
 
 SYSTEM = {"role": "system", "content": "Be brief."}

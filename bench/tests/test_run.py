@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldline_bench.jobs import COUNTER
-from foldline_bench.run import Plan, Step, bench
-from foldline_bench.table import by_group, main_table, notes, stress_table
-from foldline_bench.values import Result, Run
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import read_session
 from foldline.replay import Managed, Pauses, Recording, bill_tokens, context_for, replay
 from foldline.text.formatting import DASH
+from foldline_bench.jobs import COUNTER
+from foldline_bench.run import Plan, Step, bench
+from foldline_bench.table import by_group, main_table, notes, stress_table
+from foldline_bench.values import Result, Run
 
 pytestmark = pytest.mark.xdist_group("bench")  # one worker alone measures what most of these tests look at
 

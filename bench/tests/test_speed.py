@@ -3,11 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from foldline_bench.__main__ import main
-from foldline_bench.speed import Growth, import_time, loop, run, run_loop, session, speed
 
 from foldline import check
 from foldline.engine.policy import POLICIES
+from foldline_bench.__main__ import main
+from foldline_bench.speed import Growth, import_time, loop, run, run_loop, session, speed
 
 
 def test_the_benchmark_session_is_one_that_a_provider_would_take() -> None:

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from foldline_bench.summariser import SUMMARY_TOKENS, GoingOn, Summariser
-
 from foldline.reducers.summarize import CHECKPOINT
 from foldline.replay import Asked
 from foldline.view.request import Request
+from foldline_bench.summariser import SUMMARY_TOKENS, GoingOn, Summariser
 
 MESSAGES = (
     {"role": "user", "content": "Mend the build.\nIt is red."},

@@ -3,11 +3,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from foldline_bench.summariser import Summariser
-from foldline_bench.systems import Hosted
-
 from foldline.messages import Wire
 from foldline.replay import Asked
+from foldline_bench.summariser import Summariser
+from foldline_bench.systems import Hosted
 
 USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}
 

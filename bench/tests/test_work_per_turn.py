@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from statistics import median
 from types import FrameType
 
-from foldline_bench.speed import session
-
 import foldline
 from foldline.engine.context import Context
 from foldline.tokens import ESTIMATE
 from foldline.view.transcript import Entry
+from foldline_bench.speed import session
 
 PACKAGE = foldline.__file__.removesuffix("__init__.py")
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from foldline_bench.bound import Shown, Terms, best_schedule, schedule_cost_tokens
-from foldline_bench.hindsight import Watching, bound_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +16,8 @@ from foldline.errors import InvalidInput
 from foldline.recorded.sessions import Session
 from foldline.replay import Pauses, Recording, context_for, replay
 from foldline.view.economics import Bill, Rent
+from foldline_bench.bound import Shown, Terms, best_schedule, schedule_cost_tokens
+from foldline_bench.hindsight import Watching, bound_of
 from tests.property.depth import costly
 from tests.property.sessions import BUILDERS, WORDS, Wire
 

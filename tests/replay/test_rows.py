@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from foldline.errors import Part
-from foldline.replay import NONE, Mark, Recall, Replay, Tally, Turn, rows
+from foldline.replay import NONE, Mark, Recall, Replay, Tally, Turn
+from foldline.replay.rows import rows
 
 FOLD = Mark(0, 2, "mask", "trigger", 90, 10)
 

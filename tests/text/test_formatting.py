@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.replay import NONE, Replay
-from foldline.text.formatting import compact, escaped, limits, milliseconds, plural, share
+from foldline.report.page import limits
+from foldline.text.formatting import compact, escaped, milliseconds, plural, share
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import click
 
-from foldline.cli.files import can_hold, log, sessions_in, terminal, write_whole
+from foldline.cli.files import log, sessions_in, terminal, write_whole
 from foldline.cli.requests import counter_for
 from foldline.cli.token_sizes import size_list_tokens
 from foldline.errors import InvalidInput, MissingExtra
+from foldline.store.files import can_hold
 from foldline.text.formatting import plural
 from foldline_bench.run import Plan, Step
 from foldline_bench.run import bench as run_bench

@@ -144,7 +144,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     asked = parser.parse_args(given)
     if not asked.python.exists():
-        sys.stderr.write("compaction-conformance-kit is not installed: python tools/bench_peers.py conformance\n")
+        sys.stderr.write("compaction-conformance-kit is not installed: python bench/tools/bench_peers.py conformance\n")
         sys.exit(2)
     spec, form = "foldline_bench.conformance:Foldline", "json" if asked.json else "md"
     for arguments in (["benchmark", "--spec", spec], ["check", spec, "--budgets", "10%,20%,30%"]):

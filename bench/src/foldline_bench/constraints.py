@@ -95,7 +95,7 @@ class Recent:
 
 def constraints_of(python: Path = _PYTHON) -> list[Constraint]:
     """The constraints that ship in conpact, from the environment of that interpreter. Raises InvalidInput."""
-    hint = f"conpact is not there; install it with `python tools/bench_peers.py {python.parts[-3]}`"
+    hint = f"conpact is not there; install it with `python bench/tools/bench_peers.py {python.parts[-3]}`"
     try:
         found = subprocess.run(
             [str(python), "-c", _TEXTS], capture_output=True, text=True, check=False, env=surroundings()

@@ -192,7 +192,9 @@ def _installed(pattern: str, peers: Sequence[Peer], missing: Mapping[str, str]) 
         return
     for name, reason in missing.items():
         if fnmatchcase(name, pattern) and pattern.strip("*?"):
-            hint = f"install it with `python tools/bench_peers.py {name}` (all: `make bench-peers`), or name --peers"
+            hint = (
+                f"install it with `python bench/tools/bench_peers.py {name}` (all: `make bench-peers`), or name --peers"
+            )
             raise InvalidInput(f"{name} is {reason}; {hint}", place="systems")
 
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 import pytest
-from foldline_bench.page.axes import Frame, Scale, apart, beside, ticks_to
 from hypothesis import given
 from hypothesis import strategies as st
+
+from foldline_bench.page.axes import Frame, Scale, apart, beside, ticks_to
 
 
 def share_room(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

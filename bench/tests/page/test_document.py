@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from foldline_bench.page.document import bench_page
 from tests.report.results import budget, ran, result, session
 from tests.report.test_page import HOSTILE, Outline
+
+from foldline_bench.page.document import bench_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

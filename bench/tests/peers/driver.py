@@ -12,12 +12,11 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from foldline_bench.summariser import Summariser
-from foldline_bench.systems import MakeSystem
-
 from foldline.messages import Wire
 from foldline.recorded.sessions import read_session
 from foldline.replay import Recording
+from foldline_bench.summariser import Summariser
+from foldline_bench.systems import MakeSystem
 
 
 class Noting(Summariser):

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from foldline_bench.peers.counting import text_counter
-
 from foldline.messages import Wire
+from foldline_bench.peers.counting import text_counter
 
 
 def test_a_text_is_counted_once_and_without_what_a_message_adds() -> None:

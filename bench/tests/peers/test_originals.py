@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from foldline_bench.peers.originals import Originals
-
 from foldline.messages import Wire
+from foldline_bench.peers.originals import Originals
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "a.py"}'}}
 HISTORY: list[Wire] = [

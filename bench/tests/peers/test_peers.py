@@ -7,6 +7,7 @@ import re
 
 import pytest
 from bench.tests.peers.support import FOLDER, ROOT, run_through
+
 from foldline_bench.peers import PEERS
 
 LONG = ("openhands-multiswe-0", 8_000, 40)

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import pytest
+
 from foldline_bench.proxy.figures import Measured, figures, table
 from foldline_bench.proxy.load import Seen
 

@@ -7,10 +7,9 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from foldline import check
 from foldline_bench.proxy.load import Load, Seen, Talk, load
 from foldline_bench.proxy.upstream import answer_text, serve_upstream
-
-from foldline import check
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from foldline_bench.proxy.__main__ import main
 from foldline_bench.proxy.processes import NotUpError, Running, free_port, running
 

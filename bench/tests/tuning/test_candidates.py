@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from foldline_bench.tuning import Setting, agents_yaml
-from foldline_bench.tuning.candidates import first_settings, neighbours, own_figures
 
 from foldline.agent.settings.file import load_settings
 from foldline.engine.policy import POLICIES
+from foldline_bench.tuning import Setting, agents_yaml
+from foldline_bench.tuning.candidates import first_settings, neighbours, own_figures
 
 NEAR = neighbours(
     [Setting("economical"), Setting("quality"), Setting("balanced", (("landing", 0.45),)), Setting("sliding")]

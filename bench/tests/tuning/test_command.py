@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from bench.tests.tuning.support import session, write_sessions
 from click.testing import CliRunner, Result
-from foldline_bench.tuning.kept import FILE
-from foldline_bench.tuning.printing import SCHEMA
 
 from foldline import Context
 from foldline.agent.settings.file import load_settings
 from foldline.cli.main import cli
 from foldline.store.folders import FileStore
 from foldline.store.places import sessions_path
+from foldline_bench.tuning.kept import FILE
+from foldline_bench.tuning.printing import SCHEMA
 
 pytestmark = pytest.mark.xdist_group("tune")  # one worker alone searches what most of these tests show
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from bench.tests.tuning.support import tuned, write_sessions
 from bench.tests.tuning.workers import dies_always, dies_once, doubled, pid_of, refuses
+
 from foldline_bench.tuning.engines import EngineFailed, InProcess, Local, core_count
 
 

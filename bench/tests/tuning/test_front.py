@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from foldline_bench.tuning import Figures, Outcome, Setting
-from foldline_bench.tuning.front import chosen, figures_of, front, layers, point_of, worth_a_row
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
+
+from foldline_bench.tuning import Figures, Outcome, Setting
+from foldline_bench.tuning.front import chosen, figures_of, front, layers, point_of, worth_a_row
 
 POINT = st.tuples(st.floats(0, 2), st.floats(0, 1))
 

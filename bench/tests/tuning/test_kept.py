@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from bench.tests.tuning.support import FEW, tuned, write_sessions
-from foldline_bench.tuning import Conditions, InProcess, located, tune
-from foldline_bench.tuning.kept import FILE, kept_count, kept_runs
 
 from foldline.errors import InvalidInput
+from foldline_bench.tuning import Conditions, InProcess, located, tune
+from foldline_bench.tuning.kept import FILE, kept_count, kept_runs
 
 
 @pytest.fixture

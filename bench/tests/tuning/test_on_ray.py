@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from bench.tests.tuning.support import tuned, write_sessions
-from foldline_bench.tuning.engines import EngineFailed, InProcess
-from foldline_bench.tuning.on_ray import Ray
 
 from foldline.errors import InvalidInput
+from foldline_bench.tuning.engines import EngineFailed, InProcess
+from foldline_bench.tuning.on_ray import Ray
 
 
 @pytest.mark.xdist_group("ray")

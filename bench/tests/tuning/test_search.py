@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import pytest
 from bench.tests.tuning.support import FEW, Imagined, recorded, session, tuned, write_sessions
+
+from foldline.errors import InvalidInput
 from foldline_bench.tuning import Conditions, InProcess, NothingToTune, Setting, Step, located, tune
 from foldline_bench.tuning.candidates import first_settings, own_figures
 from foldline_bench.tuning.search import round_sizes
-
-from foldline.errors import InvalidInput
 
 Given = TypeVar("Given")
 Got = TypeVar("Got")

@@ -14,8 +14,6 @@ from typing import Any
 import pyarrow
 import pytest
 from bench.tests.tuning.support import recorded, session, tuned, write_sessions
-from foldline_bench.tuning.sources import _tried, located, read_source
-from foldline_bench.tuning.values import Source, content_sha256
 from moto.server import ThreadedMotoServer
 from pyarrow import fs, parquet
 from tests.real.postgresql import fresh_database
@@ -24,6 +22,8 @@ from foldline import Context
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import read_session
 from foldline.store.opening import open_store
+from foldline_bench.tuning.sources import _tried, located, read_source
+from foldline_bench.tuning.values import Source, content_sha256
 
 ONE = session(0)
 

@@ -18,7 +18,7 @@ from foldline.recorded.sessions import Session, parse_session, read_session
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["STDIN", "can_hold", "json_out", "log", "read_history", "sessions_in", "terminal", "write_whole"]
+__all__ = ["STDIN", "json_out", "log", "read_history", "sessions_in", "terminal", "write_whole"]
 
 STDIN = "-"
 
@@ -92,17 +92,6 @@ def terminal(*, to_stderr: bool = False) -> Console:
 def log(line: str) -> None:
     """One line for people, on standard error."""
     click.echo(f"foldline: {line}", err=True)
-
-
-def can_hold(path: str) -> None:
-    """Make sure, before any work, that a file can be written there. Raises InvalidInput."""
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path):
-        raise InvalidInput("is a directory", place=path)
-    if not os.path.isdir(folder):
-        raise InvalidInput("there is no such folder to write to", place=folder)
-    if not os.access(folder, os.W_OK):
-        raise InvalidInput("no right to write there", place=folder)
 
 
 def write_whole(path: str, text: str) -> None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.cli.files import can_hold, json_out, log, terminal, write_whole
+from foldline.cli.files import json_out, log, terminal, write_whole
 from foldline.cli.plot import plot
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import choose, in_one_line, place_of
 from foldline.report.growth import growth_page, in_words, notes, replies_of
 from foldline.store.calls.reader import RecordedCall, read_calls, read_sessions
+from foldline.store.files import can_hold
 from foldline.text.formatting import plural
 
 if TYPE_CHECKING:

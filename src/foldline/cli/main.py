@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import click
@@ -31,38 +31,62 @@ _STOPPED = 130  # 128 + SIGINT, as a shell reports it
 _PIPE_CLOSED = 141  # 128 + SIGPIPE
 
 _COMMANDS: Final[Mapping[str, str]] = {
-    "fit": "cli_requests",
-    "check": "cli_requests",
-    "count": "cli_requests",
-    "replay": "cli_replay",
-    "bench": "cli_bench",
-    "tune": "cli_tune",
-    "chat": "cli_chat",
-    "serve": "cli_serve",
-    "proxy": "cli_proxy",
-    "sessions": "cli_sessions",
-    "growth": "cli_growth",
-    "report": "cli_report",
-    "models": "cli_models",
-    "telegram": "cli_telegram",
-    "config": "cli_config",
-    "schedule": "cli_schedule",
+    "fit": "requests",
+    "check": "requests",
+    "count": "requests",
+    "replay": "replay",
+    "chat": "chat",
+    "serve": "serve",
+    "proxy": "proxy",
+    "sessions": "sessions.listing",
+    "growth": "growth",
+    "report": "report",
+    "models": "models",
+    "telegram": "telegram",
+    "config": "config",
+    "schedule": "schedule",
 }
 """The module of each command: only that of the one that runs is loaded, so that a chat is there at once."""
+
+
+_INSTALLS: Final[Mapping[str, str]] = {"bench": "foldline-bench", "tune": "foldline-bench"}
+"""Commands of other distributions of this project, found by their entry points in the group `foldline.commands`."""
 
 
 class _Loaded(Mapping[str, click.Command]):
     """The commands, each loaded when it is looked at."""
 
     def __getitem__(self, name: str) -> click.Command:
-        command: click.Command = getattr(import_module(f"foldline.interfaces.{_COMMANDS[name]}"), name)
+        if name in _INSTALLS:
+            return _of_distribution(name)
+        command: click.Command = getattr(import_module(f"foldline.cli.{_COMMANDS[name]}"), name)
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_COMMANDS)
+        yield from _COMMANDS
+        yield from _INSTALLS
 
     def __len__(self) -> int:
-        return len(_COMMANDS)
+        return len(_COMMANDS) + len(_INSTALLS)
+
+
+def _of_distribution(name: str) -> click.Command:
+    """A command of another distribution; where that is not installed, one that names the line that installs it."""
+    for found in entry_points(group="foldline.commands", name=name):
+        command: click.Command = found.load()
+        return command
+    package = _INSTALLS[name]
+
+    @click.command(
+        name,
+        short_help=f"Comes with {package}.",
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    )
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def missing(arguments: tuple[str, ...]) -> None:
+        raise MissingExtra(package, f"`foldline {name}`", install=f"pip install {package}")
+
+    return missing
 
 
 class _ReaderGoneError(Exception):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from foldline.catalog.models import CACHE_RULES
-from foldline.cli.files import STDIN, can_hold, json_out, log, read_history, terminal, write_whole
+from foldline.cli.files import STDIN, json_out, log, read_history, terminal, write_whole
 from foldline.cli.requests import counter_for, placed
 from foldline.cli.token_sizes import size_or_none_tokens, size_tokens
 from foldline.codecs import DIALECTS
@@ -22,8 +22,9 @@ from foldline.replay import NONE, Recording, Replay, Turn, policy_named
 from foldline.replay import replay as replay_session
 from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
 from foldline.replay.rows import ENOUGH, Row, rows
-from foldline.report.page import page
-from foldline.text.formatting import compact, limits, milliseconds, plural, share
+from foldline.report.page import limits, page
+from foldline.store.files import can_hold
+from foldline.text.formatting import compact, milliseconds, plural, share
 from foldline.tokens import Counter
 
 __all__ = ["replay"]

@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from foldline.cli.files import can_hold, log, read_history, sessions_in
+from foldline.cli.files import log, read_history, sessions_in
 from foldline.cli.report_reading import Reading, Replayed, Wanted, replayed_account
 from foldline.cli.requests import placed
 from foldline.cli.token_sizes import size_tokens
@@ -22,6 +22,7 @@ from foldline.hosting.session_choice import where_option
 from foldline.replay import policy_named
 from foldline.report.account import Account
 from foldline.report.sessions_page import LeftOut, sessions_page
+from foldline.store.files import can_hold
 from foldline.text.formatting import plural
 
 __all__ = ["report"]

@@ -14,9 +14,9 @@ from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
 from foldline.replay.rows import ENOUGH, Row, rows
 from foldline.report.chart import chart, fold_text
 from foldline.report.document import document
-from foldline.text.formatting import DASH, compact, escaped, limits, milliseconds, plural, share
+from foldline.text.formatting import DASH, compact, escaped, milliseconds, plural, share
 
-__all__ = ["page"]
+__all__ = ["limits", "page"]
 
 _LISTED_FOLDS: Final = 40
 """Folds listed below a chart; a policy that folds at every request would else fill the page."""
@@ -210,3 +210,13 @@ def _ratio(value: float | None) -> str:
     if value is None:
         return f"<td>{DASH}</td>"
     return f'<td class="bar" style="--share:{min(value, 1.0):.3f}">{share(value)}</td>'
+
+
+def limits(replays: Sequence[Replay]) -> str:
+    """The window of some replays, what of it is for input, and how much of that the policies kept to."""
+    one = replays[0]
+    words = f"window {one.window:,} tokens, {one.limit_tokens:,} of them for input"
+    kept = next((replay.kept_tokens for replay in replays if replay.kept_tokens is not None), one.limit_tokens)
+    if kept == one.limit_tokens:
+        return words
+    return f"{words};\npolicies keep to {kept:,}: {1 - kept / one.limit_tokens:.0%} is margin for errors of the count"

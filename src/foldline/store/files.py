@@ -13,7 +13,7 @@ from pathlib import Path
 from foldline.errors import InvalidInput
 from foldline.view.archive import key_of
 
-__all__ = ["FileArchive", "make_private_folder", "sync_folder", "sync_tree", "unused", "write_whole"]
+__all__ = ["FileArchive", "can_hold", "make_private_folder", "sync_folder", "sync_tree", "unused", "write_whole"]
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on Windows, where the check before opening must do
@@ -26,6 +26,17 @@ def make_private_folder(path: Path) -> None:
     for folder in reversed(missing):
         with suppress(FileExistsError):  # another process was faster
             folder.mkdir(mode=0o700)
+
+
+def can_hold(path: str | os.PathLike[str]) -> None:
+    """Make sure, before any work, that a file can be written there. Raises InvalidInput."""
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise InvalidInput("is a directory", place=os.fspath(path))
+    if not os.path.isdir(folder):
+        raise InvalidInput("there is no such folder to write to", place=folder)
+    if not os.access(folder, os.W_OK):
+        raise InvalidInput("no right to write there", place=folder)
 
 
 def write_whole(path: Path, chunks: Iterable[bytes]) -> None:

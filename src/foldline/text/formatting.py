@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 from typing import Final
 
-from foldline.replay import Replay
-
-__all__ = ["DASH", "compact", "escaped", "foreign", "limits", "milliseconds", "money", "plural", "share"]
+__all__ = ["DASH", "compact", "escaped", "foreign", "milliseconds", "money", "plural", "share"]
 
 DASH: Final = "–"
 """Stands where there is nothing to measure."""
@@ -60,13 +57,3 @@ def milliseconds(seconds: float) -> str:
 def plural(count: int, noun: str) -> str:
     """A count with its noun: 1 fold, 2,000 folds."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def limits(replays: Sequence[Replay]) -> str:
-    """The window of some replays, what of it is for input, and how much of that the policies kept to."""
-    one = replays[0]
-    words = f"window {one.window:,} tokens, {one.limit_tokens:,} of them for input"
-    kept = next((replay.kept_tokens for replay in replays if replay.kept_tokens is not None), one.limit_tokens)
-    if kept == one.limit_tokens:
-        return words
-    return f"{words};\npolicies keep to {kept:,}: {1 - kept / one.limit_tokens:.0%} is margin for errors of the count"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def test_a_session_is_looked_at_while_it_is_compacted(tmp_path: Path) -> None:
 class Broken(FileStore):
     """A store whose disk fails, and which has a fault besides."""
 
-    def sessions(self, *, keep: bool = True, stale: bool = False) -> Any:
+    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> Any:
         raise RuntimeError(f"a fault that names a secret {keep}")
 
     def names(self) -> list[str]:

@@ -1,1 +1,1 @@
-"""."""
+"""The page that shows what a bench measured."""

@@ -12,13 +12,14 @@ from typing import Final
 import click
 
 from foldline.catalog.models import lookup
-from foldline.cli.files import can_hold, json_out, log, terminal, write_whole
+from foldline.cli.files import json_out, log, terminal, write_whole
 from foldline.cli.models import nearest
 from foldline.cli.requests import counter_for
 from foldline.cli.token_sizes import size_or_none_tokens, size_tokens
 from foldline.engine.settings import effective_limit
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import in_one_line, place_of
+from foldline.store.files import can_hold
 from foldline.text.formatting import plural
 from foldline_bench.tuning import (
     Conditions,

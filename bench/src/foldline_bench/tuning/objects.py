@@ -16,7 +16,9 @@ from foldline_bench.tuning.values import Source
 try:
     from pyarrow import fs
 except ImportError as error:
-    raise MissingExtra("parquet", "sessions in an object store") from error
+    raise MissingExtra(
+        "parquet", "sessions in an object store", install="pip install 'foldline-bench[parquet]'"
+    ) from error
 
 __all__ = ["listed", "opened", "read", "reason_of"]
 

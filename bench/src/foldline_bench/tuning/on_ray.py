@@ -17,7 +17,7 @@ from foldline_bench.tuning.engines import EngineFailed
 try:
     import ray
 except ImportError as error:
-    raise MissingExtra("ray", "--engine ray") from error
+    raise MissingExtra("ray", "--engine ray", install="pip install 'foldline-bench[ray]'") from error
 
 __all__ = ["Ray"]
 

@@ -22,7 +22,9 @@ try:
     import pyarrow
     from pyarrow import parquet
 except ImportError as error:
-    raise MissingExtra("parquet", "sessions in Parquet files") from error
+    raise MissingExtra(
+        "parquet", "sessions in Parquet files", install="pip install 'foldline-bench[parquet]'"
+    ) from error
 
 __all__ = ["read_row", "row_ids"]
 

@@ -107,9 +107,8 @@ async def resume(chat: Conversation, given: str) -> None:
 
 async def export(chat: Conversation, given: str) -> None:
     """Write the whole conversation to a file: markdown for .md, else messages as JSON."""
-    from foldline.cli.files import can_hold
-    from foldline.cli.sessions.export import exported
-    from foldline.store.files import write_whole
+    from foldline.hosting.export import exported
+    from foldline.store.files import can_hold, write_whole
 
     if not given:
         raise InvalidInput("takes the file to write: /export talk.md, /export talk.json", place="/export")

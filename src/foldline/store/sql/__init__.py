@@ -1,1 +1,1 @@
-"""."""
+"""Sessions in a database: SQLite or PostgreSQL."""

@@ -1,1 +1,1 @@
-"""."""
+"""Tools of MCP servers."""

@@ -1,6 +1,6 @@
 """Tools of MCP servers, by the official `mcp` package.
 
-This module needs the extra `mcp` when it is imported, so that only the interfaces import it, and only when a server is
+This module needs the extra `mcp` when it is imported, so that only the doors import it, and only when a server is
 set. A server's tools are called; nothing else of it has any effect here: its instructions, annotations, logging and
 requests (sampling, elicitation, roots) are neither shown to the model nor answered.
 """

@@ -1,1 +1,1 @@
-"""."""
+"""The tool that fetches a page from the web."""

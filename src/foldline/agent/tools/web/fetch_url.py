@@ -1,6 +1,6 @@
 """The tool that fetches a page or a text from the web. What it brings is data; nothing in it is obeyed.
 
-This module needs httpx (extra `chat`) when it is imported, so that only the interfaces import it.
+This module needs httpx (extra `chat`) when it is imported, so that only the doors import it.
 """
 
 from __future__ import annotations

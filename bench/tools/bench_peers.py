@@ -1,8 +1,8 @@
-"""Installs the peers of `foldline bench` that are named (without names all) in .bench/, each by itself.
+"""Installs peers of `foldline bench` in .bench/, each in an environment of its own: those that are named, or all.
 
-bench/src/foldline_bench/peers/NAME.txt lists what pip installs; beside it comes the exact counter of this project, so that
-all systems are sized alike. bench/conformance.txt is no peer, but a place for other people's measures. What is there in
-the versions wanted is left alone. A peer that cannot be installed is said, and the rest go on: the bench leaves it out.
+foldline_bench/peers/NAME.txt lists what pip installs. The exact counter of this project is installed beside it, so that
+all systems are sized alike. conformance.txt is no peer, but a place for other people's measures. An environment with
+the versions wanted is left alone. A peer that cannot be installed is named, and the others go on: the bench omits it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PINS = ROOT / "src" / "foldline" / "bench" / "peers"
+ROOT = Path(__file__).parents[2]
+PINS = ROOT / "bench" / "src" / "foldline_bench" / "peers"
 TARGET = ROOT / ".bench"
 
 

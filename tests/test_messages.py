@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from foldline import Context
 from foldline.codecs import codec
-from foldline.codecs.provided import saying
 from foldline.hosting.session_words import said
-from foldline.messages import Opaque
+from foldline.messages import Opaque, saying
 from foldline.reducers.digest import digest_message
 from foldline.testing import ScriptedModel
 

@@ -1,1 +1,0 @@
-"""Ways in for people and programs: the commands of the terminal."""
