@@ -121,7 +121,7 @@ def test_a_constraint_that_no_later_request_could_hold_counts_nowhere() -> None:
 
 
 def test_without_the_package_what_to_do_is_said() -> None:
-    with pytest.raises(InvalidInput, match=r"bench/bench/tools/bench_peers\.py conformance"):
+    with pytest.raises(InvalidInput, match=r"bench/tools/bench_peers\.py conformance"):
         constraints_of(Path("nowhere/conformance/bin/python"))
 
 

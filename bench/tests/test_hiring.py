@@ -84,6 +84,6 @@ def test_a_running_bench_keeps_its_folder_and_leaves_those_of_others_alone(tempo
     strange = temporary / "foldline-bench-strange"
     strange.mkdir()
     with workplace() as one, workplace() as other:
-        assert (Path(one.path) / "foldline" / "bench").is_dir()
-        assert (Path(other.path) / "foldline" / "bench").is_dir()
+        assert (Path(one.path) / "foldline_bench").is_dir()
+        assert (Path(other.path) / "foldline_bench").is_dir()
     assert list(temporary.iterdir()) == [strange]

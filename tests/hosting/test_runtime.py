@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.agent.tools import mcp_plain
+from tests.agent.tools.mcp import mcp_plain
 
 from foldline.agent.settings.file import find_files
 from foldline.agent.settings.values import AgentSettings, McpSettings, ModelSettings

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Timer
 from typing import IO, Any
 
+import foldline
 from foldline.errors import FoldlineError
 from foldline_bench.jobs import Job
 from foldline_bench.peers import PEERS
@@ -26,7 +27,7 @@ if sys.platform != "win32":
 
 __all__ = ["DiedError", "Peer", "Workplace", "peers_in", "said", "workplace"]
 
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGES = (Path(foldline.__file__).parent, Path(__file__).parent)
 
 _PREFIX = "foldline-bench-"
 
@@ -57,12 +58,12 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where workers find the package: a folder with nothing else in it."""
+    """Where workers find the two packages: a folder with nothing else in it."""
 
     path: str
 
     def environment(self) -> Mapping[str, str]:
-        """The environment of a worker: what it needs of this one, with this package to be found and text hashed alike.
+        """The environment of a worker: what it needs of this one, both packages on its path, and text hashed alike.
 
         Nothing of it is a key, and what would send sessions away is turned off.
         """
@@ -71,12 +72,14 @@ class Workplace:
 
 @contextmanager
 def workplace() -> Iterator[Workplace]:
-    """A folder with a copy of this package alone: other packages beside it are not a peer's business, and all systems
-    meet the same code, whatever is changed while they run.
+    """A folder with a copy of foldline and of this package, and nothing else.
+
+    Other packages are not a peer's business, and all systems meet the same code, whatever is changed while they run.
     """
     _clear()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, _locked(Path(folder)):
-        shutil.copytree(_PACKAGE, Path(folder) / _PACKAGE.name)
+        for package in _PACKAGES:
+            shutil.copytree(package, Path(folder) / package.name)
         yield Workplace(folder)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "src" / "foldline" / "bench" / "peers"
+FOLDER = ROOT / "bench" / "src" / "foldline_bench" / "peers"
 DRIVER = Path(__file__).with_name("driver.py")
 LIMIT_SECONDS = 240
 
@@ -40,7 +41,7 @@ def run_through(peer: str, session: str, budget_tokens: int, requests: int) -> l
         check=False,
         text=True,
         timeout=LIMIT_SECONDS,
-        env={"PYTHONPATH": str(ROOT / "src")},
+        env={"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT / "bench" / "src")))},
     )
     assert done.returncode == 0, done.stderr[-4_000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

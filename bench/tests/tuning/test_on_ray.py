@@ -70,5 +70,5 @@ def test_without_ray_the_install_line_is_shown(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    line = "foldline: --engine ray needs an extra: pip install 'foldline[ray]'"
+    line = "foldline: --engine ray needs an extra: pip install 'foldline-bench[ray]'"
     assert (done.returncode, done.stderr.strip()) == (2, line)

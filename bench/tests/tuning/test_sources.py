@@ -26,6 +26,7 @@ from foldline_bench.tuning.sources import _tried, located, read_source
 from foldline_bench.tuning.values import Source, content_sha256
 
 ONE = session(0)
+NEEDS_PARQUET = "foldline: sessions in an object store needs an extra: pip install 'foldline-bench[parquet]'"
 
 
 def test_files_and_folders_of_files_are_found_in_order_and_each_once(tmp_path: Path) -> None:
@@ -301,8 +302,11 @@ def test_a_bucket_or_object_that_is_not_there_is_named(bucket: fs.FileSystem) ->
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("s3://bucket/x", "foldline: sessions in an object store needs an extra: pip install 'foldline[parquet]'"),
-        ("{}/x.parquet", "foldline: sessions in an object store needs an extra: pip install 'foldline[parquet]'"),
+        (
+            "s3://bucket/x",
+            NEEDS_PARQUET,
+        ),
+        ("{}/x.parquet", NEEDS_PARQUET),
     ],
 )
 def test_without_pyarrow_the_install_line_is_shown(name: str, line: str, tmp_path: Path) -> None:

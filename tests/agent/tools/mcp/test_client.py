@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.tools.mcp_plain import LONG
+from tests.agent.tools.mcp.mcp_plain import LONG
 from tests.agent.tools.people import Person, scope
 
 from foldline.agent.tools.base import CONSENT_NEEDED, Ask, Outcome
