@@ -17,7 +17,7 @@ from foldline.reducers.base import form_fold
 from foldline.reducers.drop_groups import drop_fold
 from foldline.text.shorten import clip_tokens
 from foldline.view.budget import Need
-from foldline.view.pairing import is_paired
+from foldline.view.pairing import is_paired, is_paused
 from foldline.view.transcript import Fold
 from foldline.view.units import JOINT, Unit, gaps
 from foldline.view.view import LAST_RUNG, View
@@ -88,8 +88,8 @@ def _least_forms(view: View, unit: Unit, index: int) -> Iterable[Fold]:
     for entry in unit.entries:
         form = unit.form(entry)
         least = [_least(view, part, calls=not waits, own=entry.seq == view.newest_user) for part in form.parts]
-        if waits and form.role == "assistant" and is_paired(form):
-            # A turn that is paused goes back as it came; where that cannot be, its blocks do, with less text.
+        if waits and form.role == "assistant" and is_paired(form) and not is_paused(form):
+            # The provider goes on with a paused turn as it came; another message keeps its blocks, with less text.
             least = [_clipped(view, part) for part in least]
         if any(a is not b for a, b in zip(least, form.parts, strict=True)):
             fold = form_fold(view, unit, entry, least, reducer=LAST_RUNG, reason="the least that can be shown")

@@ -284,6 +284,8 @@ class View(Cover):
         """Whether a fold may show another form of a message in a block that waits: calls must stay as they are."""
         if message.calls or not is_paired(message):
             return not message.calls
+        if is_paused(message):
+            return False
         kept = [part.raw for part in message.parts if not isinstance(part, Text)]
         shown = [part.raw for part in fold.shown[0].parts if not isinstance(part, Text)]
         return fold.reducer == LAST_RUNG and shown == kept
