@@ -22,12 +22,11 @@ def compact(engine: Engine, instructions: str | None, folding: Folding) -> Steps
     Without a model a digest stands for each span. Raises SummaryError: then the view is as it was.
     """
     summarize = engine.policy.compactor.focused(instructions)
-    need = engine.need(Pressure.SOFT, 0)
     # A checkpoint either way: the figures of the session begin anew there (S4.04).
     reducer = summarize if folding.asks else WithoutModel(summarize, name=summarize.name)
-    folding.wanted = True
+    folding.requested = True
     with engine.during(folding), telling(engine, "compaction was asked for"):
-        yield from _compacted(engine, reducer, need, folding)
+        yield from _compacted(engine, reducer, engine.need(Pressure.SOFT, 0), folding)
     return tuple(fold for fold in folding.folds if fold.id in engine.folds)
 
 

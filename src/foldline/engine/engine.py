@@ -145,27 +145,27 @@ class Engine(Recorder):
             self.limits.room_tokens,
             self.fresh,
             self.limits.max_output_tokens,
+            self.folding is not None and self.folding.requested,
         )
 
     @contextmanager
     def during(self, folding: Folding) -> Iterator[Folding]:
         """Do the work of one call that may fold. While it waits for a model others may do theirs (`apart`)."""
         before, self.folding = self.folding, folding
-        asked, self.view.asked = self.view.asked, folding.wanted
         try:
             yield folding
         finally:
-            self.folding, self.view.asked = before, asked
+            self.folding = before
             self.asked += folding.usage
 
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Lay the call that is at work aside, while its model writes or its view is read."""
-        folding, self.folding, self.view.asked = self.folding, None, False
+        folding, self.folding = self.folding, None
         try:
             yield
         finally:
-            self.folding, self.view.asked = folding, folding is not None and folding.wanted
+            self.folding = folding
 
     def settle(self, asking: bool) -> Steps[None]:
         """Make the next request fit, as the policy wants it. Raises DoesNotFit."""

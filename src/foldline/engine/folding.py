@@ -41,8 +41,8 @@ class Folding:
     """Whether there is a model to ask."""
     continues: bool = False
     """Whether that model can go on from a request of the session."""
-    wanted: bool = False
-    """Whether a user asked for it: then a newest user message that is answered may be folded too."""
+    requested: bool = False
+    """Whether a user requested it: then the newest user message may be folded too, once it is answered."""
     in_thread: InThread | None = None
     """Where a large view is read; None for reading it where the driver runs."""
     batch: int = -1

@@ -152,15 +152,13 @@ class Recorder:
             elif isinstance(event, Pin) and event.seq in path:
                 view.pin(event.seq, event.pinned)
             elif isinstance(event, Fold) and event.id in folds:
-                view.asked = True
                 try:
-                    view.commit(event, again=True)
+                    view.commit(event, again=True, requested=True)
                 except FoldRefused as refused:
                     self.tell(FoldFailed(event.reducer, f"no longer holds: {refused.reason}", event.start, event.stop))
                 else:
                     held.add(event.id)
                     self._close(event)
-                view.asked = False
         if at < self.next_seq:
             view.leave(at, self.next_seq)
         view.entries |= {seq: entry for seq, entry in old.entries.items() if seq not in view.entries}
@@ -216,13 +214,19 @@ class Recorder:
         number = next((fold.batch for fold in reversed(self.folds.values()) if fold.batch >= 0), None)
         return [fold.id for fold in self.folds.values() if fold.batch == number]
 
-    def commit(self, fold: Fold, *, again: bool = False) -> Fold | None:
-        """Put a fold into effect (`again`: as it was before) and record it; None when it was refused, which is told."""
+    def commit(self, fold: Fold, *, again: bool = False, requested: bool = False) -> Fold | None:
+        """Put a fold into effect (`again`: as it was before) and record it; None when it was refused, which is told.
+
+        A fold of a log may have come of a compaction that a user `requested`: the log does not say, so it is taken for
+        one, and what was legal then is not judged anew.
+        """
         folding = self.folding
+        requested = requested or (folding is not None and folding.requested)
         try:
             key = self.originals.keep(self.view, fold, self.view.is_form(fold))
             batch = fold.batch if folding is None else self.next_batch if folding.batch < 0 else folding.batch
-            made = self.view.commit(replace(fold, id=self.next_fold, archive=key, batch=batch), again=again)
+            proposed = replace(fold, id=self.next_fold, archive=key, batch=batch)
+            made = self.view.commit(proposed, again=again, requested=requested)
         except FoldRefused as refused:
             self.tell(FoldFailed(fold.reducer, refused.reason, fold.start, fold.stop))
             return None
@@ -245,9 +249,7 @@ class Recorder:
     def repeat(self, fold: Fold) -> None:
         """Commit a fold of a recorded log, with its id and in its batch."""
         self.next_fold = fold.id
-        self.view.asked = True
-        self.commit(fold, again=True)
-        self.view.asked = False
+        self.commit(fold, again=True, requested=True)
         self.next_fold = fold.id + 1  # of one that no longer holds, too
         self.next_batch = max(self.next_batch, fold.batch + 1)
 

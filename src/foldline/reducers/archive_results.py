@@ -50,7 +50,6 @@ class ArchiveResults:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold | Ask]:
         """One move for each run of old tool groups, oldest first."""
-        del need
         if self.strategy == "off":
             return
         counts = [_results(unit) for unit in view.units]
@@ -59,7 +58,7 @@ class ArchiveResults:
             return
         if self.strategy == "llm":
             excess = min(sum(counts), max(excess, self.cutoff // 2))
-        for span in view.spans():
+        for span in view.spans(requested=need.requested):
             first = None
             for index in range(span.first, span.last + 1):
                 tool = index < span.last and excess > 0 and counts[index] > 0
@@ -68,10 +67,10 @@ class ArchiveResults:
                 if tool:
                     excess -= counts[index]
                 elif first is not None:
-                    yield from self._move(view, first, index)
+                    yield from self._move(view, first, index, need.requested)
                     first = None
 
-    def _move(self, view: View, first: int, last: int) -> Iterable[Fold | Ask]:
+    def _move(self, view: View, first: int, last: int, requested: bool) -> Iterable[Fold | Ask]:
         while last > first and not view.cut(last):
             last -= 1
         while first > 0 and (before := view.units[first - 1].fold) is not None and before.reducer == self.name:
@@ -81,15 +80,15 @@ class ArchiveResults:
         span = view.span(first, last)
         if self.strategy == "llm":
             if span.tokens >= self.least_tokens:
-                yield self._ask(view, span)
+                yield self._ask(view, span, requested)
         else:
             fold, chars = None, 2 * self.heuristic_chars
             while fold is None and (chars := chars // 2) >= LEAST_CHARS:  # small results take a small digest
-                fold = self._fold(view, span, heuristic_digest(view, span, chars))
+                fold = self._fold(view, span, heuristic_digest(view, span, chars), requested)
             if fold is not None:
                 yield fold
 
-    def _ask(self, view: View, span: Span) -> Ask:
+    def _ask(self, view: View, span: Span, requested: bool) -> Ask:
         text = plain("\n".join(_lines(view, span, 2_000)))
         head, tail = (
             head_and_tail(text, self.input_chars // 2 - 20, self.input_chars // 2 - 20)
@@ -99,7 +98,7 @@ class ArchiveResults:
         body = f"{head}\n[…]\n{tail}" if tail else head
 
         def finish(answer: str) -> Fold:
-            fold = self._fold(view, span, accepted(answer)[: self.output_chars])
+            fold = self._fold(view, span, accepted(answer)[: self.output_chars], requested)
             if fold is None:
                 raise SummaryError("the digest of old tool results is not shorter than they are")
             return fold
@@ -114,10 +113,10 @@ class ArchiveResults:
             stop=span.stop,
         )
 
-    def _fold(self, view: View, span: Span, text: str) -> Fold | None:
+    def _fold(self, view: View, span: Span, text: str, requested: bool) -> Fold | None:
         shown = replace(view.codec.note(f"{self.prefix}\n{text}", kind="tool_summary"), user_visible=False)
         reason = f"more than {self.cutoff} tool results"
-        return span_fold(view, span.start, span.stop, (shown,), reducer=self.name, reason=reason)
+        return span_fold(view, span.start, span.stop, (shown,), reducer=self.name, reason=reason, requested=requested)
 
 
 LEAST_CHARS = 12

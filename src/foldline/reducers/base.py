@@ -64,9 +64,21 @@ class Reducer(Protocol):
         """Moves that lead from the view towards the need; the driver stops when the need is met."""
 
 
-def span_fold(view: View, start: Seq, stop: Seq, shown: Sequence[Message], *, reducer: str, reason: str) -> Fold | None:
-    """A fold of whole units; the newest user's words stay behind `shown`. None when it would not shrink. O(shown)."""
-    messages = (*shown, *view.residue(start, stop))
+def span_fold(
+    view: View,
+    start: Seq,
+    stop: Seq,
+    shown: Sequence[Message],
+    *,
+    reducer: str,
+    reason: str,
+    requested: bool = False,
+) -> Fold | None:
+    """A fold of whole units; the newest user's words stay behind `shown`. None when it would not shrink. O(shown).
+
+    In a `requested` compaction (`Need.requested`) those words may be folded too, once they are answered.
+    """
+    messages = (*shown, *view.residue(start, stop, requested=requested))
     tokens = sum(map(view.count, messages))
     first, last = view.index(start), view.index(stop - 1) + 1
     if tokens + max(0, view.joining_tokens(first, last, messages)) >= view.between(first, last):

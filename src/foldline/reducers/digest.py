@@ -76,14 +76,16 @@ class Digest:
             return
         last = view.newest(self.keep, need.target_tokens)
         left = need.excess_tokens
-        for span in view.spans(last):
+        for span in view.spans(last, requested=need.requested):
             if span.tokens <= self.least_tokens // 2:
                 continue
             least = max(self.least_tokens, least_tokens(view, span, need.target_tokens // RULES))
             room = max(min(int(self.share * span.tokens), max(least, span.tokens - left)), least)
             shown = digest_message(view, span.start, span.stop, room)
             reason = f"{need.used_tokens:,} tokens, the target is {need.target_tokens:,}"
-            fold = span_fold(view, span.start, span.stop, (shown,), reducer=self.name, reason=reason)
+            fold = span_fold(
+                view, span.start, span.stop, (shown,), reducer=self.name, reason=reason, requested=need.requested
+            )
             if fold is not None:
                 left -= span.tokens - fold.tokens
                 yield fold

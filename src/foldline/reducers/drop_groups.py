@@ -23,10 +23,12 @@ def omitted(count: int) -> str:
     return f"[{count} earlier messages omitted]"
 
 
-def drop_fold(view: View, span: Span, *, reducer: str, reason: str, notice: Message | None = None) -> Fold | None:
+def drop_fold(
+    view: View, span: Span, *, reducer: str, reason: str, notice: Message | None = None, requested: bool = False
+) -> Fold | None:
     """A fold that shows only a notice in place of a span; None when the notice would not be shorter."""
     shown = notice or view.codec.note(omitted(view.covered_count(span.start, span.stop)))
-    return span_fold(view, span.start, span.stop, (shown,), reducer=reducer, reason=reason)
+    return span_fold(view, span.start, span.stop, (shown,), reducer=reducer, reason=reason, requested=requested)
 
 
 def shortest(view: View, first: int, last: int, tokens: int) -> Span:
@@ -58,7 +60,7 @@ class DropGroups:
         """One fold per span, oldest first, each no longer than needed."""
         reason = f"{need.excess_tokens:,} tokens too many; the oldest groups leave"
         for span in self.leaving(view, need):
-            fold = drop_fold(view, span, reducer=self.name, reason=reason)
+            fold = drop_fold(view, span, reducer=self.name, reason=reason, requested=need.requested)
             if fold is not None:
                 yield fold
 
@@ -70,7 +72,7 @@ class DropGroups:
         if len(groups) <= self.keep_groups:
             return
         last = groups[-self.keep_groups] if self.keep_groups else len(view.units)
-        for start, stop in self._runs(view, first, last, spare):
+        for start, stop in self._runs(view, first, last, spare, need.requested):
             if left <= 0:
                 return
             span = shortest(view, start, stop, left + NOTICE_TOKENS)
@@ -79,9 +81,9 @@ class DropGroups:
             left -= span.tokens - NOTICE_TOKENS
             yield span
 
-    def _runs(self, view: View, first: int, last: int, spare: bool) -> Iterable[tuple[int, int]]:
+    def _runs(self, view: View, first: int, last: int, spare: bool, requested: bool) -> Iterable[tuple[int, int]]:
         """Units that may leave together: of a loop, groups with calls and what stands for such."""
-        for span in view.spans(last):
+        for span in view.spans(last, requested=requested):
             start = max(span.first, first)
             for index in range(start, span.last + 1):
                 if index == span.last or (self.loop_only and not _of_loop(view.units[index], spare)):

@@ -76,6 +76,7 @@ class _Job(NamedTuple):
     pieces: tuple[str, ...]
     sofar: str
     limit: int
+    requested: bool
     plain_tokens: int = 0
 
 
@@ -116,7 +117,7 @@ class Summarize:
 
     def spans(self, view: View, need: Need) -> Iterable[Span]:
         """What is to be summarised, oldest first: outside the tail, large enough, and not a checkpoint already."""
-        for span in view.spans(self.tail(view, need)):
+        for span in view.spans(self.tail(view, need), requested=need.requested):
             only = view.units[span.first].fold if span.last == span.first + 1 else None
             if span.tokens >= self.least_tokens and (only is None or only.reducer != self.name):
                 yield span
@@ -153,13 +154,14 @@ class Summarize:
         pieces = _pieces(texts, room, view)
         each = view.counter.text(asked) + max(limit if len(pieces) > 1 else 0, view.counter.text(earlier))
         plain_tokens = sum(map(view.counter.text, pieces)) + len(pieces) * each
-        job = _Job(view, span, pieces, earlier, limit, plain_tokens)
+        job = _Job(view, span, pieces, earlier, limit, need.requested, plain_tokens)
         return replace(self._next(job), continued=self._continued(job))
 
     def _continued(self, job: _Job) -> Ask | None:
         """The question put to the session itself; None where other spans that are to be folded stand before."""
         view, before = job.view, job.view.units[: job.span.first]
-        if not all(unit.fold is not None or view.protected(index) for index, unit in enumerate(before)):
+        stays = (unit.fold is not None or view.protected(at, requested=job.requested) for at, unit in enumerate(before))
+        if not all(stays):
             return None
         lines = [CONTINUED]
         if job.sofar:
@@ -219,7 +221,7 @@ class Summarize:
         reason = "a model's checkpoint stands for it" + (
             f" (asked to keep: {self.instructions})" if self.instructions else ""
         )
-        fold = span_fold(view, span.start, span.stop, shown, reducer=self.name, reason=reason)
+        fold = span_fold(view, span.start, span.stop, shown, reducer=self.name, reason=reason, requested=job.requested)
         if fold is None:
             raise SummaryError(
                 f"the summary is not smaller than the {span.tokens:,} tokens it would replace",

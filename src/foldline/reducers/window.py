@@ -38,11 +38,11 @@ class Window:
             for n, word in ((tokens, "tokens"), (messages, "messages"), (turns, "turns"))
             if n > 0
         )
-        for span in view.spans():
+        for span in view.spans(requested=need.requested):
             if tokens <= 0 and messages <= 0 and turns <= 0:
                 return
             out = _shortest(view, span, tokens, messages, turns)
-            fold = drop_fold(view, out, reducer=self.name, reason=reason)
+            fold = drop_fold(view, out, reducer=self.name, reason=reason, requested=need.requested)
             if fold is None:
                 continue
             tokens -= out.tokens - fold.tokens

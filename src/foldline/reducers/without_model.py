@@ -38,6 +38,8 @@ class WithoutModel:
             room = min(int(self.share * span.tokens), max(self.least_tokens, span.tokens - (need.used_tokens - target)))
             shown = digest_message(view, span.start, span.stop, room)
             reason = "outside what stays whole; no model has summarised it"
-            fold = span_fold(view, span.start, span.stop, (shown,), reducer=self.name, reason=reason)
+            fold = span_fold(
+                view, span.start, span.stop, (shown,), reducer=self.name, reason=reason, requested=need.requested
+            )
             if fold is not None:
                 yield fold

@@ -54,7 +54,8 @@ class Need:
 
     `used_tokens` is the size of the view, `target_tokens` where it should land, `limit_tokens` what may be sent at
     most, `window_tokens` the whole window for input, beside `max_output_tokens` for the reply. Entries from `fresh` on
-    have not been sent yet.
+    have not been sent yet. `requested` says that a user requested this compaction: then the newest user message may be
+    folded too, once it is answered; a reducer passes it on to `View.spans` and `span_fold`.
     """
 
     pressure: Pressure
@@ -64,6 +65,7 @@ class Need:
     window_tokens: int = 0
     fresh: Seq = 0
     max_output_tokens: int = 0
+    requested: bool = False
 
     @property
     def whole_window_tokens(self) -> int:

@@ -61,8 +61,6 @@ class Cover:
         self.unread: Seq | None = None
         """The first late result since the model's last message: the newest thing there is, whatever the room."""
         self.compacted: Seq | None = None  # the newest message in which the provider stands for all before it
-        self.asked = False
-        """Set while a compaction that was asked for runs: it may fold a newest user message that is answered."""
         self._folded_users: set[Seq | None] = set()
         self._spared: Seq | None = None
         """A folded newest user message that stayed when entries were let go of."""
@@ -200,8 +198,8 @@ class Cover:
 
     # --- legality ----------------------------------------------------------------------------------------------------
 
-    def protected(self, index: int) -> str | None:
-        """Why a unit may not be folded away; None if it may."""
+    def protected(self, index: int, *, requested: bool = False) -> str | None:
+        """Why a unit may not be folded away, in a `requested` compaction or else; None if it may."""
         unit = self.units[index]
         if unit.fold is not None:
             return None
@@ -215,16 +213,18 @@ class Cover:
             return HELD
         if unit.waiting and index == self.last_block:
             return "call that waits for its result"
-        if self._holds_newest(unit) and not self._mixed(unit) and not self.released:
+        if self._holds_newest(unit) and not self._mixed(unit) and not self.frees_newest(requested):
             return "newest user message"
         if self.unread is not None and any(seq >= self.unread for seq in unit.told):
             return "late result that the model has not answered"
         return None
 
-    @property
-    def released(self) -> bool:
-        """Whether the newest user message may be folded: it is answered, and a compaction was asked for (or did it)."""
-        return self.newest_user in self._folded_users or (self.asked and self.answered())
+    def frees_newest(self, requested: bool) -> bool:
+        """Whether the newest user message may be folded: only a compaction that a user requested does, once answered.
+
+        What such a compaction has folded stays free: a later fold may take it in.
+        """
+        return self.newest_user in self._folded_users or (requested and self.answered())
 
     @property
     def last_block(self) -> int:
@@ -264,17 +264,20 @@ class Cover:
             return True
         return reasons(leading) or not self._loop_reasons
 
-    def spans(self, last: int | None = None) -> list[Span]:
-        """The longest runs of units before unit `last` that may be folded, oldest first. O(units)."""
+    def spans(self, last: int | None = None, *, requested: bool = False) -> list[Span]:
+        """The longest runs of units before unit `last` that may be folded, oldest first. O(units).
+
+        `requested`: whether a user requested the compaction (`Need.requested`).
+        """
         out: list[Span] = []
         end = len(self.units) if last is None else last
         first = 0 if self.compacted is None else min(end, self.index(self.compacted))  # before it nothing counts
         while first < end:
-            if self.protected(first) is not None:
+            if self.protected(first, requested=requested) is not None:
                 first += 1
                 continue
             stop = first
-            while stop < end and self.protected(stop) is None:
+            while stop < end and self.protected(stop, requested=requested) is None:
                 stop += 1
             cut = stop
             while cut > first and not self.cut(cut):
@@ -296,10 +299,10 @@ class Cover:
             if self.cut(i)
         )
 
-    def residue(self, start: Seq, stop: Seq) -> tuple[Message, ...]:
+    def residue(self, start: Seq, stop: Seq, *, requested: bool = False) -> tuple[Message, ...]:
         """What must stay visible when [start, stop) is folded: the newest user's words beside results."""
         seq = self.newest_user
-        if seq is None or not start <= seq < stop or self.released:
+        if seq is None or not start <= seq < stop or self.frees_newest(requested):
             return ()
         entry = self.entries[seq]
         if not entry.message.results:

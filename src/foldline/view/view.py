@@ -142,12 +142,12 @@ class View(Cover):
             raise FoldRefused("already folded; undo the fold first", start=unit.start, stop=unit.stop)
         unit.pinned = pinned
 
-    def commit(self, fold: Fold, *, again: bool = False) -> Fold:
+    def commit(self, fold: Fold, *, again: bool = False, requested: bool = False) -> Fold:
         """Put a fold into effect; returns it with its size before. Raises FoldRefused. O(what it covers).
 
         A fold over whole units replaces them; a fold over one entry that keeps its calls and results replaces the form
         of that entry inside its block. One that was in effect before (`again`) shrank by the count of then, which need
-        not be that of now.
+        not be that of now. Only a fold of a `requested` compaction may cover the newest user message.
         """
         first = self.index(fold.start)
         if first < 0 or fold.start >= fold.stop or fold.stop > self._stop:
@@ -159,16 +159,17 @@ class View(Cover):
         if unit.start != fold.start or self.units[last - 1].stop != fold.stop:
             raise FoldRefused("it cuts through a group or a fold", start=fold.start, stop=fold.stop)
         for index in range(first, last):
-            why = self.protected(index)
+            why = self.protected(index, requested=requested)
             if why is not None and not (why in {SUMMED_UP, HELD} and (again or fold.reducer == REFUSED_PART)):
                 raise FoldRefused(f"it covers what must stay ({why})", start=fold.start, stop=fold.stop)
-        if any(message not in fold.shown for message in self.residue(fold.start, fold.stop)):
+        if any(message not in fold.shown for message in self.residue(fold.start, fold.stop, requested=requested)):
             raise FoldRefused("the newest user's words are not in it", start=fold.start, stop=fold.stop)
         if not self.cut(last):
             raise FoldRefused("what follows depends on signed reasoning before it", start=fold.start, stop=fold.stop)
         before = self.between(first, last)
         fold = self._shrinking(fold, before, again, self.joining_tokens(first, last, fold.shown))
-        if self.newest_user is not None and fold.start <= self.newest_user < fold.stop and self.released:
+        free = self.frees_newest(requested)
+        if self.newest_user is not None and fold.start <= self.newest_user < fold.stop and free:
             self._folded_users.add(self.newest_user)
         under = self.units[first:last]
         counts = [inner.count() for inner in under]
