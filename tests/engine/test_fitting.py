@@ -453,7 +453,7 @@ def test_a_late_result_does_not_hold_together_the_long_turns_before_it(dialect: 
 @pytest.mark.parametrize("use_id", ["", None, "srvtoolu_1"])
 def test_a_call_of_the_provider_without_an_id_still_has_its_result(use_id: str | None, result_id: str | None) -> None:
     """Where the ids do not meet, the call gets a result that says so, and the other result goes."""
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "look"},
         {
             "role": "assistant",
