@@ -231,7 +231,7 @@ def _mend_assistant(block: Mapping[str, Any], known: Collection[str], faults: li
 
 
 def _mend_pair(block: Mapping[str, Any], faults: list[str]) -> Mapping[str, Any]:
-    """One half of a call that the provider runs. An id that is empty or missing gets the name of such: both halves do."""
+    """One half of a call that the provider runs. Both halves of one without an id get the same substitute name."""
     for name, applies, what in (
         ("id", is_use, "call of the provider's"),
         ("tool_use_id", is_server_result, "result of the provider's"),
