@@ -23,13 +23,13 @@ from foldline.view.view import View
 
 @dataclass(frozen=True)
 class Piecewise:
-    """A reducer that asks for a summary of each ten units by itself."""
+    """A reducer that asks for a summary of each ten tiles by itself."""
 
     name: str = "piecewise"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         del need
-        for first in range(1, len(view.units) - 20, 10):
+        for first in range(1, len(view.tiles) - 20, 10):
             span = view.span(first, first + 10)
             yield self._ask(view, span.start, span.stop)
 
@@ -198,5 +198,5 @@ def test_a_requested_compaction_folds_an_answered_message_in_a_view_that_is_read
         return context
 
     view = asyncio.run(go()).view
-    assert [fold.start for fold in view.tiles if isinstance(fold, Fold)] == [0]
+    assert [fold.start for fold in view.entries_and_folds if isinstance(fold, Fold)] == [0]
     assert view.content_bytes < 50_000

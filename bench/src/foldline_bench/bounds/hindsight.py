@@ -17,8 +17,8 @@ from foldline.engine.context import Context
 from foldline.messages import Wire
 from foldline.reducers.digest import Digest
 from foldline.replay import Managed, Pauses, Replay, Sent, bill_tokens
+from foldline.view.tiles import speaks
 from foldline.view.transcript import Entry, Fold, Seq
-from foldline.view.units import speaks
 from foldline_bench.bounds.schedule import CostTerms, FoldSchedule, ShownShares, best_schedule
 
 __all__ = ["Bound", "Course", "WatchedSender", "bound_of", "course_of"]
@@ -83,11 +83,11 @@ class WatchedSender(Managed):
     def _cut(self) -> tuple[Seq, Seq]:
         """Where the newest change ends, and where the newest digest does."""
         changed = 0
-        for unit in reversed(self.context.view.units):
-            if unit.fold is not None:
-                return changed or unit.stop, unit.stop
-            for entry in reversed(unit.entries):
-                if not changed and unit.form_tokens(entry) != self.first_tokens[entry.seq]:
+        for tile in reversed(self.context.view.tiles):
+            if tile.fold is not None:
+                return changed or tile.stop, tile.stop
+            for entry in reversed(tile.entries):
+                if not changed and tile.form_tokens(entry) != self.first_tokens[entry.seq]:
                     changed = entry.seq + 1
         return changed, 0
 
@@ -100,8 +100,8 @@ class WatchedSender(Managed):
     def fixed_entries(self) -> set[Seq]:
         """Entries that stay as they are in every request: the head, as long as nothing in it was ever changed."""
         head = self.head | (set(self._speaking) if len(self._speaking) == 1 else set())
-        shown = {entry.seq for unit in self.context.view.units if unit.fold is None for entry in unit.entries}
-        changed = {seq for unit in self.context.view.units for seq in unit.forms}
+        shown = {entry.seq for tile in self.context.view.tiles if tile.fold is None for entry in tile.entries}
+        changed = {seq for tile in self.context.view.tiles for seq in tile.forms}
         return (head & shown) - changed
 
 

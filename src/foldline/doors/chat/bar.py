@@ -31,23 +31,23 @@ class Share:
 def shares_of(context: Context, system: str | None) -> tuple[Share, ...]:
     """The parts of the next request as it stands, and what is free; together they are the window, if it fits.
 
-    Parts are by our own count, scaled so that their sum is the size that the server's reports make likely. O(units).
+    Parts are by our own count, scaled so that their sum is the size that the server's reports make likely. O(tiles).
     """
     view = context.view
     own = system_tokens(system, ESTIMATE) if system else 0
     sizes = dict.fromkeys(_LABELS[:-1], 0)
     sizes["system"], sizes["tools"] = own, max(0, view.base_tokens - own)
-    for unit in view.units:
-        shortened = sum(fold.tokens for fold in unit.forms.values())
-        if unit.fold is not None:
-            sizes["folded"] += unit.tokens
-        elif unit.pinned:
-            sizes["pinned"] += unit.tokens
-        elif unit.system:
-            sizes["system"] += unit.tokens
+    for tile in view.tiles:
+        shortened = sum(fold.tokens for fold in tile.forms.values())
+        if tile.fold is not None:
+            sizes["folded"] += tile.tokens
+        elif tile.pinned:
+            sizes["pinned"] += tile.tokens
+        elif tile.system:
+            sizes["system"] += tile.tokens
         else:
             sizes["folded"] += shortened
-            sizes["live"] += max(0, unit.tokens - shortened)
+            sizes["live"] += max(0, tile.tokens - shortened)
     counted = sum(sizes.values())
     scaled = _apportioned([*sizes.values()], view.tokens) if counted else [0] * len(sizes)
     free = max(0, context.limits.window_tokens - sum(scaled))

@@ -113,7 +113,7 @@ async def history(chat: Conversation, given: str) -> None:
         screen.line("nothing has been said yet", "dim")
         return
     newest = entries if count is None else entries[-count:]
-    folds = [tile for tile in whole.view.tiles if isinstance(tile, Fold)]
+    folds = [tile for tile in whole.view.entries_and_folds if isinstance(tile, Fold)]
     if len(newest) < len(entries):
         screen.line(f"… {plural(len(entries) - len(newest), 'older message')} (/history all)", "dim")
     for entry in newest:

@@ -134,7 +134,7 @@ def _as_told(look: Look) -> str:
     window = max(1, now.limits.window_tokens)
     digits = max(len(f"{tokens:,}") for tokens in parts.values())
     lines = [f"{name:<8} {tokens:>{digits},} {tokens / window:>6.1%}" for name, tokens in parts.items()]
-    folds = [tile for tile in now.view.tiles if isinstance(tile, Fold)]
+    folds = [tile for tile in now.view.entries_and_folds if isinstance(tile, Fold)]
     told = [
         f"messages {seqs(fold.start, fold.stop)}: {fold.before_tokens:,} → {fold.tokens:,} tokens "
         f"({literal(made_by(fold))})"

@@ -162,21 +162,21 @@ def compacted(done: Compacted) -> dict[str, Json]:
 
 
 def shown_as(view: View, seq: int) -> Shown:
-    """What became of a message. O(log units)."""
+    """What became of a message. O(log tiles)."""
     at = view.index(seq)
-    if not 0 <= at < len(view.units) or seq >= view.units[at].stop:
+    if not 0 <= at < len(view.tiles) or seq >= view.tiles[at].stop:
         return "hidden", None
-    unit = view.units[at]
-    if unit.fold is not None:
-        return "hidden", unit.fold.id
-    found = next((one for one in unit.entries if one.seq == seq), None)
+    tile = view.tiles[at]
+    if tile.fold is not None:
+        return "hidden", tile.fold.id
+    found = next((one for one in tile.entries if one.seq == seq), None)
     if found is None or not found.message.agent_visible:
         return "hidden", None
-    if seq in unit.forms:
-        return "shortened", unit.forms[seq].id
-    if unit.pinned:
+    if seq in tile.forms:
+        return "shortened", tile.forms[seq].id
+    if tile.pinned:
         return "pinned", None
-    return "repaired" if any(repair.seq == seq for repair in unit.repairs) else "shown", None
+    return "repaired" if any(repair.seq == seq for repair in tile.repairs) else "shown", None
 
 
 def entry(record: Record, codec: Codec, shown: Mapping[int, Shown], *, whole: bool = False) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""What a view is made of: units (blocks and folds), and spans of them."""
+"""What a view is made of: tiles (blocks and folds), and spans of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "SUMMED_UP",
     "Seen",
     "Span",
-    "Unit",
+    "Tile",
     "asks",
     "entries_of",
     "gaps",
@@ -49,7 +49,7 @@ HELD = "what the server holds"
 
 
 @dataclass(slots=True)
-class Unit:
+class Tile:
     """One block or one fold, rendered. Reducers read it; only the view changes it."""
 
     start: Seq
@@ -58,7 +58,7 @@ class Unit:
     fold: Fold | None = None
     forms: dict[Seq, Fold] = field(default_factory=dict)
     """Entries of a block that are shown in a shorter form."""
-    under: list[Unit] = field(default_factory=list)
+    under: list[Tile] = field(default_factory=list)
     covers: tuple[int, int] = (0, 0)
     """Entries that this fold stands for, and how many of them the model was to see; also when they were let go of."""
     messages: list[Message] = field(default_factory=list)
@@ -135,7 +135,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Units [first, last) of a view that may be folded as one; entries [start, stop)."""
+    """Tiles [first, last) of a view that may be folded as one; entries [start, stop)."""
 
     first: int
     last: int
@@ -158,26 +158,26 @@ class Seen:
     kind: str
 
 
-def history(units: Sequence[Unit]) -> Iterator[Seen]:
+def history(tiles: Sequence[Tile]) -> Iterator[Seen]:
     """Every entry of the session in order, folded or not; what stands for folded ones follows them. O(log)."""
-    waiting: list[tuple[Unit, bool, bool, bool]] = [(unit, False, False, False) for unit in reversed(units)]
+    waiting: list[tuple[Tile, bool, bool, bool]] = [(tile, False, False, False) for tile in reversed(tiles)]
     while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
-        unit, hidden, archived, closing = waiting.pop()
-        if unit.fold is None:
-            for entry in unit.entries:
+        tile, hidden, archived, closing = waiting.pop()
+        if tile.fold is None:
+            for entry in tile.entries:
                 message = entry.message
                 kind = message.kind
                 if message.results:
                     kind = "tool_result_archived" if archived else kind or "tool_result"
                 yield Seen(entry, message, message.agent_visible and not hidden, message.user_visible, kind)
         elif closing:
-            for message in unit.fold.shown:
+            for message in tile.fold.shown:
                 # Words that had to stay are among the entries already: there the user reads them.
                 yield Seen(None, message, not hidden, message.user_visible and bool(message.kind), message.kind)
         else:
-            inside = archived or any(message.kind == "tool_summary" for message in unit.fold.shown)
-            waiting.append((unit, hidden, archived, True))
-            waiting += [(inner, True, inside, False) for inner in reversed(unit.under)]
+            inside = archived or any(message.kind == "tool_summary" for message in tile.fold.shown)
+            waiting.append((tile, hidden, archived, True))
+            waiting += [(inner, True, inside, False) for inner in reversed(tile.under)]
 
 
 def gaps(before: Message | None, messages: Iterable[Message], *, replied: bool = True) -> list[int]:
@@ -257,9 +257,9 @@ def is_injected(text: str) -> bool:
     return True
 
 
-def leaves(unit: Unit) -> Iterator[Unit]:
-    """The blocks that a unit covers, in order; what was let go of is not among them. O(covered)."""
-    waiting = [unit]
+def leaves(tile: Tile) -> Iterator[Tile]:
+    """The blocks that a tile covers, in order; what was let go of is not among them. O(covered)."""
+    waiting = [tile]
     while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
         inner = waiting.pop()
         if inner.fold is None:
@@ -268,9 +268,9 @@ def leaves(unit: Unit) -> Iterator[Unit]:
             waiting += reversed(inner.under)
 
 
-def entries_of(unit: Unit) -> list[Entry]:
-    """The entries that a unit covers, those under its fold too, in order. O(covered)."""
-    return unit.entries if unit.fold is None else [entry for leaf in leaves(unit) for entry in leaf.entries]
+def entries_of(tile: Tile) -> list[Entry]:
+    """The entries that a tile covers, those under its fold too, in order. O(covered)."""
+    return tile.entries if tile.fold is None else [entry for leaf in leaves(tile) for entry in leaf.entries]
 
 
 def reasons(message: Message) -> bool:
