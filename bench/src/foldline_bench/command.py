@@ -14,8 +14,8 @@ from typing import Any, Final
 import click
 
 from foldline.cli.files import log, sessions_in, terminal, write_whole
+from foldline.cli.options import size_list_tokens
 from foldline.cli.requests import counter_for
-from foldline.cli.token_sizes import size_list_tokens
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.store.files import can_hold
 from foldline.text.formatting import plural

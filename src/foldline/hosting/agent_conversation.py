@@ -45,8 +45,8 @@ class Talk:
         self._agent: Agent | None = None
         self._stored: StoredSession | None = None
         self._policy: PolicySettings | None = None
+        # Whether the session was made here: one that was taken up is never removed, however little is in it.
         self._new = False
-        """Whether the session was made here: one that was taken up is never removed, however little is in it."""
 
     @property
     def id(self) -> str | None:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
 
+from foldline.cli.console import Column, print_table
 from foldline.cli.files import terminal
-from foldline.cli.tables import Column, print_table
 from foldline.text.formatting import DASH, compact, money, plural, share
 from foldline.text.printable import plain_line
 from foldline_bench.measure.intervals import FEWEST, enough

@@ -12,7 +12,7 @@ from foldline.codecs.base import Codec
 from foldline.engine.window_usage import Figures
 from foldline.hosting.request_rows import parts_of, rows_of
 from foldline.hosting.session_actor import Actor, Compacted, Look
-from foldline.hosting.session_words import said
+from foldline.hosting.session_text import said
 from foldline.hosting.turns import Turn
 from foldline.messages import Json, Message, ToolCall, ToolResult
 from foldline.store.base import Listed

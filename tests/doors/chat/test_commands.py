@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.doors.chat.numbers import whole_number
+from foldline.doors.chat.commands import whole_number
 
 
 @pytest.mark.parametrize(("typed", "number"), [("0", 0), ("12", 12), ("007", 7), ("9" * 12, 999_999_999_999)])

@@ -27,11 +27,11 @@ __all__ = [
     "usage_text",
 ]
 
+# Arguments that say most about a call, the most telling first.
 _MAIN: Final = ("command", "pattern", "path", "url", "query", "task", "name", "seq", "glob", "instructions")
-"""Arguments that say most about a call, the most telling first."""
 _ARGUMENT_CHARS: Final = 200
+# What takes less is at once for a person (Nielsen's limit).
 _NOTICED_SECONDS: Final = 0.1
-"""What takes less is at once for a person (Nielsen's limit)."""
 
 
 def seconds_text(seconds: float) -> str:

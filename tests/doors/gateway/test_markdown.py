@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.doors.gateway.splitting import Fence, pieces, utf16_units
+from foldline.doors.gateway.markdown import Fence, pieces, utf16_units
 
 MOST = 500
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from rich.text import Text
 
 from foldline.text.printable import plain
 
-__all__ = ["Answer"]
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.markdown import Markdown
+
+__all__ = ["Answer", "load_renderer", "markdown"]
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _INDENTED: Final = re.compile(r"[ \t]")
+# A block without an end (a list of thousands of lines) is let go of at its next line end.
 _MOST_CHARS: Final = 20_000
-"""A block without an end (a list of thousands of lines) is let go of at its next line end."""
 
 
 class Answer:
@@ -79,3 +86,37 @@ class Answer:
         block = "\n".join(self._lines)
         self._lines, self._fence, self._gap, self._chars = [], "", False, 0
         return [block] if block.strip() else []
+
+
+# rich.markdown takes longer to load than a person takes to begin to type, so it is not loaded with this module.
+@cache
+def load_renderer() -> type[Markdown]:
+    """Load the markdown renderer and return it. Call it in a thread to have it ready for the first answer."""
+    from rich import markdown as rich_markdown
+
+    class _Heading(rich_markdown.Heading):
+        """A heading as a line of its own, at the left, without a box."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            self.text.justify = "left"
+            yield self.text
+
+    class _Markdown(rich_markdown.Markdown):
+        elements: ClassVar[dict[str, Any]] = {**rich_markdown.Markdown.elements, "heading_open": _Heading}
+
+    return _Markdown
+
+
+def markdown(block: str) -> Markdown | Text:
+    """Render a block. Nothing is left out: HTML stays as written, links keep their address."""
+    try:
+        drawn = load_renderer()(block, code_theme="ansi_dark", hyperlinks=False)
+    except RecursionError:  # nested deeper than anybody writes
+        return Text(block)
+    for token in drawn.parsed:
+        if token.type == "html_block":
+            token.type, token.tag, token.info = "fence", "code", ""
+        for child in token.children or ():
+            if child.type == "html_inline":
+                child.type = "text"
+    return drawn

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 from foldline.agent.settings.file import Loaded
 from foldline.doors.chat.consent import Consent
 from foldline.doors.chat.screen import Screen
+from foldline.hosting.runtime import ALLOWABLE
 
 if TYPE_CHECKING:
     from foldline.agent.events import AgentEvent
     from foldline.hosting.agent_conversation import Talk
 
-__all__ = ["Chat", "Kept", "begun", "ticking"]
+__all__ = ["Chat", "Kept", "begun", "first_lines", "model_lines", "ticking"]
 
 _TICK_SECONDS: Final = 0.12
 
@@ -65,8 +66,7 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
     from foldline.agent.events import Notice
     from foldline.doors.chat.journal import Journal
     from foldline.hosting.agent_conversation import Talk
-    from foldline.hosting.runtime import Crew
-    from foldline.hosting.startup import logged_calls
+    from foldline.hosting.runtime import Crew, logged_calls
     from foldline.store.learned import LearnedLimits
     from foldline.store.opening import open_store
     from foldline.store.session import FileSession
@@ -110,8 +110,10 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
 
 
 def _load() -> None:
-    import foldline.doors.chat.drawing
     import foldline.hosting.agent_conversation  # noqa: F401
+    from foldline.doors.chat.markdown import load_renderer
+
+    load_renderer()
 
 
 @asynccontextmanager
@@ -130,3 +132,40 @@ async def ticking(screen: Screen) -> AsyncIterator[None]:
         ticker.cancel()
         with suppress(asyncio.CancelledError):
             await ticker
+
+
+def first_lines(chat: Chat) -> None:
+    """What is known at once: policy, workspace, what is withheld."""
+    settings = chat.loaded.settings
+    screen = chat.screen
+    named = "" if settings.name == "main" else f" · agent {settings.name}"
+    profile = "" if chat.loaded.profile is None else f" · profile {chat.loaded.profile}"
+    screen.line(f"foldline chat{named}{profile} · policy {settings.policy_settings.name} · /help", "bold")
+    screen.field("folder", str(chat.workspace))
+    for withheld in chat.loaded.withheld:
+        screen.line(f"not before it is trusted (foldline config trust): {withheld}", "yellow")
+
+
+def model_lines(screen: Screen, talk: Talk, *, asks: bool = True) -> None:
+    """The model and why it was picked, what it may do, its window as far as it is known, the session.
+
+    `asks` says whether a person is asked for each call that changes something.
+    """
+    crew = talk.crew
+    screen.field("model", crew.picked.line)
+    for note in crew.picked.notes:
+        screen.field("", note, "yellow")
+    allow = crew.settings.tools.allow.intersection(ALLOWABLE)
+    if crew.picked.tools:
+        how = "each call is asked for" if asks else "no call is asked for (--yes)"
+        nothing = f"none that change anything (--allow {','.join(ALLOWABLE)})"
+        screen.field("allowed", f"{', '.join(sorted(allow))}; {how}" if allow else nothing)
+    elif allow:
+        screen.field("allowed", f"{', '.join(sorted(allow))}: without effect, for this model gets no tools", "yellow")
+    tokens = crew.settings.model.max_input_tokens
+    if tokens is not None:
+        screen.field("window", f"{tokens:,} tokens, as set")
+    if talk.store is None:
+        screen.field("session", "nothing is kept (--no-save)")
+    elif talk.id is not None:
+        screen.field("session", f"{talk.id}, resumed")

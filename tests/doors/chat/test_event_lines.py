@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foldline.agent.events import ToolFinished, ToolStarted
-from foldline.doors.chat.lines import call_text, failure_text, result_text
+from foldline.doors.chat.event_lines import call_text, failure_text, result_text
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,8 @@ from tests.serving import serve
 
 from foldline.agent.settings.schedule import Delivery, ToFile, ToTelegram, ToWebhook
 from foldline.agent.tools.workspace import Workspace
-from foldline.doors.gateway.splitting import utf16_units
-from foldline.doors.scheduling.deliver import Courier, place_of
-from foldline.doors.scheduling.report import Report
+from foldline.doors.gateway.markdown import utf16_units
+from foldline.doors.scheduling.delivery import Courier, Report, place_of
 from foldline.errors import FoldlineError
 
 pytest_plugins = ("tests.real.telegram_api",)

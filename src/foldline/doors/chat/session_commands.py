@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from foldline.doors.chat.looking import entry_of
-from foldline.doors.chat.numbers import whole_number
+from foldline.doors.chat.commands import whole_number
+from foldline.doors.chat.inspect_commands import entry_of
 from foldline.errors import InvalidInput
-from foldline.hosting.session_words import local_time
+from foldline.hosting.session_text import local_time
 from foldline.text.formatting import plural
 from foldline.text.printable import plain_line
 
 if TYPE_CHECKING:
-    from foldline.doors.chat.conversation import Conversation
+    from foldline.doors.chat.chat_loop import Conversation
 
 __all__ = ["clear", "export", "model", "pin", "policy", "resume", "undo"]
 
@@ -107,7 +107,7 @@ async def resume(chat: Conversation, given: str) -> None:
 
 async def export(chat: Conversation, given: str) -> None:
     """Write the whole conversation to a file: markdown for .md, else messages as JSON."""
-    from foldline.hosting.export import exported
+    from foldline.hosting.session_text import exported
     from foldline.store.files import can_hold, write_whole
 
     if not given:

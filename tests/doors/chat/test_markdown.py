@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.doors.chat.support import console, shown
 
-from foldline.doors.chat.answer import Answer
-from foldline.doors.chat.drawing import markdown
+from foldline.doors.chat.markdown import Answer, markdown
 
 TEXT = """First words
 go on.

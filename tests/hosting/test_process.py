@@ -1,17 +1,37 @@
-"""Signals end a door in order, then at once, on loops that know signals and on those that do not."""
+"""A server hands the interpreter from thread to thread soon, and looks for cycles in what is new."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from foldline.hosting.signals import Ending, heard, stopped, until_signal
+from foldline.hosting.process import SWITCH_SECONDS, Ending, heard, set_pace, stopped, until_signal
+
+
+@pytest.fixture
+def pace() -> Iterator[None]:
+    switch_seconds, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    yield
+    sys.setswitchinterval(switch_seconds)
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("pace")
+def test_threads_that_work_give_the_interpreter_back_soon_and_what_is_loaded_is_looked_through_no_more() -> None:
+    set_pace()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+    assert SWITCH_SECONDS <= 0.001
+    assert gc.get_freeze_count() > 10_000
+    assert gc.get_threshold()[0] > 10_000
+
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there os.kill ends a process and sends no signal")
 

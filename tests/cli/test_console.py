@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.cli.plot import plot
+from foldline.cli.console import plot
 
 
 def test_bars_stand_on_nothing_and_reach_the_greatest_value() -> None:

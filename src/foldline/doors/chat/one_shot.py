@@ -9,8 +9,8 @@ import sys
 from typing import IO, Final, TextIO
 
 from foldline.agent.events import AgentEvent, as_json
-from foldline.doors.chat.begin import Chat, begun, ticking
 from foldline.doors.chat.interrupts import Interrupts, LeaveError
+from foldline.doors.chat.startup import Chat, begun, ticking
 from foldline.errors import InvalidInput
 from foldline.text.printable import plain
 

@@ -8,11 +8,10 @@ from contextlib import AsyncExitStack
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from foldline.doors.chat.begin import Chat, begun, ticking
 from foldline.doors.chat.commands import run_command
-from foldline.doors.chat.head import first_lines, model_lines
 from foldline.doors.chat.interrupts import Interrupts, LeaveError
 from foldline.doors.chat.prompt import Prompt
+from foldline.doors.chat.startup import Chat, begun, first_lines, model_lines, ticking
 from foldline.errors import FoldlineError, SummaryError
 
 if TYPE_CHECKING:

@@ -17,19 +17,19 @@ __all__ = ["FENCE", "Fence", "Piece", "literal", "pieces", "utf16_units", "whole
 FENCE: Final = re.compile(r"([ \t]*)(`{3,}|~{3,})([^\n]*)")
 """A line that may open or close a code block (CommonMark 0.31, section 4.5); any indentation, as models put it."""
 
+# A longer line opens and closes nothing: it has to fit into each message that its block goes through.
 _FENCE_CHARS: Final = 100
-"""A longer line opens and closes nothing: it has to fit into each message that its block goes through."""
 
+# What the rest of a line must not begin with where it begins a message: it would mean something there.
 _SPECIAL: Final = re.compile(r"`{3}|~{3}|#{1,6} |[-*+>] |\\")
-"""What the rest of a line must not begin with where it begins a message: it would mean something there."""
 
 _MARK: Final = re.compile(r"[\\`*_~\[\]#]")
 _END: Final = "\n"
 _LEAST_UNITS: Final = 500
 _MARKS: Final = {"`": "~~~", "~": "```"}
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
+# Where more than these hang together, as in a text of marks alone, they are torn.
 _LONGEST_CHARACTER: Final = 64
-"""Where more than these hang together, as in a text of marks alone, they are torn."""
 _JOINER, _KEYCAP, _TONES, _FLAGS = "\u200d", "\u20e3", ("\U0001f3fb", "\U0001f3ff"), ("\U0001f1e6", "\U0001f1ff")
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from foldline.cli.main import cli
-from foldline.cli.token_sizes import size_list_tokens, size_or_none_tokens, size_tokens
+from foldline.cli.options import size_list_tokens, size_or_none_tokens, size_tokens
 
 CONTEXT = click.Context(cli)
 OPTION = click.Option(["--window"])

@@ -21,26 +21,27 @@ from foldline.agent.settings.schedule import TELEGRAM_TOKEN, Delivery, ToFile, T
 from foldline.agent.settings.values import variables
 from foldline.agent.threads import to_its_end
 from foldline.agent.tools.workspace import Workspace
-from foldline.doors.gateway.splitting import pieces
-from foldline.doors.scheduling.report import Report
+from foldline.doors.gateway.markdown import pieces
+from foldline.doors.scheduling.entries import Entry, stamp_of
 from foldline.errors import FoldlineError, InvalidInput
+from foldline.messages import Json
 
-__all__ = ["TELEGRAM_URL", "Courier", "place_of"]
+__all__ = ["TELEGRAM_URL", "Courier", "Report", "place_of"]
 
 TELEGRAM_URL: Final = "https://api.telegram.org"
 
+# Of UTF-16 in one message (core.telegram.org/bots/api, sendMessage).
 _MOST_UNITS: Final = 4_096
-"""Of UTF-16 in one message (core.telegram.org/bots/api, sendMessage)."""
 
+# Between attempts: a server that starts again is back within them; what is away for longer is said.
 _PAUSES_SECONDS: Final = (1.0, 4.0, 16.0)
-"""Between attempts: a server that starts again is back within them; what is away for longer is said."""
 
+# Most that a server's own Retry-After is waited for.
 _LONGEST_PAUSE_SECONDS: Final = 60.0
-"""Most that a server's own Retry-After is waited for."""
 
 _TIMEOUT_SECONDS: Final = 30.0
+# A file that grows by each run is written anew each time.
 _MOST_FILE_BYTES: Final = 16 * 1024 * 1024
-"""A file that grows by each run is written anew each time."""
 
 _MOST_REPLY_BYTES: Final = 64 * 1024
 
@@ -235,3 +236,52 @@ def _parsed(answer: _Answer) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What came of a run, whose name is `id`: `text` is the answer, `message` says why where `reason` is not "done"."""
+
+    id: str
+    entry: Entry
+    due: datetime
+    session: str
+    reason: str
+    text: str
+    message: str = ""
+    figures: Mapping[str, Json]
+
+    @property
+    def good(self) -> bool:
+        """Whether the turn came to its end."""
+        return self.reason == "done"
+
+    @property
+    def day(self) -> str:
+        """The day on which it was due, by the entry's clocks."""
+        return self.due.astimezone(self.entry.zone).strftime("%Y-%m-%d")
+
+    @property
+    def words(self) -> str:
+        """It as a person reads it: the answer, or what went wrong, with the part of an answer that there is."""
+        if self.good:
+            return self.text.strip() or "(no text)"
+        why = f"{self.entry.name}: {self.reason}" + (f": {self.message}" if self.message else "")
+        return f"{why}\n\n{self.text.strip()}".strip()
+
+    @property
+    def heading(self) -> str:
+        """The line above it in a file that grows."""
+        return f"## {self.entry.local(self.due)} · {self.entry.name}"
+
+    def as_json(self) -> dict[str, Json]:
+        """The body of a webhook."""
+        return {
+            "schedule": self.entry.name,
+            "due": stamp_of(self.due),
+            "session": self.session,
+            "reason": self.reason,
+            "text": self.text,
+            "message": self.message,
+            "figures": dict(self.figures),
+        }
