@@ -22,6 +22,7 @@ from foldline.engine.fitting import check, count
 from foldline.engine.policy import policy
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import read_session
+from foldline.view.arrangement import NO_RESULT
 
 __all__ = [
     "EXAMPLES",
@@ -177,7 +178,8 @@ def judged(hold: Hold, *, legal: bool = True) -> None:
     sent = _read(dialect, plan.data)
     beside: dict[str, Any] = {"system": sent.system, "tools": sent.tools}
     messages = list(sent.messages)
-    if legal or plan.folds:
+    # A call that waits while the user speaks is passed on as it came, until the upstream refuses it.
+    if plan.folds or (legal and not hold.held.conversation.mendable):
         assert check(messages, dialect=dialect, **beside) == []
         tokens = count(messages, dialect=dialect, **beside)
         assert tokens <= plan.limits.input_tokens
@@ -239,6 +241,8 @@ def goes_on_from(before: Hold | None, after: Hold) -> None:
         return
     dialect = after.plan.body.dialect
     old, new = array(before.plan.data, dialect), array(after.plan.data, dialect)
+    if NO_RESULT in old and old.count(NO_RESULT) > new.count(NO_RESULT):
+        return  # a result that came late takes the place of ours
     assert new.startswith(old.rstrip("]\n ")), "the prefix has changed"
 
 
