@@ -23,7 +23,7 @@ from foldline.agent.tools.workspace import Workspace
 from foldline.engine.drivers import Continues
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
-from foldline.store.calls.log import CallLog
+from foldline.store.call_log import CallLog
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 

@@ -25,7 +25,7 @@ from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 from foldline.providers.base import Piece, Provider, TextDelta
 from foldline.store.folders import FileStore
-from foldline.store.recording import LOG
+from foldline.store.session import LOG
 from foldline.testing import FakeProvider, FakeReply
 from foldline.view.transcript import Entry
 

@@ -24,7 +24,7 @@ from tests.agent.support import DIALECTS, Answers, agent_over
 from foldline.agent.session import NOT_KEPT
 from foldline.engine.fitting import check
 from foldline.store.folders import FileStore
-from foldline.store.recording import LOG, STATE
+from foldline.store.session import LOG, STATE
 from foldline.testing import FakeProvider, FakeReply
 from foldline.view.transcript import Entry, Fold
 

@@ -10,8 +10,8 @@ import pytest
 
 from foldline.agent.session import AgentSession, Under
 from foldline.engine.policy import policy
+from foldline.store.clock import now_utc
 from foldline.store.folders import FileStore
-from foldline.store.recording import now_utc
 from foldline.testing import session as turns
 
 UNDER = Under(

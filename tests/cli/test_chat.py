@@ -22,7 +22,7 @@ from tests.serving import serve
 from foldline.agent.assemble import ASKED_FOR
 from foldline.cli.main import cli
 from foldline.hosting.runtime import ALLOWABLE
-from foldline.store.opening import open_store
+from foldline.store.addresses import open_store
 from foldline.testing import FakeProvider, FakeReply
 
 SECONDS = 120
@@ -341,10 +341,10 @@ def test_what_a_stranger_s_settings_do_not_get_is_said_on_standard_error(tmp_pat
 
 def test_the_prompt_waits_for_no_http_markdown_or_agent(tmp_path: Path) -> None:
     heavy = {"httpx", "markdown_it", "mcp", "pygments", "pypdf", "rich.markdown", "sqlite3", "xllamacpp"}
-    heavy |= {"foldline.agent.assemble", "foldline.agent.loop", "foldline.providers.http", "foldline.store.calls.log"}
+    heavy |= {"foldline.agent.assemble", "foldline.agent.loop", "foldline.providers.http", "foldline.store.call_log"}
     code = (
         "import sys; import foldline.cli.main, foldline.cli.chat, foldline.hosting.runtime,"
-        " foldline.doors.chat.startup, foldline.doors.chat.chat_loop, foldline.doors.chat.prompt,"
+        " foldline.doors.chat.begin, foldline.doors.chat.conversation, foldline.doors.chat.prompt,"
         " prompt_toolkit;"
         " print(*sys.modules)"
     )

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from foldline import Context
 from foldline.cli.main import cli
-from foldline.store.calls.log import CallLog
-from foldline.store.places import calls_path
+from foldline.store.call_log import CallLog
+from foldline.store.paths import calls_path
 from foldline.testing import session
 from foldline.view.transcript import Usage
 

@@ -15,7 +15,7 @@ from foldline.cli.main import cli
 from foldline.engine.context import Context
 from foldline.report.document import document
 from foldline.store.folders import FileStore
-from foldline.store.places import sessions_path
+from foldline.store.paths import sessions_path
 from foldline.testing import session
 
 if TYPE_CHECKING:

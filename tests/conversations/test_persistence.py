@@ -25,8 +25,8 @@ from foldline.conversations.service import Conversations
 from foldline.errors import InvalidInput
 from foldline.failures import Failure
 from foldline.store.base import Store
+from foldline.store.clock import now_utc
 from foldline.store.folders import FileStore
-from foldline.store.recording import now_utc
 from foldline.view.archive import MemoryArchive
 from foldline.view.transcript import Entry
 

@@ -13,7 +13,7 @@ from tests.conversations.clients import Wire, array, body_of, conversations
 from foldline.conversations.persistence import Keeping
 from foldline.conversations.planned_request import Hold
 from foldline.conversations.service import Conversations
-from foldline.store.opening import open_store
+from foldline.store.addresses import open_store
 from foldline.view.transcript import Usage
 
 WINDOW = 8_000

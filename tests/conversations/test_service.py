@@ -43,7 +43,7 @@ from foldline.engine.fitting import check, count
 from foldline.engine.policy import policy
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure
-from foldline.store.opening import open_store
+from foldline.store.addresses import open_store
 from foldline.view.transcript import Usage
 
 MARK = {"type": "ephemeral"}

@@ -23,7 +23,7 @@ from foldline.conversations.service import Conversations
 from foldline.engine.context import Request
 from foldline.engine.policy import policy
 from foldline.messages import Json
-from foldline.store.opening import open_store
+from foldline.store.addresses import open_store
 
 __all__ = ["databases", "places"]  # the fixtures
 

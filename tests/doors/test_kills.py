@@ -17,8 +17,8 @@ from tests.real.postgresql import fresh_database
 from tests.serving import serve
 
 import foldline
+from foldline.store.addresses import open_store
 from foldline.store.base import Store
-from foldline.store.opening import open_store
 from foldline.testing import FakeProvider, FakeReply
 
 SESSIONS = 8

@@ -18,8 +18,8 @@ from tests.hosting.acting import acting
 from tests.real.postgresql import fresh_database
 from tests.serving import serve
 
+from foldline.store.addresses import open_store
 from foldline.store.folders import FileStore
-from foldline.store.opening import open_store
 from foldline.testing import FakeProvider, FakeReply
 
 pytestmark = pytest.mark.soak

@@ -14,7 +14,7 @@ from foldline.engine.context import Context
 from foldline.engine.fitting import check
 from foldline.engine.learned_caps import lesson_in, lesson_name
 from foldline.failures import classify
-from foldline.store.learned import LearnedLimits
+from foldline.store.learned_limits import LearnedLimits
 
 AT = "http://there/v1"
 ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."

@@ -18,9 +18,9 @@ from foldline.agent.tools.workspace import Workspace
 from foldline.cli.main import cli
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
-from foldline.store.calls.log import CallLog
+from foldline.store.call_log import CallLog
 from foldline.store.folders import FileStore
-from foldline.store.places import calls_path, sessions_path
+from foldline.store.paths import calls_path, sessions_path
 from foldline.testing import FakeProvider, FakeReply
 
 __all__ = ["SECRET", "delegate", "good", "plain", "run", "store_in", "talk"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from foldline import Context, count
-from foldline.store.calls.log import CallLog, usage_or_count
+from foldline.store.call_log import CallLog, usage_or_count
 from foldline.testing import session
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")

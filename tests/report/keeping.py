@@ -9,7 +9,7 @@ from pathlib import Path
 from foldline.engine.context import Context
 from foldline.recorded.sessions import Session, read_session
 from foldline.replay import Recording
-from foldline.store.calls.log import CallLog
+from foldline.store.call_log import CallLog
 from foldline.store.folders import FileStore
 from foldline.testing.prompt_cache import PromptCache
 from foldline.view.transcript import Usage

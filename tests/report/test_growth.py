@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 from foldline.report.growth import growth_page, in_words, notes, replies_of
-from foldline.store.calls.reader import RecordedCall
+from foldline.store.calls import RecordedCall
 
 FIRST = RecordedCall(
     id=1,

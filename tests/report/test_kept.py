@@ -18,8 +18,8 @@ from foldline.replay import NONE, Recording, replay
 from foldline.report.account import AGAIN, BACK, Account
 from foldline.report.kept import kept_account
 from foldline.report.spend import Spend
-from foldline.store.calls.log import CallLog
-from foldline.store.calls.reader import RecordedCall, read_calls
+from foldline.store.call_log import CallLog
+from foldline.store.calls import RecordedCall, read_calls
 from foldline.store.folders import FileStore
 from foldline.store.recording import Header, followed
 from foldline.testing import session

@@ -19,7 +19,7 @@ LOADED = [
     "tests.store.children",
     "tests.store.writer",
     "foldline.store.sql.store",
-    "foldline.store.calls.log",
+    "foldline.store.call_log",
     "psycopg",
 ]
 

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 
 from foldline.errors import SessionTaken
 from foldline.store import FileStore, Store
-from foldline.store.recording import Clock, now_utc
+from foldline.store.clock import Clock, now_utc
 
 __all__ = ["Places", "patiently", "store_at"]
 

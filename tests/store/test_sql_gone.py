@@ -21,7 +21,7 @@ from tests.real.parts import missing
 from tests.real.postgresql import OWNER, SERVER_USER, programs
 from tests.store.test_contract import made
 
-from foldline.store.sql.silence import PING_SECONDS
+from foldline.store.sql.database import PING_SECONDS
 from foldline.store.sql.store import SqlStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")

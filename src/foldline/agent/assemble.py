@@ -39,7 +39,7 @@ from foldline.reducers.sum_up import SumUp
 from foldline.reducers.summarize import Summarize
 from foldline.reducers.truncate import ShortenNew
 from foldline.store.base import Store, StoredSession
-from foldline.store.calls.log import CallLog, usage_or_count
+from foldline.store.call_log import CallLog, usage_or_count
 from foldline.tokens import ESTIMATE, CharsPerFour, Counter
 from foldline.view.budget import cache_rule_of, cache_seconds
 from foldline.view.transcript import Usage

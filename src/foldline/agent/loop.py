@@ -26,7 +26,7 @@ from foldline.errors import DoesNotFit, InvalidInput, ProviderError, SummaryErro
 from foldline.failures import Failure
 from foldline.messages import Message, Text
 from foldline.providers.base import Provider, Reply
-from foldline.store.calls.log import usage_or_count
+from foldline.store.call_log import usage_or_count
 from foldline.tokens import ESTIMATE
 from foldline.view.transcript import Usage
 

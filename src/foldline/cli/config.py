@@ -33,7 +33,7 @@ def _files(named: str | None) -> tuple[SettingsFile, ...]:
 
     found = find_files(named)
     if not found:
-        from foldline.store.places import config_path
+        from foldline.store.paths import config_path
 
         raise InvalidInput(f"there is none, neither ./agents.yaml nor {config_path()}", place="agents.yaml")
     return found
@@ -129,7 +129,7 @@ def _print_table(rows: list[tuple[str, Json, str]]) -> None:
 def path() -> None:
     """Show where settings are looked for, and where sessions and the rest are kept."""
     from foldline.agent.settings.file import CONFIG, FILE_NAME
-    from foldline.store import places
+    from foldline.store import paths as places
 
     named = os.environ.get(CONFIG)
     rows = [

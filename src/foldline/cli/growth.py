@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.cli.console import plot
 from foldline.cli.files import json_out, log, terminal, write_whole
+from foldline.cli.plot import plot
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import choose, in_one_line, place_of
 from foldline.report.growth import growth_page, in_words, notes, replies_of
-from foldline.store.calls.reader import RecordedCall, read_calls, read_sessions
+from foldline.store.calls import RecordedCall, read_calls, read_sessions
 from foldline.store.files import can_hold
 from foldline.text.formatting import plural
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["growth"]
 
 _PLOT_ROWS: Final = 8
-# Columns of a terminal from which on there is room for the seconds too.
 _FULL_COLUMNS: Final = 72
+"""Columns of a terminal from which on there is room for the seconds too."""
 
 _NAMED_SESSIONS: Final = 5
 _LATEST: Final = "latest"
@@ -98,7 +98,7 @@ def growth(
 
 
 def _default_path() -> str:
-    from foldline.store.places import calls_path
+    from foldline.store.paths import calls_path
 
     return str(calls_path())
 
@@ -128,7 +128,7 @@ def _chosen(wanted: str | None, sessions: Sequence[str], path: str) -> str:
 @in_one_line
 def _of_store(store: str | None, wanted: str | None, sessions: list[str], path: str) -> tuple[str | None, list[str]]:
     """The session as a store knows it, and those of the store that have calls."""
-    from foldline.store.opening import open_store
+    from foldline.store.addresses import open_store
 
     with closing(open_store(place_of(store, os.environ))) as opened:
         if wanted is None:

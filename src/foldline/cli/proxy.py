@@ -83,7 +83,7 @@ def proxy(
     from foldline.doors.proxy.gate import GateRules
     from foldline.doors.proxy.opening import ProxySettings
     from foldline.doors.proxy.server import listening, loop_factory
-    from foldline.store.places import conversations_path
+    from foldline.store.paths import conversations_path
 
     if dry_run and strict:
         raise InvalidInput("is of no use with --dry-run, which refuses nothing", place="--strict")
@@ -109,7 +109,7 @@ async def _serving(
 ) -> None:
     from foldline.doors.proxy.opening import proxying
     from foldline.doors.proxy.server import run
-    from foldline.hosting.process import set_pace
+    from foldline.hosting.pace import set_pace
 
     where = f"http://{f'[{host}]' if ':' in host else host}:{at.getsockname()[1]}"
     set_pace()

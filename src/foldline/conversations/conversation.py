@@ -21,7 +21,7 @@ from foldline.engine.recovery import Recovery
 from foldline.errors import DoesNotFit, Part
 from foldline.failures import Failure, silent_truncation
 from foldline.messages import Wire
-from foldline.store.idle import Idle
+from foldline.store.clock import Idle
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.archive import Archive
 from foldline.view.budget import MARGIN, Limits, Trigger, cache_seconds, limits_of, output_tokens
@@ -386,5 +386,5 @@ def waits(policy: Policy) -> bool:
 
 
 def folds_in(context: Context) -> int:
-    """How many folds the model is shown. O(tiles)."""
-    return sum((tile.fold is not None) + len(tile.forms) for tile in context.view.tiles)
+    """How many folds the model is shown. O(units)."""
+    return sum((unit.fold is not None) + len(unit.forms) for unit in context.view.units)

@@ -17,7 +17,8 @@ from foldline.conversations.conversation import Conversation
 from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.messages import Wire
 from foldline.store.base import Store, StoredSession
-from foldline.store.recording import in_force, seconds_since
+from foldline.store.clock import seconds_since
+from foldline.store.recording import in_force
 from foldline.view.archive import Archive, ManyAtOnce, MemoryArchive, key_of
 from foldline.view.transcript import Entry, Event
 

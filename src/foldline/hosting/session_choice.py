@@ -40,8 +40,8 @@ AGENTS: Final = "agents"
 STORE: Final = "FOLDLINE_STORE"
 """The environment variable that says where sessions are kept: a password in it is in no list of processes."""
 
-# Sub-agents of sub-agents: settings allow far fewer; a folder that links to itself ends here.
 _DEEPEST: Final = 16
+"""Sub-agents of sub-agents: settings allow far fewer; a folder that links to itself ends here."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -100,8 +100,8 @@ def where_option(*names: str) -> Callable[[Command], Command]:
     def with_options(command: Command) -> Command:
         @wraps(command)
         def run(*given: Any, store: str | None, home: str | None, **named: Any) -> Any:
-            from foldline.store.opening import open_store
-            from foldline.store.places import HOME
+            from foldline.store.addresses import open_store
+            from foldline.store.paths import HOME
 
             environ = None if home is None else {HOME: home}
             place = place_of(store, os.environ if environ is None else environ)
@@ -143,7 +143,7 @@ def place_of(
     Raises InvalidInput for a name that can be no place.
     """
     from foldline.store.addresses import is_address
-    from foldline.store.places import sessions_path
+    from foldline.store.paths import sessions_path
 
     place = environ.get(STORE) if named is None else named
     if named is not None and not named:

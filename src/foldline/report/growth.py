@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from foldline.report.document import document
-from foldline.store.calls.reader import REPLY, RecordedCall
+from foldline.store.calls import REPLY, RecordedCall
 from foldline.text.formatting import compact, escaped, plural
 
 __all__ = ["growth_page", "in_words", "notes", "replies_of"]

@@ -17,7 +17,7 @@ from foldline.replay import Mark, Replay, Turn
 from foldline.report.account import AGAIN, BACK, Account, Made, hidden_by, title_of
 from foldline.report.recorded import refused_from
 from foldline.report.spend import Billed, Due, billed, expected
-from foldline.store.calls.reader import REPLY, RecordedCall
+from foldline.store.calls import REPLY, RecordedCall
 from foldline.store.recording import Header
 from foldline.text.formatting import plural
 from foldline.text.redaction import redact

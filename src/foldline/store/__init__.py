@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from foldline.store.base import Listed, Store, StoredSession
-from foldline.store.events import EventLog, Torn, read_events
+from foldline.store.addresses import open_store
+from foldline.store.base import Store, StoredSession
+from foldline.store.event_log import EventLog, Torn, read_events
 from foldline.store.files import FileArchive
 from foldline.store.folders import FileStore
-from foldline.store.naming import LATEST
-from foldline.store.opening import open_store
 from foldline.store.recording import Header, Recording
 from foldline.store.repair import Repaired
 from foldline.store.session import FileSession
-from foldline.store.snapshot import Snapshot
+from foldline.store.snapshot import LATEST, Listed, Snapshot
 
 __all__ = [
     "LATEST",

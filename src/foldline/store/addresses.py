@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Final
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, cast
 from urllib.parse import parse_qsl, urlencode
 
-from foldline.errors import InvalidInput
+from foldline.errors import InvalidInput, MissingExtra
+from foldline.store.base import Store
+from foldline.store.folders import FileStore
 
-__all__ = ["DRIVERS", "LONGEST_LEASE_SECONDS", "driver_of", "is_address", "lease_of"]
+__all__ = [
+    "DRIVERS",
+    "LONGEST_LEASE_SECONDS",
+    "driver_of",
+    "is_address",
+    "lease_of",
+    "open_store",
+]
 
 DRIVERS: Final[Mapping[str, str]] = {
     "sqlite": "sqlite+pysqlite",
@@ -55,3 +68,20 @@ def driver_of(address: str) -> str:
     if scheme not in DRIVERS:
         raise InvalidInput(f"is no database that can be used; those are {', '.join(DRIVERS)}", place=f"{scheme}://…")
     return DRIVERS[scheme]
+
+
+def open_store(place: str | Path) -> Store:
+    """The store at a folder, or at the URL of a database; its tables are made if need be. Close it.
+
+    URLs: `sqlite:///sessions.db` (`sqlite:////folder/sessions.db` from the root), `postgresql://user@host/name`, also
+    as `postgresql+psycopg://`. Raises InvalidInput for any other and for tables of a newer version, MissingExtra with
+    the install line when SQLAlchemy or psycopg is not there, and OSError when the database cannot be reached or lets
+    nobody in. A password is in no error.
+    """
+    if isinstance(place, Path) or not is_address(place):
+        return FileStore(os.path.expanduser(place))
+    extra = "sql" if driver_of(place).startswith("sqlite") else "postgresql"
+    if find_spec("sqlalchemy") is None:
+        raise MissingExtra(extra, "keeping sessions in a database")
+    # Loaded now: a session in files must not wait for SQLAlchemy, nor need it.
+    return cast("Store", import_module("foldline.store.sql.store").SqlStore.at(place))

@@ -15,30 +15,35 @@ from pathlib import Path
 
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
-from foldline.store.base import Listed
-from foldline.store.events import EventLog
-from foldline.store.files import FileArchive, make_private_folder, sync_folder, sync_tree
-from foldline.store.json_file import change_json, read_json
+from foldline.store.clock import Clock, now_utc, stamp
+from foldline.store.event_log import EventLog
+from foldline.store.files import FileArchive, change_json, make_private_folder, read_json, sync_folder, sync_tree
 from foldline.store.keys import FileKeys
-from foldline.store.naming import ID, LATEST, first_header, latest_of, meant, named_by, newest_first
-from foldline.store.recording import (
+from foldline.store.recording import ID, Header, Recording, first_header, meant, named_by, snapshot_of
+from foldline.store.records import Record, seq_of
+from foldline.store.repair import Repaired
+from foldline.store.session import (
     AGENTS,
     ARCHIVE,
     LOG,
     STATE,
-    Clock,
-    Header,
-    Recording,
-    now_utc,
+    FileSession,
+    forget_keys,
+    opened,
     read_recording,
-    snapshot_of,
-    stamp,
+    repaired,
     whole_log,
 )
-from foldline.store.records import Record, seq_of
-from foldline.store.repair import Repaired
-from foldline.store.session import FileSession, forget_keys, opened, repaired
-from foldline.store.snapshot import Snapshot, read_snapshot, shown_messages, write_snapshot
+from foldline.store.snapshot import (
+    LATEST,
+    Listed,
+    Snapshot,
+    latest_of,
+    newest_first,
+    read_snapshot,
+    shown_messages,
+    write_snapshot,
+)
 
 __all__ = ["FileStore"]
 

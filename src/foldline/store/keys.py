@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from foldline.store.json_file import read_json, take_json
+from foldline.store.files import read_json, take_json
 
 __all__ = ["FileKeys"]
 
@@ -66,7 +66,7 @@ class FileKeys:
 
     def _index(self) -> Any:
         # Loaded with the first key: a store of files without any must not wait for a database.
-        return import_module("foldline.store.keys_index").KeyIndex(self._path, fsync=self._fsync)
+        return import_module("foldline.store.sqlite").KeyIndex(self._path, fsync=self._fsync)
 
     def _in_old_form(self) -> dict[str, str]:
         return {key: session for key, session in read_json(self._old).items() if isinstance(session, str)}

@@ -7,13 +7,13 @@ state.yaml     the snapshot
 
 from __future__ import annotations
 
-import os
-import stat
+import re
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from datetime import UTC
+from itertools import chain
+from typing import Any, Final
 
 from foldline.catalog.models import lookup
 from foldline.codecs import codec as codec_for
@@ -21,64 +21,29 @@ from foldline.engine.context import Context
 from foldline.engine.policy import Policy, policy
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
-from foldline.store.events import ended
+from foldline.store.clock import Clock, stamp
 from foldline.store.records import VERSION, Record, event_of
-from foldline.store.snapshot import Snapshot, read_snapshot, title_of
+from foldline.store.snapshot import Snapshot, title_of
 from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, Seq, Unfold
 
 __all__ = [
-    "AGENTS",
-    "ARCHIVE",
     "CHANGEABLE",
-    "LOG",
-    "STATE",
-    "Clock",
+    "ID",
     "Header",
     "Recording",
     "Tally",
+    "first_header",
     "first_record",
     "followed",
     "gathered",
     "header_of",
     "header_of_snapshot",
     "in_force",
-    "named",
-    "now_utc",
-    "read_log",
-    "read_recording",
-    "seconds_since",
+    "meant",
+    "named_by",
     "snapshot_of",
-    "stamp",
     "stop_of",
-    "whole_log",
 ]
-
-Clock: TypeAlias = Callable[[], datetime]
-
-LOG: Final = "events.jsonl"
-STATE: Final = "state.yaml"
-ARCHIVE: Final = "archive"
-AGENTS: Final = "agents"
-"""The folder in that of a session in which the sessions of its sub-agents are kept."""
-
-
-def seconds_since(at: str) -> float:
-    """Seconds since a time as records have it; 0 for none, and for one that is still to come."""
-    try:
-        then = datetime.fromisoformat(at)
-    except ValueError:
-        return 0.0
-    return max(0.0, (now_utc() - then).total_seconds()) if then.tzinfo else 0.0
-
-
-def now_utc() -> datetime:
-    """The time, in UTC."""
-    return datetime.now(UTC)
-
-
-def stamp(clock: Clock) -> str:
-    """The time as records have it: ISO 8601, UTC, milliseconds."""
-    return clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +73,6 @@ class Header:
         """The header with what a `settings` record says. Raises InvalidInput."""
         return replace(self, **_checked({name: record[name] for name in CHANGEABLE if name in record}))
 
-
-_BLOCK_BYTES: Final = 65_536
 
 _KEYS_KEPT: Final = 1_000
 """A client that tries again does so soon."""
@@ -261,16 +224,6 @@ def in_force(events: Iterable[Event], tally: Tally) -> Iterator[Event]:
     return (event for at, event in enumerate(events) if at >= tally.since or not isinstance(event, Limited))
 
 
-def read_recording(folder: Path) -> Recording:
-    """Reads the log of a session, which another process may be writing. O(log).
-
-    Raises FileNotFoundError, and InvalidInput that names file and line.
-    """
-    path = folder / LOG
-    log_bytes = _size(path)
-    return gathered(read_log(path), log_bytes=log_bytes, place=str(path))
-
-
 def gathered(log: Iterable[tuple[Header, Record, Event | None]], *, log_bytes: int, place: str) -> Recording:
     """The session that a log holds, as `followed` gives it. O(log). Raises InvalidInput for an empty one."""
     tally, header = Tally(), None
@@ -306,51 +259,6 @@ def snapshot_of(header: Header, tally: Tally, context: Context | None, log_bytes
         window_tokens=window_tokens,
         log_bytes=log_bytes,
     )
-
-
-def _size(path: Path) -> int:
-    """Bytes of the whole records of a log. A torn one at its end is cut off when the log is opened. O(torn record)."""
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise InvalidInput("not a log (a link, or no regular file)", place=str(path))
-    with path.open("rb") as log:
-        end = log.seek(0, os.SEEK_END)
-        while end > 0:
-            start = max(0, end - _BLOCK_BYTES)
-            log.seek(start)
-            found = log.read(end - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
-            end = start
-    return 0
-
-
-def whole_log(path: Path) -> Iterator[Record]:
-    """The records of a log. O(log). Raises InvalidInput for a damaged one, and says where and what helps.
-
-    What the snapshot knows to have been written must be there: a log that was cut off at a line is noticed by that.
-    """
-    kept, name, read = read_snapshot(path.parent / STATE, sealed=True), None, 0
-    try:
-        for record, end in ended(path):
-            name, read = (record.get("id") if name is None else name), end
-            yield record
-        if kept is not None and kept.id == name and read < kept.log_bytes:
-            why = f"damaged at byte {read:,}: the last {kept.log_bytes - read:,} bytes that were written are missing"
-            raise InvalidInput(why, place=str(path))
-    except InvalidInput as error:
-        how = f"foldline sessions repair {named(path.parent)}"
-        raise InvalidInput(f"{error.reason} (what can be read is kept by: {how})", place=error.place) from error
-
-
-def named(folder: Path) -> str:
-    """What a command calls the session in a folder: ID, or ID/agents/ID for that of a sub-agent."""
-    outer = folder.parent
-    return f"{named(outer.parent)}/{AGENTS}/{folder.name}" if outer.name == AGENTS else folder.name
-
-
-def read_log(path: Path) -> Iterator[tuple[Header, Record, Event | None]]:
-    """The log of a session, as `followed` gives it. Raises InvalidInput (file and line)."""
-    return followed(whole_log(path), lambda number: f"{path}, line {number + 1}")
 
 
 def followed(records: Iterable[Record], place: Callable[[int], str]) -> Iterator[tuple[Header, Record, Event | None]]:
@@ -395,3 +303,60 @@ def _counted(event: Event, seen: Seq) -> Seq:
     if stop > seen:
         raise InvalidInput(f"it is about message {stop - 1:,}, which is not there: there are {seen:,}", place="seq")
     return seen + isinstance(event, Entry)
+
+
+ID: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
+"""Time, then chance: names sort by age, and hold nothing that a path or a pattern could be made of."""
+
+
+def first_header(
+    clock: Clock,
+    *,
+    dialect: str,
+    model: str | None,
+    policy: str,
+    window: int | None,
+    title: str,
+    parent: str | None,
+) -> Header:
+    """The header of a session that begins now, with a name that it has by time and chance."""
+    moment = clock().astimezone(UTC)
+    return Header(
+        id=f"{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
+        created=stamp(lambda: moment),
+        dialect=dialect,
+        model=model,
+        policy=policy,
+        window=window,
+        title=title,
+        parent=parent,
+    )
+
+
+def named_by(records: Iterable[Record]) -> tuple[str, Iterator[Record]]:
+    """The id in the first record of a log, and all its records. Raises InvalidInput."""
+    given = iter(records)
+    first = next(given, None)
+    if first is None:
+        raise InvalidInput("the log is empty", place="records")
+    name = header_of(first).id
+    if not ID.fullmatch(name):
+        raise InvalidInput(f"is no id of a session: {name[:80]!r}", place="id")
+    return name, chain([first], given)
+
+
+_PREFIX = re.compile(r"[0-9a-f-]{1,24}")
+
+
+def meant(name: str, beginning: Callable[[str], Iterable[str]]) -> str:
+    """The id that is a name, or the only one that begins with it. Raises InvalidInput.
+
+    `beginning` gives the ids that begin with a text, which it is asked for only when that may begin one: hexadecimal
+    digits and dashes.
+    """
+    found = sorted(beginning(name)) if _PREFIX.fullmatch(name) else []
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InvalidInput(f"there is no session {name[:80]!r}", place="session")
+    raise InvalidInput(f"{len(found)} sessions begin with {name!r}: {', '.join(found[:5])}", place="session")

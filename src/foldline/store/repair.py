@@ -16,7 +16,7 @@ from foldline.engine.context import Context
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import detect_dialect
 from foldline.store.checksums import Damage, Verifier, plain, root_of
-from foldline.store.events import line_of, object_in
+from foldline.store.event_log import line_of, object_in
 from foldline.store.files import unused, write_whole
 from foldline.store.recording import Header, first_record, header_of, stop_of
 from foldline.store.records import Record, event_of, record_of

@@ -10,36 +10,49 @@ Beside them may stand what a crash has left: `events.torn-N`, a half record that
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from foldline.engine.context import Context
 from foldline.errors import InvalidInput, SessionLost, SessionTaken
-from foldline.store.base import Store
-from foldline.store.events import ANOTHER_WRITER, EventLog, Torn
+from foldline.store.base import Store, Writing
+from foldline.store.clock import Clock, now_utc
+from foldline.store.event_log import ANOTHER_WRITER, EventLog, Torn, ended
 from foldline.store.files import FileArchive, unused, write_whole
 from foldline.store.keys import FileKeys
 from foldline.store.recording import (
-    ARCHIVE,
-    LOG,
-    STATE,
-    Clock,
     Header,
+    Recording,
     first_record,
+    followed,
+    gathered,
     header_of_snapshot,
-    now_utc,
-    read_log,
     snapshot_of,
 )
 from foldline.store.records import Record
 from foldline.store.repair import Repaired, repair_log
 from foldline.store.snapshot import read_snapshot, shown_messages, write_snapshot
-from foldline.store.writing import Writing
 from foldline.view.transcript import Event
 
-__all__ = ["FileSession", "forget_keys", "opened", "repaired"]
+__all__ = [
+    "AGENTS",
+    "ARCHIVE",
+    "LOG",
+    "STATE",
+    "FileSession",
+    "forget_keys",
+    "named",
+    "opened",
+    "read_log",
+    "read_recording",
+    "repaired",
+    "whole_log",
+]
 
 
 class FileSession(Writing):
@@ -182,3 +195,74 @@ def repaired(folder: Path) -> Repaired | None:
         if done is not None:
             (folder / STATE).unlink(missing_ok=True)  # it is about the old log
     return done
+
+
+LOG: Final = "events.jsonl"
+
+
+STATE: Final = "state.yaml"
+
+
+ARCHIVE: Final = "archive"
+
+
+AGENTS: Final = "agents"
+"""The folder in that of a session in which the sessions of its sub-agents are kept."""
+
+
+_BLOCK_BYTES: Final = 65_536
+
+
+def read_recording(folder: Path) -> Recording:
+    """Reads the log of a session, which another process may be writing. O(log).
+
+    Raises FileNotFoundError, and InvalidInput that names file and line.
+    """
+    path = folder / LOG
+    log_bytes = _size(path)
+    return gathered(read_log(path), log_bytes=log_bytes, place=str(path))
+
+
+def _size(path: Path) -> int:
+    """Bytes of the whole records of a log. A torn one at its end is cut off when the log is opened. O(torn record)."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise InvalidInput("not a log (a link, or no regular file)", place=str(path))
+    with path.open("rb") as log:
+        end = log.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - _BLOCK_BYTES)
+            log.seek(start)
+            found = log.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0
+
+
+def whole_log(path: Path) -> Iterator[Record]:
+    """The records of a log. O(log). Raises InvalidInput for a damaged one, and says where and what helps.
+
+    What the snapshot knows to have been written must be there: a log that was cut off at a line is noticed by that.
+    """
+    kept, name, read = read_snapshot(path.parent / STATE, sealed=True), None, 0
+    try:
+        for record, end in ended(path):
+            name, read = (record.get("id") if name is None else name), end
+            yield record
+        if kept is not None and kept.id == name and read < kept.log_bytes:
+            why = f"damaged at byte {read:,}: the last {kept.log_bytes - read:,} bytes that were written are missing"
+            raise InvalidInput(why, place=str(path))
+    except InvalidInput as error:
+        how = f"foldline sessions repair {named(path.parent)}"
+        raise InvalidInput(f"{error.reason} (what can be read is kept by: {how})", place=error.place) from error
+
+
+def named(folder: Path) -> str:
+    """What a command calls the session in a folder: ID, or ID/agents/ID for that of a sub-agent."""
+    outer = folder.parent
+    return f"{named(outer.parent)}/{AGENTS}/{folder.name}" if outer.name == AGENTS else folder.name
+
+
+def read_log(path: Path) -> Iterator[tuple[Header, Record, Event | None]]:
+    """The log of a session, as `followed` gives it. Raises InvalidInput (file and line)."""
+    return followed(whole_log(path), lambda number: f"{path}, line {number + 1}")

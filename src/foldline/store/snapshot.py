@@ -18,17 +18,22 @@ from typing import IO, Any, Final
 from zlib import crc32
 
 from foldline.engine.settings import memory_limit
+from foldline.errors import InvalidInput
 from foldline.failures import redact
 from foldline.messages import Json, Message, Opaque, Text
 from foldline.store.files import write_whole
 from foldline.view.view import View
 
 __all__ = [
+    "LATEST",
     "MESSAGE_CHARS",
     "TITLE_CHARS",
+    "Listed",
     "Snapshot",
     "as_record",
     "as_snapshot",
+    "latest_of",
+    "newest_first",
     "read_snapshot",
     "shown_messages",
     "title_of",
@@ -84,7 +89,7 @@ def shown_messages(view: View, max_input_tokens: int | None) -> Iterator[dict[st
 
     Each is cut to MESSAGE_CHARS; `cut_chars` says how much is missing.
     """
-    newest = (message for tile in reversed(view.tiles) for message in reversed(tile.messages))
+    newest = (message for unit in reversed(view.units) for message in reversed(unit.messages))
     for message in reversed(list(islice(newest, memory_limit(max_input_tokens)))):
         yield _shown(message)
 
@@ -201,3 +206,31 @@ def _fits(value: object, kind: str) -> bool:
     if kind == "int":
         return isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return isinstance(value, str) or (value is None and "None" in kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A session in a list; without a snapshot `damage` says why it cannot be read."""
+
+    id: str
+    snapshot: Snapshot | None
+    damage: str = ""
+
+
+LATEST: Final = "latest"
+"""What names the session that was written last."""
+
+
+def newest_first(found: Iterable[Listed]) -> list[Listed]:
+    """The one written last first; what cannot be read last."""
+    return sorted(found, key=lambda one: (one.snapshot.updated if one.snapshot else "", one.id), reverse=True)
+
+
+def latest_of(listed: Iterable[Listed]) -> str:
+    """The id of the first that can be read. Raises InvalidInput when there is none."""
+    damaged = ""
+    for one in listed:
+        if one.snapshot is not None:
+            return one.id
+        damaged = damaged or f"no session can be read; {one.id}: {one.damage}"
+    raise InvalidInput(damaged or "there is no session yet", place="session")

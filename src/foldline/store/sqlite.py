@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sqlite3
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from foldline.store.files import make_private_folder
+from foldline.errors import InvalidInput
+from foldline.store.files import locked, make_private_folder
 
-__all__ = ["errno_of", "is_damaged", "make_private_file"]
+__all__ = [
+    "KeyIndex",
+    "errno_of",
+    "is_damaged",
+    "make_private_file",
+]
 
 _ERRNO: Final = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
@@ -51,3 +60,120 @@ def make_private_file(path: Path) -> None:
             os.fchmod(number, 0o600)  # it may have been made by someone less careful
     finally:
         os.close(number)
+
+
+_APPLICATION: Final = int.from_bytes(b"FLkb")
+
+
+_VERSION: Final = 1
+
+
+_SCHEMA: Final = (
+    "CREATE TABLE keys (key TEXT NOT NULL PRIMARY KEY, session TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE INDEX keys_by_session ON keys (session)",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {_VERSION}",
+)
+
+
+_BUSY_SECONDS: Final = 5.0
+"""Keys are written in milliseconds: whoever waits this long for other writers waits for a stuck one."""
+
+
+class KeyIndex:
+    """The keys in a file, which the first `put` makes (0600). Each call opens it, which takes a fifth of a millisecond:
+    nothing is shared between threads, and nothing is left open in a process that forks.
+
+    All raise OSError (no right, a full disk, another writer is stuck), InvalidInput for a file that is none of ours.
+    """
+
+    def __init__(self, path: Path, *, fsync: bool = True) -> None:
+        self._path = path
+        self._fsync = fsync
+
+    def found(self, keys: Sequence[str]) -> dict[str, str]:
+        """Those of the keys that are there, with their sessions. O(keys)."""
+        asked = "SELECT asked.key, session FROM json_each(?) AS asked CROSS JOIN keys ON keys.key = asked.value"
+        with self._reading() as database:
+            rows = database.execute(asked, [json.dumps(list(map(_kept, keys)))]) if database is not None else ()
+            return {keys[place]: session for place, session in rows}
+
+    def all(self) -> dict[str, str]:
+        """Every key and its session."""
+        with self._reading() as database:
+            rows = database.execute("SELECT key, session FROM keys") if database is not None else ()
+            return dict(map(_told, rows))
+
+    def put(self, bound: Mapping[str, str]) -> None:
+        """Bind keys to sessions, all or none; they are on the disk when it returns."""
+        rows = [(_kept(key), session) for key, session in bound.items()]
+        with self._writing() as database:
+            database.executemany("INSERT OR REPLACE INTO keys VALUES (?, ?)", rows)
+
+    def forget(self, session: str) -> None:
+        """Remove the keys of a session. O(those)."""
+        with self._writing() as database:
+            database.execute("DELETE FROM keys WHERE session = ?", (session,))
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        """The file in one moment of its life; None while it is being made."""
+        with self._opened() as database:
+            database.execute("BEGIN")
+            yield database if self._is_made(database) else None
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """The file in a transaction, which is done when the block ends."""
+        make_private_file(self._path)
+        # SQLite's own waiting looks again every tenth of a second, and so may never get in beside busy writers.
+        lock = self._path.with_name(f".{self._path.name}.lock")
+        with locked(lock, seconds=_BUSY_SECONDS), self._opened() as database:
+            # FULL would not sync the folder after the journal was removed: a power cut could bring it back, and with
+            # it what was there before ("PRAGMA synchronous" in SQLite's manual).
+            database.execute(f"PRAGMA synchronous = {'EXTRA' if self._fsync else 'OFF'}")
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                if not self._is_made(database):
+                    for statement in _SCHEMA:
+                        database.execute(statement)
+                yield database
+                database.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # the reason why it could not be written matters more
+                    database.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        try:
+            # Not by its path alone: a file that was removed meanwhile would be made again, for everyone to read.
+            address = f"{self._path.as_uri()}?mode=rw"
+            opened = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+            with closing(opened) as database:
+                yield database
+        except sqlite3.DatabaseError as error:
+            number = errno_of(error)
+            if number is not None:
+                raise OSError(number, f"the keys of sessions: {error}", str(self._path)) from error
+            if is_damaged(error):
+                raise InvalidInput(f"is damaged ({error}); it can be deleted", place=str(self._path)) from error
+            raise
+
+    def _is_made(self, database: sqlite3.Connection) -> bool:
+        (application,) = database.execute("PRAGMA application_id").fetchone()
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if (application, version) == (0, 0):
+            return False
+        if application != _APPLICATION or version > _VERSION:
+            raise InvalidInput("was written by a newer Foldline, or by another program", place=str(self._path))
+        return True
+
+
+def _kept(key: str) -> str:
+    """A key as it stands in the file: in ASCII, for SQLite takes no half of a surrogate pair."""
+    return json.dumps(key)[1:-1]
+
+
+def _told(row: tuple[str, str]) -> tuple[str, str]:
+    return json.loads(f'"{row[0]}"'), row[1]

@@ -17,7 +17,7 @@ from foldline.agent.settings.file import (
     trust_file,
 )
 from foldline.errors import InvalidInput
-from foldline.store.places import config_path
+from foldline.store.paths import config_path
 
 STRANGE = """\
 defaults:

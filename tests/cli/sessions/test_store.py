@@ -16,9 +16,9 @@ from tests.hosting.keeping import delegate, store_in, talk
 from tests.real.postgresql import fresh_database
 
 from foldline.cli.main import cli
-from foldline.store.calls.log import CallLog
-from foldline.store.opening import open_store
-from foldline.store.places import calls_path
+from foldline.store.addresses import open_store
+from foldline.store.call_log import CallLog
+from foldline.store.paths import calls_path
 from foldline.view.transcript import Usage
 
 DATABASES = ("sqlite", "postgresql")

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from tests.serving import serve
 
 from foldline.cli.main import cli
-from foldline.store import FileStore, places
+from foldline.store import FileStore
+from foldline.store import paths as places
 from foldline.testing import FakeProvider, FakeReply
 
 NOWHERE = "http://127.0.0.1:1/v1"

@@ -16,7 +16,7 @@ from tests.serving import serve
 
 from foldline import classify
 from foldline.doors.proxy.clients import client_of, name_in
-from foldline.store.learned import ClientLimits, LearnedLimits
+from foldline.store.learned_limits import ClientLimits, LearnedLimits
 from foldline.testing import FakeProvider
 
 dialects = pytest.mark.parametrize("dialect", list(PATHS))

@@ -15,7 +15,7 @@ from tests.store.test_sql_gone import Server, server
 from foldline.conversations.conversation import Under
 from foldline.conversations.persistence import Keeping
 from foldline.conversations.service import Conversations
-from foldline.store.opening import open_store
+from foldline.store.addresses import open_store
 from foldline.testing import FakeProvider
 
 __all__ = ["server"]  # the fixture

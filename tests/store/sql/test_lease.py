@@ -124,7 +124,7 @@ def test_a_closed_store_holds_nothing_and_leaves_no_thread(place: str, other: Sq
 
 def test_a_process_ends_though_it_closed_nothing(place: str) -> None:
     code = (
-        "import sys; from foldline.store.opening import open_store; "
+        "import sys; from foldline.store.addresses import open_store; "
         "store = open_store(sys.argv[1]); session = store.create(dialect='openai-chat'); print(session.id)"
     )
     done = subprocess.run([sys.executable, "-c", code, place], capture_output=True, text=True, cwd=ROOT, check=False)

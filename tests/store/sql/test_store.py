@@ -18,8 +18,7 @@ from tests.store.test_contract import begun, context_of, made, say, texts, user
 
 from foldline.errors import InvalidInput
 from foldline.store.sql.database import Database
-from foldline.store.sql.migrations import MIGRATIONS, Migration, migrate
-from foldline.store.sql.schema import migrations, sessions
+from foldline.store.sql.schema import MIGRATIONS, Migration, migrate, migrations, sessions
 from foldline.store.sql.store import SqlStore
 
 TABLES = sessions.metadata

@@ -13,23 +13,15 @@ from math import ceil
 from typing import Final
 
 from foldline.errors import InvalidInput
-from foldline_bench.tuning.backends import Backend
 from foldline_bench.tuning.candidates import first_settings, neighbours
-from foldline_bench.tuning.code_hash import code_sha256
-from foldline_bench.tuning.front import SettingFigures, chosen, figures_of, front, layers, point_of, tells, worth_a_row
-from foldline_bench.tuning.trial_store import TrialStore
-from foldline_bench.tuning.trials import look_at, run
-from foldline_bench.tuning.values import (
-    UNMANAGED,
-    Conditions,
-    SessionSource,
-    SessionSummary,
-    Setting,
-    TrialJob,
-    TrialOutcome,
-)
+from foldline_bench.tuning.code import code_sha256
+from foldline_bench.tuning.engines import Engine
+from foldline_bench.tuning.front import Figures, chosen, figures_of, front, layers, point_of, tells, worth_a_row
+from foldline_bench.tuning.kept import KeptRuns
+from foldline_bench.tuning.values import UNMANAGED, Conditions, Job, Look, Outcome, Setting, Source
+from foldline_bench.tuning.work import look_at, run
 
-__all__ = ["ExcludedSession", "NothingToTune", "TuneProgress", "TuneResult", "Tuning", "round_sizes"]
+__all__ = ["LeftOut", "NothingToTune", "Step", "Tuned", "Tuning", "round_sizes"]
 
 _FIRST_SESSIONS: Final = 4
 _FIRST_SHARE: Final = 8
@@ -46,7 +38,7 @@ _MOST_NEIGHBOURS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class ExcludedSession:
+class LeftOut:
     """A session that was not replayed, or not compared, and why."""
 
     place: str
@@ -56,7 +48,7 @@ class ExcludedSession:
 class NothingToTune(InvalidInput):
     """No session is left, or no setting. `left_out` are all sessions that were left out."""
 
-    def __init__(self, reason: str, left_out: Sequence[ExcludedSession] = ()) -> None:
+    def __init__(self, reason: str, left_out: Sequence[LeftOut] = ()) -> None:
         named = "; ".join(f"{one.place}: {one.reason}" for one in left_out[:_NAMED])
         more = f"; and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
         super().__init__(f"{reason}; {named}{more}" if left_out else reason)
@@ -64,7 +56,7 @@ class NothingToTune(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class TuneProgress:
+class Step:
     """How far it is: what is being done, and how many are done of so many in this part of it: sessions or replays."""
 
     doing: str
@@ -74,7 +66,7 @@ class TuneProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuneResult:
+class Tuned:
     """What came of it. `front` is cheapest first; `none` is no management, over the same sessions.
 
     `requests` are counts by the hash of a session. Of the replays of the sessions in `looks`, `replayed` were run and
@@ -82,13 +74,13 @@ class TuneResult:
     that were left out.
     """
 
-    looks: tuple[SessionSummary, ...]
+    looks: tuple[Look, ...]
     requests: Mapping[str, int]
-    left_out: tuple[ExcludedSession, ...]
-    front: tuple[SettingFigures, ...]
-    chosen: SettingFigures
+    left_out: tuple[LeftOut, ...]
+    front: tuple[Figures, ...]
+    chosen: Figures
     why: str
-    none: SettingFigures
+    none: Figures
     settings: int
     unfit: int
     telling: int
@@ -112,24 +104,24 @@ def round_sizes(sessions: int) -> list[int]:
 class Tuning:
     """One search. `kept` holds results of earlier ones, and takes those of this one as they come."""
 
-    engine: Backend
+    engine: Engine
     conditions: Conditions
-    kept: TrialStore
-    on_step: Callable[[TuneProgress], None] = lambda _step: None
-    _outcomes: dict[tuple[str, Setting], TrialOutcome] = field(default_factory=dict)
-    _left_out: list[ExcludedSession] = field(default_factory=list)
+    kept: KeptRuns
+    on_step: Callable[[Step], None] = lambda _step: None
+    _outcomes: dict[tuple[str, Setting], Outcome] = field(default_factory=dict)
+    _left_out: list[LeftOut] = field(default_factory=list)
     _faulty: set[str] = field(default_factory=set)
     _known: set[tuple[str, Setting]] = field(default_factory=set)
     _unfit: set[Setting] = field(default_factory=set)
     _code: str = field(default_factory=lambda: f"{version('foldline')} {code_sha256()}")
 
     def search(
-        self, sources: Sequence[SessionSource], *, settings: Sequence[Setting] = (), min_far: float | None = None
-    ) -> TuneResult:
+        self, sources: Sequence[Source], *, settings: Sequence[Setting] = (), min_far: float | None = None
+    ) -> Tuned:
         """Try settings on the sessions: these and their neighbours, without any those of `first_settings`.
 
-        Takes as long as the replays, which `TuneResult` counts. Raises InvalidInput when no session needs a window or
-        no setting keeps to it, and whatever the backend raises.
+        Takes as long as the replays do, which `Tuned` counts. Raises InvalidInput when no session needs a window or no
+        setting keeps to it, and what engines raise.
         """
         looks = self._order(self._fittable(self._large(self._looks(sources))))
         first = tuple(settings) or first_settings(self.conditions.window)
@@ -147,7 +139,7 @@ class Tuning:
         none = self._figures(looks, UNMANAGED)
         tried = {*first, *near}
         needed = {key for key in self._outcomes if key[0] in {look.sha256 for look in looks}}
-        return TuneResult(
+        return Tuned(
             looks=looks,
             requests={look.sha256: self._outcomes[look.sha256, UNMANAGED].requests for look in looks},
             left_out=tuple(self._left_out),
@@ -166,15 +158,15 @@ class Tuning:
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    def _looks(self, sources: Sequence[SessionSource]) -> list[SessionSummary]:
+    def _looks(self, sources: Sequence[Source]) -> list[Look]:
         """Every session that can be read, each content once, in the order in which they were named."""
         place = {source: number for number, source in enumerate(sources)}
         found = []
-        self.on_step(TuneProgress("reading", "session", 0, len(sources)))
+        self.on_step(Step("reading", "session", 0, len(sources)))
         for done, look in enumerate(self.engine.each(look_at, sources)):
             found.append(look)
-            self.on_step(TuneProgress("reading", "session", done + 1, len(sources)))
-        out: dict[str, SessionSummary] = {}
+            self.on_step(Step("reading", "session", done + 1, len(sources)))
+        out: dict[str, Look] = {}
         for look in sorted(found, key=lambda look: place[look.source]):
             if look.fault:
                 self._leave(look, look.fault)
@@ -184,7 +176,7 @@ class Tuning:
                 out[look.sha256] = look
         return list(out.values())
 
-    def _large(self, looks: Sequence[SessionSummary]) -> list[SessionSummary]:
+    def _large(self, looks: Sequence[Look]) -> list[Look]:
         """Those that do not fit into the window as they are: the others would be sent whole under any setting."""
         self._run("without management", looks, (UNMANAGED,))
         window, out = self.conditions.window, []
@@ -210,7 +202,7 @@ class Tuning:
             raise NothingToTune("none of them can be replayed", self._left_out)
         return out
 
-    def _fittable(self, looks: Sequence[SessionSummary]) -> list[SessionSummary]:
+    def _fittable(self, looks: Sequence[Look]) -> list[Look]:
         """Those whose requests can be made at all; else the rounds would find no setting that keeps to the window."""
         self._run("what can be fitted", looks, (_PROBE,))
         out = []
@@ -231,15 +223,15 @@ class Tuning:
             raise NothingToTune("none of them can be tuned", self._left_out)
         return out
 
-    def _order(self, looks: Sequence[SessionSummary]) -> tuple[SessionSummary, ...]:
+    def _order(self, looks: Sequence[Look]) -> tuple[Look, ...]:
         """Those that tell of far recall first, for each round is to have some; else by chance, which is their hash."""
         none = self._outcomes
         return tuple(sorted(looks, key=lambda look: (not tells(none[look.sha256, UNMANAGED]), look.sha256)))
 
-    def _leave(self, look: SessionSummary, reason: str) -> None:
-        self._left_out.append(ExcludedSession(look.source.shown, reason))
+    def _leave(self, look: Look, reason: str) -> None:
+        self._left_out.append(LeftOut(look.source.shown, reason))
 
-    def _no_setting(self, looks: Sequence[SessionSummary]) -> str:
+    def _no_setting(self, looks: Sequence[Look]) -> str:
         """With the session that the most settings failed on."""
         tried = [(sha256, each.fits) for (sha256, setting), each in self._outcomes.items() if setting != UNMANAGED]
         fit = {look: [fits for sha256, fits in tried if sha256 == look.sha256] for look in looks}
@@ -251,9 +243,7 @@ class Tuning:
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
-    def _halve(
-        self, looks: Sequence[SessionSummary], settings: Sequence[Setting], rivals: Sequence[Setting]
-    ) -> list[Setting]:
+    def _halve(self, looks: Sequence[Look], settings: Sequence[Setting], rivals: Sequence[Setting]) -> list[Setting]:
         """The settings that are left when all sessions have been replayed; `rivals` have been already."""
         alive = list(settings)
         done = 0
@@ -266,9 +256,7 @@ class Tuning:
                 alive = self._better_half(looks[:size], alive, rivals)
         return alive
 
-    def _better_half(
-        self, looks: Sequence[SessionSummary], alive: list[Setting], rivals: Sequence[Setting]
-    ) -> list[Setting]:
+    def _better_half(self, looks: Sequence[Look], alive: list[Setting], rivals: Sequence[Setting]) -> list[Setting]:
         """The first layer of all, and as many further layers as half of the settings need."""
         both = [*rivals, *alive]
         stay: set[Setting] = set()
@@ -278,49 +266,49 @@ class Tuning:
                 break
         return [setting for setting in alive if setting in stay]
 
-    def _front(self, looks: Sequence[SessionSummary], settings: Sequence[Setting], **same: float) -> list[int]:
+    def _front(self, looks: Sequence[Look], settings: Sequence[Setting], **same: float) -> list[int]:
         return front([self._point(looks, setting) for setting in settings], **same)
 
-    def _fits(self, looks: Sequence[SessionSummary], setting: Setting) -> bool:
+    def _fits(self, looks: Sequence[Look], setting: Setting) -> bool:
         outcomes = self._of(looks, setting)
         fits = bool(outcomes) and all(outcome.fits for outcome in outcomes)
         if outcomes and not fits:
             self._unfit.add(setting)
         return fits
 
-    def _point(self, looks: Sequence[SessionSummary], setting: Setting) -> tuple[float, float]:
+    def _point(self, looks: Sequence[Look], setting: Setting) -> tuple[float, float]:
         return point_of(self._of(looks, setting), self._none(looks))
 
-    def _figures(self, looks: Sequence[SessionSummary], setting: Setting) -> SettingFigures:
+    def _figures(self, looks: Sequence[Look], setting: Setting) -> Figures:
         return figures_of(setting, self._of(looks, setting), self._none(looks))
 
-    def _none(self, looks: Sequence[SessionSummary]) -> dict[str, TrialOutcome]:
+    def _none(self, looks: Sequence[Look]) -> dict[str, Outcome]:
         return {outcome.session: outcome for outcome in self._of(looks, UNMANAGED)}
 
-    def _of(self, looks: Iterable[SessionSummary], setting: Setting) -> list[TrialOutcome]:
+    def _of(self, looks: Iterable[Look], setting: Setting) -> list[Outcome]:
         return [self._outcomes[look.sha256, setting] for look in looks if look.sha256 not in self._faulty]
 
     # --- replays -----------------------------------------------------------------------------------------------------
 
-    def _run(self, doing: str, looks: Iterable[SessionSummary], settings: Sequence[Setting]) -> None:
+    def _run(self, doing: str, looks: Iterable[Look], settings: Sequence[Setting]) -> None:
         """Have these outcomes: those that are known are taken, the others replayed, session by session."""
         jobs, total = [], 0
         for look in looks:
             missing = [setting for setting in settings if not self._recall(look, setting)]
             total += len(missing)
             jobs += [
-                TrialJob(look, tuple(missing[start : start + self.engine.batch]), self.conditions)
+                Job(look, tuple(missing[start : start + self.engine.batch]), self.conditions)
                 for start in range(0, len(missing), self.engine.batch)
             ]
         done = 0
-        self.on_step(TuneProgress(doing, "replay", done, total))
+        self.on_step(Step(doing, "replay", done, total))
         for look, results in self.engine.each(run_job, jobs):
             for setting, outcome in results:
                 self._take(look, setting, outcome)
             done += len(results)
-            self.on_step(TuneProgress(doing, "replay", done, total))
+            self.on_step(Step(doing, "replay", done, total))
 
-    def _recall(self, look: SessionSummary, setting: Setting) -> bool:
+    def _recall(self, look: Look, setting: Setting) -> bool:
         """Whether an outcome is known, or cannot be had."""
         if look.sha256 in self._faulty or (look.sha256, setting) in self._outcomes:
             return True
@@ -330,7 +318,7 @@ class Tuning:
             self._known.add((look.sha256, setting))
         return found is not None
 
-    def _take(self, look: SessionSummary, setting: Setting, outcome: TrialOutcome | str) -> None:
+    def _take(self, look: Look, setting: Setting, outcome: Outcome | str) -> None:
         if isinstance(outcome, str):
             if look.sha256 not in self._faulty:
                 self._faulty.add(look.sha256)
@@ -344,6 +332,6 @@ def _count(things: Sequence[object], noun: str) -> str:
     return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
-def run_job(job: TrialJob) -> tuple[SessionSummary, tuple[tuple[Setting, TrialOutcome | str], ...]]:
+def run_job(job: Job) -> tuple[Look, tuple[tuple[Setting, Outcome | str], ...]]:
     """A job's results with the session that they are of."""
     return job.look, run(job)

@@ -17,20 +17,11 @@ from foldline.recorded.sessions import Session
 from foldline.replay import NONE
 from foldline.view.budget import cache_rule_of, limits_of
 
-__all__ = [
-    "UNMANAGED",
-    "Conditions",
-    "SessionSource",
-    "SessionSummary",
-    "Setting",
-    "TrialJob",
-    "TrialOutcome",
-    "content_sha256",
-]
+__all__ = ["UNMANAGED", "Conditions", "Job", "Look", "Outcome", "Setting", "Source", "content_sha256"]
 
 
 @dataclass(frozen=True, slots=True)
-class SessionSource:
+class Source:
     """Where one session is: `place` is a file, the URI of an object, or a store; `part` a session or row in it.
 
     Small, and no content: whoever replays the session reads it. `label` is the id of a row that has one, for people.
@@ -53,10 +44,10 @@ class SessionSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSummary:
+class Look:
     """A session at first sight. `fault` says why it cannot be used, then the rest is empty."""
 
-    source: SessionSource
+    source: Source
     sha256: str = ""
     name: str = ""
     model: str | None = None
@@ -117,20 +108,20 @@ class Conditions:
     model: str | None = None
     exact: bool = False
 
-    def model_of(self, look: SessionSummary) -> Model:
+    def model_of(self, look: Look) -> Model:
         """The model that a session is priced as."""
         return lookup(self.model or look.model)
 
-    def rule_of(self, look: SessionSummary) -> CacheRule:
+    def rule_of(self, look: Look) -> CacheRule:
         """How its requests are priced."""
         return cache_rule_of(self.model or look.model, look.dialect)
 
-    def output_tokens_of(self, look: SessionSummary) -> int:
+    def output_tokens_of(self, look: Look) -> int:
         """What is kept free for a reply: what is asked for, else what an agent would keep. Raises InvalidInput."""
         limits = limits_of(self.window, self.model or look.model, self.max_output_tokens)
         return self.window - limits.room_tokens
 
-    def key(self, look: SessionSummary, setting: Setting, code: str) -> str:
+    def key(self, look: Look, setting: Setting, code: str) -> str:
         """What the result of a replay is kept by: all that it hangs on; `code` tells the code that runs it."""
         model = self.model_of(look)
         prices = [model.input_usd_per_million, model.output_usd_per_million, asdict(self.rule_of(look))]
@@ -140,16 +131,16 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialJob:
+class Job:
     """One session to be replayed under some settings."""
 
-    look: SessionSummary
+    look: Look
     settings: tuple[Setting, ...]
     conditions: Conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialOutcome:
+class Outcome:
     """One session under one setting. `paid_tokens` is the price of all input, in tokens at the full input price.
 
     `input_usd` and `reply_usd` are None when the model has no price in the catalogue. `far`, `line` and `far_tool` are
@@ -180,7 +171,7 @@ class TrialOutcome:
         return not (self.invalid or self.over_budget or self.refused)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> TrialOutcome:
+    def from_json(cls, value: Mapping[str, Any]) -> Outcome:
         """The outcome of the plain values that `asdict` gave. Raises TypeError for others."""
         pairs = {name: tuple(value[name]) for name in ("far", "line", "far_tool") if name in value}
         return cls(**{**value, **pairs})

@@ -14,7 +14,7 @@ from foldline.agent.settings.specs import NAME, Block, Listed, flag, one_of, sho
 from foldline.agent.settings.values import policy_names
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.store.naming import ID
+from foldline.store.recording import ID
 
 __all__ = ["ENTRY"]
 

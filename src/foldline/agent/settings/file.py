@@ -22,7 +22,7 @@ from foldline.agent.settings.values import AgentSettings, variables
 from foldline.agent.settings.yaml_lines import MOST_BYTES, Document, read_yaml
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.store.places import config_path, trusted_path
+from foldline.store.paths import config_path, trusted_path
 
 __all__ = [
     "FILE_NAME",

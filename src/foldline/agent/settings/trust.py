@@ -18,7 +18,7 @@ from foldline.agent.settings.schedule import ToFile, ToWebhook
 from foldline.agent.settings.tree import Given, Tree, flat
 from foldline.agent.settings.values import variables
 from foldline.messages import Json
-from foldline.store.json_file import change_json, read_json
+from foldline.store.files import change_json, read_json
 
 __all__ = ["Withheld", "content_mark", "distrusted", "is_trusted", "remember_trust"]
 

@@ -12,8 +12,10 @@ from foldline.cli.console import Sheet
 from foldline.cli.files import json_out, log
 from foldline.cli.sessions.copy import copy
 from foldline.cli.sessions.export import export
-from foldline.cli.sessions.folds import repair, undo, why
-from foldline.cli.sessions.show import show, view
+from foldline.cli.sessions.folds import undo, why
+from foldline.cli.sessions.repair import repair
+from foldline.cli.sessions.show import show
+from foldline.cli.sessions.view import view
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import (
     Chosen,
@@ -24,23 +26,24 @@ from foldline.hosting.session_choice import (
     where_option,
     with_agents,
 )
-from foldline.hosting.session_text import entries_of, local_time
+from foldline.hosting.session_words import entries_of, local_time
 from foldline.store.snapshot import Snapshot
 from foldline.text.formatting import DASH, compact, plural
 from foldline.text.printable import plain_line
 
 if TYPE_CHECKING:
-    from foldline.store.base import Listed, Store
+    from foldline.store.base import Store
+    from foldline.store.snapshot import Listed
 
 __all__ = ["sessions"]
 
 _BAR_CELLS: Final = 5
-# Columns of a terminal from which on a title stands beside its figures.
 _ONE_ROW_COLUMNS: Final = 110
-# Columns of a terminal from which on there is room for the turns too; else they stand before the title.
+"""Columns of a terminal from which on a title stands beside its figures."""
 _ALL_COLUMNS: Final = 72
-# Day and second of a session's beginning: enough to name it, where no other began in that second.
+"""Columns of a terminal from which on there is room for the turns too; else they stand before the title."""
 _SHORT_ID_CHARS: Final = 15
+"""Day and second of a session's beginning: enough to name it, where no other began in that second."""
 _MOST_FOUND: Final = 200
 
 

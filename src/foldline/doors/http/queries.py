@@ -19,8 +19,8 @@ from foldline.errors import InvalidInput
 from foldline.hosting.session_actor import Actor, Look
 from foldline.hosting.turns import Turn, turns_of
 from foldline.messages import Json
-from foldline.store.base import Listed
-from foldline.store.naming import ID
+from foldline.store.recording import ID
+from foldline.store.snapshot import Listed
 
 __all__ = ["Handled", "actor_of", "as_response", "context", "entry", "folds", "history", "row", "sessions", "turns"]
 

@@ -15,7 +15,7 @@ from foldline.doors.http.problems import Problem
 from foldline.doors.http.streams import Broadcast
 from foldline.hosting.session_pool import Actors
 from foldline.messages import Json
-from foldline.store.base import Listed
+from foldline.store.snapshot import Listed
 
 __all__ = ["Door", "DoorLimits"]
 

@@ -77,8 +77,8 @@ async def proxying(
 
     A store that cannot be reached is waited for. Raises InvalidInput and MissingExtra.
     """
-    from foldline.store.learned import ClientLimits
-    from foldline.store.places import learned_path
+    from foldline.store.learned_limits import ClientLimits
+    from foldline.store.paths import learned_path
 
     async with AsyncExitStack() as stack:
         learned = ClientLimits(learned_path(environ))
@@ -150,7 +150,7 @@ def passing(policy: Policy) -> Policy:
 
 def _keeping(place: str | None, notice: Callable[[str], None]) -> Keeping | None:
     """The conversations of a store; one that cannot be reached yet is tried again with the first request."""
-    from foldline.store.opening import open_store
+    from foldline.store.addresses import open_store
 
     if place is None:
         return None

@@ -12,7 +12,7 @@ from foldline.agent.settings.file import BUILT_IN_AGENT
 from foldline.agent.settings.schedule import NEW, Cron, ScheduleSettings
 from foldline.agent.settings.values import AgentSettings
 from foldline.errors import InvalidInput, MissingExtra
-from foldline.store.naming import ID
+from foldline.store.recording import ID
 
 try:
     from apscheduler.triggers.base import BaseTrigger

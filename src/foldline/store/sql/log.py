@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.checksums import Damage, Verifier
-from foldline.store.events import object_in
+from foldline.store.event_log import object_in
 from foldline.store.recording import Header, followed
 from foldline.store.records import Record, seq_of
 from foldline.store.sql.database import Database

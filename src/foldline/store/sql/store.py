@@ -15,31 +15,28 @@ from sqlalchemy.exc import IntegrityError
 from foldline.errors import FoldlineError, InvalidInput, SessionTaken
 from foldline.messages import Json
 from foldline.store.addresses import lease_of
-from foldline.store.base import Listed
 from foldline.store.checksums import Verifier
-from foldline.store.naming import LATEST, first_header, latest_of, meant, named_by, newest_first
+from foldline.store.clock import Clock, now_utc, stamp
 from foldline.store.recording import (
-    Clock,
     Header,
     Recording,
     Tally,
+    first_header,
     first_record,
     gathered,
-    now_utc,
+    meant,
+    named_by,
     snapshot_of,
-    stamp,
 )
 from foldline.store.records import Record
 from foldline.store.repair import Repaired
-from foldline.store.snapshot import Snapshot
+from foldline.store.snapshot import LATEST, Listed, Snapshot, latest_of, newest_first
 from foldline.store.sql.database import Database
 from foldline.store.sql.keys import SqlKeys, kept_key
 from foldline.store.sql.lease import LEASE_SECONDS, Lease, Leases
 from foldline.store.sql.log import Log, SqlArchive, as_rows, as_text, length_fault
-from foldline.store.sql.migrations import migrate
-from foldline.store.sql.repair import repair_rows
-from foldline.store.sql.schema import ROOT, claims, originals, records, remembered, sessions
-from foldline.store.sql.session import SqlSession, snapshot_in, snapshot_text
+from foldline.store.sql.schema import ROOT, claims, migrate, originals, records, remembered, sessions
+from foldline.store.sql.session import SqlSession, repair_rows, snapshot_in, snapshot_text
 from foldline.view.archive import key_of
 
 __all__ = ["SqlStore"]

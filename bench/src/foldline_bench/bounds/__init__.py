@@ -1,1 +1,0 @@
-"""What a bill could have been at best, known in hindsight."""

@@ -1,0 +1,71 @@
+"""The options that say which agent runs, the same for every command that runs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
+
+import click
+
+__all__ = ["agent_options", "store_option", "yes_option"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+store_option: Final = click.option(
+    "--store", metavar="PLACE", help="Where sessions are kept: a folder, sqlite:///FILE, postgresql://…"
+)
+"""The store of a door."""
+
+yes_option: Final = click.option(
+    "--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as nobody is asked."
+)
+"""Consent beforehand, where nobody can be asked."""
+
+
+def agent_options(command: Command) -> Command:
+    """Give a command these options. It takes `options` (starting.Options) and `workspace` instead of each."""
+
+    @click.option("--agent", metavar="NAME", help="The agent of agents.yaml; without it main, or the only one.")
+    @click.option("--profile", metavar="NAME", help="A profile of agents.yaml.")
+    @click.option("--config", metavar="FILE", help="A settings file, instead of those that are found.")
+    @click.option("--model", metavar="NAME", help="The model; a .gguf file is loaded here.")
+    @click.option("--provider", metavar="NAME", help="openai, anthropic, ollama, embedded, …; by default it is found.")
+    @click.option("--base-url", metavar="URL", help="The address of any compatible server.")
+    @click.option("--policy", metavar="NAME", help="How the context is folded (balanced, cost, quality, …).")
+    @click.option("--window", type=int, metavar="TOKENS", help="The window to keep to.")
+    @click.option("--workspace", metavar="DIR", default=".", help="The folder that the tools see; the current one.")
+    @click.option("--allow", metavar="TOOL", multiple=True, help="Offer write_file, edit_file or run_command too.")
+    @click.option("--trust", is_flag=True, help="Take the agents.yaml of this folder as your own, this once.")
+    @wraps(command)
+    def run(
+        *,
+        agent: str | None,
+        profile: str | None,
+        config: str | None,
+        model: str | None,
+        provider: str | None,
+        base_url: str | None,
+        policy: str | None,
+        window: int | None,
+        allow: tuple[str, ...],
+        trust: bool,
+        **named: Any,
+    ) -> Any:
+        from foldline.hosting.runtime import Options
+
+        options = Options(
+            agent=agent,
+            profile=profile,
+            config=config,
+            model=model,
+            provider=provider,
+            base_url=base_url,
+            policy=policy,
+            window=window,
+            allow=tuple(name for given in allow for name in given.split(",") if name),
+            trust=trust,
+        )
+        return command(options=options, **named)
+
+    return cast(Command, run)

@@ -1,0 +1,132 @@
+"""What a chat is made of, and everything that it needs, begun in order and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from foldline.agent.settings.file import Loaded
+from foldline.doors.chat.consent import Consent
+from foldline.doors.chat.screen import Screen
+
+if TYPE_CHECKING:
+    from foldline.agent.events import AgentEvent
+    from foldline.hosting.agent_conversation import Talk
+
+__all__ = ["Chat", "Kept", "begun", "ticking"]
+
+_TICK_SECONDS: Final = 0.12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Where things are kept; None for what is not. `sessions` is a place that `open_store` takes.
+
+    `named` says that it was named on the command line, as it must be again to go on from there.
+    """
+
+    sessions: Path | str | None = None
+    named: bool = False
+    calls: Path | None = None
+    learned: Path | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Chat:
+    """What a chat is made of. `resume` names the session to take up; `also` hears every event beside the screen.
+
+    With `loud` the log goes to standard error too.
+    """
+
+    loaded: Loaded
+    screen: Screen
+    consent: Consent
+    workspace: Path
+    environ: Mapping[str, str]
+    kept: Kept
+    resume: str | None = None
+    loud: bool = False
+    also: list[Callable[[AgentEvent], None]] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def begun(chat: Chat) -> AsyncIterator[Talk]:
+    """A conversation with its model picked and its session taken up, ended with the block.
+
+    Raises FoldlineError and OSError. Models and servers are not waited for.
+    """
+    # In a thread: these modules take longer to load than a person takes to begin to type.
+    await asyncio.to_thread(_load)
+    from foldline.agent.events import Notice
+    from foldline.doors.chat.journal import Journal
+    from foldline.hosting.agent_conversation import Talk
+    from foldline.hosting.runtime import Crew
+    from foldline.hosting.startup import logged_calls
+    from foldline.store.addresses import open_store
+    from foldline.store.learned_limits import LearnedLimits
+    from foldline.store.session import FileSession
+
+    talks: list[Talk] = []
+
+    def folder() -> Path | None:
+        session = talks[0].stored if talks else None
+        return session.folder if isinstance(session, FileSession) else None
+
+    hearing = (Journal(folder, loud=sys.stderr if chat.loud else None).hear, chat.screen.hear, *chat.also)
+
+    def tell(event: AgentEvent) -> None:
+        for hear in hearing:
+            hear(event)
+
+    def notice(line: str) -> None:
+        tell(Notice(line))
+
+    kept = chat.kept
+    learned = None if kept.learned is None else LearnedLimits(kept.learned)
+    async with AsyncExitStack() as stack:
+        # In a thread: a database may be far away.
+        store = None if kept.sessions is None else await asyncio.to_thread(open_store, kept.sessions)
+        if store is not None:
+            stack.callback(store.close)
+        crew = await Crew.start(
+            chat.loaded.settings,
+            chat.environ,
+            workspace=chat.workspace,
+            learned=learned,
+            calls=None if kept.calls is None else logged_calls(kept.calls, notice, chat.loaded.settings.keep_calls),
+            notice=notice,
+        )
+        stack.push_async_callback(crew.aclose)
+        talks.append(Talk(crew, store=store, tell=tell, allowed=chat.consent.allowed))
+        stack.callback(talks[0].close)
+        if chat.resume is not None:
+            talks[0].resume(chat.resume)
+        yield talks[0]
+
+
+def _load() -> None:
+    import foldline.doors.chat.drawing
+    import foldline.hosting.agent_conversation  # noqa: F401
+
+
+@asynccontextmanager
+async def ticking(screen: Screen) -> AsyncIterator[None]:
+    """Redraw the screen a few times a second."""
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            screen.tick()
+
+    ticker = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        ticker.cancel()
+        with suppress(asyncio.CancelledError):
+            await ticker

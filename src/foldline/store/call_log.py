@@ -1,0 +1,296 @@
+"""The record of model calls: each request in full, what it cost, and how long it took.
+
+The document's query on `llm_calls` runs on it as it stands, in any SQLite shell. What a message says is kept once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.store.calls import REPLY, faults, open_to_write
+from foldline.view.transcript import Usage
+from foldline.view.usage import usage_of
+
+__all__ = ["CallLog", "usage_or_count"]
+
+_BUSY_SECONDS: Final = 5.0
+"""A call is written in milliseconds: whoever waits this long for other writers waits for a stuck one."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The newest request of one purpose of one session: what the next one is compared with."""
+
+    id: int
+    texts: list[int]
+    sizes: list[int]
+    messages: Sequence[Json] = ()
+    call: int = 0
+
+
+class CallLog:
+    """Writes model calls to a database; several processes may write to one.
+
+    Opening makes the file (0600: it holds what the session held) and its folder if need be. Raises InvalidInput for a
+    file that is something else, and OSError (disk full, no right, another writer is stuck) from any method: nothing is
+    written then, and the caller decides whether to go on. Use it in one thread at a time, and close it.
+
+    With `keep_calls` the oldest go, so that about so many stay: when it is opened, and after each tenth of them.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        busy_seconds: float = _BUSY_SECONDS,
+        keep_calls: int | None = None,
+    ) -> None:
+        self._path = Path(path).absolute()
+        self._clock = clock
+        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._keep_calls = keep_calls
+        self._since_pruned = 0
+        self._database = open_to_write(self._path, busy_seconds=busy_seconds)
+        try:
+            self._keep_few()
+        except BaseException:
+            self._database.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    def record(
+        self,
+        session_id: str,
+        body: Mapping[str, Json],
+        usage: Usage,
+        *,
+        seconds: float,
+        folds: int = 0,
+        error: str = "",
+        purpose: str = REPLY,
+    ) -> int:
+        """Record one call and return its id. `body` is the JSON that was sent (`Reply.request_body`).
+
+        Messages are compared with those of the call before, of the same session and purpose: O(1) for the same object
+        (which nobody may have edited in place), O(its size) for another; rows are written for what differs. Where the
+        server reported nothing, `usage` is our own count and says so (`usage_or_count`). Raises InvalidInput for a body
+        without a list of messages.
+        """
+        key = (_plain(session_id), _plain(purpose))
+        messages, beside = _parts(body)
+        made = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        with self._writing(key):
+            lane = self._lane(key)
+            texts, sizes = self._texts(messages, lane)
+            row = {
+                "lane": lane.id,
+                "model": _plain(str(body.get("model") or "")),
+                "message_count": len(messages),
+                "request_bytes": sum(sizes) + max(len(sizes) - 1, 0) + 2,
+                **{name: None if value is None else self._text(_json(value))[0] for name, value in beside.items()},
+                "prompt_tokens": usage.input_tokens,
+                "completion_tokens": usage.output_tokens,
+                "cached_tokens": usage.cached_tokens,
+                "estimated": not usage.reported,
+                "seconds": seconds,
+                "folds": folds,
+                "error": _plain(error),
+                "created_at": made,
+            }
+            names = ", ".join(row)
+            marks = ", ".join(f":{name}" for name in row)
+            call = self._insert(f"INSERT INTO calls ({names}) VALUES ({marks})", row)
+            self._move(lane, texts, call)
+        lane.call, lane.messages, lane.texts, lane.sizes = call, messages, texts, sizes
+        self._since_pruned += 1
+        if self._keep_calls is not None and self._since_pruned > self._keep_calls // 10:
+            with suppress(OSError):  # the call is written; what is too much goes another time
+                self._keep_few()
+        return call
+
+    def prune(self, *, keep_calls: int) -> int:
+        """Drop all but the newest calls, and what only they held; returns how many went. O(size of what is kept)."""
+        if keep_calls < 1:
+            raise InvalidInput(f"must be at least 1, not {keep_calls}", place="keep_calls")
+        self._lanes.clear()
+        with self._writing():
+            run = self._database.execute
+            dropped = run(
+                "DELETE FROM calls WHERE id NOT IN (SELECT id FROM calls ORDER BY id DESC LIMIT ?)", (keep_calls,)
+            ).rowcount
+            run(
+                "DELETE FROM slots WHERE lane NOT IN (SELECT lane FROM calls)"
+                " OR until_call <= (SELECT MIN(id) FROM calls WHERE calls.lane = slots.lane)"
+            )
+            run("DELETE FROM lanes WHERE id NOT IN (SELECT lane FROM calls)")
+            run(
+                "DELETE FROM texts WHERE id NOT IN (SELECT text FROM slots UNION SELECT parameters FROM calls"
+                " UNION SELECT system FROM calls WHERE system IS NOT NULL"
+                " UNION SELECT tools FROM calls WHERE tools IS NOT NULL)"
+            )
+        with faults(self._path):
+            self._database.executescript("PRAGMA incremental_vacuum;")  # `execute` takes one step of it: one page
+        return dropped
+
+    def _keep_few(self) -> None:
+        """Let the oldest calls go, where a tenth too many are there. O(calls), and O(what is kept) where they are."""
+        self._since_pruned = 0
+        if self._keep_calls is None:
+            return
+        with faults(self._path):
+            (count,) = self._database.execute("SELECT COUNT(*) FROM calls").fetchone()
+        if count > self._keep_calls + self._keep_calls // 10:
+            self.prune(keep_calls=self._keep_calls)
+
+    def close(self) -> None:
+        """Let go of the file. Closing again does nothing."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _writing(self, key: tuple[str, str] | None = None) -> Iterator[None]:
+        """All or nothing, with every other writer kept out."""
+        with faults(self._path):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._database.execute("COMMIT")
+            except BaseException:
+                if key is not None:
+                    self._lanes.pop(key, None)
+                if self._database.in_transaction:  # a full disk may have ended it already
+                    self._database.execute("ROLLBACK")
+                raise
+
+    def _lane(self, key: tuple[str, str]) -> _Lane:
+        """The lane as the file has it: read again where another process has written to it since."""
+        run = self._database.execute
+        lane = self._lanes.get(key)
+        if lane is not None:
+            (newest,) = run("SELECT MAX(id) FROM calls WHERE lane = ?", (lane.id,)).fetchone()
+            if newest == lane.call:
+                return lane
+        run("INSERT OR IGNORE INTO lanes (session_id, purpose) VALUES (?, ?)", key)
+        (number,) = run("SELECT id FROM lanes WHERE session_id = ? AND purpose = ?", key).fetchone()
+        slots = run(
+            "SELECT text, LENGTH(CAST(body AS BLOB)) FROM slots JOIN texts ON texts.id = text"
+            " WHERE lane = ? AND until_call IS NULL ORDER BY position",
+            (number,),
+        ).fetchall()
+        lane = self._lanes[key] = _Lane(number, [text for text, _ in slots], [size for _, size in slots])
+        return lane
+
+    def _texts(self, messages: Sequence[Json], lane: _Lane) -> tuple[list[int], list[int]]:
+        """The id and the size of each message; one that is the very object of the call before is not looked into."""
+        texts, sizes = [], []
+        for place, message in enumerate(messages):
+            if place < len(lane.messages) and message is lane.messages[place]:
+                text, size = lane.texts[place], lane.sizes[place]
+            else:
+                text, size = self._text(_json(message))
+            texts.append(text)
+            sizes.append(size)
+        return texts, sizes
+
+    def _text(self, body: str) -> tuple[int, int]:
+        data = body.encode()
+        key = hashlib.sha256(data).digest()
+        found = self._database.execute("SELECT id FROM texts WHERE sha256 = ?", (key,)).fetchone()
+        if found is None:
+            return self._insert("INSERT INTO texts (sha256, body) VALUES (?, ?)", (key, body)), len(data)
+        return int(found[0]), len(data)
+
+    def _insert(self, statement: str, row: Mapping[str, Json] | Sequence[Json]) -> int:
+        self._database.execute(statement, row)
+        (number,) = self._database.execute("SELECT last_insert_rowid()").fetchone()
+        return int(number)
+
+    def _move(self, lane: _Lane, texts: Sequence[int], call: int) -> None:
+        """End what no longer stands where it stood, and begin what stands there from this call on."""
+        before = lane.texts
+        ended = [at for at, text in enumerate(before) if at >= len(texts) or texts[at] != text]
+        begun = [(at, text) for at, text in enumerate(texts) if at >= len(before) or before[at] != text]
+        self._database.executemany(
+            "UPDATE slots SET until_call = ? WHERE lane = ? AND position = ? AND until_call IS NULL",
+            [(call, lane.id, at) for at in ended],
+        )
+        self._database.executemany(
+            "INSERT INTO slots (lane, position, since_call, text) VALUES (?, ?, ?, ?)",
+            [(lane.id, at, call, text) for at, text in begun],
+        )
+
+
+def usage_or_count(
+    reported: Mapping[str, Json] | None, *, prompt_tokens: int, completion_tokens: int, request: int = 0
+) -> Usage:
+    """The usage of a reply, with our own counts where the server reported none, or 0 for what was not empty.
+
+    Streams often end without a report, and some servers send one of zeros. What is ours is marked: `reported` is
+    False. Of a report that has no counts, or none that can be read, `doubt` says so.
+    """
+    ours = Usage(input_tokens=prompt_tokens, output_tokens=completion_tokens, request=request, reported=False)
+    if reported is None:
+        return ours
+    try:
+        usage = usage_of(reported, request)
+    except InvalidInput as error:
+        return replace(ours, doubt=str(error))
+    whole = (usage.input_tokens or not prompt_tokens) and (usage.output_tokens or not completion_tokens)
+    return replace(
+        usage,
+        input_tokens=usage.input_tokens or prompt_tokens,
+        output_tokens=usage.output_tokens or completion_tokens,
+        reported=usage.reported and bool(whole),
+    )
+
+
+def _parts(body: Mapping[str, Json]) -> tuple[list[Json], dict[str, Json]]:
+    """The messages of a request, and what stands beside them, each part by itself: they change at different times."""
+    name = "messages" if "messages" in body else "input"
+    messages = body.get(name)
+    if not isinstance(messages, list | tuple):
+        raise InvalidInput(f"a request has a list of messages, not {type(messages).__name__}", place=name)
+    system = "system" if "system" in body else "instructions"
+    rest = {key: value for key, value in body.items() if key not in {name, system, "tools"}}
+    return list(messages), {"system": body.get(system), "tools": body.get("tools"), "parameters": rest}
+
+
+def _json(value: Json) -> str:
+    """JSON as it is sent: compact, in UTF-8; half a surrogate pair, which UTF-8 cannot hold, as an escape."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"a request that is no JSON: {error}") from error
+    return text
+
+
+def _plain(text: str) -> str:
+    """Text that UTF-8 can hold."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,319 @@
+"""What was recorded of model calls, without the texts of their requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.store.sqlite import errno_of, is_damaged, make_private_file
+
+__all__ = [
+    "REPLY",
+    "RecordedCall",
+    "SentBeside",
+    "faults",
+    "open_to_read",
+    "open_to_write",
+    "read_calls",
+    "read_sessions",
+    "sent_beside",
+]
+
+REPLY: Final = "reply"
+"""The purpose of a call that answers the user; others are summaries and what else the agent asks a model for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall:
+    """One call as it was recorded, without the texts. `request_bytes` is the size of its messages as JSON in UTF-8.
+
+    `estimated` says that a count of tokens is ours, since the server made no report. `folds` were made before it.
+    """
+
+    id: int
+    session_id: str
+    purpose: str
+    model: str
+    created_at: datetime
+    message_count: int
+    request_bytes: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    estimated: bool
+    seconds: float
+    folds: int
+    error: str
+
+
+def read_calls(path: Path | str, *, session_id: str | None = None) -> list[RecordedCall]:
+    """The calls of a session, or of all, oldest first, without their texts; changes nothing. O(calls).
+
+    Raises FileNotFoundError, OSError, and InvalidInput for a file that is no record of calls.
+    """
+    place = Path(path).absolute()
+    where, given = ("", ()) if session_id is None else ("WHERE session_id = ?", (session_id,))
+    database = open_to_read(place)
+    try:
+        with faults(place):
+            rows = database.execute(
+                "SELECT calls.id, session_id, purpose, model, created_at, message_count, request_bytes, prompt_tokens,"
+                " cached_tokens, completion_tokens, estimated, seconds, folds, error"
+                f" FROM calls JOIN lanes ON lanes.id = lane {where} ORDER BY calls.id",
+                given,
+            )
+            rows.row_factory = sqlite3.Row
+            return [_call(row) for row in rows]
+    finally:
+        database.close()
+
+
+def read_sessions(path: Path | str) -> list[str]:
+    """The sessions that have calls, the one called last first. Raises what `read_calls` raises. O(calls)."""
+    place = Path(path).absolute()
+    database = open_to_read(place)
+    try:
+        with faults(place):
+            rows = database.execute(
+                "SELECT session_id FROM calls JOIN lanes ON lanes.id = lane GROUP BY session_id"
+                " ORDER BY MAX(calls.id) DESC"
+            )
+            return [session_id for (session_id,) in rows]
+    finally:
+        database.close()
+
+
+def _call(row: sqlite3.Row) -> RecordedCall:
+    fields = dict(row)
+    fields["created_at"] = datetime.fromisoformat(fields["created_at"])
+    fields["estimated"] = bool(fields["estimated"])
+    return RecordedCall(**fields)
+
+
+_APPLICATION: Final = int.from_bytes(b"Fold")
+"""Says in the file's own header whose it is ("PRAGMA application_id" of SQLite)."""
+
+
+_VERSION: Final = 1
+
+
+_SCHEMA: Final = f"""
+CREATE TABLE IF NOT EXISTS lanes (
+    id INTEGER PRIMARY KEY,
+    session_id TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    UNIQUE (session_id, purpose)
+);
+CREATE TABLE IF NOT EXISTS texts (
+    id INTEGER PRIMARY KEY,
+    sha256 BLOB NOT NULL UNIQUE,
+    body TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS calls (
+    id INTEGER PRIMARY KEY,
+    lane INTEGER NOT NULL REFERENCES lanes (id),
+    model TEXT NOT NULL,
+    message_count INTEGER NOT NULL,
+    request_bytes INTEGER NOT NULL,
+    system INTEGER REFERENCES texts (id),
+    tools INTEGER REFERENCES texts (id),
+    parameters INTEGER NOT NULL REFERENCES texts (id),
+    prompt_tokens INTEGER NOT NULL,
+    completion_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    estimated INTEGER NOT NULL,
+    seconds REAL NOT NULL,
+    folds INTEGER NOT NULL,
+    error TEXT NOT NULL,
+    created_at TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS calls_by_time ON calls (created_at);
+CREATE INDEX IF NOT EXISTS calls_by_lane ON calls (lane);
+CREATE TABLE IF NOT EXISTS slots (
+    lane INTEGER NOT NULL REFERENCES lanes (id),
+    position INTEGER NOT NULL,
+    since_call INTEGER NOT NULL,
+    until_call INTEGER,
+    text INTEGER NOT NULL REFERENCES texts (id),
+    PRIMARY KEY (lane, position, since_call)
+) WITHOUT ROWID;
+CREATE VIEW IF NOT EXISTS llm_calls AS
+SELECT
+    calls.id,
+    lanes.session_id,
+    lanes.purpose,
+    calls.model,
+    '[' || COALESCE((
+        SELECT group_concat(body, ',') FROM (
+            SELECT texts.body FROM slots CROSS JOIN texts ON texts.id = slots.text
+            WHERE slots.lane = calls.lane AND slots.position < calls.message_count
+                AND slots.since_call <= calls.id AND (slots.until_call IS NULL OR slots.until_call > calls.id)
+            ORDER BY slots.position
+        )
+    ), '') || ']' AS request_messages,
+    calls.message_count,
+    calls.request_bytes,
+    (SELECT body FROM texts WHERE texts.id = calls.system) AS request_system,
+    (SELECT body FROM texts WHERE texts.id = calls.tools) AS request_tools,
+    (SELECT body FROM texts WHERE texts.id = calls.parameters) AS request_parameters,
+    calls.prompt_tokens,
+    calls.completion_tokens,
+    calls.cached_tokens,
+    calls.estimated,
+    calls.seconds,
+    calls.folds,
+    calls.error,
+    calls.created_at
+FROM calls CROSS JOIN lanes ON lanes.id = calls.lane;
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {_VERSION};
+"""
+
+
+def open_to_write(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
+    """A connection that may write; makes the file (0600), its folder (0700) and the tables if need be.
+
+    Raises InvalidInput for a file that is none of ours, OSError when it cannot be opened or written.
+    """
+    make_private_file(path)
+    with faults(path):
+        # Several threads, one at a time: a server writes in another one than it opens and closes in.
+        database = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(database, path)
+        except BaseException:
+            database.close()
+            raise
+    return database
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing. Raises FileNotFoundError, and what `open_to_write` raises."""
+    os.stat(path)
+    with faults(path):
+        database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+        try:
+            if not _is_ours(database, path):
+                raise InvalidInput("holds no record of model calls", place=str(path))
+        except BaseException:
+            database.close()
+            raise
+    return database
+
+
+@contextmanager
+def faults(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into OSError (disk full, no right, busy) or InvalidInput (not, or no longer, a database)."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        number = errno_of(error)
+        if number is not None:
+            raise OSError(number, f"the record of model calls: {error}", str(path)) from error
+        if is_damaged(error):
+            reason = f"is damaged, or no record of model calls ({error}); move it away and a new one is made"
+            raise InvalidInput(reason, place=str(path)) from error
+        raise
+
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    if _is_ours(database, path):
+        database.execute("PRAGMA journal_mode = WAL")
+    else:
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that `prune` gives room back; before the first table
+        database.execute("PRAGMA journal_mode = WAL")
+        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # harmless where another process was faster
+    # With WAL a power cut may take the newest calls and never damages the file: right for a log of what was done.
+    database.execute("PRAGMA synchronous = NORMAL")
+
+
+def _is_ours(database: sqlite3.Connection, path: Path) -> bool:
+    """Whether the tables are there; False for an empty file. Raises InvalidInput for the database of someone else."""
+    database.execute("BEGIN")  # one state of it: another process may make the tables at this moment
+    try:
+        (application,) = database.execute("PRAGMA application_id").fetchone()
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        (tables,) = database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+    if application == _APPLICATION:
+        if version > _VERSION:
+            raise InvalidInput(f"was written by a newer Foldline (form {version:,})", place=str(path))
+        return True
+    if tables or application or version:
+        raise InvalidInput("is a database of another program", place=str(path))
+    return False
+
+
+_OUTPUT_CAPS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+
+
+_LEADING_ROLES: Final = ("system", "developer")
+
+
+@dataclass(frozen=True, slots=True)
+class SentBeside:
+    """System text, tool schemas and output cap of a request, None where it had none."""
+
+    system: str | Sequence[Mapping[str, Json]] | None
+    tools: Sequence[Mapping[str, Json]] | None
+    max_output_tokens: int | None
+
+
+def sent_beside(path: Path | str, session_id: str) -> SentBeside | None:
+    """What the newest request of a session was sent with; None where no call of it was recorded. O(one request).
+
+    Changes nothing. Marks for the prompt cache are left out. Raises OSError, and InvalidInput for a file that is no
+    record of calls.
+    """
+    place = Path(path).absolute()
+    try:
+        database = open_to_read(place)
+    except FileNotFoundError:
+        return None
+    try:
+        with faults(place):
+            row = database.execute(
+                "SELECT request_system, request_tools, request_parameters, request_messages FROM llm_calls"
+                " WHERE session_id = ? AND purpose = ? ORDER BY id DESC LIMIT 1",
+                (session_id, REPLY),
+            ).fetchone()
+    finally:
+        database.close()
+    if row is None:
+        return None
+    system, tools, parameters, messages = (json.loads(text or "null") for text in row)
+    if system is None:
+        system = _leading(messages)
+    caps = (parameters.get(name) for name in _OUTPUT_CAPS)
+    return SentBeside(
+        system=_unmarked(system) or None,
+        tools=_unmarked(tools) or None,
+        max_output_tokens=next((cap for cap in caps if isinstance(cap, int)), None),
+    )
+
+
+def _leading(messages: Json) -> Json:
+    """The system text that Chat Completions has as the first message."""
+    first = messages[0] if messages else None
+    return first.get("content") if isinstance(first, dict) and first.get("role") in _LEADING_ROLES else None
+
+
+def _unmarked(value: Json) -> Json:
+    """Without the cache points, which the provider's adapter sets anew in each request."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {name: inner for name, inner in each.items() if name != "cache_control"} if isinstance(each, dict) else each
+        for each in value
+    ]

@@ -1,1 +1,0 @@
-"""The log of model calls, and what is read from it."""
