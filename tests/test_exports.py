@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -61,12 +62,26 @@ def test_the_promised_names_are_exported() -> None:
 
 
 def test_the_list_of_exports_is_the_namespace() -> None:
+    """Also of a module whose names load on first use: each is there, in `dir` too, and nothing beside them."""
+    assert set(foldline.__all__) <= set(dir(foldline))
+    loaded = {name: getattr(foldline, name) for name in foldline.__all__}
     public = {
         name
         for name, value in vars(foldline).items()
         if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
     }
-    assert sorted(foldline.__all__) == sorted(public | {name for name in foldline.__all__ if name.startswith("__")})
+    assert public == set(loaded)
+    misspelt = "Contxt"
+    with pytest.raises(AttributeError, match=misspelt):
+        getattr(foldline, misspelt)
+
+
+def test_checkers_and_the_interpreter_find_a_name_in_the_same_module() -> None:
+    """The imports for type checkers are the table that names load by."""
+    tree = ast.parse(inspect.getsource(foldline))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    seen = {name.name: node.module for node in imports for name in node.names if (node.module or "")[:8] == "foldline"}
+    assert seen == foldline._MODULES
 
 
 def test_every_public_name_says_what_it_is() -> None:

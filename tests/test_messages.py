@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foldline import Context
 from foldline.codecs import codec
-from foldline.hosting.session_words import said
+from foldline.hosting.session_text import said
 from foldline.messages import Opaque, saying
 from foldline.reducers.digest import digest_message
 from foldline.testing import ScriptedModel

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from foldline.cli.main import cli
-from foldline_bench.hiring import workplace
-from foldline_bench.speed import session as long_session
+from foldline_bench.measure.speed import session as long_session
+from foldline_bench.workers.processes import workplace
 
 NOBODY = ("--peers", "no such folder")
 

@@ -9,7 +9,17 @@ import pytest
 
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import Session
-from foldline_bench.constraints import Constraint, Held, Recent, constraints_of, held, holds, plant, run, table
+from foldline_bench.constraints import (
+    Constraint,
+    ConstraintCount,
+    Recent,
+    constraints_of,
+    held,
+    holds,
+    plant,
+    run,
+    table,
+)
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".bench" / "conformance" / "bin" / "python"
@@ -108,14 +118,20 @@ def test_small_sessions_are_left_out_and_said() -> None:
 
 
 def test_a_constraint_counts_only_where_it_was_in_every_request() -> None:
-    results = [Held("balanced", 8_000, "one", number, "top", "user", 10, 10 if number == 1 else 9) for number in (1, 2)]
+    results = [
+        ConstraintCount("balanced", 8_000, "one", number, "top", "user", 10, 10 if number == 1 else 9)
+        for number in (1, 2)
+    ]
     text = table(results)
     assert "1/2 (95%)" in text
     assert "lost by balanced at 8,000: constraint 2, top, user, in 1 of 10 requests of one" in text
 
 
 def test_a_constraint_that_no_later_request_could_hold_counts_nowhere() -> None:
-    results = [Held("balanced", 8_000, "one", number, "top", "user", 0 if number == 2 else 10, 0) for number in (1, 2)]
+    results = [
+        ConstraintCount("balanced", 8_000, "one", number, "top", "user", 0 if number == 2 else 10, 0)
+        for number in (1, 2)
+    ]
     assert "0/1 (0%)" in table(results)
     assert "/" not in table(results[1:]).splitlines()[1]
 

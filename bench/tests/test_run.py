@@ -15,10 +15,10 @@ from foldline.errors import InvalidInput
 from foldline.recorded.sessions import read_session
 from foldline.replay import Managed, Pauses, Recording, bill_tokens, context_for, replay
 from foldline.text.formatting import DASH
-from foldline_bench.jobs import COUNTER
-from foldline_bench.run import Plan, Step, bench
+from foldline_bench.run import BenchPlan, BenchProgress, bench
 from foldline_bench.table import by_group, main_table, notes, stress_table
-from foldline_bench.values import Result, Run
+from foldline_bench.values import BenchResult, SystemRun
+from foldline_bench.workers.jobs import COUNTER
 
 pytestmark = pytest.mark.xdist_group("bench")  # one worker alone measures what most of these tests look at
 
@@ -128,30 +128,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def plan(folder: Path, *systems: str, peers: str = "alone", **changes: Any) -> Plan:
+def plan(folder: Path, *systems: str, peers: str = "alone", **changes: Any) -> BenchPlan:
     usual: dict[str, Any] = {"repeat": 1, "cap_seconds": 60.0, "stress": False, "budgets_tokens": (2_000,)}
     usual["paths"] = tuple(str(folder / f"{name}.json") for name in ("long", "short", "tiny"))
-    return Plan(systems=systems, peers_folder=str(folder / peers), **{**usual, **changes})
+    return BenchPlan(systems=systems, peers_folder=str(folder / peers), **{**usual, **changes})
 
 
-def briefly(folder: Path, *systems: str, peers: str = "alone", **changes: Any) -> Plan:
+def briefly(folder: Path, *systems: str, peers: str = "alone", **changes: Any) -> BenchPlan:
     """A plan over the short session alone, for what is not about the figures."""
     return plan(folder, *systems, peers=peers, **{"paths": (str(folder / "short.json"),), **changes})
 
 
-def runs(result: Result) -> dict[str, Run]:
+def runs(result: BenchResult) -> dict[str, SystemRun]:
     return {run["system"]: run for run in result["budgets"][0]["runs"]}
 
 
 @pytest.fixture(scope="module")
-def measured(folder: Path) -> tuple[Result, list[Step]]:
+def measured(folder: Path) -> tuple[BenchResult, list[BenchProgress]]:
     """A bench of ours and of all systems of the peer that come back."""
-    steps: list[Step] = []
+    steps: list[BenchProgress] = []
     systems = ("balanced", "economical@openai", "newest", "asking", "raising", "spoiling", "dying")
     return bench(plan(folder, *systems, peers="peers", repeat=2), steps.append), steps
 
 
-def test_a_policy_has_the_figures_that_its_replay_has(measured: tuple[Result, list[Step]], folder: Path) -> None:
+def test_a_policy_has_the_figures_that_its_replay_has(
+    measured: tuple[BenchResult, list[BenchProgress]], folder: Path
+) -> None:
     found = runs(measured[0])["balanced"]["sessions"]["long"]
     done = replay(read_session(folder / "long.json"), "balanced", window=2_000, rule=CACHE_RULES["anthropic"])
     assert (found["requests"], found["tokens"], found["cached_tokens"]) == (40, done.tokens, done.cached_tokens)
@@ -163,7 +165,7 @@ def test_a_policy_has_the_figures_that_its_replay_has(measured: tuple[Result, li
 
 
 def test_a_policy_of_ours_is_told_of_the_pauses_and_the_others_are_priced_anew(
-    measured: tuple[Result, list[Step]], folder: Path
+    measured: tuple[BenchResult, list[BenchProgress]], folder: Path
 ) -> None:
     found = runs(measured[0])["economical@openai"]["sessions"]["long"]
     rule, anthropic = CACHE_RULES["openai"], CACHE_RULES["anthropic"]
@@ -176,7 +178,9 @@ def test_a_policy_of_ours_is_told_of_the_pauses_and_the_others_are_priced_anew(
     assert found["cost"]["anthropic"]["cold"] == pytest.approx(bill_tokens(unmanaged.turns, anthropic, cold_every=20))
 
 
-def test_no_management_is_always_there_and_the_measure_of_cost(measured: tuple[Result, list[Step]]) -> None:
+def test_no_management_is_always_there_and_the_measure_of_cost(
+    measured: tuple[BenchResult, list[BenchProgress]],
+) -> None:
     figures = runs(measured[0])["none"]["figures"]
     assert figures is not None
     ratio = figures["cost"]["anthropic"]["warm"]["ratio"]
@@ -186,7 +190,9 @@ def test_no_management_is_always_there_and_the_measure_of_cost(measured: tuple[R
     assert not figures["front"]
 
 
-def test_sessions_too_small_for_the_budget_take_no_part(measured: tuple[Result, list[Step]], folder: Path) -> None:
+def test_sessions_too_small_for_the_budget_take_no_part(
+    measured: tuple[BenchResult, list[BenchProgress]], folder: Path
+) -> None:
     result = measured[0]
     assert result["budgets"][0]["sessions"] == ["long", "short"]
     assert result["budgets"][0]["too_small"] == ["tiny"]
@@ -197,7 +203,7 @@ def test_sessions_too_small_for_the_budget_take_no_part(measured: tuple[Result, 
     assert result["sessions"][0]["sha256"] == sha256((folder / "long.json").read_bytes()).hexdigest()
 
 
-def test_a_system_of_others_is_measured_in_its_own_process(measured: tuple[Result, list[Step]]) -> None:
+def test_a_system_of_others_is_measured_in_its_own_process(measured: tuple[BenchResult, list[BenchProgress]]) -> None:
     figures = runs(measured[0])["newest"]["figures"]
     assert figures is not None
     assert (figures["requests"], figures["errors"], figures["over_share"], figures["hard_share"]) == (54, 0, 0, 0)
@@ -207,7 +213,7 @@ def test_a_system_of_others_is_measured_in_its_own_process(measured: tuple[Resul
     assert row == {"name": "newest", "peer": "mine", "packages": {"no-such-package": "?"}}
 
 
-def test_what_a_system_asks_a_model_for_is_on_its_bill(measured: tuple[Result, list[Step]]) -> None:
+def test_what_a_system_asks_a_model_for_is_on_its_bill(measured: tuple[BenchResult, list[BenchProgress]]) -> None:
     figures = runs(measured[0])["asking"]["figures"]
     assert figures is not None
     summaries, cost = figures["summaries"], figures["cost"]["nocache"]["warm"]["tokens"]
@@ -217,7 +223,9 @@ def test_what_a_system_asks_a_model_for_is_on_its_bill(measured: tuple[Result, l
     assert cost == pytest.approx(figures["tokens"] + expected)
 
 
-def test_policies_of_ours_are_held_against_the_best_in_hindsight(measured: tuple[Result, list[Step]]) -> None:
+def test_policies_of_ours_are_held_against_the_best_in_hindsight(
+    measured: tuple[BenchResult, list[BenchProgress]],
+) -> None:
     balanced, peer = runs(measured[0])["balanced"], runs(measured[0])["newest"]
     bounds = []
     for session in balanced["sessions"].values():
@@ -244,7 +252,9 @@ def test_policies_of_ours_are_held_against_the_best_in_hindsight(measured: tuple
     assert (peer["sessions"]["long"]["bound"], peer["figures"]["bound"], peer["figures"]["needs_bound"]) == (None,) * 3
 
 
-def test_errors_inside_a_system_are_counted_and_the_first_is_told(measured: tuple[Result, list[Step]]) -> None:
+def test_errors_inside_a_system_are_counted_and_the_first_is_told(
+    measured: tuple[BenchResult, list[BenchProgress]],
+) -> None:
     raising, spoiling = (runs(measured[0])[name]["figures"] for name in ("raising", "spoiling"))
     assert raising is not None
     assert spoiling is not None
@@ -253,7 +263,7 @@ def test_errors_inside_a_system_are_counted_and_the_first_is_told(measured: tupl
     assert (spoiling["errors"], spoiling["first_error"]) == (2, "it changed messages of the history")
 
 
-def test_a_worker_that_dies_is_reported_and_the_rest_goes_on(measured: tuple[Result, list[Step]]) -> None:
+def test_a_worker_that_dies_is_reported_and_the_rest_goes_on(measured: tuple[BenchResult, list[BenchProgress]]) -> None:
     result, steps = measured
     dying = runs(result)["dying"]
     assert dying["died"] == "the core was dumped"
@@ -266,13 +276,15 @@ def test_a_worker_that_dies_is_reported_and_the_rest_goes_on(measured: tuple[Res
     assert [step.died for step in last if step.died] == ["the core was dumped"]
 
 
-def test_a_peer_that_cannot_be_loaded_is_left_out_with_its_reason(measured: tuple[Result, list[Step]]) -> None:
+def test_a_peer_that_cannot_be_loaded_is_left_out_with_its_reason(
+    measured: tuple[BenchResult, list[BenchProgress]],
+) -> None:
     absent = {each["peer"]: each["reason"] for each in measured[0]["absent"]}
     assert absent["broken"] == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
 def test_a_peer_that_is_asked_for_by_name_and_cannot_run_is_refused_at_once(folder: Path) -> None:
-    steps: list[Step] = []
+    steps: list[BenchProgress] = []
     with pytest.raises(InvalidInput, match="systems, broken: ModuleNotFoundError"):
         bench(briefly(folder, "broken", peers="peers"), steps.append)
     with pytest.raises(InvalidInput, match=r"litellm is not installed: .*bench_peers\.py litellm"):
@@ -280,7 +292,7 @@ def test_a_peer_that_is_asked_for_by_name_and_cannot_run_is_refused_at_once(fold
     assert steps == []
 
 
-def test_peers_that_nobody_asked_for_are_not_missed(measured: tuple[Result, list[Step]]) -> None:
+def test_peers_that_nobody_asked_for_are_not_missed(measured: tuple[BenchResult, list[BenchProgress]]) -> None:
     assert {each["peer"] for each in measured[0]["absent"]} == {"broken"}  # it is there, and might have been meant
 
 
@@ -291,7 +303,7 @@ def test_a_peer_without_the_exact_counter_is_told_at_once_where_to_install_it(fo
     (bare / "bin" / "python").chmod(0o700)
     (bare / "peer.py").write_text(PEER, "utf-8")
     said = rf"no exact counter; install it with `{sys.executable} -m pip install '{COUNTER}'`, or .*--estimate"
-    steps: list[Step] = []
+    steps: list[BenchProgress] = []
     for name in ("mine", "newest"):
         with pytest.raises(InvalidInput, match=said):
             bench(briefly(folder, name, peers="bare", exact=True), steps.append)
@@ -309,7 +321,7 @@ def test_no_peer_is_started_where_ours_alone_are_asked_for(folder: Path) -> None
     assert (list(runs(result)), result["absent"]) == (["none", "sliding"], [])
 
 
-def test_the_tables_have_a_row_for_each_system(measured: tuple[Result, list[Step]]) -> None:
+def test_the_tables_have_a_row_for_each_system(measured: tuple[BenchResult, list[BenchProgress]]) -> None:
     budget = measured[0]["budgets"][0]
     table = main_table(budget)
     assert {row[0].removeprefix("* ").partition(" [")[0] for row in table.rows} == set(runs(measured[0]))
@@ -326,7 +338,7 @@ def test_the_tables_have_a_row_for_each_system(measured: tuple[Result, list[Step
     assert "asking: 54 summary calls" in said
 
 
-def test_the_result_is_plain_json(measured: tuple[Result, list[Step]]) -> None:
+def test_the_result_is_plain_json(measured: tuple[BenchResult, list[BenchProgress]]) -> None:
     assert json.loads(json.dumps(measured[0], allow_nan=False)) == measured[0]
 
 
@@ -338,8 +350,8 @@ def test_what_is_not_done_in_time_is_said(folder: Path) -> None:
 
 
 def test_stopped_it_gives_what_was_finished_and_nothing_before_that(folder: Path) -> None:
-    def stop_at(system: str) -> Result:
-        def on_step(step: Step) -> None:
+    def stop_at(system: str) -> BenchResult:
+        def on_step(step: BenchProgress) -> None:
             if step.system == system:
                 raise KeyboardInterrupt
 
@@ -384,7 +396,7 @@ def test_the_long_session_is_run_at_one_budget(folder: Path) -> None:
 def test_what_cannot_be_run_is_refused_before_anything_runs(
     folder: Path, systems: Sequence[str], changes: dict[str, Any], message: str
 ) -> None:
-    steps: list[Step] = []
+    steps: list[BenchProgress] = []
     with pytest.raises(InvalidInput, match=message):
         bench(briefly(folder, *systems, peers="no such folder", **changes), steps.append)
     assert steps == []

@@ -5,8 +5,8 @@ from typing import Any
 
 from foldline.messages import Wire
 from foldline.replay import Asked
-from foldline_bench.summariser import Summariser
-from foldline_bench.systems import Hosted
+from foldline_bench.summariser import FixedSummariser
+from foldline_bench.systems import HostedSystem
 
 USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}
 
@@ -19,7 +19,7 @@ def spin(rounds: int) -> int:
 class Newest:
     """Sends the last message; slow where it is not timed, and asks for a summary in each second request."""
 
-    def __init__(self, summariser: Summariser) -> None:
+    def __init__(self, summariser: FixedSummariser) -> None:
         self.summariser = summariser
         self.seen: list[int] = []
 
@@ -38,15 +38,15 @@ class Newest:
 
 
 def test_a_system_is_given_the_whole_history_and_only_its_view_is_timed() -> None:
-    summariser = Summariser()
+    summariser = FixedSummariser()
     system = Newest(summariser)
-    hosted = Hosted(system, summariser)
+    hosted = HostedSystem(system, summariser)
     sent = [hosted.send((USER,)), hosted.send((REPLY, USER))]
     assert system.seen == [1, 3]
     assert all(each.messages == (USER,) and each.messages[0] is USER for each in sent)
     assert [each.asked for each in sent] == [(), (Asked(3, 0, 3),)]
-    spun = Newest(Summariser())
-    slow = Hosted(Slow(spun), Summariser()).send((USER,))
+    spun = Newest(FixedSummariser())
+    slow = HostedSystem(Slow(spun), FixedSummariser()).send((USER,))
     assert all(each.cpu_seconds is not None and slow.cpu_seconds is not None for each in sent)
     assert (sent[0].cpu_seconds or 0) < (slow.cpu_seconds or 0)
     assert hosted.errors == []
@@ -87,6 +87,6 @@ class Failing:
 
 def test_an_error_inside_a_system_is_noted_and_nothing_is_sent() -> None:
     for part in ("prepare", "view", "finish"):
-        hosted = Hosted(Failing(part), Summariser())
+        hosted = HostedSystem(Failing(part), FixedSummariser())
         assert hosted.send((USER,)).messages == ()
         assert hosted.errors == [f"ZeroDivisionError: in {part}"]

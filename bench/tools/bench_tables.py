@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from foldline_bench.table import Table, main_table, notes, stress_table
-from foldline_bench.values import BudgetResult, Result
+from foldline_bench.values import BenchResult, BudgetResult
 
 COLUMNS = (
     "cost",
@@ -55,7 +55,7 @@ def lines(table: Table) -> Iterator[str]:
         yield f"| {star.replace('*', chr(92) + '*')}`{name.removeprefix('* ')}` | {' | '.join(cells)} |"
 
 
-def section(result: Result, budget: BudgetResult) -> Iterator[str]:
+def section(result: BenchResult, budget: BudgetResult) -> Iterator[str]:
     """All that there is to say of one budget."""
     requests = sum(row["requests"] for row in result["sessions"] if row["name"] in set(budget["common"]))
     own = ", each system by its own counter" if result["own_counter"] else ""
@@ -74,7 +74,7 @@ def section(result: Result, budget: BudgetResult) -> Iterator[str]:
 def main(paths: Sequence[str]) -> None:
     """Print the sections of all results."""
     for path in paths:
-        result: Result = json.loads(Path(path).read_text("utf-8"))
+        result: BenchResult = json.loads(Path(path).read_text("utf-8"))
         for budget in result["budgets"]:
             print("\n".join(section(result, budget)))
 

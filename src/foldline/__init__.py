@@ -1,25 +1,34 @@
-"""Foldline keeps LLM agents inside their context window: valid requests, nothing lost, a low bill."""
+"""Foldline keeps LLM agents inside their context window: valid requests, nothing lost, a low bill.
+
+The public names load on first use (PEP 562): `import foldline` alone costs a few milliseconds, and `classify` needs no
+`Context`.
+"""
 
 from __future__ import annotations
 
-from foldline.catalog.models import lookup
-from foldline.codecs.base import Violation
-from foldline.engine.context import Completion, Context, Request
-from foldline.engine.fitting import Fit, check, count, fit
-from foldline.engine.policy import POLICIES, Policy
-from foldline.engine.recovery import Recovery
-from foldline.errors import (
-    DoesNotFit,
-    FoldlineError,
-    FoldRefused,
-    InvalidInput,
-    MissingExtra,
-    ProviderError,
-    SummaryError,
-)
-from foldline.failures import Failure, classify
-from foldline.reducers.base import Ask, Reducer
-from foldline.view.transcript import Entry, Fold, Repair, Unfold, Usage
+from importlib import import_module as _import_module
+
+# `typing` is one of the modules that this file does without; type checkers know the name wherever it is defined.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from foldline.catalog.models import lookup
+    from foldline.codecs.base import Violation
+    from foldline.engine.context import Completion, Context, Request
+    from foldline.engine.fitting import Fit, check, count, fit
+    from foldline.engine.policy import POLICIES, Policy
+    from foldline.engine.recovery import Recovery
+    from foldline.errors import (
+        DoesNotFit,
+        FoldlineError,
+        FoldRefused,
+        InvalidInput,
+        MissingExtra,
+        ProviderError,
+        SummaryError,
+    )
+    from foldline.failures import Failure, classify
+    from foldline.reducers.base import Ask, Reducer
+    from foldline.view.transcript import Entry, Fold, Repair, Unfold, Usage
 
 __all__ = [
     "POLICIES",
@@ -51,3 +60,31 @@ __all__ = [
     "fit",
     "lookup",
 ]
+
+_NAMES = {
+    "foldline.catalog.models": "lookup",
+    "foldline.codecs.base": "Violation",
+    "foldline.engine.context": "Completion Context Request",
+    "foldline.engine.fitting": "Fit check count fit",
+    "foldline.engine.policy": "POLICIES Policy",
+    "foldline.engine.recovery": "Recovery",
+    "foldline.errors": "DoesNotFit FoldlineError FoldRefused InvalidInput MissingExtra ProviderError SummaryError",
+    "foldline.failures": "Failure classify",
+    "foldline.reducers.base": "Ask Reducer",
+    "foldline.view.transcript": "Entry Fold Repair Unfold Usage",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+if not TYPE_CHECKING:  # a checker that saw `__getattr__` would take every name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(_import_module(_MODULES[name]), name)  # found at once from now on
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
+
+del TYPE_CHECKING

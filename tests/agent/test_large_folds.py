@@ -65,7 +65,13 @@ def session_with(watched: Watched, text: str, *, shared: bool) -> AgentSession:
 
 def seen(context: Context) -> Any:
     """What a reader finds in a session."""
-    return context.view.tokens, context.view.shown(), context.figures, context.view.tiles, context.event_count
+    return (
+        context.view.tokens,
+        context.view.shown(),
+        context.figures,
+        context.view.entries_and_folds,
+        context.event_count,
+    )
 
 
 @pytest.mark.parametrize(("text", "shared"), [("small", True), (LARGE, False)])

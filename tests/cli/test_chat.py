@@ -344,7 +344,7 @@ def test_the_prompt_waits_for_no_http_markdown_or_agent(tmp_path: Path) -> None:
     heavy |= {"foldline.agent.assemble", "foldline.agent.loop", "foldline.providers.http", "foldline.store.call_log"}
     code = (
         "import sys; import foldline.cli.main, foldline.cli.chat, foldline.hosting.runtime,"
-        " foldline.doors.chat.begin, foldline.doors.chat.conversation, foldline.doors.chat.prompt,"
+        " foldline.doors.chat.startup, foldline.doors.chat.chat_loop, foldline.doors.chat.prompt,"
         " prompt_toolkit;"
         " print(*sys.modules)"
     )

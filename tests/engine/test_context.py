@@ -1200,7 +1200,7 @@ def test_the_log_leads_to_the_same_state(dialect: str) -> None:
     context.observe({"input_tokens": 3_000})
     again = Context.replay(context.events, **settings)
     assert again.view.wires()[0] == context.view.wires()[0]
-    assert again.view.tiles == context.view.tiles
+    assert again.view.entries_and_folds == context.view.entries_and_folds
     assert again.events == context.events
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire
 
 from foldline.catalog.models import lookup
+from foldline.engine.context import Context
 from foldline.engine.fitting import Fit, check, count, fit
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.testing import ScriptedModel, session
@@ -446,3 +447,55 @@ def test_a_late_result_does_not_hold_together_the_long_turns_before_it(dialect: 
     fitted = fit(history, max_tokens=count(history, dialect=dialect) * 2 // 3, dialect=dialect)
     assert check(fitted.messages, dialect=dialect) == []
     assert "PAID-12" in str(fitted.messages)
+
+
+@pytest.mark.parametrize("result_id", ["", None, "another", "srvtoolu_1"])
+@pytest.mark.parametrize("use_id", ["", None, "srvtoolu_1"])
+def test_a_call_of_the_provider_without_an_id_still_has_its_result(use_id: str | None, result_id: str | None) -> None:
+    """Where the ids do not meet, the call gets a result that says so, and the other result goes."""
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "look"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "server_tool_use", "id": use_id, "name": "web_search", "input": {"query": "q"}},
+                {"type": "web_search_tool_result", "tool_use_id": result_id, "content": []},
+                {"type": "text", "text": "found"},
+            ],
+        },
+        {"role": "user", "content": "go on"},
+    ]
+    fitted = fit(messages, max_tokens=10_000, dialect="anthropic")
+    assert check(fitted.messages, dialect="anthropic") == []
+    kinds = [block["type"] for block in fitted.messages[1]["content"]]
+    assert "server_tool_use" in kinds
+    if use_id != result_id or not use_id:
+        assert fitted.repairs
+        assert check(messages, dialect="anthropic")
+
+
+def test_what_comes_late_stands_before_a_turn_that_was_paused_twice() -> None:
+    def search(number: int) -> dict[str, Any]:
+        return {"type": "server_tool_use", "id": f"srvtoolu_{number}", "name": "web_search", "input": {"query": "q"}}
+
+    def found(number: int) -> dict[str, Any]:
+        return {"type": "web_search_tool_result", "tool_use_id": f"srvtoolu_{number}", "content": []}
+
+    context = Context(dialect="anthropic", window=100_000, max_output_tokens=0)
+    paused = [
+        {"role": "assistant", "content": [{"type": "text", "text": "first"}, search(1)]},
+        {"role": "assistant", "content": [found(1), search(2)]},
+    ]
+    context.extend(
+        [
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "edit", "input": {}}]},
+            {"role": "user", "content": "words " * 2_000},
+            *paused,
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "came late"}]},
+        ]
+    )
+    request = context.prepare()
+    assert check(request.messages, dialect="anthropic") == []
+    assert request.messages[-2:] == paused
+    assert "came late" in str(request.messages)

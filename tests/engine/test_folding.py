@@ -23,13 +23,13 @@ from foldline.view.view import View
 
 @dataclass(frozen=True)
 class Piecewise:
-    """A reducer that asks for a summary of each ten units by itself."""
+    """A reducer that asks for a summary of each ten tiles by itself."""
 
     name: str = "piecewise"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         del need
-        for first in range(1, len(view.units) - 20, 10):
+        for first in range(1, len(view.tiles) - 20, 10):
             span = view.span(first, first + 10)
             yield self._ask(view, span.start, span.stop)
 
@@ -185,3 +185,18 @@ def test_a_session_whose_every_message_was_folded_and_released_is_sent_on() -> N
     shown = context.view.shown()
     assert context.release() == 24
     assert context.prepare().messages == shown
+
+
+def test_a_requested_compaction_folds_an_answered_message_in_a_view_that_is_read_in_a_thread_too() -> None:
+    async def go() -> Context:
+        context = Context(window=100_000, max_output_tokens=0)
+        context.in_thread = asyncio.to_thread
+        context.extend(
+            [{"role": "user", "content": "read this: " + "word " * 30_000}, {"role": "assistant", "content": "Done."}]
+        )
+        await context.compact_async(summarize=None)
+        return context
+
+    view = asyncio.run(go()).view
+    assert [fold.start for fold in view.entries_and_folds if isinstance(fold, Fold)] == [0]
+    assert view.content_bytes < 50_000

@@ -427,7 +427,7 @@ def test_folds_are_made_taken_back_and_kept_off(tmp_path: Path) -> None:
                 assert await actor.undo() == ()
                 await actor.pin(0)
                 whole = await actor.whole()
-                assert whole.view.units[whole.view.index(0)].pinned
+                assert whole.view.tiles[whole.view.index(0)].pinned
                 with pytest.raises(InvalidInput, match="no entry 99"):
                     await actor.pin(99)
                 await actor.use_policy("cost")

@@ -19,7 +19,7 @@ from foldline.engine.events import FoldFinished, FoldStarted
 from foldline.reducers.archive_results import DIGEST_PREFIX, TOOL_PREFIX
 from foldline.reducers.summarize import SUMMARY_PREFIX
 from foldline.testing import FakeProvider, FakeReply
-from foldline.view.units import Seen
+from foldline.view.tiles import Seen
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 

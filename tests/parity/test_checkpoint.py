@@ -27,7 +27,7 @@ from foldline.store import FileArchive
 from foldline.testing import ScriptedModel, session
 from foldline.tokens import CharsPerFour, message_tokens
 from foldline.view.budget import Limits, Reserve, Trigger
-from foldline.view.units import Seen
+from foldline.view.tiles import Seen
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 dialects = pytest.mark.parametrize("dialect", DIALECTS)

@@ -24,7 +24,7 @@ EARLY, LATE, TURNS = 100, 700, 60
 
 
 class Lines:
-    """How many lines of the core ran: each unit, entry, fold or event that is looked at is one, or more."""
+    """How many lines of the core ran: each tile, entry, fold or event that is looked at is one, or more."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -101,4 +101,4 @@ def test_a_loop_that_began_with_thinking_takes_the_memory_of_its_window(policy: 
 
 
 def sizes(context: Context) -> tuple[int, ...]:
-    return (len(context.view.entries), len(context.view.units), len(context.events))
+    return (len(context.view.entries), len(context.view.tiles), len(context.events))

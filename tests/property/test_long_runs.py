@@ -12,8 +12,8 @@ from foldline.engine.context import Context
 from foldline.engine.fitting import check, fit
 from foldline.errors import DoesNotFit, FoldlineError
 from foldline.failures import classify
+from foldline.view.tiles import Tile
 from foldline.view.transcript import Event
-from foldline.view.units import Unit
 from tests.property.depth import dear
 from tests.property.sessions import BUILDERS, POLICIES, Wire, sessions
 
@@ -26,12 +26,12 @@ def good(messages: list[dict[str, str]], max_output_tokens: int) -> str:
     return f"Goal: go on. {len(messages)} texts were read."
 
 
-def in_effect(units: list[Unit]) -> set[int]:
+def in_effect(tiles: list[Tile]) -> set[int]:
     """The ids of all folds that a view shows or covers."""
     out: set[int] = set()
-    for unit in units:
-        out |= {form.id for form in unit.forms.values()} | in_effect(unit.under)
-        out |= {unit.fold.id} if unit.fold is not None else set()
+    for tile in tiles:
+        out |= {form.id for form in tile.forms.values()} | in_effect(tile.under)
+        out |= {tile.fold.id} if tile.fold is not None else set()
     return out
 
 
@@ -72,7 +72,7 @@ def test_a_log_repeated_is_the_session_itself(
         except FoldlineError:
             continue
         named = {fold.id: fold for seq in context.view.entries for fold in context.explain(seq)}
-        shown = in_effect(context.view.units)
+        shown = in_effect(context.view.tiles)
         assert shown <= named.keys()
         assert {number for number, fold in named.items() if not fold.form} <= shown
     again = Context.replay(context.events, **settings)

@@ -17,8 +17,8 @@ from foldline.errors import DoesNotFit, FoldlineError, SummaryError
 from foldline.failures import classify
 from foldline.messages import ToolResult
 from foldline.view.request import Request
+from foldline.view.tiles import own_words
 from foldline.view.transcript import Entry, Event, active
-from foldline.view.units import own_words
 from tests.property.depth import dear
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, text
 
@@ -245,9 +245,9 @@ class Overlapping(RuleBasedStateMachine):
         view = self.context.view
         assert check(view.shown(), dialect=self.settings["dialect"]) == []
         at = 0
-        for unit in view.units:
-            assert unit.start == at < unit.stop
-            at = unit.stop
+        for tile in view.tiles:
+            assert tile.start == at < tile.stop
+            at = tile.stop
         assert at == len(self.recorded)
 
     @invariant()

@@ -17,8 +17,8 @@ from foldline.engine.fitting import check, count, fit
 from foldline.errors import DoesNotFit, FoldlineError, SummaryError
 from foldline.messages import ToolResult
 from foldline.tokens import ESTIMATE
+from foldline.view.tiles import speaks
 from foldline.view.transcript import Entry, Fold
-from foldline.view.units import speaks
 from tests.property.depth import dear
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, legal, sessions, text
 
@@ -318,5 +318,5 @@ def test_replaying_the_log_gives_the_live_view(
     again = Context.replay(context.events, **settings)
     assert again.view.wires()[0] == context.view.wires()[0]
     assert again.view.estimated_tokens == context.view.estimated_tokens
-    assert again.view.tiles == context.view.tiles
+    assert again.view.entries_and_folds == context.view.entries_and_folds
     assert codec(dialect).dialect == dialect

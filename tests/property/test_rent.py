@@ -16,8 +16,8 @@ from foldline.errors import InvalidInput
 from foldline.recorded.sessions import Session
 from foldline.replay import Pauses, Recording, context_for, replay
 from foldline.view.economics import Bill, Rent
-from foldline_bench.bound import Shown, Terms, best_schedule, schedule_cost_tokens
-from foldline_bench.hindsight import Watching, bound_of
+from foldline_bench.bounds.hindsight import WatchedSender, bound_of
+from foldline_bench.bounds.schedule import CostTerms, ShownShares, best_schedule, schedule_cost_tokens
 from tests.property.depth import costly
 from tests.property.sessions import BUILDERS, WORDS, Wire
 
@@ -26,7 +26,7 @@ sizes = st.one_of(st.integers(1, 400), st.sampled_from([5, 20, 200, 4_000]))
 
 
 @st.composite
-def courses(draw: st.DrawFn) -> tuple[list[list[int]], Terms, float]:
+def courses(draw: st.DrawFn) -> tuple[list[list[int]], CostTerms, float]:
     """A session, its terms, and the share of what is folded that its digest takes (Rent's: at most a half).
 
     What is folded was sent whole once. Minimum prefix and blocks are left out: the bound relaxes them.
@@ -37,10 +37,10 @@ def courses(draw: st.DrawFn) -> tuple[list[list[int]], Terms, float]:
     fixed = draw(st.sampled_from([0, 100, 2_000]))
     share = draw(st.sampled_from([0.001, 0.1, 0.3, 0.5]))
     most = fixed + keep + 4_000 + sum(map(sum, new)) // 2
-    terms = Terms(
+    terms = CostTerms(
         fixed_tokens=fixed,
         budget_tokens=draw(st.sampled_from([most, 10**9])),
-        shown=Shown(((1.0, share),)),
+        shown=ShownShares(((1.0, share),)),
         keep_tokens=[float(max(keep, sum(sizes))) for sizes in new],
         rule=replace(draw(rules), minimum_tokens=0, block_tokens=1),
         cold=draw(st.sets(st.integers(0, len(new)), max_size=6)),
@@ -48,7 +48,7 @@ def courses(draw: st.DrawFn) -> tuple[list[list[int]], Terms, float]:
     return new, terms, share
 
 
-def rented(new: Sequence[Sequence[int]], terms: Terms, share: float) -> list[tuple[int, int]]:
+def rented(new: Sequence[Sequence[int]], terms: CostTerms, share: float) -> list[tuple[int, int]]:
     """The folds that `Rent` makes, request by request, knowing nothing of what comes."""
     session, rent = terms.of(new), Rent(terms.rule, digest=share)
     cut, folds = 0, []
@@ -71,7 +71,7 @@ def rented(new: Sequence[Sequence[int]], terms: Terms, share: float) -> list[tup
 
 @costly
 @given(courses())
-def test_rent_pays_at_most_twice_the_best_in_hindsight(course: tuple[list[list[int]], Terms, float]) -> None:
+def test_rent_pays_at_most_twice_the_best_in_hindsight(course: tuple[list[list[int]], CostTerms, float]) -> None:
     new, terms, share = course
     try:
         best = best_schedule(new, terms)
@@ -108,7 +108,7 @@ def price(wires: list[Wire], rule: CacheRule, window: int, cold_every: int | Non
     """What `economical` paid for a session, by its bound; each pause, after which the cache is cold, is told to it."""
     recording = Recording(Session(name="built", dialect="openai-chat", messages=tuple(wires)))
     pauses = None if cold_every is None else Pauses(cold_every, float(rule.lifetime_seconds))
-    sender = Watching(context_for(recording, "economical", window=window, rule=rule), pauses=pauses)
+    sender = WatchedSender(context_for(recording, "economical", window=window, rule=rule), pauses=pauses)
     done = replay(recording, "economical", window=window, rule=rule, sender=sender)
     bound = bound_of(done, sender, rule, cold_every=cold_every)
     anew = bound.cost_tokens / bound.anew.cost_tokens if bound.anew.cost_tokens else 1.0

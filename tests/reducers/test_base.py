@@ -29,14 +29,14 @@ def test_a_span_over_the_newest_request_shows_its_words() -> None:
 
 def test_a_form_is_proposed_only_where_it_shrinks() -> None:
     view = view_of([*session(1, result="words " * 50), user("next")])
-    unit, entry = view.units[1], view.entries[2]
+    tile, entry = view.tiles[1], view.entries[2]
     shorter = with_results(entry.message, lambda result: "w")
     longer = with_results(entry.message, lambda result: "words " * 60)
-    fold = form_fold(view, unit, entry, shorter, reducer="r", reason="why", kind="tool_result_archived")
+    fold = form_fold(view, tile, entry, shorter, reducer="r", reason="why", kind="tool_result_archived")
     assert fold is not None
     assert fold.shown[0].kind == "tool_result_archived"
     assert fold.shown[0].wire == {**entry.recorded, "content": "w"}
-    assert form_fold(view, unit, entry, longer, reducer="r", reason="why") is None
+    assert form_fold(view, tile, entry, longer, reducer="r", reason="why") is None
 
 
 def test_results_are_found_with_their_units_oldest_first() -> None:

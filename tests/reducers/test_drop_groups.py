@@ -102,12 +102,12 @@ def test_a_checkpoint_is_known_as_such() -> None:
     note = context.view.codec.note("Goal", kind="summary")
     fold = Fold(start=0, stop=42, shown=(note,), tokens=5, reducer="summarize", reason="asked")
     context.view.commit(fold)
-    assert [is_checkpoint(unit) for unit in context.view.units] == [True, False]
+    assert [is_checkpoint(tile) for tile in context.view.tiles] == [True, False]
 
 
 def test_the_shortest_span_that_holds_as_much() -> None:
     view = view_of(long())
-    one = view.units[1].tokens
+    one = view.tiles[1].tokens
     assert shortest(view, 1, 10, 1) == view.span(1, 2)
     assert shortest(view, 1, 10, one + 1) == view.span(1, 3)
     assert shortest(view, 1, 10, 10**6) == view.span(1, 10)

@@ -305,22 +305,22 @@ def test_a_digest_in_the_span_is_part_of_the_record() -> None:
 def test_the_tail_that_stays_is_a_share_of_the_target() -> None:
     view = view_of(long(40))
     ask = asks_of(Summarize(keep=0.5), view, need_of(view, 1_000))[0]
-    assert view.between(view.index(ask.stop), len(view.units)) <= 500
+    assert view.between(view.index(ask.stop), len(view.tiles)) <= 500
 
 
 def test_the_tail_may_be_so_many_tokens_and_at_most_half_of_the_limit() -> None:
     view = view_of(long(40))
     ask = asks_of(Summarize(keep_tokens=700), view, need_of(view))[0]
-    assert 500 < view.between(view.index(ask.stop), len(view.units)) <= 700
+    assert 500 < view.between(view.index(ask.stop), len(view.tiles)) <= 700
     tight = asks_of(Summarize(keep_tokens=20_000, reserve=Reserve()), view, need_of(view, window=2_000))[0]
-    assert view.between(view.index(tight.stop), len(view.units)) <= 900
+    assert view.between(view.index(tight.stop), len(view.tiles)) <= 900
 
 
 def test_the_tail_may_be_so_many_messages() -> None:
     view = view_of(long(40))
     ask = asks_of(Summarize(keep_messages=5), view)[0]
     assert 82 - ask.stop + 1 >= 5
-    assert view.units[view.index(ask.stop)].start == ask.stop
+    assert view.tiles[view.index(ask.stop)].start == ask.stop
 
 
 def test_small_spans_are_left_alone() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
 
-from foldline_bench.comparing import figures_over, mark_front
-from foldline_bench.values import RULES, BudgetResult, Price, Result, Run, SessionFigures, Stress
+from foldline_bench.measure.comparison import figures_over, mark_front
+from foldline_bench.values import RULES, BenchResult, BudgetResult, Price, SessionFigures, Stress, SystemRun
 
 __all__ = ["budget", "ran", "result"]
 
@@ -63,7 +63,7 @@ def stress(seconds: float) -> Stress:
     }
 
 
-def ran(system: str, sessions: Mapping[str, SessionFigures], base: Mapping[str, SessionFigures]) -> Run:
+def ran(system: str, sessions: Mapping[str, SessionFigures], base: Mapping[str, SessionFigures]) -> SystemRun:
     figures = figures_over(list(sessions.values()), list(base.values()))
     return {
         "system": system,
@@ -85,7 +85,7 @@ def budget(tokens: int = 16_000, *, others: int = 1) -> BudgetResult:
 
 
 @cache
-def _runs(names: tuple[str, ...], others: int) -> list[Run]:
+def _runs(names: tuple[str, ...], others: int) -> list[SystemRun]:
     """Worked out once: thousands of resamples stand behind each figure."""
     made = {
         "none": [session(100, 20, over=10) for _ in names],
@@ -100,7 +100,7 @@ def _runs(names: tuple[str, ...], others: int) -> list[Run]:
     return runs
 
 
-def result(*budgets: BudgetResult) -> Result:
+def result(*budgets: BudgetResult) -> BenchResult:
     given = list(budgets or (budget(),))
     systems = list(dict.fromkeys(run["system"] for each in given for run in each["runs"]))
     own = {"none", "balanced"}

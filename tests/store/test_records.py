@@ -69,7 +69,7 @@ def test_a_stored_session_replays_as_a_live_log_does(
     assert again.view.tokens == context.view.tokens
     # Whether a request with an answer in a late result's place was sent, no event says.
     assert again.view.repairs == tuple(found for found in context.view.repairs if found.rule != "late-result")
-    assert again.view.tiles == context.view.tiles
+    assert again.view.entries_and_folds == context.view.entries_and_folds
     assert again.events == context.events
     assert stored(again.events, dialect) == stored(context.events, dialect)
     reference = Context.replay(context.events, **settings)

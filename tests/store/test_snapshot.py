@@ -87,7 +87,7 @@ def test_each_message_is_cut_to_its_bound(session: tuple[str, list[Wire], bool])
     context = Context(dialect=dialect, window=10**6)
     context.extend(wires)
     shown = list(shown_messages(context.view, None))
-    assert len(shown) == len([m for unit in context.view.units for m in unit.messages])
+    assert len(shown) == len([m for tile in context.view.tiles for m in tile.messages])
     for message in shown:
         texts = [message.get("text", ""), *(c["arguments"] for c in message.get("calls", ()))]
         texts += [result["text"] for result in message.get("results", ())]

@@ -153,7 +153,7 @@ def test_what_is_kept_and_what_is_foldable_make_up_the_view() -> None:
     for keep in (0, 50, 400, 10**6):
         bill = foldable(view, 0, keep, 0.25)
         foldable_tokens = bill.removable_tokens + bill.digest_tokens
-        assert foldable_tokens + bill.after_tokens == view.between(0, len(view.units))
+        assert foldable_tokens + bill.after_tokens == view.between(0, len(view.tiles))
         assert bill.digest_tokens == foldable_tokens // 4
         assert bill.after_tokens <= keep
         assert bill.used_tokens == view.estimated_tokens

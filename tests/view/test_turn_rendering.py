@@ -12,9 +12,9 @@ from tests.property.depth import costly
 from foldline.engine.context import Context
 from foldline.messages import Wire
 from foldline.tokens import content_bytes, wire_bytes
+from foldline.view.tiles import Tile
 from foldline.view.transcript import Repair
 from foldline.view.turn_rendering import grown
-from foldline.view.units import Unit
 from foldline.view.view import View
 
 
@@ -55,16 +55,16 @@ _HIDDEN = st.sampled_from((False,) * 9 + (True,))
 SESSIONS = st.lists(st.tuples(_ITEMS, _HIDDEN), min_size=1, max_size=40)
 
 
-def rendered(view: View, unit: Unit) -> tuple[Any, ...]:
+def rendered(view: View, tile: Tile) -> tuple[Any, ...]:
     """A block from scratch: messages as JSON, sizes, repairs."""
-    messages, weights, repairs = view._rendered(unit, unit.forms)
-    faults = tuple(Repair(entry.seq, "message", fault) for entry in unit.entries for fault in entry.faults)
-    late = (Repair(unit.late, "late-result", _late_detail(unit)),) if unit.late is not None and not repairs else ()
+    messages, weights, repairs = view._rendered(tile, tile.forms)
+    faults = tuple(Repair(entry.seq, "message", fault) for entry in tile.entries for fault in entry.faults)
+    late = (Repair(tile.late, "late-result", _late_detail(tile)),) if tile.late is not None and not repairs else ()
     return [view.codec.write(m) for m in messages], weights, (*faults, *repairs, *late)
 
 
-def _late_detail(unit: Unit) -> str:
-    return next(repair.detail for repair in unit.repairs if repair.rule == "late-result")
+def _late_detail(tile: Tile) -> str:
+    return next(repair.detail for repair in tile.repairs if repair.rule == "late-result")
 
 
 @costly
@@ -76,19 +76,19 @@ def test_what_has_grown_is_what_would_be_rendered_from_scratch(items: Sequence[t
     for number, (wire, hidden) in enumerate(items):
         context.append(wire, agent_visible=not hidden)
         total = content = 0
-        for unit in view.units:
-            wires, weights, repairs = rendered(view, unit)
-            assert [view.codec.write(m) for m in unit.messages] == wires
-            assert (unit.weights, unit.repairs) == (weights, repairs)
-            assert unit.contents == list(map(content_bytes, unit.messages))
-            assert (unit.tokens, unit.content_bytes) == (sum(weights), sum(unit.contents))
-            assert unit.size_bytes == sum(map(wire_bytes, wires))
-            total, content = total + unit.tokens, content + unit.content_bytes
+        for tile in view.tiles:
+            wires, weights, repairs = rendered(view, tile)
+            assert [view.codec.write(m) for m in tile.messages] == wires
+            assert (tile.weights, tile.repairs) == (weights, repairs)
+            assert tile.contents == list(map(content_bytes, tile.messages))
+            assert (tile.tokens, tile.content_bytes) == (sum(weights), sum(tile.contents))
+            assert tile.size_bytes == sum(map(wire_bytes, wires))
+            total, content = total + tile.tokens, content + tile.content_bytes
         assert view.estimated_tokens - view.base_tokens - (view.lead_tokens if view.leads else 0) == total
         assert view.content_bytes == content
         if number % every == 0:
             sent, stable = view.wires()
-            whole = [view.codec.write(m) for unit in view.units for m in unit.messages]
+            whole = [view.codec.write(m) for tile in view.tiles for m in tile.messages]
             if not view.leads:
                 assert sent == whole
                 assert sent[:stable] == before[:stable]
@@ -101,13 +101,13 @@ def test_a_run_of_items_is_not_put_in_order_again() -> None:
     context.extend([user("Go."), says("One.")])
     for number in range(50):
         context.extend([thinks(f"{number}"), says(f"Step {number}."), calls(f"k{number}")])
-    [_, unit] = context.view.units
-    assert unit.growth is not None
-    assert (unit.growth.turn_items, len(unit.growth.open), unit.growth.results) == (151, 50, 0)
-    kept = unit.messages[:151]
+    [_, tile] = context.view.tiles
+    assert tile.growth is not None
+    assert (tile.growth.turn_items, len(tile.growth.open), tile.growth.results) == (151, 50, 0)
+    kept = tile.messages[:151]
     context.append(gives("k49"))
-    assert (unit.growth.turn_items, len(unit.growth.open)) == (151, 49)
-    assert unit.messages[:151] == kept
+    assert (tile.growth.turn_items, len(tile.growth.open)) == (151, 49)
+    assert tile.messages[:151] == kept
 
 
 def test_a_result_takes_the_place_of_the_answer_that_stood_in_for_it() -> None:
@@ -115,11 +115,11 @@ def test_a_result_takes_the_place_of_the_answer_that_stood_in_for_it() -> None:
     context.extend([user("Go."), calls("a"), calls("b"), calls("c"), gives("b")])
     sent = context.prepare().messages
     assert [wire.get("call_id") for wire in sent] == [None, "a", "b", "c", "b", "a", "c"]
-    [_, unit] = context.view.units
-    assert unit.growth is not None
-    assert [repair.rule for repair in unit.repairs] == ["missing-result", "missing-result"]
+    [_, tile] = context.view.tiles
+    assert tile.growth is not None
+    assert [repair.rule for repair in tile.repairs] == ["missing-result", "missing-result"]
     context.extend([gives("c"), gives("a")])
-    assert (unit.growth.results, unit.repairs) == (3, ())
+    assert (tile.growth.results, tile.repairs) == (3, ())
 
 
 def test_a_turn_that_goes_on_after_its_results_is_no_single_turn() -> None:

@@ -87,7 +87,7 @@ def test_tiles_cover_the_log_once_and_in_order() -> None:
     context = context_of(session(5))
     context.view.commit(fold_of(context.view, 1, 5))
     covered: list[int] = []
-    for tile in context.view.tiles:
+    for tile in context.view.entries_and_folds:
         covered += [tile.seq] if isinstance(tile, Entry) else range(tile.start, tile.stop)
     assert covered == list(range(11))
 
@@ -106,7 +106,7 @@ def test_turns_are_what_the_user_said() -> None:
 
 def test_a_tail_is_the_longest_that_holds_at_most_so_many_tokens() -> None:
     view = view_of(session(12))
-    sizes = [unit.tokens for unit in view.units]
+    sizes = [tile.tokens for tile in view.tiles]
     for tokens in range(0, sum(sizes) + 20, 7):
         first = view.tail(tokens)
         assert sum(sizes[first:]) <= tokens
@@ -124,15 +124,15 @@ def test_the_newest_part_is_a_share_of_what_is_left_for_history() -> None:
     view = view_of(session(12), system="rules " * 200)
     room = 400 - view.fixed_tokens
     assert view.newest(0.5, 400) == view.tail(room // 2)
-    assert view.newest(0.5, 10) == len(view.units)
+    assert view.newest(0.5, 10) == len(view.tiles)
 
 
 def test_the_unit_of_every_entry_is_found() -> None:
     context = context_of(session(6))
     context.view.commit(fold_of(context.view, 1, 7))
     for seq in range(13):
-        unit = context.view.units[context.view.index(seq)]
-        assert unit.start <= seq < unit.stop
+        tile = context.view.tiles[context.view.index(seq)]
+        assert tile.start <= seq < tile.stop
 
 
 def test_wires_say_how_many_leading_messages_are_as_before() -> None:
@@ -523,7 +523,7 @@ def test_folding_and_appending_in_turns_keeps_every_figure_right() -> None:
         assert view.message_count == len(unjoined(messages))
         assert view.size_bytes == sum(map(wire_bytes, messages))
         assert view.estimated_tokens == sum(message_tokens(view.codec.read(m)) for m in messages)
-        assert view.between(0, len(view.units)) == view.estimated_tokens
+        assert view.between(0, len(view.tiles)) == view.estimated_tokens
     assert check(view.wires()[0]) == []
 
 

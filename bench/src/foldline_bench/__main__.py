@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from foldline.engine.policy import POLICIES
 from foldline.text.formatting import DASH, share
-from foldline_bench.speed import LOOP_SIZES, SIZES, Growth, Speed, import_time, run, run_loop, speed
+from foldline_bench.measure.speed import LOOP_SIZES, SIZES, CostGrowth, TurnSpeed, import_time, run, run_loop, speed
 
 __all__ = ["main"]
 
@@ -71,7 +71,7 @@ def _loop(policy: str, messages: int, sizes: Sequence[int]) -> dict[str, Any]:
     return row
 
 
-def _row(policy: str, window: str, found: Sequence[Speed], growth: Growth) -> dict[str, Any]:
+def _row(policy: str, window: str, found: Sequence[TurnSpeed], growth: CostGrowth) -> dict[str, Any]:
     figures = {"growth": growth.plain, "folding_growth": growth.folding, "sizes": [asdict(size) for size in found]}
     return {"policy": policy, "window": window, **figures}
 

@@ -14,15 +14,15 @@ from typing import Any, Final
 import click
 
 from foldline.cli.files import log, sessions_in, terminal, write_whole
+from foldline.cli.options import size_list_tokens
 from foldline.cli.requests import counter_for
-from foldline.cli.token_sizes import size_list_tokens
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.store.files import can_hold
 from foldline.text.formatting import plural
-from foldline_bench.run import Plan, Step
+from foldline_bench.run import BenchPlan, BenchProgress
 from foldline_bench.run import bench as run_bench
 from foldline_bench.table import LEGEND, Table, by_group, main_table, notes, stress_table, widths
-from foldline_bench.values import Result
+from foldline_bench.values import BenchResult
 
 __all__ = ["bench"]
 
@@ -101,7 +101,7 @@ def bench(
     for file in filter(None, (json_file, html_file)):
         can_hold(file)
     paths, found = _paths(sessions)
-    plan = Plan(
+    plan = BenchPlan(
         paths=paths,
         found=found,
         budgets_tokens=budgets,
@@ -178,7 +178,7 @@ def _rounded(value: Any) -> Any:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Step], None]]:
+def _progress() -> Iterator[Callable[[BenchProgress], None]]:
     """Say how far it is on stderr: a bar for the system at work on a terminal, else a line when one is done."""
     if not sys.stderr.isatty():
         yield lambda step: log(_ended(step)) if step.ended else None
@@ -190,7 +190,7 @@ def _progress() -> Iterator[Callable[[Step], None]]:
     with Progress(*columns, console=terminal(to_stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
-        def on_step(step: Step) -> None:
+        def on_step(step: BenchProgress) -> None:
             if step.ended:
                 bar.console.print(_ended(step))
                 bar.reset(task, description="starting", total=None)
@@ -201,12 +201,12 @@ def _progress() -> Iterator[Callable[[Step], None]]:
         yield on_step
 
 
-def _ended(step: Step) -> str:
+def _ended(step: BenchProgress) -> str:
     line = f"{step.budget_tokens:,} tokens, {step.system}: {step.done} of {plural(step.total, 'session')}"
     return f"{line}; ended early: {step.died}" if step.died else line
 
 
-def _print(result: Result) -> None:
+def _print(result: BenchResult) -> None:
     console = terminal()
     tables = [(each, main_table(each), by_group(each), stress_table(each)) for each in result["budgets"]]
     widest = max(sum(widths(table)) + len(table.heads) for _, *some in tables for table in some if table is not None)

@@ -30,9 +30,9 @@ from foldline.reducers.mask import ShortenOld
 from foldline.text.shorten import largest
 from foldline.tokens import CharsPerFour
 from foldline.view.budget import Trigger
-from foldline_bench.surroundings import surroundings
+from foldline_bench.workers.environment import surroundings
 
-__all__ = ["KIT_PYTHON", "Compacted", "Foldline", "Turn"]
+__all__ = ["KIT_PYTHON", "CompactedText", "Foldline", "KitTurn"]
 
 KIT_PYTHON: Final = Path(".bench/conformance/bin/python")
 """The interpreter that has the kit, from the root of the project."""
@@ -53,7 +53,7 @@ UNSAID_BUDGET: Final = 0.30
 _TURN = re.compile(r"^\[(system|user|assistant)\] ", re.MULTILINE)
 
 
-class Turn(Protocol):
+class KitTurn(Protocol):
     """A turn as the kit has it."""
 
     @property
@@ -66,7 +66,7 @@ class Turn(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactedText:
     """A compacted conversation, with the fields of the kit's `CompactedContext`."""
 
     text: str
@@ -87,7 +87,7 @@ class Foldline:
     def __init__(self) -> None:
         self._unsaid_chars = 0
 
-    def compact(self, turns: Sequence[Turn], round_num: int = 1, budget_chars: int | None = None) -> Compacted:
+    def compact(self, turns: Sequence[KitTurn], round_num: int = 1, budget_chars: int | None = None) -> CompactedText:
         """The conversation in at most `budget_chars`; as it is when it fits. O(turns log budget)."""
         messages = _messages(turns)
         text = _text(messages)
@@ -97,7 +97,7 @@ class Foldline:
             budget_chars = self._unsaid_chars
         if len(text) > budget_chars:
             text = _within(messages, budget_chars)
-        return Compacted(text, self.name, round_num)
+        return CompactedText(text, self.name, round_num)
 
 
 def _within(messages: Sequence[Wire], budget_chars: int) -> str:
@@ -122,7 +122,7 @@ def _within(messages: Sequence[Wire], budget_chars: int) -> str:
     return made[best] if best in made else made[min(made)]
 
 
-def _messages(turns: Sequence[Turn]) -> list[Wire]:
+def _messages(turns: Sequence[KitTurn]) -> list[Wire]:
     """The turns as messages. A text of ours, which comes back as one system turn, is read as what it was made of."""
     if len(turns) == 1 and _TURN.match(turns[0].text):
         pieces = _TURN.split(turns[0].text)[1:]

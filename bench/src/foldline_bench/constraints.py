@@ -26,9 +26,9 @@ from foldline.messages import Wire
 from foldline.recorded.sessions import Session, read_session
 from foldline.replay import Managed, Recording, Sender, Sent, context_for
 from foldline.tokens import ESTIMATE
-from foldline_bench.surroundings import surroundings
+from foldline_bench.workers.environment import surroundings
 
-__all__ = ["Constraint", "Held", "Recent", "constraints_of", "holds", "plant", "table"]
+__all__ = ["Constraint", "ConstraintCount", "Recent", "constraints_of", "holds", "plant", "table"]
 
 Position: TypeAlias = Literal["top", "middle"]
 Role: TypeAlias = Literal["user", "system"]
@@ -67,7 +67,7 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ConstraintCount:
     """One replay with a planted constraint: at how many of the later requests it was still there."""
 
     system: str
@@ -156,7 +156,7 @@ def held(
     place: tuple[Position, Role],
     system: str,
     budget_tokens: int,
-) -> Held:
+) -> ConstraintCount:
     """Replay a session with the constraint planted, and look for it in each later request."""
     messages, planted = plant(session.messages, constraint.stated, *place)
     sender = _sender(system, session, budget_tokens)
@@ -172,7 +172,7 @@ def held(
         if index > planted:
             requests += 1
             kept += holds(sent.messages, constraint.sought)
-    return Held(system, budget_tokens, session.name, constraint.number, *place, requests, kept)
+    return ConstraintCount(system, budget_tokens, session.name, constraint.number, *place, requests, kept)
 
 
 def _sender(system: str, session: Session, budget_tokens: int) -> Sender:
@@ -182,7 +182,7 @@ def _sender(system: str, session: Session, budget_tokens: int) -> Sender:
     return Managed(context_for(recording, system, window=budget_tokens, rule=CACHE_RULES["anthropic"]))
 
 
-def table(results: Sequence[Held]) -> str:
+def table(results: Sequence[ConstraintCount]) -> str:
     """Of how many constraints each was there at every request of every session; below it what was lost."""
     numbers = {one.number for one in results}
     heads = [f"{position}, {role}" for position, role in PLACES]
@@ -204,7 +204,7 @@ def table(results: Sequence[Held]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(results: Sequence[Held], numbers: set[int]) -> str:
+def _cell(results: Sequence[ConstraintCount], numbers: set[int]) -> str:
     lost = {one.number for one in results if one.kept < one.requests}
     tried = {one.number for one in results if one.requests} & numbers  # one that was planted last was never tried
     requests, kept = sum(one.requests for one in results), sum(one.kept for one in results)
@@ -217,9 +217,9 @@ def run(
     systems: Sequence[str],
     budgets: Sequence[int],
     on_session: Callable[[str], None] = lambda line: None,
-) -> list[Held]:
+) -> list[ConstraintCount]:
     """All of it: each constraint at each place of each session that is large enough, under each system."""
-    out: list[Held] = []
+    out: list[ConstraintCount] = []
     for budget in budgets:
         for session in sessions:
             if Recording(session, ESTIMATE).tokens < LEAST_RATIO * budget:

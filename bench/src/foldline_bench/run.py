@@ -17,32 +17,32 @@ from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
 from foldline.replay import DISTANCES, NONE
 from foldline.replay.rows import ENOUGH
-from foldline_bench.comparing import common_sessions, figures_over, mark_front
-from foldline_bench.gathering import gather
-from foldline_bench.hiring import DiedError, Peer, Workplace, peers_in, said, workplace
-from foldline_bench.intervals import RESAMPLES, SEED, SHARE
-from foldline_bench.jobs import Job, SessionFile, neutral_counter
-from foldline_bench.offers import OURS, our_system
+from foldline_bench.measure.comparison import common_sessions, figures_over, mark_front
+from foldline_bench.measure.intervals import RESAMPLES, SEED, SHARE
+from foldline_bench.session_inputs import gather
 from foldline_bench.values import (
     COLD_EVERY,
     FRONT_RULE,
     LEAST_RATIO,
     RULES,
     SCHEMA,
-    Absent,
+    BenchResult,
     Bootstrap,
     BudgetResult,
-    Figures,
-    Made,
-    Result,
-    Run,
+    MissingPeer,
+    Provenance,
     SessionFigures,
     SessionRow,
     Stress,
+    SystemFigures,
     SystemRow,
+    SystemRun,
 )
+from foldline_bench.workers.jobs import BenchJob, SessionFile, neutral_counter
+from foldline_bench.workers.offers import OURS, our_system
+from foldline_bench.workers.processes import DiedError, Peer, WorkerFolder, peers_in, said, workplace
 
-__all__ = ["Plan", "Step", "bench"]
+__all__ = ["BenchPlan", "BenchProgress", "bench"]
 
 _PATIENCE_SECONDS = 600.0
 """What a worker may take, beside the time of its system, to read all sessions or to measure one, on a busy machine."""
@@ -52,7 +52,7 @@ _STRESS_TOKENS = 16_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class BenchPlan:
     """What is to be measured. `systems` are names or patterns (`langchain*`), of a system or of a peer; empty: all.
 
     `found` are those of `paths` that nobody named, since they were in a folder: what cannot be read there is left out.
@@ -71,7 +71,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BenchProgress:
     """How far the bench is: the system at work, the sessions it has done of so many, and how it ended, once it has.
 
     `died` is what it said when it ended early.
@@ -85,7 +85,7 @@ class Step:
     died: str | None = None
 
 
-def bench(plan: Plan, on_step: Callable[[Step], None] = lambda _step: None) -> Result:
+def bench(plan: BenchPlan, on_step: Callable[[BenchProgress], None] = lambda _step: None) -> BenchResult:
     """Measure. Takes as long as all systems take, one after the other. Raises InvalidInput for what cannot be run.
 
     A worker that dies costs its system what it had not told yet; the rest goes on. Stopped by KeyboardInterrupt, it
@@ -99,7 +99,7 @@ def bench(plan: Plan, on_step: Callable[[Step], None] = lambda _step: None) -> R
         cast = _Cast(gathered.files, gathered.rows, systems, hosts, place)
         budgets, stopped = _measured(plan, cast, on_step)
     taking_part = {name for each in budgets for name in each["sessions"]}
-    return Result(
+    return BenchResult(
         schema=SCHEMA,
         partial=stopped,
         made=_made(date, monotonic() - began),
@@ -122,11 +122,11 @@ def bench(plan: Plan, on_step: Callable[[Step], None] = lambda _step: None) -> R
     )
 
 
-def _budgets(plan: Plan) -> list[int]:
+def _budgets(plan: BenchPlan) -> list[int]:
     return sorted(dict.fromkeys(plan.budgets_tokens))
 
 
-def _with_sessions(plan: Plan, rows: Sequence[SessionRow]) -> None:
+def _with_sessions(plan: BenchPlan, rows: Sequence[SessionRow]) -> None:
     """Make sure before any work that there are sessions for each budget. Raises InvalidInput."""
     largest, budget_tokens = max(row["tokens"] for row in rows), max(plan.budgets_tokens)
     if largest < LEAST_RATIO * budget_tokens:
@@ -139,12 +139,12 @@ def _rule(name: str) -> dict[str, float]:
     return {key: value for key, value in asdict(CACHE_RULES[name]).items() if key in wanted}
 
 
-def _made(date: datetime, seconds: float) -> Made:
+def _made(date: datetime, seconds: float) -> Provenance:
     try:
         own = version("foldline")
     except PackageNotFoundError:
         own = "?"
-    return Made(
+    return Provenance(
         date=date.isoformat(timespec="seconds"),
         foldline=own,
         python=platform.python_version(),
@@ -157,12 +157,12 @@ def _made(date: datetime, seconds: float) -> Made:
 # --- systems ----------------------------------------------------------------------------------------------------------
 
 
-def _systems(plan: Plan, place: Workplace) -> tuple[list[SystemRow], dict[str, Peer], list[Absent]]:
+def _systems(plan: BenchPlan, place: WorkerFolder) -> tuple[list[SystemRow], dict[str, Peer], list[MissingPeer]]:
     """The systems to run, no management first; the peers that they run in; and the peers that cannot run."""
     peers, missing = ([], {}) if _ours_alone(plan.systems) else peers_in(plan.peers_folder)
     for pattern in plan.systems:
         _installed(pattern, peers, missing)
-    absent = [] if plan.systems else [Absent(peer=name, reason=reason) for name, reason in missing.items()]
+    absent = [] if plan.systems else [MissingPeer(peer=name, reason=reason) for name, reason in missing.items()]
     broken: list[str] = []
     offered = [SystemRow(name=name, peer=None, packages={}) for name in OURS]
     hosts = {}
@@ -172,7 +172,7 @@ def _systems(plan: Plan, place: Workplace) -> tuple[list[SystemRow], dict[str, P
         except DiedError as error:
             if peer.name in plan.systems:
                 raise InvalidInput(str(error), place=f"systems, {peer.name}") from None
-            absent.append(Absent(peer=peer.name, reason=str(error)))
+            absent.append(MissingPeer(peer=peer.name, reason=str(error)))
             broken.append(f"{peer.name} cannot be run: {error}")
             continue
         offer: dict[str, Any] = told[0]["offer"]
@@ -225,8 +225,8 @@ def _matches(pattern: str, row: SystemRow) -> bool:
     return pattern in (row["name"], row["peer"]) or fnmatchcase(row["name"], pattern)
 
 
-def _job(peer: Peer, exact: bool) -> Job:
-    return Job(peer=peer.module, peer_file=peer.file, exact=exact)
+def _job(peer: Peer, exact: bool) -> BenchJob:
+    return BenchJob(peer=peer.module, peer_file=peer.file, exact=exact)
 
 
 # --- one budget -------------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class _Cast:
     rows: Sequence[SessionRow]
     systems: Sequence[SystemRow]
     hosts: Mapping[str, Peer]
-    place: Workplace
+    place: WorkerFolder
 
     def files_of(self, names: Collection[str]) -> tuple[SessionFile, ...]:
         """The sessions of these names, small ones first: a slow system then finishes as many as it can."""
@@ -248,7 +248,9 @@ class _Cast:
         return tuple(sorted((file for file in self.files if file.name in names), key=lambda file: tokens[file.name]))
 
 
-def _measured(plan: Plan, cast: _Cast, on_step: Callable[[Step], None]) -> tuple[list[BudgetResult], bool]:
+def _measured(
+    plan: BenchPlan, cast: _Cast, on_step: Callable[[BenchProgress], None]
+) -> tuple[list[BudgetResult], bool]:
     """All budgets, or those that were begun before an interrupt, and whether there was one."""
     out: list[BudgetResult] = []
     for budget_tokens in _budgets(plan):
@@ -263,18 +265,18 @@ def _measured(plan: Plan, cast: _Cast, on_step: Callable[[Step], None]) -> tuple
 
 
 def _at_budget(
-    plan: Plan, budget_tokens: int, cast: _Cast, on_step: Callable[[Step], None]
+    plan: BenchPlan, budget_tokens: int, cast: _Cast, on_step: Callable[[BenchProgress], None]
 ) -> tuple[BudgetResult, KeyboardInterrupt | None]:
     """The systems at one budget, one after the other, up to an interrupt; the one at work then is left out."""
     groups = {row["name"]: row["group"] for row in cast.rows if row["tokens"] >= LEAST_RATIO * budget_tokens}
     small = [row["name"] for row in cast.rows if row["name"] not in groups]
     budgets = _budgets(plan)
     stress_at = _STRESS_TOKENS if _STRESS_TOKENS in budgets else budgets[0]
-    runs: list[Run] = []
+    runs: list[SystemRun] = []
     interrupt = None
     for system in cast.systems:
         peer = cast.hosts.get(system["peer"] or "")
-        job = Job(
+        job = BenchJob(
             system=system["name"],
             peer=peer.module if peer else "",
             peer_file=peer.file if peer else "",
@@ -299,20 +301,20 @@ def _at_budget(
     return result, interrupt
 
 
-def _one(job: Job, place: Workplace, python: str, on_step: Callable[[Step], None]) -> Run:
+def _one(job: BenchJob, place: WorkerFolder, python: str, on_step: Callable[[BenchProgress], None]) -> SystemRun:
     """One worker's whole work. What it told before it died is kept."""
     done: dict[str, SessionFigures] = {}
-    run = Run(
+    run = SystemRun(
         system=job.system, died=None, unfinished=[], apart=False, sessions=done, figures=None, groups={}, stress=None
     )
     total = len(job.sessions)
-    on_step(Step(job.system, job.budget_tokens, 0, total))
+    on_step(BenchProgress(job.system, job.budget_tokens, 0, total))
     limit = _PATIENCE_SECONDS + 2 * job.cap_seconds
     try:
         for told in said(job, place, python=python, limit_seconds=limit):
             if "figures" in told:
                 done[told["session"]] = told["figures"]
-                on_step(Step(job.system, job.budget_tokens, len(done), total))
+                on_step(BenchProgress(job.system, job.budget_tokens, len(done), total))
             elif "cpu_seconds" in told:
                 done[told["session"]]["cpu_seconds"] = told["cpu_seconds"]
             elif "stress" in told:
@@ -322,11 +324,11 @@ def _one(job: Job, place: Workplace, python: str, on_step: Callable[[Step], None
         run["died"] = str(error)
     run["unfinished"] = [file.name for file in job.sessions if file.name not in done]
     run["apart"] = 2 * len(done) < total
-    on_step(Step(job.system, job.budget_tokens, len(done), total, ended=True, died=run["died"]))
+    on_step(BenchProgress(job.system, job.budget_tokens, len(done), total, ended=True, died=run["died"]))
     return run
 
 
-def _compare(runs: Sequence[Run], common: Sequence[str], groups: dict[str, str]) -> None:
+def _compare(runs: Sequence[SystemRun], common: Sequence[str], groups: dict[str, str]) -> None:
     """Fill in the figures of all runs: over the common sessions, or over its own for one that is set apart."""
     base = next((run["sessions"] for run in runs if run["system"] == NONE), {})
     for run in runs:
@@ -342,7 +344,7 @@ def _compare(runs: Sequence[Run], common: Sequence[str], groups: dict[str, str])
         mark_front([run["groups"][group] for run in compared if group in run["groups"]])
 
 
-def _figures(run: Run, names: Sequence[str], base: dict[str, SessionFigures]) -> Figures | None:
+def _figures(run: SystemRun, names: Sequence[str], base: dict[str, SessionFigures]) -> SystemFigures | None:
     if not names:
         return None
     unmanaged = [base[name] for name in names] if all(name in base for name in names) else None

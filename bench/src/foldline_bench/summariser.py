@@ -20,7 +20,7 @@ from foldline.replay import Asked
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.request import Request
 
-__all__ = ["MODEL", "SUMMARY_TOKENS", "GoingOn", "Summariser"]
+__all__ = ["MODEL", "SUMMARY_TOKENS", "ContinuedSummariser", "FixedSummariser"]
 
 SUMMARY_TOKENS: Final = 800
 """Size of a summary, if the caller leaves so much room: what models write when asked for a summary of a session."""
@@ -34,7 +34,7 @@ _MARKED: Final = re.compile(r"^<<<(?P<mark>record|checkpoint)\n(?P<body>.*?)\n(?
 _TOLD: Final = re.compile(r"^(?P<who>user|assistant|call [^\s:]+|result(?: \(failed\))?): ", re.MULTILINE)
 
 
-class Summariser:
+class FixedSummariser:
     """Writes summaries, and notes each call and the time it took.
 
     `counter` counts the prompt and cuts the summary.
@@ -125,13 +125,13 @@ class Summariser:
         return "\n".join(reversed(kept)) or "Nothing was said."
 
 
-class GoingOn:
+class ContinuedSummariser:
     """A summariser for a context that may go on from the request that it sent last, where that is cheaper."""
 
     model = MODEL
     dialect = "openai-chat"
 
-    def __init__(self, summariser: Summariser) -> None:
+    def __init__(self, summariser: FixedSummariser) -> None:
         self._summariser = summariser
 
     def __call__(self, messages: Sequence[Mapping[str, Any]], max_output_tokens: int) -> str:

@@ -18,9 +18,9 @@ from typing import Any, Protocol, TypeAlias
 
 from foldline.messages import Wire
 from foldline.replay import Sent
-from foldline_bench.summariser import Summariser
+from foldline_bench.summariser import FixedSummariser
 
-__all__ = ["Count", "Hosted", "MakeSystem", "PeerModule", "Summarise", "System"]
+__all__ = ["Count", "HostedSystem", "MakeSystem", "PeerModule", "Summarise", "System"]
 
 Count: TypeAlias = Callable[[Wire], int]
 """Tokens of one message of Chat Completions by the neutral counter; remembered, so that asking again takes no time."""
@@ -39,7 +39,7 @@ class System(Protocol):
         """Untimed: what `view` gave, as Chat Completions has it; messages left alone are the history's own objects."""
 
 
-Summarise: TypeAlias = Summariser
+Summarise: TypeAlias = FixedSummariser
 """What a system asks in the place of a model: `answer` takes one text, `summarize` messages; both note the call."""
 
 MakeSystem: TypeAlias = Callable[[int, Count, Summarise], System]
@@ -53,10 +53,10 @@ class PeerModule(Protocol):
     PACKAGES: tuple[str, ...]
 
 
-class Hosted:
+class HostedSystem:
     """A system of other people as the sender of a replay. An error inside it is noted, and nothing is sent."""
 
-    def __init__(self, system: System, summariser: Summariser) -> None:
+    def __init__(self, system: System, summariser: FixedSummariser) -> None:
         self.errors: list[str] = []
         self._system = system
         self._summariser = summariser

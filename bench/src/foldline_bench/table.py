@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from foldline.text.formatting import DASH, compact, milliseconds, plural, share
-from foldline_bench.comparing import recall_of
-from foldline_bench.intervals import tells
-from foldline_bench.speed import SIZES
-from foldline_bench.values import FRONT_RULE, BudgetResult, Figures, Interval, Kept, Run
+from foldline_bench.measure.comparison import recall_of
+from foldline_bench.measure.intervals import tells
+from foldline_bench.measure.speed import SIZES
+from foldline_bench.values import FRONT_RULE, BudgetResult, Interval, MetReferences, SystemFigures, SystemRun
 
 __all__ = ["LEGEND", "Table", "by_group", "main_table", "notes", "stress_table", "widths"]
 
@@ -48,15 +48,15 @@ def _median(found: Interval | None) -> str:
     return DASH if found is None else share(found["value"])
 
 
-def _ratio(figures: Figures, rule: str = FRONT_RULE, kind: str = "warm") -> str:
+def _ratio(figures: SystemFigures, rule: str = FRONT_RULE, kind: str = "warm") -> str:
     return _median(figures["cost"][rule][kind]["ratio"])
 
 
-def _kept(kept: Kept) -> str:
+def _kept(kept: MetReferences) -> str:
     return share(recall_of(kept))
 
 
-_COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
+_COLUMNS: Final[tuple[tuple[str, Callable[[SystemFigures], str]], ...]] = (
     ("cost", _ratio),
     ("95 %", lambda one: _between(one["cost"][FRONT_RULE]["warm"]["ratio"])),
     ("cold", lambda one: _ratio(one, kind="cold")),
@@ -94,7 +94,7 @@ def main_table(budget: BudgetResult) -> Table:
     return Table(("system", *(head for head, _ in _COLUMNS)), tuple(rows))
 
 
-def _named(run: Run, sessions: int) -> str:
+def _named(run: SystemRun, sessions: int) -> str:
     front = "* " if run["figures"] is not None and run["figures"]["front"] else ""
     return f"{front}{run['system']}" + (f" [over {plural(sessions, 'session')} alone]" if run["apart"] else "")
 
@@ -108,7 +108,7 @@ def by_group(budget: BudgetResult) -> Table:
     return Table(("cost / far", *(f"{name}\n{plural(sizes[name], 'session')}" for name in names)), tuple(rows))
 
 
-def _in_group(figures: Figures | None) -> str:
+def _in_group(figures: SystemFigures | None) -> str:
     return DASH if figures is None else f"{_ratio(figures)} / {_kept(figures['recall']['beyond'][1])}"
 
 
@@ -150,7 +150,7 @@ def notes(budget: BudgetResult) -> list[str]:
     return out
 
 
-def _part(figures: Figures) -> str:
+def _part(figures: SystemFigures) -> str:
     whole, made = figures["cost"][FRONT_RULE]["warm"]["tokens"], figures["summaries"]["cost"][FRONT_RULE]["warm"]
     return f"{made / whole:.0%}" if whole else DASH
 

@@ -13,28 +13,28 @@ __all__ = [
     "LEAST_RATIO",
     "RULES",
     "SCHEMA",
-    "Absent",
     "AtLength",
+    "BenchResult",
     "Bootstrap",
     "BoundFigures",
     "BudgetResult",
-    "Cpu",
-    "Figures",
     "Interval",
-    "Kept",
-    "LeftOut",
-    "Made",
+    "MetReferences",
+    "MissingPeer",
     "Price",
-    "Priced",
+    "Provenance",
     "RecallFigures",
-    "Result",
-    "Run",
+    "RequestSeconds",
     "SessionFigures",
     "SessionRecall",
     "SessionRow",
     "Stress",
-    "Summaries",
+    "SummaryCosts",
+    "SystemFigures",
+    "SystemPrice",
     "SystemRow",
+    "SystemRun",
+    "UnreadFile",
 ]
 
 SCHEMA: Final = 1
@@ -60,7 +60,7 @@ class Price(TypedDict):
     cold: float
 
 
-class Summaries(TypedDict):
+class SummaryCosts(TypedDict):
     """Calls of a model for summaries, and their share of the cost, by rule."""
 
     calls: int
@@ -84,9 +84,9 @@ class BoundFigures(TypedDict):
 
     `schedule_tokens`: the cheapest with folds like the policy's own, of which there are `folds`; `anew_tokens`: where
     each fold writes the whole digest anew. `ratio` and `anew_ratio` are the policy's bill by these.
-    `far_tokens`, `facts_tokens`, `messages_tokens`: the cheapest for one who knows what every reply will refer to, as
-    `foldline_bench.clairvoyant` says; `needs_ratio` is the policy's bill by `far_tokens`, at the same far recall. A
-    policy that shortens messages may pay less than `messages_tokens`, and none less than the others.
+    `far_tokens`, `facts_tokens`, `messages_tokens`: the cheapest with knowledge of what every reply will refer to, as
+    `foldline_bench.bounds.clairvoyant` says; `needs_ratio` is the policy's bill by `far_tokens`, at the same far
+    recall. A policy that shortens messages may pay less than `messages_tokens`, and none less than the others.
     """
 
     schedule_tokens: float
@@ -125,7 +125,7 @@ class SessionFigures(TypedDict):
     hard_rules: dict[str, int]
     soft_rules: dict[str, int]
     cost: dict[str, Price]
-    summaries: Summaries
+    summaries: SummaryCosts
     recall: SessionRecall
     cpu_seconds: list[float]
     bound: BoundFigures | None
@@ -140,7 +140,7 @@ class Interval(TypedDict):
     sessions: int
 
 
-class Priced(TypedDict):
+class SystemPrice(TypedDict):
     """A price over all sessions: their sum, by that of no management, and the median session's ratio to it."""
 
     tokens: float
@@ -148,7 +148,7 @@ class Priced(TypedDict):
     ratio: Interval | None
 
 
-class Kept(TypedDict):
+class MetReferences(TypedDict):
     """References met over all sessions, and the mean over the sessions that make enough of them."""
 
     kept: int
@@ -160,13 +160,13 @@ class Kept(TypedDict):
 class RecallFigures(TypedDict):
     """References met, by kind; `beyond` by distance, its second is "far"."""
 
-    all: Kept
-    beyond: list[Kept]
-    line: Kept
-    far_tool: Kept
+    all: MetReferences
+    beyond: list[MetReferences]
+    line: MetReferences
+    far_tool: MetReferences
 
 
-class Cpu(TypedDict):
+class RequestSeconds(TypedDict):
     """CPU seconds of one request."""
 
     mean_seconds: float
@@ -174,7 +174,7 @@ class Cpu(TypedDict):
     p95_seconds: float
 
 
-class Figures(TypedDict):
+class SystemFigures(TypedDict):
     """One system over some sessions. Shares are of requests; `worst_ratio` is the largest request by the budget.
 
     `sound`: nothing that every provider refuses, nothing over budget, no error, nothing left unsent. `front`: on the
@@ -201,10 +201,10 @@ class Figures(TypedDict):
     rules: dict[str, int]
     hard_rules: dict[str, int]
     soft_rules: dict[str, int]
-    cost: dict[str, dict[str, Priced]]
+    cost: dict[str, dict[str, SystemPrice]]
     recall: RecallFigures
-    cpu: Cpu
-    summaries: Summaries
+    cpu: RequestSeconds
+    summaries: SummaryCosts
     bound: Interval | None
     worst_bound: float | None
     anew_bound: Interval | None
@@ -229,7 +229,7 @@ class Stress(TypedDict):
     lengths: list[AtLength]
 
 
-class Run(TypedDict):
+class SystemRun(TypedDict):
     """One system at one budget. `died`: the last line that its process said before it ended early.
 
     `apart`: it finished fewer than half of the sessions, and is left out of the comparison. Figures are over the
@@ -241,8 +241,8 @@ class Run(TypedDict):
     unfinished: list[str]
     apart: bool
     sessions: dict[str, SessionFigures]
-    figures: Figures | None
-    groups: dict[str, Figures]
+    figures: SystemFigures | None
+    groups: dict[str, SystemFigures]
     stress: Stress | None
 
 
@@ -253,7 +253,7 @@ class BudgetResult(TypedDict):
     sessions: list[str]
     too_small: list[str]
     common: list[str]
-    runs: list[Run]
+    runs: list[SystemRun]
 
 
 class SessionRow(TypedDict):
@@ -268,7 +268,7 @@ class SessionRow(TypedDict):
     requests: int
 
 
-class LeftOut(TypedDict):
+class UnreadFile(TypedDict):
     """A file of a folder that holds no session that can be read, and why."""
 
     file: str
@@ -283,14 +283,14 @@ class SystemRow(TypedDict):
     packages: dict[str, str]
 
 
-class Absent(TypedDict):
+class MissingPeer(TypedDict):
     """A peer that could not be run, and why."""
 
     peer: str
     reason: str
 
 
-class Made(TypedDict):
+class Provenance(TypedDict):
     """When and where it was measured."""
 
     date: str
@@ -309,7 +309,7 @@ class Bootstrap(TypedDict):
     seed: int
 
 
-class Result(TypedDict):
+class BenchResult(TypedDict):
     """A whole bench. `partial`: it was stopped, and systems or budgets are missing that were asked for.
 
     `schema` is SCHEMA. `made`: when and where. `counter` is the name of the neutral counter, by which all sizes are
@@ -326,7 +326,7 @@ class Result(TypedDict):
 
     schema: int
     partial: bool
-    made: Made
+    made: Provenance
     counter: str
     own_counter: bool
     told_rule: str
@@ -339,7 +339,7 @@ class Result(TypedDict):
     time_cap_seconds: float
     intervals: Bootstrap
     sessions: list[SessionRow]
-    left_out: list[LeftOut]
+    left_out: list[UnreadFile]
     systems: list[SystemRow]
-    absent: list[Absent]
+    absent: list[MissingPeer]
     budgets: list[BudgetResult]

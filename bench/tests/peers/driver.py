@@ -15,11 +15,11 @@ from typing import Any
 from foldline.messages import Wire
 from foldline.recorded.sessions import read_session
 from foldline.replay import Recording
-from foldline_bench.summariser import Summariser
+from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import MakeSystem
 
 
-class Noting(Summariser):
+class Noting(FixedSummariser):
     """Keeps what was written."""
 
     def __init__(self) -> None:

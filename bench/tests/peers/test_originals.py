@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 
 from foldline.messages import Wire
-from foldline_bench.peers.originals import Originals
+from foldline_bench.peers.originals import OriginalMessages
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "a.py"}'}}
 HISTORY: list[Wire] = [
@@ -16,21 +16,21 @@ HISTORY: list[Wire] = [
 
 
 def test_a_copy_is_the_recorded_message() -> None:
-    originals = Originals()
+    originals = OriginalMessages()
     originals.learn(HISTORY[:1])
     originals.learn(HISTORY)
     assert all(originals.of(deepcopy(wire)) is wire for wire in HISTORY)
 
 
 def test_a_changed_message_is_itself() -> None:
-    originals = Originals()
+    originals = OriginalMessages()
     originals.learn(HISTORY)
     cut = {**HISTORY[2], "content": "x"}
     assert originals.of(cut) is cut
 
 
 def test_a_message_that_was_not_recorded_yet_is_itself() -> None:
-    originals = Originals()
+    originals = OriginalMessages()
     originals.learn(HISTORY[:2])
     copy = dict(HISTORY[2])
     assert originals.of(copy) is copy

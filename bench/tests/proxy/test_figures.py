@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 
-from foldline_bench.proxy.figures import Measured, figures, table
-from foldline_bench.proxy.load import Seen
+from foldline_bench.proxy.figures import RoundReport, figures, table
+from foldline_bench.proxy.load import LoadReport
 
 
-def seen(first_ms: list[float], *, seconds: float = 10.0, **given: int) -> Seen:
+def seen(first_ms: list[float], *, seconds: float = 10.0, **given: int) -> LoadReport:
     count = len(first_ms)
-    return Seen(
+    return LoadReport(
         requests=count,
         seconds=seconds,
         answered=given.get("answered", count),
@@ -25,10 +25,10 @@ def seen(first_ms: list[float], *, seconds: float = 10.0, **given: int) -> Seen:
 
 def test_what_is_added_is_the_difference_of_percentiles_over_all_rounds() -> None:
     measured = [
-        Measured("direct", "busy", 0, seen([1.0, 1.0])),
-        Measured("foldline", "busy", 0, seen([3.0, 3.0])),
-        Measured("direct", "busy", 1, seen([2.0, 2.0, 2.0])),
-        Measured("foldline", "busy", 1, seen([4.0, 4.0, 9.0])),
+        RoundReport("direct", "busy", 0, seen([1.0, 1.0])),
+        RoundReport("foldline", "busy", 0, seen([3.0, 3.0])),
+        RoundReport("direct", "busy", 1, seen([2.0, 2.0, 2.0])),
+        RoundReport("foldline", "busy", 1, seen([4.0, 4.0, 9.0])),
     ]
     direct, ours = figures(measured)
     assert direct.added_ms is None
@@ -38,7 +38,7 @@ def test_what_is_added_is_the_difference_of_percentiles_over_all_rounds() -> Non
 
 
 def test_the_rate_is_the_median_of_the_rounds_and_every_round_is_told() -> None:
-    rounds = [Measured("direct", "saturated", n, seen([1.0] * count)) for n, count in enumerate((10, 50, 20))]
+    rounds = [RoundReport("direct", "saturated", n, seen([1.0] * count)) for n, count in enumerate((10, 50, 20))]
     [row] = figures(rounds)
     assert row.rates == (1.0, 5.0, 2.0)
     assert row.rate == 2.0
@@ -47,13 +47,13 @@ def test_the_rate_is_the_median_of_the_rounds_and_every_round_is_told() -> None:
 
 
 def test_loads_are_never_compared_with_each_other() -> None:
-    measured = [Measured("direct", "busy", 0, seen([1.0])), Measured("foldline", "saturated", 0, seen([5.0]))]
+    measured = [RoundReport("direct", "busy", 0, seen([1.0])), RoundReport("foldline", "saturated", 0, seen([5.0]))]
     assert [row.added_ms for row in figures(measured)] == [None, None]
 
 
 def test_processor_time_is_per_answer_and_warming_up_counts_on_both_sides() -> None:
     used = {"clients": 3.0, "upstream": 1.5, "proxy": 6.0}
-    one = Measured("foldline", "busy", 0, seen([1.0] * 4, answered=6), used, {"proxy": 50 * 2**20, "clients": 7})
+    one = RoundReport("foldline", "busy", 0, seen([1.0] * 4, answered=6), used, {"proxy": 50 * 2**20, "clients": 7})
     [row] = figures([one, one])
     assert row.cpu_ms == pytest.approx(1_000.0)
     assert row.cores == pytest.approx({"clients": 0.2, "upstream": 0.1, "proxy": 0.4})
@@ -63,7 +63,9 @@ def test_processor_time_is_per_answer_and_warming_up_counts_on_both_sides() -> N
 def test_faults_and_late_requests_are_told_and_a_way_that_answered_nothing_has_dashes() -> None:
     lost = seen([])
     lost.faults = Counter({"status 500": 3})
-    [direct, row] = figures([Measured("direct", "busy", 0, seen([1.0], late=2)), Measured("litellm", "busy", 0, lost)])
+    [direct, row] = figures(
+        [RoundReport("direct", "busy", 0, seen([1.0], late=2)), RoundReport("litellm", "busy", 0, lost)]
+    )
     assert (direct.late, row.faults, row.added_ms, row.rate, row.cpu_ms) == (2, {"status 500": 3}, None, 0.0, None)
     assert json.loads(json.dumps(row.as_json()))["faults"] == {"status 500": 3}
     printed = table([direct, row])

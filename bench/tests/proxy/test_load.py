@@ -8,23 +8,25 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from foldline import check
-from foldline_bench.proxy.load import Load, Seen, Talk, load
+from foldline_bench.proxy.load import GrowingChat, LoadPlan, LoadReport, load
 from foldline_bench.proxy.upstream import answer_text, serve_upstream
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-def measured(seconds: float = 0.3, **given: Any) -> Seen:
-    async def run() -> Seen:
+def measured(seconds: float = 0.3, **given: Any) -> LoadReport:
+    async def run() -> LoadReport:
         async with await serve_upstream(given.get("words", 5)) as server:
             port = server.sockets[0].getsockname()[1]
             wanted = {"clients": 4, "words": 5, "warm_seconds": 0.0, **given}
-            return await load(Load(url=f"http://127.0.0.1:{port}/v1/chat/completions", seconds=seconds, **wanted))
+            return await load(LoadPlan(url=f"http://127.0.0.1:{port}/v1/chat/completions", seconds=seconds, **wanted))
 
     return asyncio.run(run())
 
 
-def over(answering: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], **given: Any) -> Seen:
+def over(
+    answering: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], **given: Any
+) -> LoadReport:
     """What clients see of another server."""
 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -33,16 +35,16 @@ def over(answering: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Await
         finally:
             writer.close()
 
-    async def run() -> Seen:
+    async def run() -> LoadReport:
         async with await asyncio.start_server(once, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat/completions"
-            return await load(Load(url=url, clients=1, words=5, seconds=0.1, warm_seconds=0.0, **given))
+            return await load(LoadPlan(url=url, clients=1, words=5, seconds=0.1, warm_seconds=0.0, **given))
 
     return asyncio.run(run())
 
 
 def test_a_conversation_grows_by_its_answers_and_begins_anew() -> None:
-    talk = Talk("c1", Load(url="", turns=3, words=5))
+    talk = GrowingChat("c1", LoadPlan(url="", turns=3, words=5))
     bodies = [(json.loads(body), mark) for body, mark, _ in (talk.next() for _ in range(4))]
     first, second, third, anew = (body["messages"] for body, _ in bodies)
     assert second[: len(first)] == first
@@ -95,7 +97,7 @@ def test_refusals_and_broken_connections_are_faults() -> None:
 
     seen = over(refusing)
     assert set(seen.faults) == {"status 503"}
-    assert Seen(**json.loads(json.dumps(seen.as_json()))) == seen
+    assert LoadReport(**json.loads(json.dumps(seen.as_json()))) == seen
     assert set(over(breaking).faults) == {"a connection that broke"}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foldline_bench.proxy.__main__ import main
-from foldline_bench.proxy.processes import NotUpError, Running, free_port, running
+from foldline_bench.proxy.processes import NotUpError, ServerProcess, free_port, running
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="these figures are those of Linux")
 
@@ -24,7 +24,7 @@ def test_processor_time_and_memory_are_those_of_the_process_and_its_children() -
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "1\n"
-        one = Running("", parent.pid)
+        one = ServerProcess("", parent.pid)
         assert (one.cpu_seconds() or 0) > 0.1
         assert (one.peak_rss_bytes() or 0) > 10 * 2**20
         parent.communicate("\n")

@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar, cast
 
-from foldline_bench.tuning import Conditions, InProcess, Setting, Tuned, located, tune
+from foldline_bench.tuning import Conditions, InProcess, Setting, TuneResult, located, tune
 from foldline_bench.tuning.search import run_job
-from foldline_bench.tuning.values import UNMANAGED, Job, Outcome
+from foldline_bench.tuning.values import UNMANAGED, TrialJob, TrialOutcome
 
 __all__ = ["FEW", "Imagined", "recorded", "session", "tuned", "write_sessions"]
 
@@ -61,7 +61,7 @@ def write_sessions(folder: Path, count: int, **shape: int) -> Path:
     return folder
 
 
-def tuned(folder: Path, state: Path, **more: Any) -> Tuned:
+def tuned(folder: Path, state: Path, **more: Any) -> TuneResult:
     """A tuning of a folder in this process."""
     given: dict[str, Any] = {"engine": InProcess(), "settings": FEW, **more}
     conditions = Conditions(window=4_000, model="claude-sonnet-4-5")
@@ -82,15 +82,15 @@ class Imagined:
         if cast(Any, work) is not run_job:
             yield from map(work, pieces)
             return
-        for piece in cast("Sequence[Job]", pieces):
+        for piece in cast("Sequence[TrialJob]", pieces):
             look = piece.look
             results = tuple((setting, self._outcome(look.sha256, setting)) for setting in piece.settings)
             yield cast(Got, (look, results))
 
-    def _outcome(self, sha256: str, setting: Setting) -> Outcome:
+    def _outcome(self, sha256: str, setting: Setting) -> TrialOutcome:
         cost, far = (1.0, 1.0) if setting == UNMANAGED else self._worth(sha256, setting)
         kept = round(far * 1000)
-        return Outcome(
+        return TrialOutcome(
             session=sha256,
             requests=10,
             recorded_tokens=100_000,

@@ -21,8 +21,8 @@ from foldline.agent.settings.file import load_settings
 from foldline.cli.main import cli
 from foldline.store.folders import FileStore
 from foldline.store.paths import sessions_path
-from foldline_bench.tuning.kept import FILE
-from foldline_bench.tuning.printing import SCHEMA
+from foldline_bench.tuning.report import SCHEMA
+from foldline_bench.tuning.trial_store import FILE
 
 pytestmark = pytest.mark.xdist_group("tune")  # one worker alone searches what most of these tests show
 

@@ -8,23 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
 
-from foldline_bench.tuning import Figures, Outcome, Setting
+from foldline_bench.tuning import Setting, SettingFigures, TrialOutcome
 from foldline_bench.tuning.front import chosen, figures_of, front, layers, point_of, worth_a_row
 
 POINT = st.tuples(st.floats(0, 2), st.floats(0, 1))
 
 
-def outcome(session: str, usd: float | None, far: tuple[int, int] = (3, 4), **more: Any) -> Outcome:
+def outcome(session: str, usd: float | None, far: tuple[int, int] = (3, 4), **more: Any) -> TrialOutcome:
     plain: dict[str, Any] = {
         "requests": 5, "recorded_tokens": 9_000, "invalid": 0, "over_budget": 0, "refused": 0, "tokens": 4_000,
         "floor_tokens": 0, "limit_tokens": 0,
         "paid_tokens": (usd or 0.5) * 1e6, "input_usd": usd, "reply_usd": None if usd is None else 0.1, "folds": 1,
         "line": far, "far_tool": (0, 0),
     }  # fmt: skip
-    return Outcome(session=session, far=far, **{**plain, **more})
+    return TrialOutcome(session=session, far=far, **{**plain, **more})
 
 
-def figures(cost: float, far: float | None, name: str = "cost") -> Figures:
+def figures(cost: float, far: float | None, name: str = "cost") -> SettingFigures:
     tally = (0, 0) if far is None else (round(far * 1000), 1000)
     one = [outcome("a", cost, tally)]
     return figures_of(Setting(name), one, {"a": outcome("a", 1.0, (1000, 1000))})

@@ -11,7 +11,7 @@ import pytest
 from bench.tests.tuning.support import FEW, Imagined, recorded, session, tuned, write_sessions
 
 from foldline.errors import InvalidInput
-from foldline_bench.tuning import Conditions, InProcess, NothingToTune, Setting, Step, located, tune
+from foldline_bench.tuning import Conditions, InProcess, NothingToTune, Setting, TuneProgress, located, tune
 from foldline_bench.tuning.candidates import first_settings, own_figures
 from foldline_bench.tuning.search import round_sizes
 
@@ -115,7 +115,7 @@ def test_a_session_that_can_never_fit_is_left_out_before_the_first_round(tmp_pat
     large["messages"].insert(0, {"role": "user", "content": "word " * 5_000})
     large["messages"].insert(1, {"role": "assistant", "content": "I see."})
     (folder / "large.json").write_text(json.dumps(large))
-    steps: list[Step] = []
+    steps: list[TuneProgress] = []
     found = tuned(folder, tmp_path / "state", on_step=steps.append)
     assert len(found.looks) == 2
     [out] = found.left_out
@@ -229,7 +229,7 @@ def test_what_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_each_step_says_how_far_it_is(tmp_path: Path) -> None:
-    steps: list[Step] = []
+    steps: list[TuneProgress] = []
     tuned(write_sessions(tmp_path / "sessions", 1), tmp_path / "state", on_step=steps.append)
     assert [step.done for step in steps if step.doing == "without management"] == [0, 1]
     first = [step for step in steps if step.doing == "round 1 of 3 settings on 1 session"]

@@ -23,7 +23,7 @@ from foldline.errors import InvalidInput
 from foldline.recorded.sessions import read_session
 from foldline.store.addresses import open_store
 from foldline_bench.tuning.sources import _tried, located, read_source
-from foldline_bench.tuning.values import Source, content_sha256
+from foldline_bench.tuning.values import SessionSource, content_sha256
 
 ONE = session(0)
 NEEDS_PARQUET = "foldline: sessions in an object store needs an extra: pip install 'foldline-bench[parquet]'"
@@ -86,9 +86,9 @@ def test_a_store_without_sessions_or_words_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_address_is_shown_without_its_password() -> None:
-    source = Source("stored", "postgresql://me:secret@host/name?password=secret", "abc")
+    source = SessionSource("stored", "postgresql://me:secret@host/name?password=secret", "abc")
     assert source.shown == "postgresql://host/name: abc"
-    assert Source("file", "/a@b/c.json").shown == "/a@b/c.json"
+    assert SessionSource("file", "/a@b/c.json").shown == "/a@b/c.json"
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_a_bucket_or_object_that_is_not_there_is_named(bucket: fs.FileSystem) ->
     with pytest.raises(InvalidInput, match=r"^s3://nobody/x: "):
         located(["s3://nobody/x"])
     with pytest.raises(InvalidInput, match=r"^s3://logs/gone\.json: there is no such object"):
-        read_source(Source("file", "s3://logs/gone.json"))
+        read_source(SessionSource("file", "s3://logs/gone.json"))
 
 
 # --- nothing installed ------------------------------------------------------------------------------------------------

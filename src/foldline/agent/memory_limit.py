@@ -10,8 +10,8 @@ from foldline.reducers.base import span_fold
 from foldline.reducers.digest import digest_message
 from foldline.reducers.drop_groups import drop_fold
 from foldline.view.budget import Need
+from foldline.view.tiles import Span
 from foldline.view.transcript import Fold
-from foldline.view.units import Span
 from foldline.view.view import View
 
 __all__ = ["HeldMessages"]
@@ -35,12 +35,12 @@ class HeldMessages:
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per span before the newest messages that stay."""
         limit = memory_limit(need.whole_window_tokens)
-        held = sum(len(unit.entries) for unit in view.units)
+        held = sum(len(tile.entries) for tile in view.tiles)
         if held <= self.trigger * limit:
             return
         reason = f"{held:,} messages shown, {limit:,} may be held in memory"
         for span in view.spans(self._first_kept(view, int(self.landing * limit))):
-            if span.last == span.first + 1 and view.units[span.first].fold is not None:
+            if span.last == span.first + 1 and view.tiles[span.first].fold is not None:
                 continue
             fold = self._digest(view, span, reason) or drop_fold(view, span, reducer=self.name, reason=reason)
             if fold is not None:
@@ -51,11 +51,11 @@ class HeldMessages:
         return span_fold(view, span.start, span.stop, (shown,), reducer=self.name, reason=reason)
 
     def _first_kept(self, view: View, most: int) -> int:
-        """First unit of the longest tail that holds at most so many entries; of the newest unit at least."""
-        first = len(view.units)
-        for unit in reversed(view.units):
-            most -= len(unit.entries)
-            if most < 0 and first < len(view.units):
+        """First tile of the longest tail that holds at most so many entries; of the newest tile at least."""
+        first = len(view.tiles)
+        for tile in reversed(view.tiles):
+            most -= len(tile.entries)
+            if most < 0 and first < len(view.tiles):
                 break
             first -= 1
         return first

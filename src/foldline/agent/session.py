@@ -374,9 +374,9 @@ class _Gate:
 
 def open_calls(context: Context) -> tuple[ToolCall, ...]:
     """The calls of the newest turn that have no result. O(newest block)."""
-    unit = next((unit for unit in reversed(context.view.units) if unit.entries or unit.fold is not None), None)
-    if unit is None or unit.fold is not None:
+    tile = next((tile for tile in reversed(context.view.tiles) if tile.entries or tile.fold is not None), None)
+    if tile is None or tile.fold is not None:
         return ()
-    answered = {result.call_id for entry in unit.entries for result in entry.message.results}
-    calls = (call for entry in unit.entries for call in entry.message.calls)
+    answered = {result.call_id for entry in tile.entries for result in entry.message.results}
+    calls = (call for entry in tile.entries for call in entry.message.calls)
     return tuple(call for call in calls if call.id not in answered)

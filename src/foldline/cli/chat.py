@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from foldline.cli.agent_options import agent_options
+from foldline.cli.options import agent_options
 from foldline.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from foldline.doors.chat.begin import Chat, Kept
+    from foldline.doors.chat.startup import Chat, Kept
     from foldline.hosting.runtime import Options
 
 __all__ = ["chat"]
 
+# What the extra `chat` brings. Looked for, not loaded: the prompt comes first.
 _NEEDED: Final = ("httpx", "platformdirs", "prompt_toolkit", "pypdf", "yaml")
-"""What the extra `chat` brings. Looked for, not loaded: the prompt comes first."""
 
 
 @click.command()
@@ -62,7 +62,7 @@ def chat(
 
 def _kept(store: str | None, *, keep: bool, resume: str | None) -> Kept:
     """Where things are kept."""
-    from foldline.doors.chat.begin import Kept
+    from foldline.doors.chat.startup import Kept
     from foldline.hosting.session_choice import place_of
     from foldline.store import paths as places
 
@@ -93,7 +93,7 @@ def _made(
     """Put the chat together and run it; its exit code."""
     import asyncio
 
-    from foldline.doors.chat.once import answer_once, piped_text, prompt_text
+    from foldline.doors.chat.one_shot import answer_once, piped_text, prompt_text
 
     typed = sys.stdin is not None and sys.stdin.isatty()
     piped = None if sys.stdin is None or typed else piped_text(sys.stdin)
@@ -115,9 +115,9 @@ def _made(
 def _chat(
     options: Options, workspace: Path, kept: Kept, *, resume: str | None, loud: bool, single: bool, yes: bool
 ) -> Chat:
-    from foldline.doors.chat.begin import Chat
     from foldline.doors.chat.consent import Consent
     from foldline.doors.chat.screen import Screen
+    from foldline.doors.chat.startup import Chat
     from foldline.hosting.runtime import settings_for
 
     if not workspace.is_dir():
@@ -138,8 +138,8 @@ def _chat(
 
 
 async def _conversation(chat: Chat) -> int:
+    from foldline.doors.chat.chat_loop import Conversation
     from foldline.doors.chat.commands import COMMANDS
-    from foldline.doors.chat.conversation import Conversation
     from foldline.doors.chat.prompt import prompt_for
     from foldline.store.paths import history_path
 

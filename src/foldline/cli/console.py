@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldline.cli.files import terminal
+from foldline.text.formatting import compact
 from foldline.text.printable import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Sheet"]
+__all__ = ["Column", "Sheet", "plot", "print_table"]
 
 _ASCII: Final = str.maketrans({"→": ">", "←": "<", "…": "~", "–": "-", "·": "-", "█": "#", "░": "."})
 
@@ -58,3 +62,128 @@ class Sheet:
 
     def _fit(self, text: str) -> str:
         return text.translate(_ASCII) if self._ascii_only else text
+
+
+_EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+_WIDEST_BAR: Final = 4
+_FEWEST_COLUMNS: Final = 8
+
+
+class _Column(NamedTuple):
+    low: float
+    high: float
+    marked: bool
+
+
+def plot(values: Sequence[float], marked: Sequence[bool], *, width: int, height: int, ascii_only: bool) -> list[str]:
+    """Lines of text, each at most `width` characters (8 columns are drawn on the narrowest terminals too).
+
+    Bars stand on 0. Where there are more values than columns, a column is solid up to the least of its values and
+    shaded up to the greatest, so that falls stay visible. A mark stands below its column. O(values).
+    """
+    top = max(values, default=0) or 1
+    labels = _labels(top, height)
+    margin = max(map(len, labels)) + 2
+    columns = _columns(values, marked, max(width - margin, _FEWEST_COLUMNS))
+    lines = []
+    for row in range(height):
+        floor = height - 1 - row
+        cells = "".join(_cell(column, top / height, floor, ascii_only) for column in columns)
+        edge = ("|" if ascii_only else "│") if not labels[row] else "+" if ascii_only else "┤"
+        lines.append(f"{labels[row]:>{margin - 2}} {edge}{cells}".rstrip())
+    corner, line, mark = ("+", "-", "v") if ascii_only else ("┼", "─", "▼")
+    lines.append(f"{'0':>{margin - 2}} {corner}{line * len(columns)}")
+    if any(column.marked for column in columns):
+        lines.append((" " * margin + "".join(mark if column.marked else " " for column in columns)).rstrip())
+    return lines
+
+
+def _labels(top: float, height: int) -> list[str]:
+    """The scale: the greatest value beside the top row, half of it beside the middle one."""
+    labels = [""] * height
+    labels[0] = compact(top)
+    if height >= 4 and height % 2 == 0:
+        labels[height // 2] = compact(top / 2)
+    return labels
+
+
+def _columns(values: Sequence[float], marked: Sequence[bool], room: int) -> list[_Column]:
+    count = len(values)
+    if count <= room:
+        wide = min(room // max(count, 1), _WIDEST_BAR)
+        return [
+            _Column(value, value, mark and not place)
+            for value, mark in zip(values, marked, strict=True)
+            for place in range(wide)
+        ]
+    bounds = [at * count // room for at in range(room + 1)]
+    spans = [slice(start, stop) for start, stop in pairwise(bounds)]
+    return [_Column(min(values[span]), max(values[span]), any(marked[span])) for span in spans]
+
+
+def _cell(column: _Column, step: float, floor: int, ascii_only: bool) -> str:
+    """One cell: `step` is what a row stands for, `floor` the rows below it."""
+    solid = min(max(column.low / step - floor, 0.0), 1.0)
+    reached = column.high / step - floor
+    if ascii_only:
+        return "#" if solid >= 0.5 else ":" if reached >= 0.5 else " "
+    eighths = round(solid * 8)
+    if floor == 0 and column.high > 0:
+        eighths = max(eighths, 1)  # what is small is not nothing
+    if eighths:
+        return _EIGHTHS[eighths]
+    return "░" if reached >= 0.5 else " "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A head, the cells under it, and whether it stands to the left. Of one `group` all are shown or none."""
+
+    head: str
+    cells: Sequence[str]
+    left: bool = False
+    group: str = ""
+
+    @property
+    def width(self) -> int:
+        """Characters of its widest line, and one between it and the next column."""
+        from rich.cells import cell_len
+
+        return 1 + max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
+
+
+def print_table(console: Console, columns: Sequence[Column], spare: Sequence[str]) -> tuple[str, ...]:
+    """Print as many columns as there is room for; the groups that were left out, in the order of `spare`.
+
+    `spare` are the groups that may be left out, the first one first. What is wider even without them is printed whole.
+    """
+    gone = next((gone for gone in _choices(spare) if _width(columns, gone) <= console.width), tuple(spare))
+    console.print(_table([column for column in columns if column.group not in gone]), crop=False)
+    return gone
+
+
+def _choices(spare: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Nothing, then the first group, then the first two."""
+    return (tuple(spare[:count]) for count in range(len(spare) + 1))
+
+
+def _width(columns: Sequence[Column], gone: Collection[str]) -> int:
+    return sum(column.width for column in columns if column.group not in gone) - 1
+
+
+def _table(columns: Sequence[Column]) -> object:
+    from rich.table import Table
+
+    width = _width(columns, ())
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", width=width)
+    for column in columns:
+        table.add_column(
+            column.head,
+            justify="left" if column.left else "right",
+            vertical="bottom",
+            no_wrap=True,
+            min_width=column.width - 1,
+        )
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*row)
+    return table

@@ -22,8 +22,8 @@ __all__ = ["STDIN", "json_out", "log", "read_history", "sessions_in", "terminal"
 
 STDIN = "-"
 
+# Damaged places of one file that are named one by one.
 _MOST_NAMED: Final = 20
-"""Damaged places of one file that are named one by one."""
 
 _ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from foldline.cli.console import plot
 from foldline.cli.files import json_out, log, terminal, write_whole
-from foldline.cli.plot import plot
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import choose, in_one_line, place_of
 from foldline.report.growth import growth_page, in_words, notes, replies_of
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["growth"]
 
 _PLOT_ROWS: Final = 8
+# Columns of a terminal from which on there is room for the seconds too.
 _FULL_COLUMNS: Final = 72
-"""Columns of a terminal from which on there is room for the seconds too."""
 
 _NAMED_SESSIONS: Final = 5
 _LATEST: Final = "latest"

@@ -30,6 +30,7 @@ _BAD_INPUT = 2
 _STOPPED = 130  # 128 + SIGINT, as a shell reports it
 _PIPE_CLOSED = 141  # 128 + SIGPIPE
 
+# The module of each command: only that of the one that runs is loaded, so that a chat is there at once.
 _COMMANDS: Final[Mapping[str, str]] = {
     "fit": "requests",
     "check": "requests",
@@ -46,11 +47,10 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "config": "config",
     "schedule": "schedule",
 }
-"""The module of each command: only that of the one that runs is loaded, so that a chat is there at once."""
 
 
+# Commands of other distributions of this project, found by their entry points in the group `foldline.commands`.
 _INSTALLS: Final[Mapping[str, str]] = {"bench": "foldline-bench", "tune": "foldline-bench"}
-"""Commands of other distributions of this project, found by their entry points in the group `foldline.commands`."""
 
 
 class _Loaded(Mapping[str, click.Command]):

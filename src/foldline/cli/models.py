@@ -12,8 +12,8 @@ import click
 from foldline.catalog.models import Model, lookup
 from foldline.catalog.models import models as all_models
 from foldline.catalog.prices import PriceStep
+from foldline.cli.console import Column, print_table
 from foldline.cli.files import json_out, log, terminal
-from foldline.cli.tables import Column, print_table
 from foldline.text.formatting import DASH, compact, plural
 
 __all__ = ["models", "nearest"]
@@ -56,8 +56,8 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Model], str]], ...]] = (
     ("as of", lambda model: model.read_on.isoformat()),
 )
 
+# Columns that a narrow terminal does without, the first one first.
 _SPARE: Final = ("least", "as of", "stays", "reply", "cache", "window")
-"""Columns that a narrow terminal does without, the first one first."""
 
 _MEANING: Final = {
     "cache": "cache: read/write as shares of the input price",

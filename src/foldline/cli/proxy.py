@@ -109,7 +109,7 @@ async def _serving(
 ) -> None:
     from foldline.doors.proxy.opening import proxying
     from foldline.doors.proxy.server import run
-    from foldline.hosting.pace import set_pace
+    from foldline.hosting.process import set_pace
 
     where = f"http://{f'[{host}]' if ':' in host else host}:{at.getsockname()[1]}"
     set_pace()

@@ -13,8 +13,8 @@ import click
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.cli.files import STDIN, json_out, log, read_history, terminal, write_whole
+from foldline.cli.options import size_or_none_tokens, size_tokens
 from foldline.cli.requests import counter_for, placed
-from foldline.cli.token_sizes import size_or_none_tokens, size_tokens
 from foldline.codecs import DIALECTS
 from foldline.engine.policy import POLICIES
 from foldline.errors import InvalidInput
@@ -31,6 +31,7 @@ __all__ = ["replay"]
 
 _ALL: Final = "all"
 
+# 79 characters wide with figures of usual size, so that it stays whole on the narrowest terminals.
 _COLUMNS: Final[tuple[tuple[str, Callable[[Row], str]], ...]] = (
     ("policy", lambda row: row.policy),
     ("cost", lambda row: share(row.cost_ratio)),
@@ -46,7 +47,6 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Row], str]], ...]] = (
     ("tokens\nsent", lambda row: compact(row.tokens)),
     ("ms\np95", lambda row: milliseconds(row.cpu_p95_seconds)),
 )
-"""79 characters wide with figures of usual size, so that it stays whole on the narrowest terminals."""
 
 _LEGEND: Final = f"""\
 cost  input price with prompt caching, against none; the median session, and all

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.cli.agent_options import agent_options, store_option, yes_option
 from foldline.cli.files import json_out, log, terminal
+from foldline.cli.options import agent_options, store_option, yes_option
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.hosting.session_choice import in_one_line
 from foldline.messages import Json
@@ -21,9 +21,9 @@ from foldline.text.formatting import DASH
 
 if TYPE_CHECKING:
     from foldline.doors.scheduling.entries import Entry
+    from foldline.hosting.process import Ending
     from foldline.hosting.runtime import Options
     from foldline.hosting.session_pool import Actors
-    from foldline.hosting.signals import Ending
     from foldline.store.base import Store
 
 __all__ = ["schedule"]
@@ -49,7 +49,7 @@ def run_all(*, store: str | None, options: Options, workspace: str, yes: bool, g
     foldline serve and foldline telegram may share a store: each due time is run by one of them.
     """
     _check_extra()
-    from foldline.hosting.signals import until_signal
+    from foldline.hosting.process import until_signal
 
     async def door(ending: Ending) -> None:
         await _run_all(ending, options, workspace, store, yes=yes, grace_seconds=grace_seconds)
@@ -114,7 +114,7 @@ def _check_extra() -> None:
 @asynccontextmanager
 async def _opened(options: Options, workspace: str, store: str | None, *, yes: bool) -> AsyncIterator[Actors]:
     from foldline.hosting.session_actor import ActorLimits
-    from foldline.hosting.startup import opened
+    from foldline.hosting.session_pool import opened
 
     limits = ActorLimits()
     environ = dict(os.environ)
@@ -145,7 +145,7 @@ async def _run_all(
 
 
 async def _run_one(name: str, options: Options, workspace: str, store: str | None, *, yes: bool) -> int:
-    from foldline.doors.scheduling.opening import schedule_of
+    from foldline.doors.scheduling.runner import schedule_of
 
     async with _opened(options, workspace, store, yes=yes) as actors:
         plan = schedule_of(actors, tell=log)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.cli.agent_options import agent_options, store_option, yes_option
 from foldline.cli.files import log
+from foldline.cli.options import agent_options, store_option, yes_option
 from foldline.doors.access import TOKEN, names_of, token_of
 from foldline.errors import MissingExtra
 from foldline.hosting.session_choice import in_one_line
@@ -117,8 +117,8 @@ async def _serving(
     from foldline.doors.http.server import run
     from foldline.doors.http.state import Door
     from foldline.doors.scheduling.clock import scheduled
-    from foldline.hosting.pace import set_pace
-    from foldline.hosting.startup import opened
+    from foldline.hosting.process import set_pace
+    from foldline.hosting.session_pool import opened
 
     os.environ.pop(TOKEN, None)  # commands that the model runs have no use for it
     where = f"[{host}]" if ":" in host else host

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from foldline.cli.agent_options import agent_options, store_option, yes_option
 from foldline.cli.files import log
+from foldline.cli.options import agent_options, store_option, yes_option
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.hosting.session_choice import in_one_line
 
 if TYPE_CHECKING:
+    from foldline.hosting.process import Ending
     from foldline.hosting.runtime import Options
-    from foldline.hosting.signals import Ending
 
 __all__ = ["telegram"]
 
@@ -131,7 +131,7 @@ class _Door:
 
     async def run(self) -> None:
         """Answer until a signal comes."""
-        from foldline.hosting.signals import until_signal
+        from foldline.hosting.process import until_signal
 
         await until_signal(self._answer, self._notice)
 
@@ -139,9 +139,9 @@ class _Door:
         from foldline.doors.gateway.chat_gateway import Desk
         from foldline.doors.gateway.telegram import telegram as connected
         from foldline.doors.scheduling.clock import scheduled
-        from foldline.hosting.pace import set_pace
+        from foldline.hosting.process import set_pace
         from foldline.hosting.session_actor import ActorLimits
-        from foldline.hosting.startup import opened
+        from foldline.hosting.session_pool import opened
 
         environ = {**os.environ, TOKEN: self.token}  # a delivery of the schedule may need it
         os.environ.pop(TOKEN, None)  # commands that the model runs have no use for it

@@ -227,6 +227,17 @@ def _mend_assistant(block: Mapping[str, Any], known: Collection[str], faults: li
     if kind in THOUGHTS and "cache_control" in block:
         faults.append("thinking takes no cache marker; it was left out")
         return {key: value for key, value in block.items() if key != "cache_control"}
+    return _mend_pair(block, faults)
+
+
+def _mend_pair(block: Mapping[str, Any], faults: list[str]) -> Mapping[str, Any]:
+    """One half of a call that the provider runs. Both halves of one without an id get the same substitute name."""
+    for name, applies, what in (
+        ("id", is_use, "call of the provider's"),
+        ("tool_use_id", is_server_result, "result of the provider's"),
+    ):
+        if applies(block["type"]) and (fixed := _mend_id(block.get(name), what, faults)) != block.get(name):
+            block = {**block, name: fixed}
     return block
 
 

@@ -386,5 +386,5 @@ def waits(policy: Policy) -> bool:
 
 
 def folds_in(context: Context) -> int:
-    """How many folds the model is shown. O(units)."""
-    return sum((unit.fold is not None) + len(unit.forms) for unit in context.view.units)
+    """How many folds the model is shown. O(tiles)."""
+    return sum((tile.fold is not None) + len(tile.forms) for tile in context.view.tiles)

@@ -17,8 +17,8 @@ from foldline.reducers.base import Ask
 from foldline.view.budget import Limits
 from foldline.view.request import Request
 from foldline.view.system_and_tools import Beside, System, Tools
+from foldline.view.tiles import speaks
 from foldline.view.transcript import Seq, Usage
-from foldline.view.units import speaks
 from foldline.view.view import View
 
 __all__ = ["Continuing"]
@@ -142,7 +142,7 @@ class Continuing:
             return None
         messages, tokens, stop = request.messages, request.tokens, self._stop
         if ask.stop > stop:
-            messages, tokens, stop = view.shown(), max(tokens, view.tokens), view.units[-1].stop
+            messages, tokens, stop = view.shown(), max(tokens, view.tokens), view.tiles[-1].stop
             if messages[: len(request.messages)] != request.messages:
                 return None
         ratio = view.meter.ratio  # both ways are weighed in the provider's tokens, as the request is
@@ -177,7 +177,7 @@ class Continuing:
 
 def _kept(ask: Ask, view: View, stop: Seq) -> int:
     """About how many messages before entry `stop` come after the span."""
-    return sum(len(unit.messages) for unit in view.units[view.index(ask.stop - 1) + 1 :] if unit.start < stop)
+    return sum(len(tile.messages) for tile in view.tiles[view.index(ask.stop - 1) + 1 :] if tile.start < stop)
 
 
 def _beside_it(kept: int) -> Iterator[str]:

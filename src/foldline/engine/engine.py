@@ -240,7 +240,7 @@ class Engine(Recorder):
         """Before a message of a log is taken up: where it is a reply, all before it was sent, and the rent counts on.
 
         A request whose report noted the rent was counted there. Of several items of one reply the first counts.
-        O(log units).
+        O(log tiles).
         """
         rent = self.rent
         if assistant and not self.replying and self.path:

@@ -84,7 +84,7 @@ def moves(engine: _Engine, reducer: Reducer, need: Need, *, asks: bool = True) -
     if folding is None or folding.in_thread is None or view.content_bytes <= INLINE_BYTES:
         return list(reducer.propose(view, need))
     # What is worked out when it is asked for must not be by two at once.
-    _ = view.spoken, view.between(0, len(view.units))
+    _ = view.spoken, view.between(0, len(view.tiles))
     with engine.apart():
         found: list[Move] = yield Reading(lambda: list(reducer.propose(view, need)))
     return found if engine.view is view else []

@@ -186,8 +186,8 @@ class Recorder:
         if not gone:
             return 0
         self.released = True
-        shown = {unit.fold.id for unit in view.units if unit.fold is not None}
-        shown |= {form.id for unit in view.units for form in unit.forms.values()}
+        shown = {tile.fold.id for tile in view.tiles if tile.fold is not None}
+        shown |= {form.id for tile in view.tiles for form in tile.forms.values()}
         shown |= {max((number for number, fold in self.folds.items() if fold.reducer == checkpoint), default=-1)}
         self.folds = {number: fold for number, fold in self.folds.items() if number in shown}
         self.originals.forget(view.entries)

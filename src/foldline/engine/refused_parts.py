@@ -24,8 +24,8 @@ from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning,
 from foldline.reducers.drop_groups import DropGroups
 from foldline.reducers.without_model import WithoutModel
 from foldline.view.budget import Pressure
+from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Fold
-from foldline.view.units import Unit
 from foldline.view.view import REFUSED_PART
 
 __all__ = ["leave_out", "leave_out_heavy"]
@@ -52,7 +52,7 @@ _PATH: Final = re.compile(r'"((?:[^"\\\s]{0,200}[/\\])?[^"\\/\s]{1,100}\.[A-Za-z
 class _Shown:
     """An entry as it is shown, and the message of the request in which it stands."""
 
-    unit: Unit
+    tile: Tile
     entry: Entry
     message: Message
     index: int
@@ -84,22 +84,22 @@ def _shown(engine: Engine) -> Iterator[_Shown]:
     """Every entry that is shown in a form of its own, with its place among the messages that are sent."""
     view = engine.view
     index = 1 if view.leads else 0
-    for unit in view.units:
-        forms = {id(unit.form(entry)): entry for entry in unit.entries} if unit.fold is None else {}
+    for tile in view.tiles:
+        forms = {id(tile.form(entry)): entry for entry in tile.entries} if tile.fold is None else {}
         placed: set[int] = set()
         merged = index
-        for at, message in enumerate(unit.messages):
+        for at, message in enumerate(tile.messages):
             entry = forms.get(id(message))
             if entry is None:
                 merged = index + at  # the results of a turn in one message
             else:
                 placed.add(entry.seq)
-                yield _Shown(unit, entry, message, index + at)
+                yield _Shown(tile, entry, message, index + at)
         for entry in forms.values():
-            form = unit.form(entry)
+            form = tile.form(entry)
             if entry.seq not in placed and form.agent_visible:
-                yield _Shown(unit, entry, form, merged)
-        index += len(unit.messages)
+                yield _Shown(tile, entry, form, merged)
+        index += len(tile.messages)
 
 
 # --- images and documents ---------------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ class Talk:
         self._agent: Agent | None = None
         self._stored: StoredSession | None = None
         self._policy: PolicySettings | None = None
+        # Whether the session was made here: one that was taken up is never removed, however little is in it.
         self._new = False
-        """Whether the session was made here: one that was taken up is never removed, however little is in it."""
 
     @property
     def id(self) -> str | None:
@@ -231,8 +231,8 @@ def under_policy(parts: Parts, policy: PolicySettings | None) -> Parts:
 def carried(context: Context, parts: Parts, *, tell: Listener, stored: StoredSession | None) -> Agent:
     """An agent whose new session begins with what the model of another was shown, in its own dialect. O(shown)."""
     codec = codec_for(parts.provider.dialect)
-    shown = [message for unit in context.view.units for message in unit.messages]
-    pinned = {id(m) for unit in context.view.units if unit.pinned for m in unit.messages}
+    shown = [message for tile in context.view.tiles for message in tile.messages]
+    pinned = {id(m) for tile in context.view.tiles if tile.pinned for m in tile.messages}
     converted = convert_all([replace(m, pinned=True) if id(m) in pinned else m for m in shown], codec)
     agent = assemble(parts, tell=tell, stored=stored)
     record(agent.session, converted.messages)

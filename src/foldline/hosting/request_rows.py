@@ -37,22 +37,22 @@ def rows_of(context: Context) -> Iterator[Row]:
     view = context.view
     if view.leads:  # a first user message that is supplied
         yield Row(start=-1, stop=0, tokens=view.lead_tokens, message=codec_for(context.dialect).note(LEAD), mark=" ")
-    for unit in view.units:
-        repaired = {repair.seq for repair in unit.repairs}
-        for message, tokens in zip(unit.messages, unit.weights, strict=True):
-            found = next((entry for entry in unit.entries if unit.form(entry) is message), None)
-            start, stop = (unit.start, unit.stop) if found is None else (found.seq, found.seq + 1)
-            form = None if found is None else unit.forms.get(found.seq)
-            fold = unit.fold or form
-            state = "shortened" if form is not None else "pinned" if unit.pinned else "shown"
-            if state == "shown" and unit.fold is None and (found is None or found.seq in repaired):
+    for tile in view.tiles:
+        repaired = {repair.seq for repair in tile.repairs}
+        for message, tokens in zip(tile.messages, tile.weights, strict=True):
+            found = next((entry for entry in tile.entries if tile.form(entry) is message), None)
+            start, stop = (tile.start, tile.stop) if found is None else (found.seq, found.seq + 1)
+            form = None if found is None else tile.forms.get(found.seq)
+            fold = tile.fold or form
+            state = "shortened" if form is not None else "pinned" if tile.pinned else "shown"
+            if state == "shown" and tile.fold is None and (found is None or found.seq in repaired):
                 state = "repaired"
             yield Row(
                 start=start,
                 stop=stop,
                 tokens=tokens,
                 message=message,
-                mark="-" if unit.fold is not None else "~" if form is not None else " ",
+                mark="-" if tile.fold is not None else "~" if form is not None else " ",
                 fold=None if fold is None else fold.id,
                 state=state,
             )

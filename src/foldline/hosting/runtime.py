@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from foldline.providers.selection import Picked, Wanted
     from foldline.store.call_log import CallLog
 
-__all__ = ["ALLOWABLE", "Crew", "Options", "Window", "flags_of", "settings_for", "wanted_of", "window_of"]
+__all__ = [
+    "ALLOWABLE",
+    "Crew",
+    "Options",
+    "Window",
+    "flags_of",
+    "logged_calls",
+    "settings_for",
+    "wanted_of",
+    "window_of",
+]
 
 _FLAGS: Final = {
     "model": "--model",
@@ -213,8 +223,8 @@ class Crew:
         self._notice = notice
         self._servers = AsyncExitStack()
         self._tools: tuple[Tool, ...] | None = None
+        # Sessions that begin at the same moment wait for one start of the MCP servers.
         self._asking = asyncio.Lock()
-        """Sessions that begin at the same moment wait for one start of the MCP servers."""
 
     @classmethod
     async def start(
@@ -345,3 +355,14 @@ class Crew:
             place = "" if str(error).startswith("MCP server") else f"MCP server {name}: "
             self._notice(f"{place}{error}")
             return ()
+
+
+def logged_calls(path: Path, notice: Callable[[str], None], keep_calls: int) -> CallLog | None:
+    """The log of model calls, in which so many stay. One that cannot be written is told, and stops nothing."""
+    from foldline.store.call_log import CallLog
+
+    try:
+        return CallLog(path, keep_calls=keep_calls)
+    except (OSError, FoldlineError) as error:
+        notice(f"Model calls are not logged: {error}")
+        return None

@@ -34,8 +34,8 @@ __all__ = ["Actor", "ActorLimits", "Compacted", "Look"]
 
 T = TypeVar("T")
 
+# What a turn that is cut off may take to write down that it was.
 _CUT_OFF_SECONDS: Final = 5.0
-"""What a turn that is cut off may take to write down that it was."""
 
 
 class Actor:
@@ -69,8 +69,8 @@ class Actor:
         self._turn: asyncio.Task[TurnEnded] | None = None
         self._asked_by: object = None
         self._listener: Listener | None = None
+        # Turns and compactions that are under way or wait.
         self._long: set[asyncio.Task[Any]] = set()
-        """Turns and compactions that are under way or wait."""
         self._compacting = False
         self._stopping = self._deleted = False
         self.used_at = monotonic()

@@ -40,8 +40,8 @@ AGENTS: Final = "agents"
 STORE: Final = "FOLDLINE_STORE"
 """The environment variable that says where sessions are kept: a password in it is in no list of processes."""
 
+# Sub-agents of sub-agents: settings allow far fewer; a folder that links to itself ends here.
 _DEEPEST: Final = 16
-"""Sub-agents of sub-agents: settings allow far fewer; a folder that links to itself ends here."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

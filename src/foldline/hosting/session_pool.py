@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from time import monotonic
 from typing import Final
 
@@ -14,12 +15,16 @@ from foldline.agent.threads import to_its_end
 from foldline.agent.tools.base import Ask
 from foldline.errors import InvalidInput, Stopping
 from foldline.hosting.agent_conversation import carried, under_policy
-from foldline.hosting.runtime import Crew
+from foldline.hosting.process import stopped
+from foldline.hosting.runtime import Crew, Options, logged_calls, settings_for
 from foldline.hosting.session_actor import Actor, ActorLimits
-from foldline.hosting.signals import stopped
+from foldline.hosting.session_choice import place_of
+from foldline.store.addresses import open_store
 from foldline.store.base import Store, StoredSession
+from foldline.store.learned_limits import LearnedLimits
+from foldline.store.paths import calls_path, learned_path
 
-__all__ = ["Actors", "Allowed", "Heard"]
+__all__ = ["Actors", "Allowed", "Heard", "opened"]
 
 Allowed = Callable[[str, Ask], Awaitable[bool]]
 """Asks a person about one call of a tool: the session's id, and what it would do."""
@@ -213,3 +218,51 @@ class Actors:
             for name, actor in list(self._known.items()):
                 if not actor.warm and not actor.busy and monotonic() - actor.used_at >= self.limits.idle_seconds:
                     del self._known[name]
+
+
+@asynccontextmanager
+async def opened(
+    options: Options,
+    environ: Mapping[str, str],
+    *,
+    workspace: Path,
+    store: str | None,
+    yes: bool,
+    limits: ActorLimits,
+    notice: Callable[[str], None],
+    allowed: Allowed | None = None,
+) -> AsyncIterator[Actors]:
+    """The sessions of a store, run by the agent that these options describe; all of it is let go of with the block.
+
+    `store` is a place as `open_store` takes it (None: that of the environment, else the user's folder). `yes` runs
+    allowed tools unasked; otherwise `allowed` asks somebody, and without it they are refused. `notice` is told what
+    ends nothing. Turns are cut off at the end of the block: call `Actors.stop` before it to let them end. Raises
+    InvalidInput (options, settings, a place that can be none), MissingExtra, what `pick` raises, and OSError.
+    """
+    if not workspace.is_dir():
+        raise InvalidInput("is no folder", place=f"--workspace: {workspace}")
+    loaded = settings_for(options, environ)
+    for withheld in loaded.withheld:
+        notice(f"not before it is trusted (foldline config trust): {withheld}")
+    place = place_of(store, environ)
+    learned = LearnedLimits(learned_path(environ))
+    async with AsyncExitStack() as stack:
+        kept = await asyncio.to_thread(open_store, place)  # a database may be far away
+        stack.callback(kept.close)
+        crew = await Crew.start(
+            loaded.settings,
+            environ,
+            workspace=workspace.resolve(),
+            learned=learned,
+            calls=logged_calls(calls_path(environ), notice, loaded.settings.keep_calls),
+            notice=notice,
+        )
+        stack.push_async_callback(crew.aclose)
+        yield await stack.enter_async_context(
+            Actors(crew, kept, limits=limits, allowed=_everything if yes else allowed)
+        )
+
+
+async def _everything(name: str, ask: Ask) -> bool:
+    del name, ask
+    return True

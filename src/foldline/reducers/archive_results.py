@@ -13,8 +13,8 @@ from foldline.reducers.base import Ask, span_fold
 from foldline.reducers.summarize import plain
 from foldline.text.shorten import head_and_tail
 from foldline.view.budget import Need
+from foldline.view.tiles import Span, Tile
 from foldline.view.transcript import Entry, Fold
-from foldline.view.units import Span, Unit
 from foldline.view.view import View
 
 __all__ = ["DIGEST_PREFIX", "TOOL_PREFIX", "ArchiveResults", "heuristic_digest"]
@@ -52,7 +52,7 @@ class ArchiveResults:
         """One move for each run of old tool groups, oldest first."""
         if self.strategy == "off":
             return
-        counts = [_results(unit) for unit in view.units]
+        counts = [_results(tile) for tile in view.tiles]
         excess = sum(counts) - self.cutoff
         if excess <= 0:
             return
@@ -73,7 +73,7 @@ class ArchiveResults:
     def _move(self, view: View, first: int, last: int, requested: bool) -> Iterable[Fold | Ask]:
         while last > first and not view.cut(last):
             last -= 1
-        while first > 0 and (before := view.units[first - 1].fold) is not None and before.reducer == self.name:
+        while first > 0 and (before := view.tiles[first - 1].fold) is not None and before.reducer == self.name:
             first -= 1
         if last <= first:
             return
@@ -123,9 +123,9 @@ LEAST_CHARS = 12
 """A shorter digest says nothing."""
 
 
-def _results(unit: Unit) -> int:
-    """Tool results of a unit that the agent sees."""
-    visible = (entry.message for entry in unit.entries if unit.fold is None and entry.message.agent_visible)
+def _results(tile: Tile) -> int:
+    """Tool results of a tile that the agent sees."""
+    visible = (entry.message for entry in tile.entries if tile.fold is None and entry.message.agent_visible)
     return sum(len(message.results) for message in visible)
 
 
@@ -147,15 +147,15 @@ def _ends(text: str, limit: int) -> str:
 def _lines(view: View, span: Span, result_chars: int) -> list[str]:
     """Earlier digests whole, then each call and result on a line of its own."""
     out: list[str] = []
-    for unit in view.units[span.first : span.last]:
-        if unit.fold is not None:
+    for tile in view.tiles[span.first : span.last]:
+        if tile.fold is not None:
             out += [
                 message.text.removeprefix(TOOL_PREFIX).removeprefix(DIGEST_PREFIX).strip()
-                for message in unit.fold.shown
+                for message in tile.fold.shown
             ]
         else:
-            seen = [entry for entry in unit.entries if entry.message.agent_visible]
-            out += [line for entry in seen for line in _entry_lines(entry, unit.form(entry), result_chars)]
+            seen = [entry for entry in tile.entries if entry.message.agent_visible]
+            out += [line for entry in seen for line in _entry_lines(entry, tile.form(entry), result_chars)]
     return out
 
 

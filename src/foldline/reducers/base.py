@@ -9,8 +9,8 @@ from typing import Protocol
 from foldline.messages import Document, Message, Part, Text, ToolResult
 from foldline.view.budget import Need
 from foldline.view.request import Request
+from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Fold, Seq
-from foldline.view.units import Unit
 from foldline.view.view import View
 
 __all__ = [
@@ -74,7 +74,7 @@ def span_fold(
     reason: str,
     requested: bool = False,
 ) -> Fold | None:
-    """A fold of whole units; the newest user's words stay behind `shown`. None when it would not shrink. O(shown).
+    """A fold of whole tiles; the newest user's words stay behind `shown`. None when it would not shrink. O(shown).
 
     In a `requested` compaction (`Need.requested`) those words may be folded too, once they are answered.
     """
@@ -87,25 +87,25 @@ def span_fold(
 
 
 def form_fold(
-    view: View, unit: Unit, entry: Entry, parts: Sequence[Part], *, reducer: str, reason: str, kind: str = ""
+    view: View, tile: Tile, entry: Entry, parts: Sequence[Part], *, reducer: str, reason: str, kind: str = ""
 ) -> Fold | None:
     """A fold that shows one entry with other parts (same calls and results). None when it would not shrink."""
-    message = view.codec.revise(unit.form(entry), parts)
+    message = view.codec.revise(tile.form(entry), parts)
     if kind:
         message = replace(message, kind=kind)
     tokens = view.count(message)
-    if tokens >= unit.form_tokens(entry):
+    if tokens >= tile.form_tokens(entry):
         return None
     return Fold(start=entry.seq, stop=entry.seq + 1, shown=(message,), tokens=tokens, reducer=reducer, reason=reason)
 
 
-def result_entries(view: View, first: int = 0, last: int | None = None) -> list[tuple[int, Unit, Entry]]:
-    """Every shown entry with tool results in units [first, last), oldest first, with its unit. O(units)."""
+def result_entries(view: View, first: int = 0, last: int | None = None) -> list[tuple[int, Tile, Entry]]:
+    """Every shown entry with tool results in tiles [first, last), oldest first, with its tile. O(tiles)."""
     return [
-        (index, unit, entry)
-        for index, unit in enumerate(view.units[first:last], first)
-        if unit.fold is None and not unit.pinned
-        for entry in unit.entries
+        (index, tile, entry)
+        for index, tile in enumerate(view.tiles[first:last], first)
+        if tile.fold is None and not tile.pinned
+        for entry in tile.entries
         if entry.message.results and entry.message.agent_visible
     ]
 

@@ -9,8 +9,8 @@ from foldline.messages import Text, ToolResult
 from foldline.reducers.base import form_fold, result_entries, with_results
 from foldline.reducers.mask import result_tokens
 from foldline.view.budget import Need
+from foldline.view.tiles import Tile
 from foldline.view.transcript import Fold, Seq
-from foldline.view.units import Unit
 from foldline.view.view import View
 
 __all__ = ["Dedupe"]
@@ -35,22 +35,22 @@ class Dedupe:
         found = result_entries(view)
         newest: dict[object, Seq] = {}
         answered: dict[object, Seq] = {}
-        for _, unit, entry in found:
+        for _, tile, entry in found:
             for result in entry.message.results:
                 newest[_content(result)] = entry.seq
                 if not result.is_error:
-                    answered[_asked(unit, result)] = entry.seq
-        for _, unit, entry in found:
-            form = unit.form(entry)
+                    answered[_asked(tile, result)] = entry.seq
+        for _, tile, entry in found:
+            form = tile.form(entry)
             came = {result.call_id: result for result in entry.message.results}
-            if unit.form_tokens(entry) < self.least_tokens:
+            if tile.form_tokens(entry) < self.least_tokens:
                 continue
 
             def change(
-                shown: ToolResult, came: Mapping[str, ToolResult] = came, seq: Seq = entry.seq, unit: Unit = unit
+                shown: ToolResult, came: Mapping[str, ToolResult] = came, seq: Seq = entry.seq, tile: Tile = tile
             ) -> str | None:
                 original = came.get(shown.call_id, shown)
-                asked = _asked(unit, original)
+                asked = _asked(tile, original)
                 if newest[_content(original)] > seq:
                     new = SAME
                 elif asked is not None and answered.get(asked, seq) > seq:
@@ -61,7 +61,7 @@ class Dedupe:
 
             parts = with_results(form, change)
             if any(a is not b for a, b in zip(parts, form.parts, strict=True)):
-                fold = form_fold(view, unit, entry, parts, reducer=self.name, reason="a later result replaces it")
+                fold = form_fold(view, tile, entry, parts, reducer=self.name, reason="a later result replaces it")
                 if fold is not None:
                     yield fold
 
@@ -71,10 +71,10 @@ def _content(result: ToolResult) -> object:
     return tuple(part.text if isinstance(part, Text) else repr(part) for part in result.parts)
 
 
-def _asked(unit: Unit, result: ToolResult) -> tuple[str, str] | None:
-    """Tool and arguments of the call that a result answers; None if it is not in the unit, or says nothing by itself.
+def _asked(tile: Tile, result: ToolResult) -> tuple[str, str] | None:
+    """Tool and arguments of the call that a result answers; None if it is not in the tile, or says nothing by itself.
 
     A call without arguments ("next_page") asks for something else each time: no later one puts it out of date.
     """
-    calls = (call for entry in unit.entries for call in entry.message.calls if call.id == result.call_id)
+    calls = (call for entry in tile.entries for call in entry.message.calls if call.id == result.call_id)
     return next(((call.name, call.arguments) for call in calls if call.arguments.strip() not in ("", "{}")), None)

@@ -13,8 +13,8 @@ from foldline.reducers.base import Ask, form_fold, with_results
 from foldline.reducers.mask import Mask, result_tokens
 from foldline.text.shorten import head_and_tail
 from foldline.view.budget import Need
+from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Fold
-from foldline.view.units import Unit
 from foldline.view.view import View
 
 __all__ = ["Describe"]
@@ -29,7 +29,7 @@ _ASK = (
 class _Job(NamedTuple):
     """One message whose results are being described: those still to do, and what was said of the others."""
 
-    unit: Unit
+    tile: Tile
     entry: Entry
     left: tuple[ToolResult, ...]
     said: Mapping[str, str]
@@ -56,14 +56,14 @@ class Describe:
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         """One ask per message, oldest first."""
         del need
-        for unit, entry, hidden in self.mask.old(view):
+        for tile, entry, hidden in self.mask.old(view):
             wanted = tuple(
                 result
-                for result in unit.form(entry).results
+                for result in tile.form(entry).results
                 if result.call_id in hidden and result.text and result_tokens(view, result) >= self.least_tokens
             )
             if wanted:
-                yield self._ask(view, _Job(unit, entry, wanted, {}))
+                yield self._ask(view, _Job(tile, entry, wanted, {}))
 
     def _ask(self, view: View, job: _Job) -> Ask:
         result = job.left[0]
@@ -71,7 +71,7 @@ class Describe:
         if len(text) > self.input_chars:
             head, tail = head_and_tail(text, self.input_chars // 2 - 2, self.input_chars // 2 - 2)
             text = f"{head}\n…\n{tail}"
-        calls = [call for entry in job.unit.entries for call in entry.message.calls if call.id == result.call_id]
+        calls = [call for entry in job.tile.entries for call in entry.message.calls if call.id == result.call_id]
         asked = "".join(f"call: {call.name} {call.arguments[:500]}\n" for call in calls)
 
         def finish(answer: str) -> Fold | Ask:
@@ -98,9 +98,9 @@ class Describe:
         )
 
     def _fold(self, view: View, job: _Job, told: Mapping[str, str]) -> Fold:
-        parts = with_results(job.unit.form(job.entry), lambda result: told.get(result.call_id))
+        parts = with_results(job.tile.form(job.entry), lambda result: told.get(result.call_id))
         reason = f"older than the last {self.mask.keep_last} results; a model said what it brought"
-        fold = form_fold(view, job.unit, job.entry, parts, reducer=self.name, reason=reason)
+        fold = form_fold(view, job.tile, job.entry, parts, reducer=self.name, reason=reason)
         if fold is None:
             raise SummaryError("the description of an old tool result is not shorter than it is")
         return fold

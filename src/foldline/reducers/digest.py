@@ -32,8 +32,8 @@ from foldline.text.instructions import CLEAR, by_sentence
 from foldline.text.pieces import LOOKED_AT
 from foldline.text.shorten import extract, first_line
 from foldline.view.budget import Need
+from foldline.view.tiles import Span, speaks
 from foldline.view.transcript import Fold, Seq
-from foldline.view.units import Span, speaks
 from foldline.view.view import View
 
 __all__ = ["Digest", "digest_message"]
@@ -162,13 +162,13 @@ def least_tokens(view: View, span: Span, most_tokens: int) -> int:
 
 def _user_texts(view: View, span: Span) -> Iterable[str]:
     """The texts of a span in the user's own words, oldest first."""
-    for unit in view.units[span.first : span.last]:
-        if unit.fold is not None:
-            yield from (text for text, user in _told(unit.fold) if user and text.strip())
+    for tile in view.tiles[span.first : span.last]:
+        if tile.fold is not None:
+            yield from (text for text, user in _told(tile.fold) if user and text.strip())
         else:
             yield from (
                 text
-                for entry in unit.entries
+                for entry in tile.entries
                 if speaks(entry.message)
                 for _, text in [next(iter(_said(entry.message)))]
             )
@@ -218,12 +218,12 @@ def _read(text: str) -> tuple[tuple[str, bool], ...]:
 def _items(view: View, start: Seq, stop: Seq) -> list[Item]:
     """What there is to tell, oldest first: the items of earlier digests, and each group since."""
     out: list[Item] = []
-    for unit in view.units[view.index(start) : view.index(stop - 1) + 1]:
-        if unit.fold is not None:
-            out += [_item(view, [("", text)], user) for text, user in _told(unit.fold) if text.strip()]
+    for tile in view.tiles[view.index(start) : view.index(stop - 1) + 1]:
+        if tile.fold is not None:
+            out += [_item(view, [("", text)], user) for text, user in _told(tile.fold) if text.strip()]
             continue
         own: list[tuple[str, str]] = []
-        for entry in unit.entries:
+        for entry in tile.entries:
             if entry.message.role == "system" or not entry.message.agent_visible:
                 continue
             said = list(_said(entry.message))

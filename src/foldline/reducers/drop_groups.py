@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from foldline.messages import Message
 from foldline.reducers.base import span_fold
 from foldline.view.budget import Need
+from foldline.view.tiles import Span, Tile
 from foldline.view.transcript import Fold
-from foldline.view.units import Span, Unit
 from foldline.view.view import View
 
 __all__ = ["DropGroups", "drop_fold", "is_checkpoint", "omitted", "shortest"]
@@ -32,16 +32,16 @@ def drop_fold(
 
 
 def shortest(view: View, first: int, last: int, tokens: int) -> Span:
-    """The shortest span from unit `first` that holds `tokens`; the whole of [first, last) when none does."""
+    """The shortest span from tile `first` that holds `tokens`; the whole of [first, last) when none does."""
     stop = first + 1
     while stop < last and (view.between(first, stop) < tokens or not view.cut(stop)):
         stop += 1
     return view.span(first, stop)
 
 
-def is_checkpoint(unit: Unit) -> bool:
-    """Whether a unit is a model's summary: it stands for what left before, and is worth more than what follows it."""
-    return unit.fold is not None and unit.fold.shown[0].kind == "summary"
+def is_checkpoint(tile: Tile) -> bool:
+    """Whether a tile is a model's summary: it stands for what left before, and is worth more than what follows it."""
+    return tile.fold is not None and tile.fold.shown[0].kind == "summary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +68,31 @@ class DropGroups:
         """What has to leave, oldest first. `spare`: checkpoints in the running loop stay."""
         left = need.excess_tokens
         first = view.index(view.newest_user) + 1 if self.loop_only and view.newest_user is not None else 0
-        groups = [index for index in range(first, len(view.units)) if view.units[index].messages]
+        groups = [index for index in range(first, len(view.tiles)) if view.tiles[index].messages]
         if len(groups) <= self.keep_groups:
             return
-        last = groups[-self.keep_groups] if self.keep_groups else len(view.units)
+        last = groups[-self.keep_groups] if self.keep_groups else len(view.tiles)
         for start, stop in self._runs(view, first, last, spare, need.requested):
             if left <= 0:
                 return
             span = shortest(view, start, stop, left + NOTICE_TOKENS)
-            if span.last == span.first + 1 and view.units[span.first].fold is not None:
+            if span.last == span.first + 1 and view.tiles[span.first].fold is not None:
                 continue
             left -= span.tokens - NOTICE_TOKENS
             yield span
 
     def _runs(self, view: View, first: int, last: int, spare: bool, requested: bool) -> Iterable[tuple[int, int]]:
-        """Units that may leave together: of a loop, groups with calls and what stands for such."""
+        """Tiles that may leave together: of a loop, groups with calls and what stands for such."""
         for span in view.spans(last, requested=requested):
             start = max(span.first, first)
             for index in range(start, span.last + 1):
-                if index == span.last or (self.loop_only and not _of_loop(view.units[index], spare)):
+                if index == span.last or (self.loop_only and not _of_loop(view.tiles[index], spare)):
                     if index > start and view.cut(index):
                         yield start, index
                     start = index + 1
 
 
-def _of_loop(unit: Unit, spare: bool) -> bool:
-    if unit.fold is not None:
-        return not (spare and is_checkpoint(unit))
-    return not unit.messages or any(entry.message.calls for entry in unit.entries)
+def _of_loop(tile: Tile, spare: bool) -> bool:
+    if tile.fold is not None:
+        return not (spare and is_checkpoint(tile))
+    return not tile.messages or any(entry.message.calls for entry in tile.entries)

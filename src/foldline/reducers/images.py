@@ -32,15 +32,15 @@ class OldImages:
         """One fold per entry that holds images."""
         del need
         found = [
-            (unit, entry)
-            for unit in view.units
-            if unit.fold is None and not unit.pinned and not unit.system
-            for entry in unit.entries
-            if any(map(_shows_image, unit.form(entry).parts)) and entry.seq != view.newest_user
+            (tile, entry)
+            for tile in view.tiles
+            if tile.fold is None and not tile.pinned and not tile.system
+            for entry in tile.entries
+            if any(map(_shows_image, tile.form(entry).parts)) and entry.seq != view.newest_user
         ]
-        for unit, entry in found[: len(found) - self.keep if self.keep else len(found)]:
-            parts = _without(unit.form(entry).parts, self.bytes_only)
-            fold = form_fold(view, unit, entry, parts, reducer=self.name, reason="an image older than the newest ones")
+        for tile, entry in found[: len(found) - self.keep if self.keep else len(found)]:
+            parts = _without(tile.form(entry).parts, self.bytes_only)
+            fold = form_fold(view, tile, entry, parts, reducer=self.name, reason="an image older than the newest ones")
             if fold is not None:
                 yield fold
 
@@ -64,17 +64,17 @@ class OldMedia:
         held, landing = view.amounts, self.caps.share(self.landing)
         over = list(self.caps.over(held))
         large = [name for name, _, _ in over] == [BESIDE_LARGER] and held.large_images <= held.images - over[0][2]
-        for unit in view.units:
-            if unit.fold is not None or unit.pinned or unit.system:
+        for tile in view.tiles:
+            if tile.fold is not None or tile.pinned or tile.system:
                 continue
-            for entry in unit.entries:
+            for entry in tile.entries:
                 if not any(landing.over(held)):
                     return
-                form = unit.form(entry)
+                form = tile.form(entry)
                 if entry.seq == view.newest_user or not any(map(_shows_media, form.parts)):
                     continue
                 parts, left = _fewer(form.parts, held, landing, large)
-                fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=_too_many(over))
+                fold = form_fold(view, tile, entry, parts, reducer=self.name, reason=_too_many(over))
                 if fold is not None:
                     held = left
                     yield fold

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 
 from foldline.text.identifiers import ALARM, names
+from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Seq
-from foldline.view.units import Unit
 from foldline.view.view import View
 
 __all__ = ["importance", "worth"]
@@ -40,16 +40,16 @@ _RUN = re.compile(r"(?<![\w.@~+/-])[\w.@~+/-]++")
 _ENDING = re.compile(r"\w\.[A-Za-z]\w{0,7}$")
 
 
-def importance(view: View, found: Iterable[tuple[int, Unit, Entry]]) -> dict[Seq, float]:
+def importance(view: View, found: Iterable[tuple[int, Tile, Entry]]) -> dict[Seq, float]:
     """How much each message with results matters, about 1 for most. O(size of calls and results)."""
     entries: list[tuple[Entry, frozenset[str]]] = []
-    last: Unit | None = None
+    last: Tile | None = None
     named: dict[str, frozenset[str]] = {}
-    for _, unit, entry in found:
-        if unit is not last:
-            calls = [call for other in unit.entries for call in other.message.calls]
+    for _, tile, entry in found:
+        if tile is not last:
+            calls = [call for other in tile.entries for call in other.message.calls]
             named = {call.id: _files(call.arguments) for call in calls}
-            last = unit
+            last = tile
         asked = [named.get(result.call_id, frozenset[str]()) for result in entry.message.results]
         entries.append((entry, frozenset[str]().union(*asked)))
     newest = {file: entry.seq for entry, files in entries for file in files}

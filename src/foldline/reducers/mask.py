@@ -15,8 +15,8 @@ from foldline.reducers.truncate import cut_chars, shorten, tool_names
 from foldline.text.shorten import first_line
 from foldline.tokens import content_bytes
 from foldline.view.budget import Need
+from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Fold
-from foldline.view.units import Unit
 from foldline.view.view import View
 
 __all__ = [
@@ -92,12 +92,12 @@ class Mask:
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per message with results between the first and the last ones, oldest first."""
         del need
-        for unit, entry, hidden in self.old(view):
-            fold = self._fold(view, unit, entry, hidden)
+        for tile, entry, hidden in self.old(view):
+            fold = self._fold(view, tile, entry, hidden)
             if fold is not None:
                 yield fold
 
-    def old(self, view: View) -> Iterable[tuple[Unit, Entry, frozenset[str]]]:
+    def old(self, view: View) -> Iterable[tuple[Tile, Entry, frozenset[str]]]:
         """Each message with results to be masked, and the ids of their calls, oldest first."""
         if not self.keep_first and not self.keep_last and not self.keep_none:
             return
@@ -107,29 +107,29 @@ class Mask:
         count = sum(len(entry.message.results) for _, _, entry in found)
         old, older = count - self.keep_last, count - 2 * self.keep_last
         place = 0
-        for _, unit, entry in found:
-            tools = tool_names(view, unit.start, entry.seq) if self.protected_tools else {}
-            done = self._masked(unit, entry)
+        for _, tile, entry in found:
+            tools = tool_names(view, tile.start, entry.seq) if self.protected_tools else {}
+            done = self._masked(tile, entry)
             hidden: set[str] = set()
             for result in entry.message.results:
                 recent = place >= old or (
-                    bool(self.important) and place >= older and _important(unit, result.call_id, self.important)
+                    bool(self.important) and place >= older and _important(tile, result.call_id, self.important)
                 )
                 if self.keep_first <= place and not recent and tools.get(result.call_id) not in self.protected_tools:
                     hidden.add(result.call_id)
                 place += 1
             if hidden - done:
-                yield unit, entry, frozenset(hidden - done)
+                yield tile, entry, frozenset(hidden - done)
 
-    def _masked(self, unit: Unit, entry: Entry) -> set[str]:
+    def _masked(self, tile: Tile, entry: Entry) -> set[str]:
         """The ids of results of a message that are masked already; in one message some may be, and others not yet."""
-        form = unit.forms.get(entry.seq)
+        form = tile.forms.get(entry.seq)
         if form is None or form.reducer != self.name:
             return set()
         own = _shared_start(self.placeholder("", 0), self.placeholder("x", 1))
         return {result.call_id for result in form.shown[0].results if result.text.startswith((own, *_PLACEHOLDERS))}
 
-    def _fold(self, view: View, unit: Unit, entry: Entry, hidden: frozenset[str]) -> Fold | None:
+    def _fold(self, view: View, tile: Tile, entry: Entry, hidden: frozenset[str]) -> Fold | None:
         def change(result: ToolResult) -> str | None:
             if result.call_id not in hidden:
                 return None
@@ -137,12 +137,12 @@ class Mask:
             new = self.placeholder(result.text, tokens)
             return new if view.counter.text(new) < tokens else None
 
-        form = unit.form(entry)
+        form = tile.form(entry)
         parts = with_results(form, change)
         if all(a is b for a, b in zip(parts, form.parts, strict=True)):
             return None
         reason = f"older than the last {self.keep_last} results"
-        return form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
+        return form_fold(view, tile, entry, parts, reducer=self.name, reason=reason)
 
 
 _PLACEHOLDERS = ("[result masked — ~", "[Previously viewed: ")
@@ -158,8 +158,8 @@ def result_tokens(view: View, result: ToolResult) -> int:
     return view.count(Message("tool", result.parts)) - view.count(Message("tool", ()))
 
 
-def _important(unit: Unit, call_id: str, patterns: tuple[str, ...]) -> bool:
-    calls = (call for entry in unit.entries for call in entry.message.calls if call.id == call_id)
+def _important(tile: Tile, call_id: str, patterns: tuple[str, ...]) -> bool:
+    calls = (call for entry in tile.entries for call in entry.message.calls if call.id == call_id)
     return any(names_important_file(call, patterns) for call in calls)
 
 
@@ -193,14 +193,14 @@ class ShortenOld:
         """One fold per old result that is larger than what may stay of it, what matters least first."""
         last = view.newest(self.keep, need.target_tokens)
         weights = importance(view, result_entries(view))
-        for _, unit, entry in sorted(result_entries(view, 0, last), key=lambda found: weights[found[2].seq]):
-            size = unit.form_tokens(entry)
+        for _, tile, entry in sorted(result_entries(view, 0, last), key=lambda found: weights[found[2].seq]):
+            size = tile.form_tokens(entry)
             share = min(MOST_SHARE, self.share * weights[entry.seq])
             limit = min(self.most_tokens, max(self.least_tokens, int(share * entry.tokens)))
-            form = unit.forms.get(entry.seq)
+            form = tile.forms.get(entry.seq)
             if size <= limit + 24 or (form is not None and form.reducer == self.name):
                 continue
-            tools = tool_names(view, unit.start, entry.seq)
+            tools = tool_names(view, tile.start, entry.seq)
 
             def change(
                 result: ToolResult,
@@ -217,7 +217,7 @@ class ShortenOld:
             # Of a message that a mask has changed, what is masked stays so.
             parts = with_texts(entry.message if form is None or form.reducer != "mask" else form.shown[0], change)
             reason = f"an old result of {size:,} tokens; the lines that bring names stay"
-            fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
+            fold = form_fold(view, tile, entry, parts, reducer=self.name, reason=reason)
             if fold is not None:
                 yield fold
 

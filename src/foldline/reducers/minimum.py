@@ -18,8 +18,8 @@ from foldline.reducers.drop_groups import drop_fold
 from foldline.text.shorten import clip_tokens
 from foldline.view.budget import Need
 from foldline.view.pairing import is_paired, is_paused
+from foldline.view.tiles import JOINT, Tile, gaps
 from foldline.view.transcript import Fold
-from foldline.view.units import JOINT, Unit, gaps
 from foldline.view.view import LAST_RUNG, View
 
 __all__ = ["Floor", "Minimum", "floor_of", "too_large", "too_many", "too_many_bytes"]
@@ -48,7 +48,7 @@ def floor_of(view: View) -> Floor:
     index, total, leads = 0, view.base_tokens, None
     before: Message | None = None
     replied = True
-    while index < len(view.units):
+    while index < len(view.tiles):
         span = spans.get(index)
         fold = None if span is None else drop_fold(view, span, reducer=LAST_RUNG, reason="the least that can be shown")
         if span is not None and fold is not None:
@@ -60,39 +60,39 @@ def floor_of(view: View) -> Floor:
             parts.append(Part("notice of omitted messages", size, span.start))
             index = span.last
             continue
-        unit = view.units[index]
-        forms = list(_least_forms(view, unit, index)) if unit.messages else []
+        tile = view.tiles[index]
+        forms = list(_least_forms(view, tile, index)) if tile.messages else []
         folds += forms
-        plain = [message for message in unit.messages if message.kind != JOINT]
+        plain = [message for message in tile.messages if message.kind != JOINT]
         joints = view.joint_tokens * len(gaps(before, plain, replied=replied))
-        bare = unit.tokens - view.joint_tokens * (len(unit.messages) - len(plain))
-        size = joints + (view.measure(unit, {form.start: form for form in forms}) if forms else bare)
+        bare = tile.tokens - view.joint_tokens * (len(tile.messages) - len(plain))
+        size = joints + (view.measure(tile, {form.start: form for form in forms}) if forms else bare)
         total += size
         if plain:
-            before, replied = plain[-1], unit.fold is None or unit.replied
-        if unit.messages:
-            leads = leads or unit.messages[0].role
-            parts.append(Part(view.protected(index) or "message that nothing may cut", size, unit.start))
+            before, replied = plain[-1], tile.fold is None or tile.replied
+        if tile.messages:
+            leads = leads or tile.messages[0].role
+            parts.append(Part(view.protected(index) or "message that nothing may cut", size, tile.start))
         index += 1
-    if view.units and (leads is None or (view.codec.user_first and leads != "user")):
+    if view.tiles and (leads is None or (view.codec.user_first and leads != "user")):
         total += view.lead_tokens
         parts.append(Part("first user message", view.lead_tokens))
     return Floor(total, tuple(sorted(parts, key=lambda part: -part.tokens)), tuple(folds))
 
 
-def _least_forms(view: View, unit: Unit, index: int) -> Iterable[Fold]:
+def _least_forms(view: View, tile: Tile, index: int) -> Iterable[Fold]:
     """The smallest form of each entry of a block that stays."""
-    if unit.fold is not None or unit.pinned or unit.system:
+    if tile.fold is not None or tile.pinned or tile.system:
         return
-    waits = unit.waiting and index == view.last_block
-    for entry in unit.entries:
-        form = unit.form(entry)
+    waits = tile.waiting and index == view.last_block
+    for entry in tile.entries:
+        form = tile.form(entry)
         least = [_least(view, part, calls=not waits, own=entry.seq == view.newest_user) for part in form.parts]
         if waits and form.role == "assistant" and is_paired(form) and not is_paused(form):
             # The provider goes on with a paused turn as it came; another message keeps its blocks, with less text.
             least = [_clipped(view, part) for part in least]
         if any(a is not b for a, b in zip(least, form.parts, strict=True)):
-            fold = form_fold(view, unit, entry, least, reducer=LAST_RUNG, reason="the least that can be shown")
+            fold = form_fold(view, tile, entry, least, reducer=LAST_RUNG, reason="the least that can be shown")
             if fold is not None:
                 yield fold
 
@@ -125,11 +125,11 @@ def too_large(
 
 
 def too_many_bytes(view: View, over: int, limit: int, reason: str | None = None) -> DoesNotFit:
-    """The error for a request that is `over` bytes over its byte budget, with its largest messages. O(units)."""
+    """The error for a request that is `over` bytes over its byte budget, with its largest messages. O(tiles)."""
     parts = [
-        Part(view.protected(index) or "message", unit.size_bytes, unit.start)
-        for index, unit in enumerate(view.units)
-        if unit.size_bytes
+        Part(view.protected(index) or "message", tile.size_bytes, tile.start)
+        for index, tile in enumerate(view.tiles)
+        if tile.size_bytes
     ]
     if view.leads:
         parts.append(Part("first message that had to be supplied", view.request_bytes - view.size_bytes))
@@ -137,11 +137,11 @@ def too_many_bytes(view: View, over: int, limit: int, reason: str | None = None)
 
 
 def too_many(view: View, name: str, number: int, most: int, reason: str | None = None) -> DoesNotFit:
-    """The error for a request with more of something than its provider takes, with its largest messages. O(units)."""
+    """The error for a request with more of something than its provider takes, with its largest messages. O(tiles)."""
     parts = [
-        Part(view.protected(index) or "message", held, unit.start)
-        for index, unit in enumerate(view.units)
-        if (held := unit.amounts.images + unit.amounts.pages or unit.amounts.messages)
+        Part(view.protected(index) or "message", held, tile.start)
+        for index, tile in enumerate(view.tiles)
+        if (held := tile.amounts.images + tile.amounts.pages or tile.amounts.messages)
     ]
     return DoesNotFit(number, most, _largest(parts), reason=reason, unit=name)
 

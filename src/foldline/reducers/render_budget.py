@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from foldline.messages import Message
 from foldline.reducers.drop_groups import drop_fold, is_checkpoint, shortest
 from foldline.view.budget import Need
+from foldline.view.tiles import Span
 from foldline.view.transcript import Fold
-from foldline.view.units import Span
 from foldline.view.view import View
 
 __all__ = ["HistoryBudget", "history_budget", "truncated"]
@@ -50,7 +50,7 @@ class HistoryBudget:
                 yield fold
 
     def budget_tokens(self, view: View, need: Need) -> int:
-        """Tokens that the history of this view may take. O(units)."""
+        """Tokens that the history of this view may take. O(tiles)."""
         fixed = view.base_tokens + _system_tokens(view)
         return history_budget(need.whole_window_tokens, fixed, 0, need.max_output_tokens, self.max_history_tokens)
 
@@ -67,7 +67,7 @@ class HistoryBudget:
         for span in view.spans(newest):
             start = span.first
             for index in range(start, span.last + 1):
-                if index < span.last and not (spare and is_checkpoint(view.units[index])):
+                if index < span.last and not (spare and is_checkpoint(view.tiles[index])):
                     continue
                 if index > start and left > 0:
                     notice_tokens = view.count(_notice(view, view.span(start, index)))
@@ -91,4 +91,4 @@ def _notice(view: View, span: Span) -> Message:
 
 
 def _system_tokens(view: View, last: int | None = None) -> int:
-    return sum(unit.tokens for unit in view.units[:last] if unit.system and unit.fold is None)
+    return sum(tile.tokens for tile in view.tiles[:last] if tile.system and tile.fold is None)

@@ -10,7 +10,7 @@ from foldline.reducers.base import Ask
 from foldline.reducers.drop_groups import is_checkpoint
 from foldline.reducers.summarize import Summarize
 from foldline.view.budget import Need
-from foldline.view.units import Span
+from foldline.view.tiles import Span
 from foldline.view.view import View
 
 __all__ = ["Leaves", "SumUp"]
@@ -38,7 +38,7 @@ class SumUp:
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         """One ask per span, oldest first."""
         for span in self.drop.leaving(view, need, spare=False):
-            alone = span.last == span.first + 1 and is_checkpoint(view.units[span.first])
+            alone = span.last == span.first + 1 and is_checkpoint(view.tiles[span.first])
             if not alone and span.tokens >= self.summarize.least_tokens:
                 ask = self.summarize.ask(view, span, need)
                 if ask is not None:

@@ -17,8 +17,8 @@ from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, span_fold
 from foldline.text.shorten import head_and_tail, over
 from foldline.view.budget import Need, Reserve
+from foldline.view.tiles import Span, speaks
 from foldline.view.transcript import Fold
-from foldline.view.units import Span, speaks
 from foldline.view.view import View
 
 __all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "Summarize", "plain"]
@@ -118,22 +118,22 @@ class Summarize:
     def spans(self, view: View, need: Need) -> Iterable[Span]:
         """What is to be summarised, oldest first: outside the tail, large enough, and not a checkpoint already."""
         for span in view.spans(self.tail(view, need), requested=need.requested):
-            only = view.units[span.first].fold if span.last == span.first + 1 else None
+            only = view.tiles[span.first].fold if span.last == span.first + 1 else None
             if span.tokens >= self.least_tokens and (only is None or only.reducer != self.name):
                 yield span
 
     def tail(self, view: View, need: Need) -> int:
-        """The first unit that stays."""
+        """The first tile that stays."""
         if self.keep_tokens:
             most = min(self.keep_tokens, need.limit_tokens // 2)
             if self.reserve is not None:
                 most = min(most, self.reserve.recent_tokens(self.keep_tokens, need.whole_window_tokens))
             return view.tail(int(most / max(1.0, view.meter.ratio)))  # limits are in the provider's tokens
         if self.keep_messages is not None:
-            count, index = 0, len(view.units)
+            count, index = 0, len(view.tiles)
             while index > 0 and count < self.keep_messages:
                 index -= 1
-                count += view.units[index].said
+                count += view.tiles[index].said
             return index
         return view.newest(self.keep, need.target_tokens)
 
@@ -159,14 +159,14 @@ class Summarize:
 
     def _continued(self, job: _Job) -> Ask | None:
         """The question put to the session itself; None where other spans that are to be folded stand before."""
-        view, before = job.view, job.view.units[: job.span.first]
-        stays = (unit.fold is not None or view.protected(at, requested=job.requested) for at, unit in enumerate(before))
+        view, before = job.view, job.view.tiles[: job.span.first]
+        stays = (tile.fold is not None or view.protected(at, requested=job.requested) for at, tile in enumerate(before))
         if not all(stays):
             return None
         lines = [CONTINUED]
         if job.sofar:
             lines.append(_UPDATE_ABOVE.format(prefix=self.prefix))
-        elif any(unit.fold is not None for unit in before):
+        elif any(tile.fold is not None for tile in before):
             lines.append(_STAYS_ABOVE)
         whole = job._replace(pieces=job.pieces[:1])
         return self._asked(whole, ({"role": "user", "content": "\n".join([*lines, *self._wishes()])},))
@@ -232,7 +232,7 @@ class Summarize:
 
     def _may_acknowledge(self, view: View, span: Span) -> bool:
         """An assistant message may only end a conversation that is not in the middle of a tool loop."""
-        after = [unit for unit in view.units if unit.start >= span.stop and unit.messages]
+        after = [tile for tile in view.tiles if tile.start >= span.stop and tile.messages]
         leading = after[0].leading if after else None
         return (not after and view.answered()) or (leading is not None and leading.role == "user")
 
@@ -240,12 +240,12 @@ class Summarize:
         """The earlier checkpoints of a span ("" if none), and the record of everything else in it."""
         earlier: list[str] = []
         out: list[str] = []
-        for unit in view.units[span.first : span.last]:
-            if unit.fold is None:
-                seen = [unit.form(entry) for entry in unit.entries if entry.message.agent_visible]
+        for tile in view.tiles[span.first : span.last]:
+            if tile.fold is None:
+                seen = [tile.form(entry) for entry in tile.entries if entry.message.agent_visible]
                 out += [line for message in seen for line in _told(message, self.result_chars)]
                 continue
-            for message in unit.fold.shown:
+            for message in tile.fold.shown:
                 if message.kind == "summary" and message.text.startswith(self.prefix):
                     earlier.append(message.text.removeprefix(self.prefix).strip())
                 elif message.kind:
@@ -265,7 +265,7 @@ def _stood(fact: str, view: View, span: Span) -> bool:
     What stands for originals tells of those that were let go of. It is asked first, since a summary holds the facts:
     O(shown), and O(covered) for a fact that is in none.
     """
-    shown = (unit.fold.shown for unit in view.units[span.first : span.last] if unit.fold is not None)
+    shown = (tile.fold.shown for tile in view.tiles[span.first : span.last] if tile.fold is not None)
     return any(fact in message.text for messages in shown for message in messages) or any(
         fact in text
         for message in (entry.message for entry in view.covered(span.start, span.stop))

@@ -152,13 +152,13 @@ def each_fresh(
     turn: Callable[[Seq], None] = lambda group: None,
 ) -> Iterable[Fold]:
     """One fold for every fresh result that `cut(text, tool name)` changes; `turn(group)` goes before each entry."""
-    for _, unit, entry in result_entries(view, view.index(need.fresh) if need.fresh else 0):
-        form = unit.forms.get(entry.seq)
+    for _, tile, entry in result_entries(view, view.index(need.fresh) if need.fresh else 0):
+        form = tile.forms.get(entry.seq)
         if entry.seq < need.fresh or (form is not None and form.reducer == name):
             continue
-        message = unit.form(entry)
+        message = tile.form(entry)
         came = {result.call_id: result.text for result in entry.message.results}
-        tools = tool_names(view, unit.start, entry.seq)
+        tools = tool_names(view, tile.start, entry.seq)
         turn(entry.group)
 
         def change(result: ToolResult, tools: Mapping[str, str] = tools, came: Mapping[str, str] = came) -> str | None:
@@ -171,15 +171,15 @@ def each_fresh(
         parts = with_texts(message, change)
         if any(a is not b for a, b in zip(parts, message.parts, strict=True)):
             reason = f"a result of {entry.tokens:,} tokens is over its limit"
-            fold = form_fold(view, unit, entry, parts, reducer=name, reason=reason)
+            fold = form_fold(view, tile, entry, parts, reducer=name, reason=reason)
             if fold is not None:
                 yield fold
 
 
 def tool_names(view: View, start: Seq, stop: Seq) -> dict[str, str]:
     """Call id -> tool name for the calls of entries in [start, stop]."""
-    unit = view.units[view.index(start)]
-    return {call.id: call.name for entry in unit.entries if start <= entry.seq <= stop for call in entry.message.calls}
+    tile = view.tiles[view.index(start)]
+    return {call.id: call.name for entry in tile.entries if start <= entry.seq <= stop for call in entry.message.calls}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +212,14 @@ class CharLimit:
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per result over the limit, oldest first."""
         del need
-        for _, unit, entry in result_entries(view):
-            form = unit.form(entry)
+        for _, tile, entry in result_entries(view):
+            form = tile.form(entry)
             parts = with_texts(
                 form, lambda r: cut_chars(r.text, self.limit_chars) if len(r.text) > self.limit_chars else None
             )
             if any(a is not b for a, b in zip(parts, form.parts, strict=True)):
                 reason = f"a result of more than {self.limit_chars:,} characters"
-                fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
+                fold = form_fold(view, tile, entry, parts, reducer=self.name, reason=reason)
                 if fold is not None:
                     yield fold
 
@@ -321,23 +321,23 @@ class ResultShare:
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """Folds of single entries, largest first; together they free what is needed, or all that can be freed."""
         found = [
-            (unit.form_tokens(entry), unit, entry)
-            for unit in view.units
-            if unit.fold is None and not unit.pinned and not unit.system
-            for entry in unit.entries
+            (tile.form_tokens(entry), tile, entry)
+            for tile in view.tiles
+            if tile.fold is None and not tile.pinned and not tile.system
+            for entry in tile.entries
             if (entry.message.results or entry.message.calls) and entry.message.agent_visible
         ]
         sizes = sorted((size for size, _, _ in found), reverse=True)
         level = _water_level(sizes, need.excess_tokens, self.floor_tokens)
-        for size, unit, entry in sorted(found, key=lambda item: (-item[0], item[2].seq)):
+        for size, tile, entry in sorted(found, key=lambda item: (-item[0], item[2].seq)):
             if size <= level:
                 break
-            form = unit.form(entry)
+            form = tile.form(entry)
             texts = sum(_text_tokens(part, view) for part in form.parts)
             share = (level - (size - texts)) / max(1, texts)  # what is no text (pictures, names, overhead) stays
             parts = [_lessen(part, share, view) for part in form.parts]
             reason = f"{size:,} tokens in one message; {need.excess_tokens:,} tokens too many in all"
-            fold = form_fold(view, unit, entry, parts, reducer=self.name, reason=reason)
+            fold = form_fold(view, tile, entry, parts, reducer=self.name, reason=reason)
             if fold is not None:
                 yield fold
 

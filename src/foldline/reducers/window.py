@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from foldline.reducers.drop_groups import NOTICE_TOKENS, drop_fold
 from foldline.view.budget import Need, Trigger
+from foldline.view.tiles import Span, speaks
 from foldline.view.transcript import Fold
-from foldline.view.units import Span, speaks
 from foldline.view.view import View
 
 __all__ = ["Window"]
@@ -46,7 +46,7 @@ class Window:
             if fold is None:
                 continue
             tokens -= out.tokens - fold.tokens
-            messages -= sum(unit.said for unit in view.units[out.first : out.last]) - len(fold.shown)
+            messages -= sum(tile.said for tile in view.tiles[out.first : out.last]) - len(fold.shown)
             turns -= _turns(view, out.first, out.last)
             yield fold
 
@@ -61,7 +61,7 @@ def _shortest(view: View, span: Span, tokens: int, messages: int, turns: int) ->
     """The shortest part from the start of a span that frees as much and ends before a turn; else the whole span."""
     freed_messages = freed_turns = 0
     for index in range(span.first, span.last):
-        freed_messages += view.units[index].said
+        freed_messages += view.tiles[index].said
         freed_turns += _turns(view, index, index + 1)
         if (
             view.between(span.first, index + 1) >= tokens + (NOTICE_TOKENS if tokens > 0 else 0)
@@ -75,14 +75,14 @@ def _shortest(view: View, span: Span, tokens: int, messages: int, turns: int) ->
 
 
 def _turns(view: View, first: int, last: int) -> int:
-    units = (unit for unit in view.units[first:last] if unit.fold is None)
-    return sum(speaks(entry.message) for unit in units for entry in unit.entries)
+    tiles = (tile for tile in view.tiles[first:last] if tile.fold is None)
+    return sum(speaks(entry.message) for tile in tiles for entry in tile.entries)
 
 
 def _starts_turn(view: View, index: int) -> bool:
-    """Whether a window may begin at a unit: with a user's words, or inside the newest turn (it cannot leave whole)."""
-    while index < len(view.units) and not view.units[index].messages:
+    """Whether a window may begin at a tile: with a user's words, or inside the newest turn (it cannot leave whole)."""
+    while index < len(view.tiles) and not view.tiles[index].messages:
         index += 1
-    if index >= len(view.units) or any(speaks(entry.message) for entry in view.units[index].entries):
+    if index >= len(view.tiles) or any(speaks(entry.message) for entry in view.tiles[index].entries):
         return True
-    return view.newest_user is None or view.newest_user < view.units[index].start
+    return view.newest_user is None or view.newest_user < view.tiles[index].start

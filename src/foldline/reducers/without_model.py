@@ -33,7 +33,7 @@ class WithoutModel:
         """One fold per span that is more than a digest already."""
         target = need.target_tokens or need.limit_tokens * 3 // 4
         for span in self.summarize.spans(view, need):
-            if span.last == span.first + 1 and view.units[span.first].fold is not None:
+            if span.last == span.first + 1 and view.tiles[span.first].fold is not None:
                 continue
             room = min(int(self.share * span.tokens), max(self.least_tokens, span.tokens - (need.used_tokens - target)))
             shown = digest_message(view, span.start, span.stop, room)

@@ -89,7 +89,7 @@ def shown_messages(view: View, max_input_tokens: int | None) -> Iterator[dict[st
 
     Each is cut to MESSAGE_CHARS; `cut_chars` says how much is missing.
     """
-    newest = (message for unit in reversed(view.units) for message in reversed(unit.messages))
+    newest = (message for tile in reversed(view.tiles) for message in reversed(tile.messages))
     for message in reversed(list(islice(newest, memory_limit(max_input_tokens)))):
         yield _shown(message)
 

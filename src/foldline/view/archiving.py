@@ -26,11 +26,11 @@ class Originals:
                     self.archive.put(result.text.encode("utf-8", "surrogatepass"))
             return self._entry_key(view, fold.start)
         children: list[tuple[str, bool]] = []
-        for unit in view.units[view.index(fold.start) : view.index(fold.stop - 1) + 1]:
-            if unit.fold is not None and unit.fold.archive is not None:
-                children.append((unit.fold.archive, True))
+        for tile in view.tiles[view.index(fold.start) : view.index(fold.stop - 1) + 1]:
+            if tile.fold is not None and tile.fold.archive is not None:
+                children.append((tile.fold.archive, True))
             else:
-                children += [(self._entry_key(view, entry.seq), False) for entry in unit.entries]
+                children += [(self._entry_key(view, entry.seq), False) for entry in tile.entries]
         return self.archive.put(bundle(children))
 
     def read(self, fold: Fold) -> tuple[bytes, ...]:

@@ -81,6 +81,8 @@ class _Turn:
     messages: list[tuple[Seq, Message]] = field(default_factory=list)
     open: dict[str, ToolCall] = field(default_factory=dict)
     results: list[tuple[Seq, Message]] = field(default_factory=list)
+    origin: _Turn | None = None
+    """The first turn of those that the provider paused before this one, which goes on with them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -228,7 +230,8 @@ class _Arrangement:
     def _tell(self, seq: Seq, note: Message, call_id: str) -> None:
         """Show a message of ours for what came too late; before what the provider is still at, which must stay last."""
         self.repairs.append(Repair(seq, "late-result", f"the call {call_id!r} is shown no longer; told in words"))
-        running = () if self.codec.itemised else [use.turn for use in self._uses.values()]
+        turns = () if self.codec.itemised else [use.turn for use in self._uses.values() if use.turn is not None]
+        running = [turn.origin or turn for turn in turns]
         at = next((at for at, item in enumerate(self._order) if item in running), len(self._order))
         self._order.insert(at, _Single(seq, note))
 
@@ -245,8 +248,11 @@ class _Arrangement:
                 if part.opens and part.opens in self.left_out:
                     self.repairs.append(Repair(seq, "late-result", f"the answer to {part.opens!r} is told in words"))
                     continue
+                use = self._uses.get(part.answers)
                 if part.answers and not self._closes(seq, message, part):
                     continue
+                if turn is not None and use is not None and use.turn is not None and use.turn is not turn:
+                    turn.origin = turn.origin or use.turn.origin or use.turn
                 if part.opens:
                     self._opened.add(part.opens)
                     self._refers = self._refers or part.type == "item_reference"

@@ -171,7 +171,7 @@ class Trigger:
         return max(mark, fixed_tokens + 0.5 * (limit_tokens - fixed_tokens))
 
     def due(self, view: View, used_tokens: int, limits: Limits) -> bool:
-        """Whether a threshold is reached. O(1), or O(units) where messages or turns are counted."""
+        """Whether a threshold is reached. O(1), or O(tiles) where messages or turns are counted."""
         tokens = self.tokens if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
         return (
             (self.fraction is not None and used_tokens >= self.mark_tokens(limits.input_tokens, view.fixed_tokens))
@@ -182,7 +182,7 @@ class Trigger:
         )
 
     def over_counts(self, view: View, limits: Limits) -> str:
-        """Which numbers of messages or turns are reached, in words; "" if none is. O(1), O(units) for turns."""
+        """Which numbers of messages or turns are reached, in words; "" if none is. O(1), O(tiles) for turns."""
         messages = self.messages
         if self.reserve is not None:
             tokens = self.reserve.effective_tokens(limits.window_tokens)
@@ -259,7 +259,7 @@ def cache_seconds(body: str) -> int:
     """
     if '"ttl"' not in body:
         return 0
-    return max((int(number) * _UNITS[unit] for number, unit in _LIFETIME.findall(body)), default=0)
+    return max((int(number) * _UNITS[tile] for number, tile in _LIFETIME.findall(body)), default=0)
 
 
 def consent_tokens(share: float, limits: Limits) -> int:

@@ -202,6 +202,6 @@ class Meter:
         self._run, self._bounds = _Run(), None
 
     def target(self, used_tokens: int, target_tokens: float) -> int:
-        """`target_tokens` in the units of the view that is now `used_tokens` large (before correction)."""
+        """`target_tokens` in the estimated tokens of the view that is now `used_tokens` large (before correction)."""
         excess = self.used(used_tokens) - target_tokens
         return max(0, int(used_tokens - excess / self.ratio))

@@ -1,6 +1,6 @@
 """What a view covers and shows, and where it may be folded: the half of a view that changes nothing.
 
-Reducers read this. A view is a sequence of units that cover the log once, in order: *blocks* (runs of entries that no
+Reducers read this. A view is a sequence of tiles that cover the log once, in order: *blocks* (runs of entries that no
 group leaves) and *folds* over whole blocks.
 """
 
@@ -18,8 +18,8 @@ from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.view.calibration import Meter
 from foldline.view.pairing import is_paired
 from foldline.view.running_totals import Ledger
+from foldline.view.tiles import HELD, JOINT, SUMMED_UP, Seen, Span, Tile, entries_of, gaps, history, reasons, speaks
 from foldline.view.transcript import Entry, Fold, Repair, Seq
-from foldline.view.units import HELD, JOINT, SUMMED_UP, Seen, Span, Unit, entries_of, gaps, history, reasons, speaks
 
 __all__ = ["LEAD", "Cover"]
 
@@ -55,7 +55,7 @@ class Cover:
         self.where = where
         """Where the archive keeps an object, from its key."""
         self._spoken = SpokenNames()
-        self.units: list[Unit] = []
+        self.tiles: list[Tile] = []
         self.entries: dict[Seq, Entry] = {}
         self.newest_user: Seq | None = None
         self.unread: Seq | None = None
@@ -97,38 +97,38 @@ class Cover:
         """Whether a first user message has to be supplied (one also stands when repair left nothing)."""
         if self._ledger.shows:
             return self.codec.user_first and (first := self.first_message()) is not None and first.role != "user"
-        return bool(self.units)
+        return bool(self.tiles)
 
     def first_message(self) -> Message | None:
         """The first message that is sent, the supplied one aside."""
-        for unit in self.units:
-            if unit.messages:
-                return unit.messages[0]
+        for tile in self.tiles:
+            if tile.messages:
+                return tile.messages[0]
         return None
 
     @property
-    def tiles(self) -> tuple[Entry | Fold, ...]:
+    def entries_and_folds(self) -> tuple[Entry | Fold, ...]:
         """What is shown at each place: an entry, or the fold that stands for it. O(shown)."""
         out: list[Entry | Fold] = []
-        for unit in self.units:
-            out += [unit.fold] if unit.fold else [unit.forms.get(entry.seq, entry) for entry in unit.entries]
+        for tile in self.tiles:
+            out += [tile.fold] if tile.fold else [tile.forms.get(entry.seq, entry) for entry in tile.entries]
         return tuple(out)
 
     def history(self) -> Iterator[Seen]:
         """Every entry and who sees it, and what stands for folded ones. O(log)."""
-        return history(self.units)
+        return history(self.tiles)
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
         """Every repair in effect, in order of the log. O(repairs)."""
         found = self._ledger.repairs()
-        if self.leads and not any(unit.fold for unit in self.units[:1]):
+        if self.leads and not any(tile.fold for tile in self.tiles[:1]):
             found.insert(0, Repair(0, "user-first", "a first user message was supplied"))
         return tuple(found)
 
     def wires(self) -> tuple[list[Wire], int]:
         """The JSON messages to send, and how many leading ones are as at the last call. O(what changed) + one copy."""
-        wires, stable = self._ledger.wires(self.units)
+        wires, stable = self._ledger.wires(self.tiles)
         led, self._led = self._led, self.leads
         if self._led:
             return [self.codec.write(self._lead), *wires], stable + 1 if led else 0
@@ -137,7 +137,7 @@ class Cover:
     def shown(self) -> list[Wire]:
         """The JSON messages as `wires` would give them, but not taken for sent. O(messages)."""
         lead = [self._lead] if self.leads else []
-        return [self.codec.write(message) for message in [*lead, *(m for unit in self.units for m in unit.messages)]]
+        return [self.codec.write(message) for message in [*lead, *(m for tile in self.tiles for m in tile.messages)]]
 
     @property
     def message_count(self) -> int:
@@ -156,8 +156,8 @@ class Cover:
 
     @property
     def turn_count(self) -> int:
-        """User messages that are shown in their own words. O(units)."""
-        return sum(1 for unit in self.units if unit.fold is None for entry in unit.entries if speaks(entry.message))
+        """User messages that are shown in their own words. O(tiles)."""
+        return sum(1 for tile in self.tiles if tile.fold is None for entry in tile.entries if speaks(entry.message))
 
     @property
     def content_bytes(self) -> int:
@@ -165,7 +165,7 @@ class Cover:
         return self._ledger.content_bytes
 
     def index(self, seq: Seq) -> int:
-        """Number of the unit that covers entry `seq`. O(log units)."""
+        """Number of the tile that covers entry `seq`. O(log tiles)."""
         return self._ledger.index(seq)
 
     def count(self, message: Message) -> int:
@@ -173,19 +173,19 @@ class Cover:
         return message_tokens(message, self.counter)
 
     def between(self, first: int, last: int) -> int:
-        """Tokens of units [first, last). O(log units) between folds."""
-        return self._ledger.between(self.units, first, last)
+        """Tokens of tiles [first, last). O(log tiles) between folds."""
+        return self._ledger.between(self.tiles, first, last)
 
     @property
     def fixed_tokens(self) -> int:
-        """Size of tools and of the system text before everything else: no fold reaches them. O(leading units)."""
+        """Size of tools and of the system text before everything else: no fold reaches them. O(leading tiles)."""
         leading = 0
-        while leading < len(self.units) and self.units[leading].system:
+        while leading < len(self.tiles) and self.tiles[leading].system:
             leading += 1
         return self.base_tokens + self.between(0, leading)
 
     def newest(self, share: float, target_tokens: int) -> int:
-        """First unit of the tail that stays when the view lands at `target_tokens`: `share` of its room for history.
+        """First tile of the tail that stays when the view lands at `target_tokens`: `share` of its room for history.
 
         A late result that the model has not answered is not old, however much of the room it takes.
         """
@@ -193,29 +193,29 @@ class Cover:
         return first if self.unread is None else min(first, self.index(self.unread))
 
     def tail(self, tokens: int) -> int:
-        """First unit of the longest tail that holds at most `tokens`. O(log units) between folds."""
-        return self._ledger.tail(self.units, tokens)
+        """First tile of the longest tail that holds at most `tokens`. O(log tiles) between folds."""
+        return self._ledger.tail(self.tiles, tokens)
 
     # --- legality ----------------------------------------------------------------------------------------------------
 
     def protected(self, index: int, *, requested: bool = False) -> str | None:
-        """Why a unit may not be folded away, in a `requested` compaction or else; None if it may."""
-        unit = self.units[index]
-        if unit.fold is not None:
+        """Why a tile may not be folded away, in a `requested` compaction or else; None if it may."""
+        tile = self.tiles[index]
+        if tile.fold is not None:
             return None
-        if unit.system:
+        if tile.system:
             return "system text"
-        if unit.pinned:
+        if tile.pinned:
             return "pinned"
-        if self.compacted is not None and unit.start <= self.compacted < unit.stop:
+        if self.compacted is not None and tile.start <= self.compacted < tile.stop:
             return SUMMED_UP
-        if any(refers(entry.message) for entry in unit.entries[:1] if self.codec.itemised):
+        if any(refers(entry.message) for entry in tile.entries[:1] if self.codec.itemised):
             return HELD
-        if unit.waiting and index == self.last_block:
+        if tile.waiting and index == self.last_block:
             return "call that waits for its result"
-        if self._holds_newest(unit) and not self._mixed(unit) and not self.frees_newest(requested):
+        if self._holds_newest(tile) and not self._mixed(tile) and not self.frees_newest(requested):
             return "newest user message"
-        if self.unread is not None and any(seq >= self.unread for seq in unit.told):
+        if self.unread is not None and any(seq >= self.unread for seq in tile.told):
             return "late result that the model has not answered"
         return None
 
@@ -228,9 +228,9 @@ class Cover:
 
     @property
     def last_block(self) -> int:
-        """Number of the last unit that shows something, or will: what is hidden, or was left by a fork, does not."""
-        index = len(self.units) - 1
-        while index >= 0 and not self.units[index].messages and not self.units[index].waiting:
+        """Number of the last tile that shows something, or will: what is hidden, or was left by a fork, does not."""
+        index = len(self.tiles) - 1
+        while index >= 0 and not self.tiles[index].messages and not self.tiles[index].waiting:
             index -= 1
         return index
 
@@ -242,35 +242,35 @@ class Cover:
 
     def answered(self) -> bool:
         """Whether the session ends with a reply: an assistant message that calls nothing, and is not paused."""
-        unit = next((unit for unit in reversed(self.units) if unit.messages), None)
-        if unit is None or unit.messages[-1].role != "assistant" or unit.messages[-1].calls:
+        tile = next((tile for tile in reversed(self.tiles) if tile.messages), None)
+        if tile is None or tile.messages[-1].role != "assistant" or tile.messages[-1].calls:
             return False
-        return not is_paired(unit.messages[-1]) or not unit.waiting
+        return not is_paired(tile.messages[-1]) or not tile.waiting
 
     def cut(self, index: int) -> bool:
-        """Whether a span may end before unit `index`.
+        """Whether a span may end before tile `index`.
 
         Anthropic, "Extended thinking with tool use": a running tool loop that began with thinking must go on with an
         assistant message that begins with thinking. Completed loops are free: earlier thinking is ignored there.
         """
-        while index < len(self.units) and not self.units[index].messages:
+        while index < len(self.tiles) and not self.tiles[index].messages:
             index += 1
-        if index >= len(self.units):
+        if index >= len(self.tiles):
             return True
-        unit = self.units[index]
-        running = self.newest_user is None or unit.start > self.newest_user
-        leading = unit.leading
-        if unit.fold is not None or not running or leading is None or leading.role != "assistant":
+        tile = self.tiles[index]
+        running = self.newest_user is None or tile.start > self.newest_user
+        leading = tile.leading
+        if tile.fold is not None or not running or leading is None or leading.role != "assistant":
             return True
         return reasons(leading) or not self._loop_reasons
 
     def spans(self, last: int | None = None, *, requested: bool = False) -> list[Span]:
-        """The longest runs of units before unit `last` that may be folded, oldest first. O(units).
+        """The longest runs of tiles before tile `last` that may be folded, oldest first. O(tiles).
 
         `requested`: whether a user requested the compaction (`Need.requested`).
         """
         out: list[Span] = []
-        end = len(self.units) if last is None else last
+        end = len(self.tiles) if last is None else last
         first = 0 if self.compacted is None else min(end, self.index(self.compacted))  # before it nothing counts
         while first < end:
             if self.protected(first, requested=requested) is not None:
@@ -288,14 +288,14 @@ class Cover:
         return out
 
     def span(self, first: int, last: int) -> Span:
-        """Units [first, last) as a span."""
-        return Span(first, last, self.units[first].start, self.units[last - 1].stop, self.between(first, last))
+        """Tiles [first, last) as a span."""
+        return Span(first, last, self.tiles[first].start, self.tiles[last - 1].stop, self.between(first, last))
 
     def cuts(self) -> tuple[Seq, ...]:
-        """Every place where a span may end. O(units)."""
+        """Every place where a span may end. O(tiles)."""
         return tuple(
-            self.units[i].start if i < len(self.units) else self._stop
-            for i in range(len(self.units) + 1)
+            self.tiles[i].start if i < len(self.tiles) else self._stop
+            for i in range(len(self.tiles) + 1)
             if self.cut(i)
         )
 
@@ -310,42 +310,42 @@ class Cover:
         return (self.codec.revise(entry.message, [p for p in entry.message.parts if not isinstance(p, ToolResult)]),)
 
     def before(self, index: int) -> Message | None:
-        """The last message that is shown before unit `index`."""
+        """The last message that is shown before tile `index`."""
         while index > 0:
             index -= 1
-            if self.units[index].messages:
-                return self.units[index].messages[-1]
+            if self.tiles[index].messages:
+                return self.tiles[index].messages[-1]
         return None
 
     def replied(self, index: int) -> bool:
-        """Whether what is shown before unit `index` stands for something that ended with words of the assistant."""
+        """Whether what is shown before tile `index` stands for something that ended with words of the assistant."""
         while index > 0:
             index -= 1
-            if self.units[index].messages:
-                return self.units[index].fold is None or self.units[index].replied
+            if self.tiles[index].messages:
+                return self.tiles[index].fold is None or self.tiles[index].replied
         return True
 
     def ends_replied(self, first: int, last: int) -> bool:
-        """Whether units [first, last) end with words of the assistant."""
+        """Whether tiles [first, last) end with words of the assistant."""
         message = self.before(last)
-        ours = last > first and self.units[last - 1].fold is not None
+        ours = last > first and self.tiles[last - 1].fold is not None
         return self.replied(last) if ours else message is not None and message.role == "assistant"
 
     def shows(self, index: int) -> int | None:
-        """Number of the first unit from `index` on that shows a message."""
-        while index < len(self.units) and not self.units[index].messages:
+        """Number of the first tile from `index` on that shows a message."""
+        while index < len(self.tiles) and not self.tiles[index].messages:
             index += 1
-        return index if index < len(self.units) else None
+        return index if index < len(self.tiles) else None
 
-    def after(self, index: int) -> Unit | None:
-        """The first unit from `index` on that shows a message."""
+    def after(self, index: int) -> Tile | None:
+        """The first tile from `index` on that shows a message."""
         found = self.shows(index)
-        return None if found is None else self.units[found]
+        return None if found is None else self.tiles[found]
 
     def joining_tokens(self, first: int, last: int, shown: Sequence[Message]) -> int:
-        """Tokens of the joints that are needed when units [first, last) are shown as this, less those that go.
+        """Tokens of the joints that are needed when tiles [first, last) are shown as this, less those that go.
 
-        O(shown). Joints inside the units count as what is shown there now.
+        O(shown). Joints inside the tiles count as what is shown there now.
         """
         count = len(gaps(self.before(first), shown, replied=self.replied(first)))
         following = self.after(last)
@@ -357,36 +357,36 @@ class Cover:
     def covered(self, start: Seq, stop: Seq) -> list[Entry]:
         """The entries of the active branch in [start, stop), in order. O(covered)."""
         out: list[Entry] = []
-        for unit in self.units[self.index(start) : self.index(stop - 1) + 1]:
-            out += [entry for entry in entries_of(unit) if start <= entry.seq < stop]
+        for tile in self.tiles[self.index(start) : self.index(stop - 1) + 1]:
+            out += [entry for entry in entries_of(tile) if start <= entry.seq < stop]
         return out
 
     def covered_count(self, start: Seq, stop: Seq, *, seen: bool = False) -> int:
-        """How many entries of the active branch whole units [start, stop) cover, or those the model was to see.
+        """How many entries of the active branch whole tiles [start, stop) cover, or those the model was to see.
 
-        Those that were let go of count. O(units, and the entries of blocks).
+        Those that were let go of count. O(tiles, and the entries of blocks).
         """
-        units = self.units[self.index(start) : self.index(stop - 1) + 1]
-        return sum(unit.count()[1 if seen else 0] for unit in units)
+        tiles = self.tiles[self.index(start) : self.index(stop - 1) + 1]
+        return sum(tile.count()[1 if seen else 0] for tile in tiles)
 
-    def counting(self, unit: Unit) -> list[int]:
-        """The weights of a unit, 0 for what the provider leaves out since a summary of its own stands for it."""
-        if self.compacted is None or unit.start > self.compacted or unit.system:
-            return unit.weights
-        at = len(unit.messages) if unit.stop <= self.compacted else summed_up(unit.messages)
-        return [0] * at + unit.weights[at:]
+    def counting(self, tile: Tile) -> list[int]:
+        """The weights of a tile, 0 for what the provider leaves out since a summary of its own stands for it."""
+        if self.compacted is None or tile.start > self.compacted or tile.system:
+            return tile.weights
+        at = len(tile.messages) if tile.stop <= self.compacted else summed_up(tile.messages)
+        return [0] * at + tile.weights[at:]
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     @property
     def _stop(self) -> Seq:
-        return self.units[-1].stop if self.units else 0
+        return self.tiles[-1].stop if self.tiles else 0
 
-    def _holds_newest(self, unit: Unit) -> bool:
-        return self.newest_user is not None and unit.start <= self.newest_user < unit.stop
+    def _holds_newest(self, tile: Tile) -> bool:
+        return self.newest_user is not None and tile.start <= self.newest_user < tile.stop
 
-    def _mixed(self, unit: Unit) -> bool:
-        """Whether the newest user text of this unit stands beside results, in one message that may be split."""
+    def _mixed(self, tile: Tile) -> bool:
+        """Whether the newest user text of this tile stands beside results, in one message that may be split."""
         return bool(
-            self.newest_user is not None and self.entries[self.newest_user].message.results and not unit.waiting
+            self.newest_user is not None and self.entries[self.newest_user].message.results and not tile.waiting
         )

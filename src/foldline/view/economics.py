@@ -163,12 +163,12 @@ class Rent:
 
 
 def foldable(view: View, since: Seq, keep_tokens: int, digest_share: float) -> Bill:
-    """What folding everything from `since` to the newest `keep_tokens` would bring. O(log units) between folds."""
-    last = len(view.units)
+    """What folding everything from `since` to the newest `keep_tokens` would bring. O(log tiles) between folds."""
+    last = len(view.tiles)
     cut = view.tail(keep_tokens)
     first = min(cut, view.index(since) if since else 0)
     open_tokens = view.between(first, cut)
     digest = int(digest_share * open_tokens)
-    earlier = sum(unit.tokens for unit in view.units[:first] if unit.fold is not None)
+    earlier = sum(tile.tokens for tile in view.tiles[:first] if tile.fold is not None)
     sizes = (open_tokens - digest, digest, view.between(cut, last), view.estimated_tokens, earlier)
     return Bill(*(int(view.meter.ratio * tokens) for tokens in sizes))

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 from foldline.codecs.caps import NOTHING, Amounts
 from foldline.messages import Message, Wire
+from foldline.view.tiles import Tile
 from foldline.view.transcript import Repair, Seq
-from foldline.view.units import Unit
 
 __all__ = ["Ledger"]
 
 
 class Ledger:
-    """Sums over the units of a view. Changing a unit costs O(1); what follows it is summed again when asked for."""
+    """Sums over the tiles of a view. Changing a tile costs O(1); what follows it is summed again when asked for."""
 
     def __init__(self, write: Callable[[Message], Wire]) -> None:
         self.tokens = 0
@@ -22,17 +22,17 @@ class Ledger:
         self.content_bytes = 0
         self.messages = self.joints = 0
         self._media: Amounts = NOTHING
-        """What the units with images or files hold; the number of messages is not kept here."""
+        """What the tiles with images or files hold; the number of messages is not kept here."""
         self._write = write
-        self._repaired: dict[Seq, Unit] = {}
+        self._repaired: dict[Seq, Tile] = {}
         self._starts: list[Seq] = []
         self._sums: list[int] = [0]
         self._offsets: list[int] = [0]
         self._wires: list[Wire] = []
         self._dirty = 0
-        """The first unit whose messages may differ from `_wires`."""
+        """The first tile whose messages may differ from `_wires`."""
         self._kept = 0
-        """Leading messages of that unit that are as in `_wires` all the same."""
+        """Leading messages of that tile that are as in `_wires` all the same."""
 
     def follow(self, before: Ledger) -> None:
         """Compare the first rendering with the last one of the view that this one takes the place of."""
@@ -45,32 +45,32 @@ class Ledger:
 
     @property
     def amounts(self) -> Amounts:
-        """Images and what else is limited besides tokens, of all units. O(1)."""
+        """Images and what else is limited besides tokens, of all tiles. O(1)."""
         media = self._media
         return Amounts(media.images, media.pages, self.shows, media.large_images)
 
-    def account(self, unit: Unit, sign: int) -> None:
-        """Add a unit to the figures (1), or take it away (-1)."""
-        self.tokens += sign * unit.tokens
-        self.size_bytes += sign * unit.size_bytes
-        self.content_bytes += sign * unit.content_bytes
-        self.messages += sign * (len(unit.messages) - unit.joints)
-        self.joints += sign * unit.joints
-        held = unit.amounts
+    def account(self, tile: Tile, sign: int) -> None:
+        """Add a tile to the figures (1), or take it away (-1)."""
+        self.tokens += sign * tile.tokens
+        self.size_bytes += sign * tile.size_bytes
+        self.content_bytes += sign * tile.content_bytes
+        self.messages += sign * (len(tile.messages) - tile.joints)
+        self.joints += sign * tile.joints
+        held = tile.amounts
         if held.images or held.pages:
             self._media = self._media + held if sign > 0 else self._media - held
-        if sign > 0 and unit.is_repaired:
-            self._repaired[unit.start] = unit
+        if sign > 0 and tile.is_repaired:
+            self._repaired[tile.start] = tile
         elif self._repaired:
-            self._repaired.pop(unit.start, None)
+            self._repaired.pop(tile.start, None)
 
-    def replace(self, first: int, last: int, units: Sequence[Unit]) -> None:
-        """Note that `units` stand where units [first, last) stood."""
-        self._starts[first:last] = [unit.start for unit in units]
+    def replace(self, first: int, last: int, tiles: Sequence[Tile]) -> None:
+        """Note that `tiles` stand where tiles [first, last) stood."""
+        self._starts[first:last] = [tile.start for tile in tiles]
         self.touch(first)
 
     def touch(self, index: int, kept: int = 0) -> None:
-        """Note that a unit has changed, except for so many leading messages."""
+        """Note that a tile has changed, except for so many leading messages."""
         if index <= self._dirty:
             self._kept = kept if index < self._dirty else min(self._kept, kept)
             self._dirty = index
@@ -78,37 +78,37 @@ class Ledger:
         del self._offsets[index + 1 :]
 
     def rendered(self, index: int) -> bool:
-        """Whether a unit was among the messages of the last call of `wires`, as it is now."""
+        """Whether a tile was among the messages of the last call of `wires`, as it is now."""
         return index < self._dirty
 
     def index(self, seq: Seq) -> int:
-        """Number of the unit that covers an entry; -1 before the first. O(log units)."""
+        """Number of the tile that covers an entry; -1 before the first. O(log tiles)."""
         return bisect_right(self._starts, seq) - 1
 
     def repairs(self) -> list[Repair]:
         """Every repair in effect, in order of the log. O(repairs)."""
         return [repair for start in sorted(self._repaired) for repair in self._repaired[start].repairs]
 
-    def between(self, units: Sequence[Unit], first: int, last: int) -> int:
-        """Tokens of units [first, last). O(1) between folds."""
-        self._sum(units)
+    def between(self, tiles: Sequence[Tile], first: int, last: int) -> int:
+        """Tokens of tiles [first, last). O(1) between folds."""
+        self._sum(tiles)
         return self._sums[last] - self._sums[first]
 
-    def tail(self, units: Sequence[Unit], tokens: int) -> int:
-        """First unit of the longest tail that holds at most `tokens`. O(log units) between folds."""
-        self._sum(units)
+    def tail(self, tiles: Sequence[Tile], tokens: int) -> int:
+        """First tile of the longest tail that holds at most `tokens`. O(log tiles) between folds."""
+        self._sum(tiles)
         return bisect_left(self._sums, self._sums[-1] - tokens)
 
-    def wires(self, units: Sequence[Unit]) -> tuple[list[Wire], int]:
+    def wires(self, tiles: Sequence[Tile]) -> tuple[list[Wire], int]:
         """The JSON of all messages (not to be changed); how many leading ones are as at the last call. O(changed)."""
-        rendered = len(self._offsets) == len(units) + 1 and self._offsets[-1] == len(self._wires)
-        if rendered and self._dirty >= len(units):
+        rendered = len(self._offsets) == len(tiles) + 1 and self._offsets[-1] == len(self._wires)
+        if rendered and self._dirty >= len(tiles):
             return self._wires, len(self._wires)
         kept = self._kept
         keep = self._offsets[self._dirty] + kept
         fresh: list[Wire] = []
-        for unit in units[self._dirty :]:
-            fresh += map(self._write, unit.messages[kept:])
+        for tile in tiles[self._dirty :]:
+            fresh += map(self._write, tile.messages[kept:])
             self._offsets.append(keep + len(fresh))
             kept = 0
         same = 0
@@ -117,9 +117,9 @@ class Ledger:
                 break
             same += 1
         self._wires[keep:] = fresh
-        self._dirty, self._kept = len(units), 0
+        self._dirty, self._kept = len(tiles), 0
         return self._wires, keep + same
 
-    def _sum(self, units: Sequence[Unit]) -> None:
-        for unit in units[len(self._sums) - 1 :]:
-            self._sums.append(self._sums[-1] + unit.tokens)
+    def _sum(self, tiles: Sequence[Tile]) -> None:
+        for tile in tiles[len(self._sums) - 1 :]:
+            self._sums.append(self._sums[-1] + tile.tokens)

@@ -1,6 +1,6 @@
 """The view: what the model is sent, as the projection of the log.
 
-The view is a sequence of units that cover the log once, in order. A unit is a *block* (a run of entries that no group
+The view is a sequence of tiles that cover the log once, in order. A tile is a *block* (a run of entries that no group
 leaves; each entry may be shown in a shorter form) or a *fold* over whole blocks. Appending costs O(size of the last
 block); a fold costs O(what it covers); between folds nothing else is touched, and the rendered prefix is the same list
 of the same objects.
@@ -27,9 +27,9 @@ from foldline.view.pairing import (
     is_reasoning,
     pair_ids,
 )
+from foldline.view.tiles import HELD, SUMMED_UP, Tile, asks, gaps, held_by, leaves, own_words, reasons, speaks
 from foldline.view.transcript import Entry, Fold, Repair, Seq
 from foldline.view.turn_rendering import Edit, grown
-from foldline.view.units import HELD, SUMMED_UP, Unit, asks, gaps, held_by, leaves, own_words, reasons, speaks
 
 __all__ = ["LAST_RUNG", "REFUSED_PART", "View"]
 
@@ -55,18 +55,18 @@ class View(Cover):
         `placed` says what it answers, `waits` whether a call of a group from a seq on is still open.
         """
         self.entries[entry.seq] = entry
-        at = len(self.units)
+        at = len(self.tiles)
         if placed.joins is not None and self.reaches(placed.joins):
             at = self.index(placed.joins)
         for group in placed.late_groups:
             self._leave_out(self.index(group), placed.late)
-        if at == len(self.units) and entry.message.agent_visible:
+        if at == len(self.tiles) and entry.message.agent_visible:
             self._end()
         edits = None if placed.late else self._edits(at, entry)
         if edits is not None:
-            block = self.units[at]
-        elif at < len(self.units):
-            merged = self.units[at:]
+            block = self.tiles[at]
+        elif at < len(self.tiles):
+            merged = self.tiles[at:]
             block = merged[0]
             if (
                 len(merged) > 1
@@ -81,10 +81,10 @@ class View(Cover):
                 block.told |= other.told
                 block.left_out |= other.left_out
             block.ended = False
-            self._replace(at, len(self.units), [block])
+            self._replace(at, len(self.tiles), [block])
         else:
-            block = Unit(entry.seq, entry.seq + 1)
-            self.units.append(block)
+            block = Tile(entry.seq, entry.seq + 1)
+            self.tiles.append(block)
             self._ledger.replace(at, at, (block,))
         block.entries.append(entry)
         block.stop = entry.seq + 1
@@ -109,54 +109,54 @@ class View(Cover):
             self._sum_up(entry.seq)
 
     def _sum_up(self, seq: Seq) -> None:
-        """From here on the provider stands for what was before: it counts nothing any more. O(units)."""
+        """From here on the provider stands for what was before: it counts nothing any more. O(tiles)."""
         self.compacted = seq
         for index in range(self.index(seq) + 1):
-            if self.units[index].tokens:
+            if self.tiles[index].tokens:
                 self._refresh(index)
         self.meter.folded()
 
     def reaches(self, group: Seq) -> bool:
-        """Whether the next entry may join a group. O(units from there on).
+        """Whether the next entry may join a group. O(tiles from there on).
 
         Not where it is folded, or something after it. Nor where a user has spoken since and much has been said: one
         block from there to here would hold the newest user's words, and could not be folded any more.
         """
-        found = self.index(group) if self.units else -1
-        if found < 0 or any(unit.fold is not None for unit in self.units[found:]):
+        found = self.index(group) if self.tiles else -1
+        if found < 0 or any(tile.fold is not None for tile in self.tiles[found:]):
             return False
-        stop = self.units[found].stop
+        stop = self.tiles[found].stop
         if self.newest_user is None or self.newest_user < stop:
             return True
-        return is_little_between(entry.message for unit in self.units[found + 1 :] for entry in unit.entries)
+        return is_little_between(entry.message for tile in self.tiles[found + 1 :] for entry in tile.entries)
 
     def leave(self, start: Seq, stop: Seq) -> None:
         """Stand for entries [start, stop) of a branch that was left: they are covered, and show nothing."""
-        self._replace(len(self.units), len(self.units), [Unit(start, stop)])
-        self._refresh(len(self.units) - 1)
+        self._replace(len(self.tiles), len(self.tiles), [Tile(start, stop)])
+        self._refresh(len(self.tiles) - 1)
 
     def pin(self, seq: Seq, pinned: bool) -> None:
         """Protect the group of an entry, or stop protecting it. Raises FoldRefused when it is already folded."""
-        unit = self.units[self.index(seq)]
-        if unit.fold is not None:
-            raise FoldRefused("already folded; undo the fold first", start=unit.start, stop=unit.stop)
-        unit.pinned = pinned
+        tile = self.tiles[self.index(seq)]
+        if tile.fold is not None:
+            raise FoldRefused("already folded; undo the fold first", start=tile.start, stop=tile.stop)
+        tile.pinned = pinned
 
     def commit(self, fold: Fold, *, again: bool = False, requested: bool = False) -> Fold:
         """Put a fold into effect; returns it with its size before. Raises FoldRefused. O(what it covers).
 
-        A fold over whole units replaces them; a fold over one entry that keeps its calls and results replaces the form
+        A fold over whole tiles replaces them; a fold over one entry that keeps its calls and results replaces the form
         of that entry inside its block. One that was in effect before (`again`) shrank by the count of then, which need
         not be that of now. Only a fold of a `requested` compaction may cover the newest user message.
         """
         first = self.index(fold.start)
         if first < 0 or fold.start >= fold.stop or fold.stop > self._stop:
             raise FoldRefused("outside the log", start=fold.start, stop=fold.stop)
-        unit = self.units[first]
-        if (entry := self._paired(unit, fold)) is not None:
-            return self._commit_form(first, unit, entry, fold, again)
+        tile = self.tiles[first]
+        if (entry := self._paired(tile, fold)) is not None:
+            return self._commit_form(first, tile, entry, fold, again)
         last = self.index(fold.stop - 1) + 1
-        if unit.start != fold.start or self.units[last - 1].stop != fold.stop:
+        if tile.start != fold.start or self.tiles[last - 1].stop != fold.stop:
             raise FoldRefused("it cuts through a group or a fold", start=fold.start, stop=fold.stop)
         for index in range(first, last):
             why = self.protected(index, requested=requested)
@@ -171,32 +171,32 @@ class View(Cover):
         free = self.frees_newest(requested)
         if self.newest_user is not None and fold.start <= self.newest_user < fold.stop and free:
             self._folded_users.add(self.newest_user)
-        under = self.units[first:last]
+        under = self.tiles[first:last]
         counts = [inner.count() for inner in under]
         covers = sum(count for count, _ in counts), sum(seen for _, seen in counts)
         replied = self.ends_replied(first, last)
-        unit = Unit(fold.start, fold.stop, fold=fold, under=under, covers=covers, replied=replied)
-        self._replace(first, last, [unit])
+        tile = Tile(fold.start, fold.stop, fold=fold, under=under, covers=covers, replied=replied)
+        self._replace(first, last, [tile])
         self._refresh(first)
         return fold
 
     def release(self) -> int:
-        """Let go of the entries under folds; how many. O(units + what is let go of).
+        """Let go of the entries under folds; how many. O(tiles + what is let go of).
 
         Their numbers stay covered. A folded newest user message stays: it says what may be folded next.
         """
         count, spared = 0, None
         self._spoken.count()  # messages that wait for it would stay in memory
-        for unit in self.units:
-            if unit.fold is None or not unit.under:
+        for tile in self.tiles:
+            if tile.fold is None or not tile.under:
                 continue
-            for leaf in leaves(unit):
-                for seq in range(leaf.start, leaf.stop):  # those of a branch that was left stand in no unit
+            for leaf in leaves(tile):
+                for seq in range(leaf.start, leaf.stop):  # those of a branch that was left stand in no tile
                     if seq == self.newest_user:
                         spared = seq
                     else:
                         count += self.entries.pop(seq, None) is not None
-            unit.under = []
+            tile.under = []
         if self._spared not in (None, self.newest_user):
             self.entries.pop(self._spared, None)
             self._spared = None
@@ -204,9 +204,9 @@ class View(Cover):
         return count
 
     def is_form(self, fold: Fold) -> bool:
-        """Whether a fold replaces (or would replace) the form of one entry, not whole units."""
+        """Whether a fold replaces (or would replace) the form of one entry, not whole tiles."""
         index = self.index(fold.start)
-        return 0 <= index < len(self.units) and self._paired(self.units[index], fold) is not None
+        return 0 <= index < len(self.tiles) and self._paired(self.tiles[index], fold) is not None
 
     def empty(self) -> View:
         """A view of the same kind with nothing in it."""
@@ -220,42 +220,42 @@ class View(Cover):
         """The id of a fold over the newest user message that no compaction was asked for; None if it is shown."""
         if self.newest_user is None or self.newest_user in self._folded_users:
             return None
-        fold = self.units[self.index(self.newest_user)].fold
+        fold = self.tiles[self.index(self.newest_user)].fold
         return None if fold is None or any(m in fold.shown for m in self.residue(fold.start, fold.stop)) else fold.id
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _paired(self, unit: Unit, fold: Fold) -> Entry | None:
-        """The entry whose form a fold replaces: same calls, same results; None when the fold is about whole units."""
-        if unit.fold is not None or fold.stop - fold.start != 1:
+    def _paired(self, tile: Tile, fold: Fold) -> Entry | None:
+        """The entry whose form a fold replaces: same calls, same results; None when the fold is about whole tiles."""
+        if tile.fold is not None or fold.stop - fold.start != 1:
             return None
-        entry = next((e for e in unit.entries if e.seq == fold.start), None)
+        entry = next((e for e in tile.entries if e.seq == fold.start), None)
         if entry is None or len(fold.shown) != 1:
             return None
         old, new = entry.message, fold.shown[0]
         ids = pair_ids(old)
-        if not ids and len(unit.entries) == 1 and new.role != old.role:
+        if not ids and len(tile.entries) == 1 and new.role != old.role:
             return None
         same = pair_ids(new) == ids
-        return entry if same and new.role == old.role and (ids or len(unit.entries) > 1 or not new.kind) else None
+        return entry if same and new.role == old.role and (ids or len(tile.entries) > 1 or not new.kind) else None
 
     def _end(self) -> None:
         """Note that something follows the last block, so that the provider goes on with nothing in it."""
         index = self.last_block
-        unit = self.units[index] if index >= 0 else None
-        if unit is not None and unit.waiting and not unit.ended:
-            unit.ended = True
-            if any(map(is_paired, (entry.message for entry in unit.entries))):
+        tile = self.tiles[index] if index >= 0 else None
+        if tile is not None and tile.waiting and not tile.ended:
+            tile.ended = True
+            if any(map(is_paired, (entry.message for entry in tile.entries))):
                 self._refresh(index)
 
     def _leave_out(self, index: int, answered: Collection[str]) -> None:
         """Leave out what opened a pair in a block, where its answer can only be told in words: both halves, or none."""
-        unit = self.units[index] if index >= 0 else None
-        if unit is None or unit.fold is not None:
+        tile = self.tiles[index] if index >= 0 else None
+        if tile is None or tile.fold is not None:
             return
-        opened = {p.opens for entry in unit.entries for p in entry.message.parts if isinstance(p, Opaque) and p.opens}
+        opened = {p.opens for entry in tile.entries for p in entry.message.parts if isinstance(p, Opaque) and p.opens}
         if found := opened & set(answered):
-            unit.left_out |= found
+            tile.left_out |= found
             self._refresh(index)
 
     def _is_unfinished(self, message: Message) -> bool:
@@ -264,20 +264,20 @@ class View(Cover):
             return is_reasoning(message) or (message.agent_visible and is_given(message))
         return message.agent_visible and is_paused(message)
 
-    def _commit_form(self, index: int, unit: Unit, entry: Entry, fold: Fold, again: bool) -> Fold:
+    def _commit_form(self, index: int, tile: Tile, entry: Entry, fold: Fold, again: bool) -> Fold:
         refused = None
         if entry.message.role == "system":
             refused = "system text"
-        elif unit.pinned and fold.reducer != REFUSED_PART:
+        elif tile.pinned and fold.reducer != REFUSED_PART:
             refused = "pinned"
-        elif unit.waiting and index == self.last_block and not self._may_change(entry.message, fold):
+        elif tile.waiting and index == self.last_block and not self._may_change(entry.message, fold):
             refused = "call that waits for its result"
         elif entry.seq == self.newest_user and not _keeps_words(entry.message, fold):
             refused = "newest user message"
         if refused:
             raise FoldRefused(f"it covers what must stay ({refused})", start=fold.start, stop=fold.stop)
-        fold = replace(self._shrinking(fold, unit.form_tokens(entry), again), form=True)
-        unit.forms[entry.seq] = fold
+        fold = replace(self._shrinking(fold, tile.form_tokens(entry), again), form=True)
+        tile.forms[entry.seq] = fold
         self._refresh(index)
         return fold
 
@@ -298,97 +298,97 @@ class View(Cover):
             raise FoldRefused(why, start=fold.start, stop=fold.stop)
         return replace(fold, tokens=tokens, before_tokens=before)
 
-    def _replace(self, first: int, last: int, units: list[Unit]) -> None:
-        for unit in self.units[first:last]:
-            self._ledger.account(unit, -1)
-        for unit in units:
-            self._ledger.account(unit, 1)
-        self.units[first:last] = units
-        self._ledger.replace(first, last, units)
+    def _replace(self, first: int, last: int, tiles: list[Tile]) -> None:
+        for tile in self.tiles[first:last]:
+            self._ledger.account(tile, -1)
+        for tile in tiles:
+            self._ledger.account(tile, 1)
+        self.tiles[first:last] = tiles
+        self._ledger.replace(first, last, tiles)
 
-    def measure(self, unit: Unit, forms: dict[Seq, Fold]) -> int:
+    def measure(self, tile: Tile, forms: dict[Seq, Fold]) -> int:
         """Tokens of a block if these forms of its entries were shown besides those that are. O(block)."""
-        return sum(self._rendered(unit, unit.forms | forms)[1])
+        return sum(self._rendered(tile, tile.forms | forms)[1])
 
     def _edits(self, index: int, entry: Entry) -> tuple[Edit, ...] | None:
         """What an entry changes in the block it joins; None when that block has to be made or rendered again."""
-        if not self.codec.itemised or index != len(self.units) - 1:
+        if not self.codec.itemised or index != len(self.tiles) - 1:
             return None
-        unit = self.units[index]
-        if unit.forms or unit.told or unit.late is not None or not unit.entries:
+        tile = self.tiles[index]
+        if tile.forms or tile.told or tile.late is not None or not tile.entries:
             return None
-        growth = unit.growth or grown(self.codec, unit.entries)
+        growth = tile.growth or grown(self.codec, tile.entries)
         edits = None if growth is None else growth.take(entry)
-        unit.growth = None if edits is None else growth
+        tile.growth = None if edits is None else growth
         return edits
 
     def _splice(self, index: int, edits: Sequence[Edit]) -> None:
         """Change the rendering of a block where its growth says, instead of rendering it again."""
-        unit = self.units[index]
-        self._ledger.account(unit, -1)
-        known = {id(entry.message): entry.tokens for entry in unit.entries[-8:]}  # else it is counted again
+        tile = self.tiles[index]
+        self._ledger.account(tile, -1)
+        known = {id(entry.message): entry.tokens for entry in tile.entries[-8:]}  # else it is counted again
         for at, gone, new in edits:
             stop = at + gone
             weights = [known.get(id(m)) or self.count(m) for m in new]
             contents = list(map(content_bytes, new))
-            unit.tokens += sum(weights) - sum(unit.weights[at:stop])
-            unit.content_bytes += sum(contents) - sum(unit.contents[at:stop])
+            tile.tokens += sum(weights) - sum(tile.weights[at:stop])
+            tile.content_bytes += sum(contents) - sum(tile.contents[at:stop])
             if self.weighed:
-                unit.size_bytes += self._bytes(new) - self._bytes(unit.messages[at:stop])
-            unit.amounts = held_by(new, unit.amounts - held_by(unit.messages[at:stop]))
-            unit.messages[at:stop] = new
-            unit.weights[at:stop] = weights
-            unit.contents[at:stop] = contents
-        self._ledger.account(unit, 1)
-        self._ledger.touch(index, min((at for at, _, _ in edits), default=len(unit.messages)))
+                tile.size_bytes += self._bytes(new) - self._bytes(tile.messages[at:stop])
+            tile.amounts = held_by(new, tile.amounts - held_by(tile.messages[at:stop]))
+            tile.messages[at:stop] = new
+            tile.weights[at:stop] = weights
+            tile.contents[at:stop] = contents
+        self._ledger.account(tile, 1)
+        self._ledger.touch(index, min((at for at, _, _ in edits), default=len(tile.messages)))
 
     def _bytes(self, messages: Sequence[Message]) -> int:
         return sum(wire_bytes(self.codec.write(message)) for message in messages)
 
     def _refresh(self, index: int) -> None:
-        """Render one unit again, and the joint before the next one."""
-        unit = self.units[index]
-        self._ledger.account(unit, -1)
-        unit.growth = None
-        measured = {id(m): (size, m) for m, size in zip(unit.messages, unit.contents, strict=True)}
-        if unit.fold is not None:
-            unit.messages, unit.noted = list(unit.fold.shown), ()
-            unit.weights = list(map(self.count, unit.messages))
+        """Render one tile again, and the joint before the next one."""
+        tile = self.tiles[index]
+        self._ledger.account(tile, -1)
+        tile.growth = None
+        measured = {id(m): (size, m) for m, size in zip(tile.messages, tile.contents, strict=True)}
+        if tile.fold is not None:
+            tile.messages, tile.noted = list(tile.fold.shown), ()
+            tile.weights = list(map(self.count, tile.messages))
         else:
-            unit.messages, unit.weights, found = self._rendered(unit, unit.forms)
-            faults = (Repair(entry.seq, "message", fault) for entry in unit.entries for fault in entry.faults)
-            if unit.late is not None and not found:
-                found = (Repair(unit.late, "late-result", "it came when an answer in its place had been sent"),)
-            unit.noted = (*faults, *found)
-        places = gaps(self.before(index), unit.messages, replied=self.replied(index))
-        unit.joints = len(places)
+            tile.messages, tile.weights, found = self._rendered(tile, tile.forms)
+            faults = (Repair(entry.seq, "message", fault) for entry in tile.entries for fault in entry.faults)
+            if tile.late is not None and not found:
+                found = (Repair(tile.late, "late-result", "it came when an answer in its place had been sent"),)
+            tile.noted = (*faults, *found)
+        places = gaps(self.before(index), tile.messages, replied=self.replied(index))
+        tile.joints = len(places)
         if places:
-            unit.messages = _with(unit.messages, places, self.joint)
-            unit.weights = _with(unit.weights, places, self.joint_tokens)
-        unit.weights = self.counting(unit)
-        unit.contents = [measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in unit.messages]
-        unit.tokens, unit.content_bytes = sum(unit.weights), sum(unit.contents)
-        unit.amounts = held_by(unit.messages)
-        unit.size_bytes = self._bytes(unit.messages) if self.weighed else 0
-        self._ledger.account(unit, 1)
+            tile.messages = _with(tile.messages, places, self.joint)
+            tile.weights = _with(tile.weights, places, self.joint_tokens)
+        tile.weights = self.counting(tile)
+        tile.contents = [measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in tile.messages]
+        tile.tokens, tile.content_bytes = sum(tile.weights), sum(tile.contents)
+        tile.amounts = held_by(tile.messages)
+        tile.size_bytes = self._bytes(tile.messages) if self.weighed else 0
+        self._ledger.account(tile, 1)
         self._ledger.touch(index)
         following = self.shows(index + 1)
-        if following is not None and (leading := self.units[following].leading) is not None:
+        if following is not None and (leading := self.tiles[following].leading) is not None:
             joins = gaps(self.before(following), (leading,), replied=self.replied(following))
-            if bool(joins) != (self.units[following].messages[0] is not leading):
+            if bool(joins) != (self.tiles[following].messages[0] is not leading):
                 self._refresh(following)
 
-    def _rendered(self, unit: Unit, forms: dict[Seq, Fold]) -> tuple[list[Message], list[int], tuple[Repair, ...]]:
+    def _rendered(self, tile: Tile, forms: dict[Seq, Fold]) -> tuple[list[Message], list[int], tuple[Repair, ...]]:
         """The messages of a block in these forms, their sizes, and what was repaired."""
         known: dict[int, int] = {}
         block: list[tuple[Seq, Message]] = []
-        for entry in unit.entries:
+        for entry in tile.entries:
             fold = forms.get(entry.seq)
             form, tokens = (entry.message, entry.tokens) if fold is None else (fold.shown[0], fold.tokens)
             known[id(form)] = tokens
             if form.agent_visible:
                 block.append((entry.seq, form))
-        messages, repairs = arrange(self.codec, block, told=unit.told, left_out=unit.left_out, ended=unit.ended)
+        messages, repairs = arrange(self.codec, block, told=tile.told, left_out=tile.left_out, ended=tile.ended)
         return list(messages), [known.get(id(m)) or self.count(m) for m in messages], repairs
 
 

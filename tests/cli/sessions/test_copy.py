@@ -24,7 +24,7 @@ from tests.store.children import child
 
 import foldline
 from foldline.cli.main import cli
-from foldline.cli.sessions.copying import DEEPEST, Copied, copy_all
+from foldline.cli.sessions.copy import DEEPEST, Copied, copy_all
 from foldline.store.addresses import open_store
 from foldline.store.base import Store
 from foldline.store.folders import FileStore

@@ -19,7 +19,7 @@ from tests.hosting.keeping import SECRET, delegate, good, plain, run, store_in, 
 
 import foldline
 from foldline.cli.main import cli
-from foldline.hosting.export import redacted
+from foldline.hosting.session_text import redacted
 from foldline.recorded.sessions import read_session
 from foldline.store import read_events
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from tests.serving import serve
 
-from foldline.doors.chat.begin import Chat, Kept
+from foldline.doors.chat.chat_loop import Conversation
 from foldline.doors.chat.consent import Consent
-from foldline.doors.chat.conversation import Conversation
 from foldline.doors.chat.screen import Screen
+from foldline.doors.chat.startup import Chat, Kept
 from foldline.hosting.runtime import Options, settings_for
 from foldline.testing import FakeProvider
 

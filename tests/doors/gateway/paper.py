@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from foldline.doors.gateway.base import Attachment, Incoming, NotDelivered, Take, Where
-from foldline.doors.gateway.splitting import utf16_units
+from foldline.doors.gateway.markdown import utf16_units
 
 HERE = Where("1")
 

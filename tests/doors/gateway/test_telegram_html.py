@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.property.depth import costly
 from tests.real.telegram_methods import plain_text
 
-from foldline.doors.gateway.splitting import pieces, utf16_units
+from foldline.doors.gateway.markdown import pieces, utf16_units
 from foldline.doors.gateway.telegram_html import as_html, as_plain, line_units
 
 MARKDOWN = st.lists(

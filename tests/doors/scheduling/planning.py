@@ -12,7 +12,7 @@ from tests.hosting.acting import acting
 
 from foldline.agent.settings.schedule import Cron, ScheduleSettings
 from foldline.agent.settings.values import AgentSettings
-from foldline.doors.scheduling.deliver import TELEGRAM_URL, Courier
+from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier
 from foldline.doors.scheduling.entries import Entry, entries_of
 from foldline.doors.scheduling.runner import Schedule
 

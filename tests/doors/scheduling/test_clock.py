@@ -12,7 +12,7 @@ from tests.hosting.acting import acting
 from tests.serving import serve
 
 from foldline.doors.scheduling.clock import running, scheduled
-from foldline.doors.scheduling.deliver import Courier
+from foldline.doors.scheduling.delivery import Courier
 from foldline.doors.scheduling.entries import Times, entries_of
 from foldline.doors.scheduling.runner import Schedule
 from foldline.testing import FakeProvider

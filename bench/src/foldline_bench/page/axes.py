@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["Frame", "Place", "Scale", "apart", "beside", "text", "ticks_to"]
+__all__ = ["Frame", "LabelPlace", "Scale", "apart", "beside", "text", "ticks_to"]
 
 _CHAR_WIDTH: Final = 6.2
 """Of a letter at 11 units, on average; enough to keep labels off each other."""
@@ -114,7 +114,7 @@ def apart(places: Sequence[float], *, gap: float, low: float, high: float) -> li
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LabelPlace:
     """Where a label stands, and whether so far from its point that a line has to lead there."""
 
     x: float
@@ -136,7 +136,7 @@ def beside(
     *,
     taken: Sequence[tuple[float, float]],
     bold: Sequence[bool] = (),
-) -> list[Place]:
+) -> list[LabelPlace]:
     """The place of each label: near its point, where it covers little or nothing of labels before it, points and lines.
 
     `taken` are all points of the chart, `bold` says which labels are
@@ -168,15 +168,15 @@ def beside(
     return out
 
 
-def _places(x: float, y: float, width: float) -> list[Place]:
+def _places(x: float, y: float, width: float) -> list[LabelPlace]:
     """All that are tried, the nearest first."""
     found = []
     for aside in _ASIDE:
         for up in _UP:
             led = aside > _ASIDE[0] or abs(up) > _LINE_HEIGHT + 1
             base, right, left = y + 4 + up, x + aside, x - aside
-            found.append(Place(right, base, "start", led, (right, base - 9, right + width, base + 2)))
-            found.append(Place(left, base, "end", led, (left - width, base - 9, left, base + 2)))
+            found.append(LabelPlace(right, base, "start", led, (right, base - 9, right + width, base + 2)))
+            found.append(LabelPlace(left, base, "end", led, (left - width, base - 9, left, base + 2)))
     return sorted(found, key=lambda place: math.dist((x, y), place.lead_end))
 
 

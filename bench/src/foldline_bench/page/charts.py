@@ -11,10 +11,10 @@ from typing import Final, Literal
 
 from foldline.replay import NONE
 from foldline.text.formatting import DASH, escaped, milliseconds, share
-from foldline_bench.page.axes import Frame, Place, Scale, apart, beside, text, ticks_to
+from foldline_bench.page.axes import Frame, LabelPlace, Scale, apart, beside, text, ticks_to
 from foldline_bench.values import Interval
 
-__all__ = ["Dot", "Line", "Spot", "cost_dots", "lines_chart", "pareto"]
+__all__ = ["ChartLine", "Dot", "Spot", "cost_dots", "lines_chart", "pareto"]
 
 _WIDTH: Final = 560
 _NAMED: Final = 10
@@ -37,7 +37,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ChartLine:
     """One system over a few values: (x, value, low, high). `colour` is its number among the coloured, None if grey."""
 
     name: str
@@ -94,7 +94,7 @@ def pareto(spots: Sequence[Spot], *, identifier: str) -> str:
     return _svg(identifier, "Cost against far recall, each system one point", 366, drawn)
 
 
-def _lead(x: float, y: float, place: Place) -> str:
+def _lead(x: float, y: float, place: LabelPlace) -> str:
     end_x, end_y = place.lead_end
     return f'<path class="lead" d="M{x:.1f} {y:.1f}L{end_x:.1f} {end_y:.1f}"/>'
 
@@ -141,7 +141,7 @@ def _words(found: Interval) -> str:
 
 
 def lines_chart(
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     *,
     identifier: str,
     title: str,
@@ -188,7 +188,7 @@ def _short(value: float) -> str:
     return f"{value / 1_000:g}k" if value >= 1_000 else f"{value:g}"
 
 
-def _times(lines: Iterable[Line]) -> Scale:
+def _times(lines: Iterable[ChartLine]) -> Scale:
     values = [
         value for line in lines for _, middle, low, high in line.points for value in (middle, low, high) if value > 0
     ]
@@ -200,7 +200,7 @@ def _decades(scale: Scale) -> list[float]:
     return [value for power in range(-7, 4) if scale.low <= (value := 10.0**power) <= scale.high]
 
 
-def _line(frame: Frame, line: Line) -> Iterator[str]:
+def _line(frame: Frame, line: ChartLine) -> Iterator[str]:
     kind = "grey" if line.colour is None else f"c{line.colour}"
     points = [(frame.x(x), frame.y(value)) for x, value, _, _ in line.points]
     aside = 0.0 if line.colour is None else 2.5 * (line.colour - 2)  # so that none covers another

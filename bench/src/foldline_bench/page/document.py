@@ -8,11 +8,11 @@ from typing import Final
 from foldline.replay import NONE
 from foldline.report.document import document
 from foldline.text.formatting import foreign, plural
-from foldline_bench.intervals import FEWEST, tells
-from foldline_bench.page.charts import Dot, Line, Spot, cost_dots, lines_chart, pareto
+from foldline_bench.measure.intervals import FEWEST, tells
+from foldline_bench.page.charts import ChartLine, Dot, Spot, cost_dots, lines_chart, pareto
 from foldline_bench.page.style import BENCH_STYLE
 from foldline_bench.page.tables import key, listed, state, systems, tables
-from foldline_bench.values import FRONT_RULE, BudgetResult, Interval, Kept, Result
+from foldline_bench.values import FRONT_RULE, BenchResult, BudgetResult, Interval, MetReferences
 
 __all__ = ["bench_page"]
 
@@ -22,7 +22,7 @@ _COLOURS: Final = 7
 """Lines that have a colour of their own: more cannot be told apart."""
 
 
-def bench_page(result: Result) -> str:
+def bench_page(result: BenchResult) -> str:
     """The whole page as text, to be saved as UTF-8: the JSON of `foldline bench`, drawn. O(systems² x budgets)."""
     budgets = result["budgets"]
     own = frozenset(system["name"] for system in result["systems"] if system["peer"] is None)
@@ -42,7 +42,7 @@ def bench_page(result: Result) -> str:
     return document("Foldline bench", [part for part in body if part], style=BENCH_STYLE)
 
 
-def _setting(result: Result) -> str:
+def _setting(result: BenchResult) -> str:
     made, drawn = result["made"], result["intervals"]
     words = [
         f"{plural(len(result['sessions']), 'recorded session')}, {plural(len(result['systems']), 'system')}",
@@ -54,7 +54,7 @@ def _setting(result: Result) -> str:
     return "; ".join(words) + "."
 
 
-def _left_out(result: Result) -> str:
+def _left_out(result: BenchResult) -> str:
     """Files that could not be read, and sessions that are too small for any budget or for some."""
     small = [
         f"{foreign(name)}: too small for {budget['budget_tokens']:,} tokens"
@@ -66,7 +66,7 @@ def _left_out(result: Result) -> str:
     return f"<details><summary>Sessions left out ({len(said):,})</summary><ul>{rows}</ul></details>" if said else ""
 
 
-def _absent(result: Result) -> str:
+def _absent(result: BenchResult) -> str:
     if not result["absent"]:
         return ""
     rows = "".join(f"<li>{foreign(one['peer'])}: {foreign(one['reason'], 300)}</li>" for one in result["absent"])
@@ -78,7 +78,7 @@ def _absent(result: Result) -> str:
 # --- one budget -------------------------------------------------------------------------------------------------------
 
 
-def _budget(budget: BudgetResult, number: int, own: frozenset[str], result: Result) -> str:
+def _budget(budget: BudgetResult, number: int, own: frozenset[str], result: BenchResult) -> str:
     spots = list(_spots(budget, own))
     colours = _colours(spots, budget, own)
     distances = result["distances"]
@@ -161,7 +161,7 @@ def _shown(found: Interval | None) -> Interval | None:
     return {**found, "low": found["value"], "high": found["value"]}
 
 
-def _interval(kept: Kept) -> Interval | None:
+def _interval(kept: MetReferences) -> Interval | None:
     """A recall with its interval; the pooled one, without, where no session makes enough references."""
     if kept["per_session"] is not None or kept["pooled"] is None:
         return _shown(kept["per_session"])
@@ -175,7 +175,7 @@ def _colours(spots: Sequence[Spot], budget: BudgetResult, own: frozenset[str]) -
     return {name: number for number, name in enumerate(list(dict.fromkeys(wanted))[:_COLOURS])}
 
 
-def _over_distance(budget: BudgetResult, colours: Mapping[str, int], distances: Sequence[int]) -> list[Line]:
+def _over_distance(budget: BudgetResult, colours: Mapping[str, int], distances: Sequence[int]) -> list[ChartLine]:
     out = []
     for run in budget["runs"]:
         if run["figures"] is None or run["apart"]:
@@ -187,11 +187,11 @@ def _over_distance(budget: BudgetResult, colours: Mapping[str, int], distances: 
             if (kept := _interval(each)) is not None
         )
         if points:
-            out.append(Line(name=run["system"], colour=colours.get(run["system"]), points=points))
+            out.append(ChartLine(name=run["system"], colour=colours.get(run["system"]), points=points))
     return out
 
 
-def _over_length(budget: BudgetResult, colours: Mapping[str, int]) -> list[Line]:
+def _over_length(budget: BudgetResult, colours: Mapping[str, int]) -> list[ChartLine]:
     out = []
     for run in budget["runs"]:
         lengths = run["stress"]["lengths"] if run["stress"] is not None else []
@@ -199,7 +199,7 @@ def _over_length(budget: BudgetResult, colours: Mapping[str, int]) -> list[Line]
             (float(one["messages"]), one["p50_seconds"], one["p50_seconds"], one["p95_seconds"]) for one in lengths
         )
         if points:
-            out.append(Line(name=run["system"], colour=colours.get(run["system"]), points=points))
+            out.append(ChartLine(name=run["system"], colour=colours.get(run["system"]), points=points))
     return out
 
 

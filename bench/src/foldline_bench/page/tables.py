@@ -8,7 +8,7 @@ from typing import Final, Literal
 from foldline.text.formatting import DASH, escaped, foreign, plural, share
 from foldline_bench.page.charts import Spot
 from foldline_bench.table import LEGEND, Table, by_group, main_table, notes, stress_table
-from foldline_bench.values import FRONT_RULE, BudgetResult, Figures, Interval, Result, Run
+from foldline_bench.values import FRONT_RULE, BenchResult, BudgetResult, Interval, SystemFigures, SystemRun
 
 __all__ = ["key", "listed", "state", "systems", "tables"]
 
@@ -18,10 +18,10 @@ _BOUNDS: Final = (
 )
 
 
-def listed(budget: BudgetResult) -> list[Run]:
+def listed(budget: BudgetResult) -> list[SystemRun]:
     """The front first, then what is sound, what is not, what was not compared; cheapest first in each."""
 
-    def place(run: Run) -> tuple[int, float]:
+    def place(run: SystemRun) -> tuple[int, float]:
         figures = run["figures"]
         if figures is None or run["apart"]:
             return 3, 0.0
@@ -31,7 +31,7 @@ def listed(budget: BudgetResult) -> list[Run]:
     return sorted(budget["runs"], key=place)
 
 
-def state(figures: Figures) -> Literal["front", "sound", "wrong"]:
+def state(figures: SystemFigures) -> Literal["front", "sound", "wrong"]:
     """Whether a system is on the front, sound but beaten, or not sound."""
     return "front" if figures["front"] else "sound" if figures["sound"] else "wrong"
 
@@ -65,7 +65,7 @@ def key(spots: Sequence[Spot], budget: BudgetResult) -> str:
     )
 
 
-def _bounds(figures: Figures | None) -> tuple[str, str]:
+def _bounds(figures: SystemFigures | None) -> tuple[str, str]:
     """The bill by both bounds: the median session and the worst; "" where they were not computed."""
     if figures is None:
         return "", ""
@@ -81,7 +81,7 @@ def _bound(median: Interval | None, worst: float | None) -> str:
     return share(median["value"]) + (f" ({share(worst)})" if worst is not None else "")
 
 
-def _wrong(run: Run) -> str:
+def _wrong(run: SystemRun) -> str:
     figures = run["figures"]
     words = []
     if run["died"] is not None:
@@ -127,7 +127,7 @@ def _table(table: Table, caption: str) -> str:
     )
 
 
-def systems(result: Result) -> str:
+def systems(result: BenchResult) -> str:
     """Every system with the versions of its packages."""
     rows = "".join(
         f'<tr><th scope="row">{foreign(one["name"], 80)}</th><td class="text">{foreign(one["peer"] or "Foldline")}</td>'

@@ -45,8 +45,8 @@ from agent_framework import (
 
 from foldline.messages import Wire
 from foldline_bench.peers.counting import text_counter
-from foldline_bench.peers.waiting import Loop
-from foldline_bench.summariser import Summariser
+from foldline_bench.peers.event_loop import Loop
+from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import Count, MakeSystem
 
 __all__ = ["OWN_COUNTER", "PACKAGES", "SYSTEMS"]
@@ -110,7 +110,7 @@ class _Recorded:
 
     additional_properties: Final[dict[str, Any]] = {}
 
-    def __init__(self, summariser: Summariser) -> None:
+    def __init__(self, summariser: FixedSummariser) -> None:
         self._summariser = summariser
 
     async def get_response(self, messages: Sequence[Message], **kwargs: Any) -> ChatResponse:
@@ -134,14 +134,14 @@ def _said(text: str) -> Iterator[Wire]:
         yield {"role": role, "content": body}
 
 
-class _Compacted:
+class _CompactedHistory:
     """One strategy on one list of messages, which it changes in place."""
 
     def __init__(
         self,
         budget_tokens: int,
         count: Count,
-        summariser: Summariser,
+        summariser: FixedSummariser,
         *,
         strategy: Callable[[int, Any, _Recorded], Any],
         own_counter: bool = False,
@@ -206,19 +206,21 @@ def _summarization(budget_tokens: int, tokenizer: Any, client: _Recorded) -> Any
 
 
 SYSTEMS: Final[Mapping[str, MakeSystem]] = {
-    "agent-framework ContextWindow (defaults)": partial(_Compacted, strategy=_context_window),
+    "agent-framework ContextWindow (defaults)": partial(_CompactedHistory, strategy=_context_window),
     "agent-framework ContextWindow (first user kept)": partial(
-        _Compacted, strategy=partial(_context_window, first_user=True)
+        _CompactedHistory, strategy=partial(_context_window, first_user=True)
     ),
-    "agent-framework pipeline with summaries": partial(_Compacted, strategy=_pipeline),
-    "agent-framework Truncation": partial(_Compacted, strategy=_truncation),
-    "agent-framework Summarization (defaults)": partial(_Compacted, strategy=_summarization),
+    "agent-framework pipeline with summaries": partial(_CompactedHistory, strategy=_pipeline),
+    "agent-framework Truncation": partial(_CompactedHistory, strategy=_truncation),
+    "agent-framework Summarization (defaults)": partial(_CompactedHistory, strategy=_summarization),
 }
 
 OWN_COUNTER: Final[Mapping[str, MakeSystem]] = {
     "agent-framework ContextWindow (defaults, own counter)": partial(
-        _Compacted, strategy=_context_window, own_counter=True
+        _CompactedHistory, strategy=_context_window, own_counter=True
     ),
-    "agent-framework pipeline with summaries (own counter)": partial(_Compacted, strategy=_pipeline, own_counter=True),
-    "agent-framework Truncation (own counter)": partial(_Compacted, strategy=_truncation, own_counter=True),
+    "agent-framework pipeline with summaries (own counter)": partial(
+        _CompactedHistory, strategy=_pipeline, own_counter=True
+    ),
+    "agent-framework Truncation (own counter)": partial(_CompactedHistory, strategy=_truncation, own_counter=True),
 }

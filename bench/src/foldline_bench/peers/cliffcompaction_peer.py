@@ -23,7 +23,7 @@ from cliffcompaction.dialects import openai_chat
 from cliffcompaction.engine import Engine
 
 from foldline.messages import Wire
-from foldline_bench.summariser import Summariser
+from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import Count, MakeSystem
 
 __all__ = ["OWN_COUNTER", "PACKAGES", "SYSTEMS"]
@@ -38,7 +38,7 @@ class OverBudgetError(Exception):
 class _Cliff:
     """One engine, whose store knows what it compacted of this session before."""
 
-    def __init__(self, budget_tokens: int, count: Count, summariser: Summariser, *, strict: bool = False) -> None:
+    def __init__(self, budget_tokens: int, count: Count, summariser: FixedSummariser, *, strict: bool = False) -> None:
         self._budget_tokens = budget_tokens
         self._count = count
         self._engine = Engine(Config(threshold_tokens=budget_tokens, strict=strict))

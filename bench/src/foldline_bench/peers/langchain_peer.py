@@ -40,7 +40,7 @@ from langchain_core.outputs import ChatResult
 from langgraph.runtime import Runtime
 
 from foldline.messages import Wire
-from foldline_bench.summariser import Summariser
+from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import Count, MakeSystem
 
 __all__ = ["OWN_COUNTER", "PACKAGES", "SYSTEMS"]
@@ -106,7 +106,9 @@ def _calls(message: BaseMessage) -> Any:
 class _Base:
     """What the three have in common: conversion, the way back, and the system message held apart."""
 
-    def __init__(self, budget_tokens: int, count: Count, summariser: Summariser, *, own_counter: bool = False) -> None:
+    def __init__(
+        self, budget_tokens: int, count: Count, summariser: FixedSummariser, *, own_counter: bool = False
+    ) -> None:
         self._budget_tokens = budget_tokens
         self._summariser = summariser
         self._history = _History(count)
@@ -125,7 +127,7 @@ class _Base:
         return messages[:first], messages[first:]
 
 
-class _Trim(_Base):
+class _TrimSystem(_Base):
     def __init__(self, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._options = dict(options or {})
@@ -206,15 +208,15 @@ class _Summarize(_Base):
 
 
 SYSTEMS: Final[Mapping[str, MakeSystem]] = {
-    "langchain trim_messages (defaults)": _Trim,
-    "langchain trim_messages (tool-safe)": partial(_Trim, options=TOOL_SAFE),
+    "langchain trim_messages (defaults)": _TrimSystem,
+    "langchain trim_messages (tool-safe)": partial(_TrimSystem, options=TOOL_SAFE),
     "langchain ClearToolUsesEdit": _Clear,
     "langchain SummarizationMiddleware (defaults)": _Summarize,
     "langchain SummarizationMiddleware (fractions)": partial(_Summarize, fractions=True),
 }
 
 OWN_COUNTER: Final[Mapping[str, MakeSystem]] = {
-    "langchain trim_messages (tool-safe, own counter)": partial(_Trim, options=TOOL_SAFE, own_counter=True),
+    "langchain trim_messages (tool-safe, own counter)": partial(_TrimSystem, options=TOOL_SAFE, own_counter=True),
     "langchain ClearToolUsesEdit (own counter)": partial(_Clear, own_counter=True),
     "langchain SummarizationMiddleware (defaults, own counter)": partial(_Summarize, own_counter=True),
     "langchain SummarizationMiddleware (fractions, own counter)": partial(_Summarize, fractions=True, own_counter=True),

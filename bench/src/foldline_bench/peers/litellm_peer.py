@@ -23,8 +23,8 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 from litellm.utils import trim_messages
 
 from foldline.messages import Wire
-from foldline_bench.peers.originals import Originals
-from foldline_bench.summariser import Summariser
+from foldline_bench.peers.originals import OriginalMessages
+from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import Count, MakeSystem
 
 __all__ = ["OWN_COUNTER", "PACKAGES", "SYSTEMS"]
@@ -36,13 +36,15 @@ MODEL: Final = "gpt-4o"
 logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # it prints each error that it swallows, with the messages
 
 
-class _Trim:
+class _TrimMessages:
     """`trim_messages` on the whole history, each time."""
 
-    def __init__(self, budget_tokens: int, count: Count, summariser: Summariser, *, null_as_text: bool = False) -> None:
+    def __init__(
+        self, budget_tokens: int, count: Count, summariser: FixedSummariser, *, null_as_text: bool = False
+    ) -> None:
         self._budget_tokens = budget_tokens
         self._null_as_text = null_as_text
-        self._originals = Originals()
+        self._originals = OriginalMessages()
         self._given: list[dict[str, Any]] = []
         self._plain: dict[int, Wire] = {}
 
@@ -71,6 +73,6 @@ SYSTEMS: Final[Mapping[str, MakeSystem]] = {}
 """None: a counter cannot be handed in."""
 
 OWN_COUNTER: Final[Mapping[str, MakeSystem]] = {
-    "litellm trim_messages (own counter)": _Trim,
-    'litellm trim_messages (own counter, "" for null)': partial(_Trim, null_as_text=True),
+    "litellm trim_messages (own counter)": _TrimMessages,
+    'litellm trim_messages (own counter, "" for null)': partial(_TrimMessages, null_as_text=True),
 }

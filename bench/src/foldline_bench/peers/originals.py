@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from foldline.messages import Wire
 
-__all__ = ["Originals", "fingerprint"]
+__all__ = ["OriginalMessages", "fingerprint"]
 
 
 def fingerprint(wire: Wire) -> str:
@@ -19,7 +19,7 @@ def fingerprint(wire: Wire) -> str:
     return json.dumps(wire, sort_keys=True, ensure_ascii=False)
 
 
-class Originals:
+class OriginalMessages:
     """The recorded messages by what they hold. Equal messages are one: the first of them stands for all."""
 
     def __init__(self) -> None:

@@ -54,8 +54,8 @@ from pydantic_ai_harness.tool_output_limits import Band, ToolOutputLimits, Trunc
 
 from foldline.messages import Wire
 from foldline_bench.peers.counting import text_counter
-from foldline_bench.peers.waiting import Loop
-from foldline_bench.summariser import Summariser
+from foldline_bench.peers.event_loop import Loop
+from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import Count, MakeSystem
 
 __all__ = ["OWN_COUNTER", "PACKAGES", "SYSTEMS"]
@@ -93,7 +93,7 @@ def _texts(wire: Wire) -> Iterator[str]:
         yield from (call["function"]["name"], call["function"]["arguments"])
 
 
-class _Run:
+class _HarnessRun:
     """The session as the history of a run, and the way back, by the identity of parts and replies."""
 
     def __init__(self) -> None:
@@ -197,14 +197,14 @@ class _Store:
         return self._kept[handle]
 
 
-class _Compacted:
+class _HarnessSystem:
     """One capability on the history of one run."""
 
     def __init__(
         self,
         budget_tokens: int,
         count: Count,
-        summariser: Summariser,
+        summariser: FixedSummariser,
         *,
         capability: Callable[[int, Tokenizer], Any],
         limits: Callable[[], ToolOutputLimits[Any]] | None = None,
@@ -217,7 +217,7 @@ class _Compacted:
         self._capability = capability(budget_tokens, None if own_counter else self._text_tokens)
         self._limits = limits() if limits else None
         self._model = FunctionModel(self._answer)
-        self._run = _Run()
+        self._run = _HarnessRun()
         self._pending: list[tuple[Wire, Any]] = []
         self._taken = 0
         self._sent: Sequence[Wire] = ()
@@ -335,21 +335,21 @@ def _truncating() -> ToolOutputLimits[Any]:
 
 
 SYSTEMS: Final[Mapping[str, MakeSystem]] = {
-    "pydantic-ai SlidingWindow": partial(_Compacted, capability=_sliding),
-    "pydantic-ai SlidingWindow (half kept)": partial(_Compacted, capability=partial(_sliding, half_kept=True)),
-    "pydantic-ai ClearToolResults": partial(_Compacted, capability=_clear),
-    "pydantic-ai Summarizing": partial(_Compacted, capability=_summarizing),
-    "pydantic-ai Tiered": partial(_Compacted, capability=_tiered),
-    "pydantic-ai limits + Tiered": partial(_Compacted, capability=_tiered, limits=_spilling),
-    "pydantic-ai limits (truncate) + Tiered": partial(_Compacted, capability=_tiered, limits=_truncating),
+    "pydantic-ai SlidingWindow": partial(_HarnessSystem, capability=_sliding),
+    "pydantic-ai SlidingWindow (half kept)": partial(_HarnessSystem, capability=partial(_sliding, half_kept=True)),
+    "pydantic-ai ClearToolResults": partial(_HarnessSystem, capability=_clear),
+    "pydantic-ai Summarizing": partial(_HarnessSystem, capability=_summarizing),
+    "pydantic-ai Tiered": partial(_HarnessSystem, capability=_tiered),
+    "pydantic-ai limits + Tiered": partial(_HarnessSystem, capability=_tiered, limits=_spilling),
+    "pydantic-ai limits (truncate) + Tiered": partial(_HarnessSystem, capability=_tiered, limits=_truncating),
 }
 
 OWN_COUNTER: Final[Mapping[str, MakeSystem]] = {
     "pydantic-ai SlidingWindow (half kept, own counter)": partial(
-        _Compacted, capability=partial(_sliding, half_kept=True), own_counter=True
+        _HarnessSystem, capability=partial(_sliding, half_kept=True), own_counter=True
     ),
-    "pydantic-ai Summarizing (own counter)": partial(_Compacted, capability=_summarizing, own_counter=True),
+    "pydantic-ai Summarizing (own counter)": partial(_HarnessSystem, capability=_summarizing, own_counter=True),
     "pydantic-ai limits + Tiered (own counter)": partial(
-        _Compacted, capability=_tiered, limits=_spilling, own_counter=True
+        _HarnessSystem, capability=_tiered, limits=_spilling, own_counter=True
     ),
 }

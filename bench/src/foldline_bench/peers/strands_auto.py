@@ -10,9 +10,9 @@ from strands.hooks import AfterModelCallEvent, BeforeModelCallEvent, MessageAdde
 from strands.types.exceptions import ContextWindowOverflowException
 
 from foldline.messages import Wire
-from foldline_bench.peers.strands_types import Conversation, Recorded
-from foldline_bench.peers.waiting import Loop
-from foldline_bench.summariser import Summariser
+from foldline_bench.peers.event_loop import Loop
+from foldline_bench.peers.strands_types import RecordedModel, StrandsHistory
+from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import Count
 
 __all__ = ["Auto"]
@@ -21,14 +21,16 @@ __all__ = ["Auto"]
 class Auto:
     """An agent whose context manager is told of each message, each request and each refusal, as its loop would."""
 
-    def __init__(self, budget_tokens: int, count: Count, summariser: Summariser, *, own_counter: bool = False) -> None:
+    def __init__(
+        self, budget_tokens: int, count: Count, summariser: FixedSummariser, *, own_counter: bool = False
+    ) -> None:
         self._budget_tokens = budget_tokens
         self._count = count
         self._summariser = summariser
-        self._conversation = Conversation()
+        self._conversation = StrandsHistory()
         self._new: list[dict[str, Any]] = []
         self._loop = Loop()
-        model = Recorded(budget_tokens, self._answer, None if own_counter else self._tokens)
+        model = RecordedModel(budget_tokens, self._answer, None if own_counter else self._tokens)
         self._agent = Agent(model=model, context_manager="auto", callback_handler=None)
 
     def _answer(self, messages: list[Any], system_prompt: str | None) -> str:

@@ -40,8 +40,8 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from foldline.messages import Wire
 from foldline_bench.peers.strands_auto import Auto
-from foldline_bench.peers.strands_types import Conversation, Recorded
-from foldline_bench.summariser import Summariser
+from foldline_bench.peers.strands_types import RecordedModel, StrandsHistory
+from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import Count, MakeSystem
 
 __all__ = ["OWN_COUNTER", "PACKAGES", "SYSTEMS"]
@@ -58,7 +58,7 @@ class _Managed:
         self,
         budget_tokens: int,
         count: Count,
-        summariser: Summariser,
+        summariser: FixedSummariser,
         *,
         manage: Callable[[], ConversationManager],
         told: bool = False,
@@ -69,10 +69,10 @@ class _Managed:
         self._summariser = summariser
         self._told = told  # of each call of the model before it is made
         self._own_counter = own_counter
-        self._conversation = Conversation()
+        self._conversation = StrandsHistory()
         self._new: list[dict[str, Any]] = []
         self._agent = Agent(
-            model=Recorded(budget_tokens, self._answer),
+            model=RecordedModel(budget_tokens, self._answer),
             conversation_manager=manage(),
             callback_handler=None,
         )

@@ -12,7 +12,7 @@ from strands.models import Model
 
 from foldline.messages import Wire
 
-__all__ = ["Conversation", "Recorded", "text_of"]
+__all__ = ["RecordedModel", "StrandsHistory", "text_of"]
 
 _ROLE: Final = re.compile(r"\n---\n\[(user|assistant)\]")
 _RESULT: Final = re.compile(r"\[(tool) result(?:: [^\n\]]*)?(?: \(error\))?\]")
@@ -98,7 +98,7 @@ def _unflattened(blocks: Sequence[Mapping[str, Any]]) -> Iterator[Wire]:
         yield {"role": role, "content": "\n".join(texts)}
 
 
-class Conversation:
+class StrandsHistory:
     """The session in the package's messages and the way back, by the identity of blocks."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class Conversation:
         return known[1] if known else self._know(blocks, _rendered(message["role"], blocks, self._results))
 
 
-class Recorded(Model):
+class RecordedModel(Model):
     """A model with a window, which answers with the recorded summaries."""
 
     def __init__(

@@ -20,10 +20,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from foldline_bench.proxy.figures import DIRECT, Measured, figures, table
-from foldline_bench.proxy.load import Load, Seen
-from foldline_bench.proxy.processes import NotUpError, Running, upstream_running
-from foldline_bench.proxy.ways import KEY, PROGRAMS, WAYS
+from foldline_bench.proxy.figures import DIRECT, RoundReport, figures, table
+from foldline_bench.proxy.load import LoadPlan, LoadReport
+from foldline_bench.proxy.processes import NotUpError, ServerProcess, upstream_running
+from foldline_bench.proxy.programs import KEY, PROGRAMS, WAYS
 
 __all__ = ["PHASES", "main"]
 
@@ -54,9 +54,9 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def _loads(asked: argparse.Namespace, url: str) -> dict[str, Load]:
-    def load(**more: Any) -> Load:
-        return Load(
+def _loads(asked: argparse.Namespace, url: str) -> dict[str, LoadPlan]:
+    def load(**more: Any) -> LoadPlan:
+        return LoadPlan(
             url=url,
             key=KEY,
             clients=asked.clients,
@@ -70,18 +70,18 @@ def _loads(asked: argparse.Namespace, url: str) -> dict[str, Load]:
     return {name: load(**paced) for name, paced in PHASES.items()}
 
 
-def _once(way: str, phase: str, number: int, wanted: Load, watched: dict[str, Running]) -> Measured:
+def _once(way: str, phase: str, number: int, wanted: LoadPlan, watched: dict[str, ServerProcess]) -> RoundReport:
     """One measurement; the clients are a process of their own, new each time."""
     before = {name: one.cpu_seconds() for name, one in watched.items()}
     command = [sys.executable, "-m", "foldline_bench.proxy.load", json.dumps(asdict(wanted))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    seen = Seen(**json.loads(done.stdout))
+    seen = LoadReport(**json.loads(done.stdout))
     cpu: dict[str, float | None] = {"clients": seen.cpu_seconds}
     for name, one in watched.items():
         start, end = before[name], one.cpu_seconds()
         cpu[name] = None if start is None or end is None else end - start
     peak = {"clients": seen.peak_rss_bytes, **{name: one.peak_rss_bytes() for name, one in watched.items()}}
-    return Measured(way, phase, number, seen, cpu, peak)
+    return RoundReport(way, phase, number, seen, cpu, peak)
 
 
 def _machine(asked: argparse.Namespace) -> dict[str, Any]:
@@ -138,12 +138,12 @@ def main(given: Sequence[str] | None = None) -> None:
     sys.stdout.write(f"{_head(machine, asked)}{table(rows)}")
 
 
-def _measured(asked: argparse.Namespace, ways: Sequence[str], phases: Sequence[str]) -> Iterator[Measured]:
+def _measured(asked: argparse.Namespace, ways: Sequence[str], phases: Sequence[str]) -> Iterator[RoundReport]:
     """All measurements in their order: load after load, round after round, way after way."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         upstream = stack.enter_context(upstream_running(_WORDS))
-        programs: dict[str, Running] = {}
+        programs: dict[str, ServerProcess] = {}
         for name in dict.fromkeys(WAYS[way].program for way in ways if way != DIRECT):
             command = str(Path(getattr(asked, name)).absolute())
             programs[name] = stack.enter_context(PROGRAMS[name].start(upstream.url, folder, command))
@@ -159,7 +159,7 @@ def _measured(asked: argparse.Namespace, ways: Sequence[str], phases: Sequence[s
                     yield one
 
 
-def _tell(one: Measured) -> None:
+def _tell(one: RoundReport) -> None:
     rate = one.seen.requests / one.seen.seconds
     sys.stderr.write(f"{one.phase} {one.round + 1} {one.way}: {rate:.1f} requests/s {dict(one.seen.faults) or ''}\n")
 

@@ -9,28 +9,28 @@ from statistics import median
 from typing import Any, Final
 
 from foldline.replay.turns import percentile
-from foldline_bench.proxy.load import Seen
+from foldline_bench.proxy.load import LoadReport
 
-__all__ = ["DIRECT", "Figures", "Measured", "figures", "table"]
+__all__ = ["DIRECT", "RoundReport", "RouteFigures", "figures", "table"]
 
 DIRECT: Final = "direct"
 """The way without a proxy, which all others are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RoundReport:
     """One way under one load, once: what was seen, and the processor time that each process took meanwhile."""
 
     way: str
     phase: str
     round: int
-    seen: Seen
+    seen: LoadReport
     cpu_seconds: Mapping[str, float | None] = field(default_factory=dict)
     peak_rss_bytes: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class RouteFigures:
     """One way under one load, over all rounds.
 
     Percentiles are over the requests of all rounds, `rate` (requests per second) is the median of the rounds.
@@ -59,16 +59,16 @@ class Figures:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def figures(measured: Iterable[Measured]) -> list[Figures]:
+def figures(measured: Iterable[RoundReport]) -> list[RouteFigures]:
     """One row per phase and way, in the order in which they were first measured. O(n log n)."""
-    kinds: dict[tuple[str, str], list[Measured]] = {}
+    kinds: dict[tuple[str, str], list[RoundReport]] = {}
     for one in measured:
         kinds.setdefault((one.phase, one.way), []).append(one)
     direct = {phase: _shares_ms(_first(rounds)) for (phase, way), rounds in kinds.items() if way == DIRECT}
     return [_row(way, phase, rounds, direct.get(phase)) for (phase, way), rounds in kinds.items()]
 
 
-def _first(rounds: Sequence[Measured]) -> list[float]:
+def _first(rounds: Sequence[RoundReport]) -> list[float]:
     return [seconds for one in rounds for seconds in one.seen.first_byte_seconds]
 
 
@@ -78,7 +78,7 @@ def _shares_ms(seconds: Sequence[float]) -> dict[str, float]:
     return {name: percentile(seconds, share) * 1e3 for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
 
 
-def _row(way: str, phase: str, rounds: Sequence[Measured], direct: dict[str, float] | None) -> Figures:
+def _row(way: str, phase: str, rounds: Sequence[RoundReport], direct: dict[str, float] | None) -> RouteFigures:
     requests = sum(one.seen.requests for one in rounds)
     first = _shares_ms(_first(rounds))
     compared = direct and way != DIRECT and first
@@ -94,7 +94,7 @@ def _row(way: str, phase: str, rounds: Sequence[Measured], direct: dict[str, flo
     lasted = sum(one.seen.lasted_seconds for one in rounds)
     answered = sum(one.seen.answered for one in rounds)
     peak = [one.peak_rss_bytes.get("proxy") or 0 for one in rounds]
-    return Figures(
+    return RouteFigures(
         way=way,
         phase=phase,
         requests=requests,
@@ -116,7 +116,7 @@ def _number(value: float | None, width: int, digits: int = 1) -> str:
     return f"{value:>{width},.{digits}f}" if value is not None else f"{'–':>{width}}"
 
 
-def table(rows: Sequence[Figures]) -> str:
+def table(rows: Sequence[RouteFigures]) -> str:
     """For people: one block per phase, and what the proxies are to each other."""
     lines: list[str] = []
     for phase in dict.fromkeys(row.phase for row in rows):

@@ -20,10 +20,10 @@ from time import perf_counter, process_time
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from foldline_bench.proxy.processes import Running
+from foldline_bench.proxy.processes import ServerProcess
 from foldline_bench.proxy.upstream import WORD, answer_text
 
-__all__ = ["Client", "Load", "Seen", "Talk", "load", "main"]
+__all__ = ["Client", "GrowingChat", "LoadPlan", "LoadReport", "load", "main"]
 
 _END: Final = b"\r\n0\r\n\r\n"
 _SYSTEM_BYTES: Final = 3_000
@@ -31,7 +31,7 @@ _USER_BYTES: Final = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class LoadPlan:
     """What one measurement asks for.
 
     `every_seconds` is the time from one request of a client to its next (0: at once when the last one has ended).
@@ -54,7 +54,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Seen:
+class LoadReport:
     """What the clients saw: `requests` are those of the `seconds` that count, `answered` in `lasted_seconds` are all.
 
     The times are those of requests that began in the seconds that count, also where they were answered later.
@@ -81,10 +81,10 @@ class Seen:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-class Talk:
+class GrowingChat:
     """The bodies of one conversation after the other, each as the messages so far and a new one."""
 
-    def __init__(self, name: str, wanted: Load) -> None:
+    def __init__(self, name: str, wanted: LoadPlan) -> None:
         self._name, self._wanted, self._chance = name, wanted, random.Random(name)
         self._number, self._turn, self._messages = 0, 0, b""
 
@@ -119,10 +119,12 @@ def _filler(size: int) -> str:
 class Client(asyncio.Protocol):
     """One connection with one conversation at a time."""
 
-    def __init__(self, name: str, wanted: Load, seen: Seen, start: float, lost: Callable[[Client], None]) -> None:
+    def __init__(
+        self, name: str, wanted: LoadPlan, seen: LoadReport, start: float, lost: Callable[[Client], None]
+    ) -> None:
         self._wanted, self._seen, self._lost = wanted, seen, lost
         self._loop = asyncio.get_running_loop()
-        self._talk = Talk(name, wanted)
+        self._talk = GrowingChat(name, wanted)
         at = urlsplit(wanted.url)
         self._head = (
             f"POST {at.path} HTTP/1.1\r\nhost: {at.netloc}\r\ncontent-type: application/json\r\n"
@@ -248,9 +250,9 @@ class Client(asyncio.Protocol):
         return self._stops_at > perf_counter()
 
 
-async def load(wanted: Load) -> Seen:
+async def load(wanted: LoadPlan) -> LoadReport:
     """Run all clients to the end of the time, and until their last answers are there."""
-    loop, seen, at = asyncio.get_running_loop(), Seen(), urlsplit(wanted.url)
+    loop, seen, at = asyncio.get_running_loop(), LoadReport(), urlsplit(wanted.url)
     host, port = at.hostname or "127.0.0.1", at.port or 80
     start = perf_counter() + 0.2
     left, all_done, connecting = wanted.clients, asyncio.Event(), set[asyncio.Task[None]]()
@@ -299,10 +301,10 @@ def main(given: Sequence[str] | None = None) -> None:
     """Take a Load as JSON, run it, print what was seen as JSON."""
     parser = argparse.ArgumentParser(prog="python -m foldline_bench.proxy.load", description=__doc__)
     parser.add_argument("wanted", help="the fields of Load as JSON")
-    wanted = Load(**json.loads(parser.parse_args(given).wanted))
+    wanted = LoadPlan(**json.loads(parser.parse_args(given).wanted))
     gc.disable()  # a pause of its own would be taken for one of the proxy
     seen = asyncio.run(load(wanted))
-    seen.cpu_seconds, seen.peak_rss_bytes = process_time(), Running("", os.getpid()).peak_rss_bytes()
+    seen.cpu_seconds, seen.peak_rss_bytes = process_time(), ServerProcess("", os.getpid()).peak_rss_bytes()
     sys.stdout.write(json.dumps(seen.as_json()) + "\n")
 
 

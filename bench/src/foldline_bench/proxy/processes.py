@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["NotUpError", "Running", "free_port", "running", "upstream_running"]
+__all__ = ["NotUpError", "ServerProcess", "free_port", "running", "upstream_running"]
 
 _UP_SECONDS: Final = 120.0
 """How long a process may take to answer: LiteLLM takes half a minute on a slow machine."""
@@ -29,7 +29,7 @@ class NotUpError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ServerProcess:
     """A process that is up. Its figures are those of Linux; elsewhere they are None."""
 
     url: str
@@ -77,7 +77,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def upstream_running(words: int) -> Iterator[Running]:
+def upstream_running(words: int) -> Iterator[ServerProcess]:
     """The upstream, in a process of its own."""
     command = [sys.executable, "-m", "foldline_bench.proxy.upstream"]
     command += ["--words", str(words)]
@@ -87,7 +87,7 @@ def upstream_running(words: int) -> Iterator[Running]:
             port = process.stdout.readline().strip()
             if not port:
                 raise NotUpError("the upstream ended before it listened")
-            yield Running(f"http://127.0.0.1:{port}", process.pid)
+            yield ServerProcess(f"http://127.0.0.1:{port}", process.pid)
         finally:
             process.kill()
 
@@ -95,7 +95,7 @@ def upstream_running(words: int) -> Iterator[Running]:
 @contextmanager
 def running(
     command: Sequence[str], port: int, *, ready: str, folder: Path, environment: Mapping[str, str]
-) -> Iterator[Running]:
+) -> Iterator[ServerProcess]:
     """A proxy, once `ready` (a path) answers with 200. Its output goes to a file in `folder`. Raises NotUpError."""
     log = folder / f"{Path(command[0]).name}-{port}.log"
     url = f"http://127.0.0.1:{port}"
@@ -110,7 +110,7 @@ def running(
         )
     try:
         _wait(process, f"{url}{ready}", log)
-        yield Running(url, process.pid)
+        yield ServerProcess(url, process.pid)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

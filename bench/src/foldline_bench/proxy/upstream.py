@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-__all__ = ["WORD", "Upstream", "answer_text", "main", "serve_upstream"]
+__all__ = ["WORD", "FakeModelServer", "answer_text", "main", "serve_upstream"]
 
 WORD: Final = " word"
 """What each event after the first one says."""
@@ -50,7 +50,7 @@ _LAST: Final = _piece(b"", b'"stop"')
 _DONE: Final = _event(b"[DONE]") + b"0\r\n\r\n"
 
 
-class Upstream(asyncio.Protocol):
+class FakeModelServer(asyncio.Protocol):
     """One connection, which takes one request after the other.
 
     The last `[[mark wait pause]]` of a request says how its answer goes: the mark is its first word, after `wait`
@@ -121,7 +121,7 @@ class Upstream(asyncio.Protocol):
 async def serve_upstream(words: int, port: int = 0) -> asyncio.Server:
     """Listen on loopback; the caller closes it."""
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: Upstream(loop, words), "127.0.0.1", port, backlog=1024)
+    return await loop.create_server(lambda: FakeModelServer(loop, words), "127.0.0.1", port, backlog=1024)
 
 
 def main(given: Sequence[str] | None = None) -> None:

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from foldline_bench.tuning.block import agents_yaml
-from foldline_bench.tuning.engines import Engine, EngineFailed, InProcess, Local
-from foldline_bench.tuning.front import Figures, Span
-from foldline_bench.tuning.kept import kept_count, kept_runs
-from foldline_bench.tuning.search import LeftOut, NothingToTune, Step, Tuned, Tuning
+from foldline_bench.tuning.backends import Backend, BackendFailed, InProcess, LocalProcesses
+from foldline_bench.tuning.front import ResampledFigure, SettingFigures
+from foldline_bench.tuning.search import ExcludedSession, NothingToTune, TuneProgress, TuneResult, Tuning
+from foldline_bench.tuning.settings_block import agents_yaml
 from foldline_bench.tuning.sources import located
-from foldline_bench.tuning.values import Conditions, Outcome, Setting, Source
+from foldline_bench.tuning.trial_store import kept_count, kept_runs
+from foldline_bench.tuning.values import Conditions, SessionSource, Setting, TrialOutcome
 
 __all__ = [
+    "Backend",
+    "BackendFailed",
     "Conditions",
-    "Engine",
-    "EngineFailed",
-    "Figures",
+    "ExcludedSession",
     "InProcess",
-    "LeftOut",
-    "Local",
+    "LocalProcesses",
     "NothingToTune",
-    "Outcome",
+    "ResampledFigure",
+    "SessionSource",
     "Setting",
-    "Source",
-    "Span",
-    "Step",
-    "Tuned",
+    "SettingFigures",
+    "TrialOutcome",
+    "TuneProgress",
+    "TuneResult",
     "agents_yaml",
     "kept_count",
     "located",
@@ -36,16 +36,16 @@ __all__ = [
 
 
 def tune(
-    sources: Sequence[Source],
+    sources: Sequence[SessionSource],
     conditions: Conditions,
     *,
-    engine: Engine,
+    engine: Backend,
     state: Path,
     settings: Sequence[Setting] = (),
     fresh: bool = False,
     min_far: float | None = None,
-    on_step: Callable[[Step], None] = lambda _step: None,
-) -> Tuned:
+    on_step: Callable[[TuneProgress], None] = lambda _step: None,
+) -> TuneResult:
     """Replay sessions under many settings, and find those that none beats in cost and far recall.
 
     `settings` are what the search begins with; without any it has a net of its own over all policies. `state` is a

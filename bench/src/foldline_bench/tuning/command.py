@@ -14,27 +14,27 @@ import click
 from foldline.catalog.models import lookup
 from foldline.cli.files import json_out, log, terminal, write_whole
 from foldline.cli.models import nearest
+from foldline.cli.options import size_or_none_tokens, size_tokens
 from foldline.cli.requests import counter_for
-from foldline.cli.token_sizes import size_or_none_tokens, size_tokens
 from foldline.engine.settings import effective_limit
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import in_one_line, place_of
 from foldline.store.files import can_hold
 from foldline.text.formatting import plural
 from foldline_bench.tuning import (
+    Backend,
     Conditions,
-    Engine,
     InProcess,
-    Local,
+    LocalProcesses,
     NothingToTune,
-    Step,
+    TuneProgress,
     agents_yaml,
     kept_count,
     located,
 )
 from foldline_bench.tuning import tune as find_settings
-from foldline_bench.tuning.engines import core_count
-from foldline_bench.tuning.printing import block_comments, left_out_lines, plain_report, print_found
+from foldline_bench.tuning.backends import core_count
+from foldline_bench.tuning.report import block_comments, left_out_lines, plain_report, print_found
 
 __all__ = ["tune"]
 
@@ -171,19 +171,19 @@ def _state_folder() -> Path:
     return cache_folder() / "tune"
 
 
-def _engine(name: str, address: str | None, workers: int | None) -> Engine:
+def _engine(name: str, address: str | None, workers: int | None) -> Backend:
     if name == "ray":
-        from foldline_bench.tuning.on_ray import Ray
+        from foldline_bench.tuning.ray_backend import Ray
 
         return Ray(address or os.environ.get("RAY_ADDRESS") or None, workers)
     if address is not None:
         raise click.UsageError("--ray-address is of use with --engine ray only")
     count = workers or core_count()
-    return InProcess() if count == 1 else Local(count)
+    return InProcess() if count == 1 else LocalProcesses(count)
 
 
 @contextmanager
-def _progress(about: str) -> Iterator[Callable[[Step], None]]:
+def _progress(about: str) -> Iterator[Callable[[TuneProgress], None]]:
     """Say how far it is on stderr: a bar on a terminal, else a line for each part of the work and its quarters."""
     if not sys.stderr.isatty():
         yield _log_step
@@ -196,7 +196,7 @@ def _progress(about: str) -> Iterator[Callable[[Step], None]]:
         task = bar.add_task(f"starting {about}", total=None, count="")
         doing = ""
 
-        def on_step(step: Step) -> None:
+        def on_step(step: TuneProgress) -> None:
             nonlocal doing
             if step.doing != doing:
                 doing = step.doing
@@ -206,7 +206,7 @@ def _progress(about: str) -> Iterator[Callable[[Step], None]]:
         yield on_step
 
 
-def _log_step(step: Step) -> None:
+def _log_step(step: TuneProgress) -> None:
     if step.total and not step.done:
         log(f"{step.doing}: {plural(step.total, step.unit)}")
     elif step.total >= _QUARTERED and step.done in {step.total * quarter // 4 for quarter in (1, 2, 3)}:

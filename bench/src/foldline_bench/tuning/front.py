@@ -8,10 +8,20 @@ from statistics import fmean, median
 from typing import Any, Final, TypeVar
 
 from foldline.replay.rows import ENOUGH
-from foldline_bench.intervals import enough, interval
-from foldline_bench.tuning.values import Outcome, Setting
+from foldline_bench.measure.intervals import enough, interval
+from foldline_bench.tuning.values import Setting, TrialOutcome
 
-__all__ = ["Figures", "Span", "chosen", "figures_of", "front", "layers", "point_of", "tells", "worth_a_row"]
+__all__ = [
+    "ResampledFigure",
+    "SettingFigures",
+    "chosen",
+    "figures_of",
+    "front",
+    "layers",
+    "point_of",
+    "tells",
+    "worth_a_row",
+]
 
 _SAME: Final = 0.005
 """A gain in recall below this is not worth a row: the figures are shown with two decimals."""
@@ -20,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ResampledFigure:
     """A figure over the sessions, and the middle 95 % of what it is when they are drawn again (bootstrap)."""
 
     value: float
@@ -35,7 +45,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class SettingFigures:
     """What one setting did over some sessions.
 
     `cost_tokens` is the price of all input, in tokens at the full input price; `cost` the input's price by that of no
@@ -52,12 +62,12 @@ class Figures:
     tokens: int
     folds: int
     cost_tokens: float
-    cost: Span
+    cost: ResampledFigure
     median_cost: float
-    far: Span | None
+    far: ResampledFigure | None
     line: float | None
     far_tool: float | None
-    input_usd: Span | None
+    input_usd: ResampledFigure | None
     reply_usd: float | None
 
     @property
@@ -68,7 +78,7 @@ class Figures:
     def as_json(self) -> dict[str, Any]:
         """The same as plain JSON values."""
 
-        def plain(span: Span | None) -> dict[str, Any] | None:
+        def plain(span: ResampledFigure | None) -> dict[str, Any] | None:
             return None if span is None else asdict(span)
 
         same = (
@@ -93,7 +103,7 @@ class Figures:
         }
 
 
-def figures_of(setting: Setting, outcomes: Sequence[Outcome], none: Mapping[str, Outcome]) -> Figures:
+def figures_of(setting: Setting, outcomes: Sequence[TrialOutcome], none: Mapping[str, TrialOutcome]) -> SettingFigures:
     """The figures of outcomes of one setting, against those of no management by session. O(resamples · sessions)."""
     base = [none[outcome.session] for outcome in outcomes]
     pairs = _pairs(outcomes, base)
@@ -101,7 +111,7 @@ def figures_of(setting: Setting, outcomes: Sequence[Outcome], none: Mapping[str,
     priced = len(money) == len(outcomes)
     replies = [outcome.reply_usd for outcome in outcomes]
     far = _shares(outcome.far for outcome in outcomes)
-    return Figures(
+    return SettingFigures(
         setting=setting,
         sessions=len(outcomes),
         invalid=sum(outcome.invalid for outcome in outcomes),
@@ -120,19 +130,19 @@ def figures_of(setting: Setting, outcomes: Sequence[Outcome], none: Mapping[str,
     )
 
 
-def point_of(outcomes: Sequence[Outcome], none: Mapping[str, Outcome]) -> tuple[float, float]:
+def point_of(outcomes: Sequence[TrialOutcome], none: Mapping[str, TrialOutcome]) -> tuple[float, float]:
     """Cost, and what far recall lacks: both are better when smaller. O(sessions)."""
     base = [none[outcome.session] for outcome in outcomes]
     far = _shares(outcome.far for outcome in outcomes)
     return _ratio(_pairs(outcomes, base)), 1.0 - fmean(far) if far else 0.0
 
 
-def tells(outcome: Outcome) -> bool:
+def tells(outcome: TrialOutcome) -> bool:
     """Whether a session makes enough far references to have a recall of its own."""
     return outcome.far[1] >= ENOUGH
 
 
-def _pairs(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> list[tuple[float, float]]:
+def _pairs(outcomes: Sequence[TrialOutcome], base: Sequence[TrialOutcome]) -> list[tuple[float, float]]:
     """The input's price under a setting and under none, by session: in money, or in tokens where one has no price."""
     money = [
         (one.input_usd, other.input_usd)
@@ -156,10 +166,10 @@ def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _span(values: Sequence[T], statistic: Callable[[Sequence[T]], float]) -> Span:
+def _span(values: Sequence[T], statistic: Callable[[Sequence[T]], float]) -> ResampledFigure:
     found = interval(values, statistic)
     assert found is not None, "there are sessions"
-    return Span(**found)
+    return ResampledFigure(**found)
 
 
 def front(points: Sequence[tuple[float, float]], same: float = _SAME) -> list[int]:
@@ -188,13 +198,13 @@ def layers(points: Sequence[tuple[float, float]]) -> list[list[int]]:
     return out
 
 
-def worth_a_row(found: Sequence[Figures]) -> list[Figures]:
+def worth_a_row(found: Sequence[SettingFigures]) -> list[SettingFigures]:
     """Those of a front that keep visibly more than what is cheaper, cheapest first."""
     points = [(figures.cost.value, 1.0 - figures.far.value if figures.far else 0.0) for figures in found]
     return [found[place] for place in front(points)]
 
 
-def chosen(found: Sequence[Figures], min_far: float | None) -> tuple[Figures, str]:
+def chosen(found: Sequence[SettingFigures], min_far: float | None) -> tuple[SettingFigures, str]:
     """The setting to take of all that no other beats (cheapest first), and why.
 
     It is the cheapest with enough recall, by however little; else the knee of those that are worth a row: the point

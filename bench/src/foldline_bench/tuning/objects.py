@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from foldline.errors import InvalidInput, MissingExtra
-from foldline_bench.tuning.values import Source
+from foldline_bench.tuning.values import SessionSource
 
 try:
     from pyarrow import fs
@@ -37,13 +37,13 @@ def _system(uri: str) -> tuple[Any, str]:
 
 
 def _refused(uri: str, error: Exception) -> InvalidInput:
-    return InvalidInput(reason_of(error, uri), place=Source("file", uri).shown)
+    return InvalidInput(reason_of(error, uri), place=SessionSource("file", uri).shown)
 
 
 def reason_of(error: Exception, place: str) -> str:
     """An error in one line, without what a URI says of a password; behind its first sentence stand identifiers."""
     text = " ".join(str(error).split())
-    return text.replace(place, Source("file", place).shown)[:300]
+    return text.replace(place, SessionSource("file", place).shown)[:300]
 
 
 def listed(uri: str, endings: tuple[str, ...]) -> list[str]:
@@ -64,7 +64,7 @@ def listed(uri: str, endings: tuple[str, ...]) -> list[str]:
     found = sorted(one.path for one in under if one.type == fs.FileType.File and one.path.endswith(endings))
     if not found:
         raise InvalidInput(
-            f"there is no object under it that ends in {', '.join(endings)}", place=Source("file", uri).shown
+            f"there is no object under it that ends in {', '.join(endings)}", place=SessionSource("file", uri).shown
         )
     head = urlsplit(uri)
     return [urlunsplit(head._replace(path="/" + quote(_inside(path), safe=_PLAIN), fragment="")) for path in found]
@@ -88,4 +88,4 @@ def opened(uri: str) -> Any:
     try:
         return system.open_input_file(path)
     except FileNotFoundError:
-        raise InvalidInput("there is no such object", place=Source("file", uri).shown) from None
+        raise InvalidInput("there is no such object", place=SessionSource("file", uri).shown) from None

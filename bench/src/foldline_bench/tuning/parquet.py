@@ -16,7 +16,7 @@ from foldline.messages import Json
 from foldline.recorded.sessions import Session, parse_session
 from foldline.store.addresses import is_address
 from foldline_bench.tuning.objects import opened, reason_of
-from foldline_bench.tuning.values import Source
+from foldline_bench.tuning.values import SessionSource
 
 try:
     import pyarrow
@@ -44,17 +44,17 @@ def row_ids(place: str) -> list[str]:
         if "messages" not in file.schema_arrow.names:
             columns = ", ".join(file.schema_arrow.names[:20])
             raise InvalidInput(
-                f'has no column "messages"; its columns are {columns}', place=Source("file", place).shown
+                f'has no column "messages"; its columns are {columns}', place=SessionSource("file", place).shown
             )
         if not file.metadata.num_rows:
-            raise InvalidInput("has no rows, and so no sessions", place=Source("file", place).shown)
+            raise InvalidInput("has no rows, and so no sessions", place=SessionSource("file", place).shown)
         if "id" not in file.schema_arrow.names:
             return [""] * int(file.metadata.num_rows)
         found = file.read(columns=["id"]).column("id").to_pylist()
     return ["" if value is None else str(value) for value in found]
 
 
-def read_row(source: Source) -> Session:
+def read_row(source: SessionSource) -> Session:
     """The session in a row. O(the rows before it in its group), in memory a few rows.
 
     Raises InvalidInput for what is no session, or damaged, and OSError for a network that fails.
@@ -77,7 +77,7 @@ def read_row(source: Source) -> Session:
     return parse_session(json.dumps(body).encode(), place=source.shown, dialect=None)
 
 
-def _value(name: str, value: Any, source: Source) -> Json:
+def _value(name: str, value: Any, source: SessionSource) -> Json:
     """The value of a column: JSON text is read, and of nested values what is null is left out.
 
     A column of structs has every field in every row: null is how it says that there is none.
@@ -116,5 +116,5 @@ def _file(place: str) -> Iterator[Any]:
     except (pyarrow.ArrowInvalid, OSError) as error:
         if far and not isinstance(error, pyarrow.ArrowInvalid):
             raise  # it may be the network
-        shown = Source("file", place).shown
+        shown = SessionSource("file", place).shown
         raise InvalidInput(f"is no Parquet file that can be read: {reason_of(error, place)}", place=shown) from None

@@ -13,15 +13,23 @@ from math import ceil
 from typing import Final
 
 from foldline.errors import InvalidInput
+from foldline_bench.tuning.backends import Backend
 from foldline_bench.tuning.candidates import first_settings, neighbours
-from foldline_bench.tuning.code import code_sha256
-from foldline_bench.tuning.engines import Engine
-from foldline_bench.tuning.front import Figures, chosen, figures_of, front, layers, point_of, tells, worth_a_row
-from foldline_bench.tuning.kept import KeptRuns
-from foldline_bench.tuning.values import UNMANAGED, Conditions, Job, Look, Outcome, Setting, Source
-from foldline_bench.tuning.work import look_at, run
+from foldline_bench.tuning.code_hash import code_sha256
+from foldline_bench.tuning.front import SettingFigures, chosen, figures_of, front, layers, point_of, tells, worth_a_row
+from foldline_bench.tuning.trial_store import TrialStore
+from foldline_bench.tuning.trials import look_at, run
+from foldline_bench.tuning.values import (
+    UNMANAGED,
+    Conditions,
+    SessionSource,
+    SessionSummary,
+    Setting,
+    TrialJob,
+    TrialOutcome,
+)
 
-__all__ = ["LeftOut", "NothingToTune", "Step", "Tuned", "Tuning", "round_sizes"]
+__all__ = ["ExcludedSession", "NothingToTune", "TuneProgress", "TuneResult", "Tuning", "round_sizes"]
 
 _FIRST_SESSIONS: Final = 4
 _FIRST_SHARE: Final = 8
@@ -38,7 +46,7 @@ _MOST_NEIGHBOURS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class ExcludedSession:
     """A session that was not replayed, or not compared, and why."""
 
     place: str
@@ -48,7 +56,7 @@ class LeftOut:
 class NothingToTune(InvalidInput):
     """No session is left, or no setting. `left_out` are all sessions that were left out."""
 
-    def __init__(self, reason: str, left_out: Sequence[LeftOut] = ()) -> None:
+    def __init__(self, reason: str, left_out: Sequence[ExcludedSession] = ()) -> None:
         named = "; ".join(f"{one.place}: {one.reason}" for one in left_out[:_NAMED])
         more = f"; and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
         super().__init__(f"{reason}; {named}{more}" if left_out else reason)
@@ -56,7 +64,7 @@ class NothingToTune(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TuneProgress:
     """How far it is: what is being done, and how many are done of so many in this part of it: sessions or replays."""
 
     doing: str
@@ -66,7 +74,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
+class TuneResult:
     """What came of it. `front` is cheapest first; `none` is no management, over the same sessions.
 
     `requests` are counts by the hash of a session. Of the replays of the sessions in `looks`, `replayed` were run and
@@ -74,13 +82,13 @@ class Tuned:
     that were left out.
     """
 
-    looks: tuple[Look, ...]
+    looks: tuple[SessionSummary, ...]
     requests: Mapping[str, int]
-    left_out: tuple[LeftOut, ...]
-    front: tuple[Figures, ...]
-    chosen: Figures
+    left_out: tuple[ExcludedSession, ...]
+    front: tuple[SettingFigures, ...]
+    chosen: SettingFigures
     why: str
-    none: Figures
+    none: SettingFigures
     settings: int
     unfit: int
     telling: int
@@ -104,24 +112,24 @@ def round_sizes(sessions: int) -> list[int]:
 class Tuning:
     """One search. `kept` holds results of earlier ones, and takes those of this one as they come."""
 
-    engine: Engine
+    engine: Backend
     conditions: Conditions
-    kept: KeptRuns
-    on_step: Callable[[Step], None] = lambda _step: None
-    _outcomes: dict[tuple[str, Setting], Outcome] = field(default_factory=dict)
-    _left_out: list[LeftOut] = field(default_factory=list)
+    kept: TrialStore
+    on_step: Callable[[TuneProgress], None] = lambda _step: None
+    _outcomes: dict[tuple[str, Setting], TrialOutcome] = field(default_factory=dict)
+    _left_out: list[ExcludedSession] = field(default_factory=list)
     _faulty: set[str] = field(default_factory=set)
     _known: set[tuple[str, Setting]] = field(default_factory=set)
     _unfit: set[Setting] = field(default_factory=set)
     _code: str = field(default_factory=lambda: f"{version('foldline')} {code_sha256()}")
 
     def search(
-        self, sources: Sequence[Source], *, settings: Sequence[Setting] = (), min_far: float | None = None
-    ) -> Tuned:
+        self, sources: Sequence[SessionSource], *, settings: Sequence[Setting] = (), min_far: float | None = None
+    ) -> TuneResult:
         """Try settings on the sessions: these and their neighbours, without any those of `first_settings`.
 
-        Takes as long as the replays do, which `Tuned` counts. Raises InvalidInput when no session needs a window or no
-        setting keeps to it, and what engines raise.
+        Takes as long as the replays, which `TuneResult` counts. Raises InvalidInput when no session needs a window or
+        no setting keeps to it, and whatever the backend raises.
         """
         looks = self._order(self._fittable(self._large(self._looks(sources))))
         first = tuple(settings) or first_settings(self.conditions.window)
@@ -139,7 +147,7 @@ class Tuning:
         none = self._figures(looks, UNMANAGED)
         tried = {*first, *near}
         needed = {key for key in self._outcomes if key[0] in {look.sha256 for look in looks}}
-        return Tuned(
+        return TuneResult(
             looks=looks,
             requests={look.sha256: self._outcomes[look.sha256, UNMANAGED].requests for look in looks},
             left_out=tuple(self._left_out),
@@ -158,15 +166,15 @@ class Tuning:
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    def _looks(self, sources: Sequence[Source]) -> list[Look]:
+    def _looks(self, sources: Sequence[SessionSource]) -> list[SessionSummary]:
         """Every session that can be read, each content once, in the order in which they were named."""
         place = {source: number for number, source in enumerate(sources)}
         found = []
-        self.on_step(Step("reading", "session", 0, len(sources)))
+        self.on_step(TuneProgress("reading", "session", 0, len(sources)))
         for done, look in enumerate(self.engine.each(look_at, sources)):
             found.append(look)
-            self.on_step(Step("reading", "session", done + 1, len(sources)))
-        out: dict[str, Look] = {}
+            self.on_step(TuneProgress("reading", "session", done + 1, len(sources)))
+        out: dict[str, SessionSummary] = {}
         for look in sorted(found, key=lambda look: place[look.source]):
             if look.fault:
                 self._leave(look, look.fault)
@@ -176,7 +184,7 @@ class Tuning:
                 out[look.sha256] = look
         return list(out.values())
 
-    def _large(self, looks: Sequence[Look]) -> list[Look]:
+    def _large(self, looks: Sequence[SessionSummary]) -> list[SessionSummary]:
         """Those that do not fit into the window as they are: the others would be sent whole under any setting."""
         self._run("without management", looks, (UNMANAGED,))
         window, out = self.conditions.window, []
@@ -202,7 +210,7 @@ class Tuning:
             raise NothingToTune("none of them can be replayed", self._left_out)
         return out
 
-    def _fittable(self, looks: Sequence[Look]) -> list[Look]:
+    def _fittable(self, looks: Sequence[SessionSummary]) -> list[SessionSummary]:
         """Those whose requests can be made at all; else the rounds would find no setting that keeps to the window."""
         self._run("what can be fitted", looks, (_PROBE,))
         out = []
@@ -223,15 +231,15 @@ class Tuning:
             raise NothingToTune("none of them can be tuned", self._left_out)
         return out
 
-    def _order(self, looks: Sequence[Look]) -> tuple[Look, ...]:
+    def _order(self, looks: Sequence[SessionSummary]) -> tuple[SessionSummary, ...]:
         """Those that tell of far recall first, for each round is to have some; else by chance, which is their hash."""
         none = self._outcomes
         return tuple(sorted(looks, key=lambda look: (not tells(none[look.sha256, UNMANAGED]), look.sha256)))
 
-    def _leave(self, look: Look, reason: str) -> None:
-        self._left_out.append(LeftOut(look.source.shown, reason))
+    def _leave(self, look: SessionSummary, reason: str) -> None:
+        self._left_out.append(ExcludedSession(look.source.shown, reason))
 
-    def _no_setting(self, looks: Sequence[Look]) -> str:
+    def _no_setting(self, looks: Sequence[SessionSummary]) -> str:
         """With the session that the most settings failed on."""
         tried = [(sha256, each.fits) for (sha256, setting), each in self._outcomes.items() if setting != UNMANAGED]
         fit = {look: [fits for sha256, fits in tried if sha256 == look.sha256] for look in looks}
@@ -243,7 +251,9 @@ class Tuning:
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
-    def _halve(self, looks: Sequence[Look], settings: Sequence[Setting], rivals: Sequence[Setting]) -> list[Setting]:
+    def _halve(
+        self, looks: Sequence[SessionSummary], settings: Sequence[Setting], rivals: Sequence[Setting]
+    ) -> list[Setting]:
         """The settings that are left when all sessions have been replayed; `rivals` have been already."""
         alive = list(settings)
         done = 0
@@ -256,7 +266,9 @@ class Tuning:
                 alive = self._better_half(looks[:size], alive, rivals)
         return alive
 
-    def _better_half(self, looks: Sequence[Look], alive: list[Setting], rivals: Sequence[Setting]) -> list[Setting]:
+    def _better_half(
+        self, looks: Sequence[SessionSummary], alive: list[Setting], rivals: Sequence[Setting]
+    ) -> list[Setting]:
         """The first layer of all, and as many further layers as half of the settings need."""
         both = [*rivals, *alive]
         stay: set[Setting] = set()
@@ -266,49 +278,49 @@ class Tuning:
                 break
         return [setting for setting in alive if setting in stay]
 
-    def _front(self, looks: Sequence[Look], settings: Sequence[Setting], **same: float) -> list[int]:
+    def _front(self, looks: Sequence[SessionSummary], settings: Sequence[Setting], **same: float) -> list[int]:
         return front([self._point(looks, setting) for setting in settings], **same)
 
-    def _fits(self, looks: Sequence[Look], setting: Setting) -> bool:
+    def _fits(self, looks: Sequence[SessionSummary], setting: Setting) -> bool:
         outcomes = self._of(looks, setting)
         fits = bool(outcomes) and all(outcome.fits for outcome in outcomes)
         if outcomes and not fits:
             self._unfit.add(setting)
         return fits
 
-    def _point(self, looks: Sequence[Look], setting: Setting) -> tuple[float, float]:
+    def _point(self, looks: Sequence[SessionSummary], setting: Setting) -> tuple[float, float]:
         return point_of(self._of(looks, setting), self._none(looks))
 
-    def _figures(self, looks: Sequence[Look], setting: Setting) -> Figures:
+    def _figures(self, looks: Sequence[SessionSummary], setting: Setting) -> SettingFigures:
         return figures_of(setting, self._of(looks, setting), self._none(looks))
 
-    def _none(self, looks: Sequence[Look]) -> dict[str, Outcome]:
+    def _none(self, looks: Sequence[SessionSummary]) -> dict[str, TrialOutcome]:
         return {outcome.session: outcome for outcome in self._of(looks, UNMANAGED)}
 
-    def _of(self, looks: Iterable[Look], setting: Setting) -> list[Outcome]:
+    def _of(self, looks: Iterable[SessionSummary], setting: Setting) -> list[TrialOutcome]:
         return [self._outcomes[look.sha256, setting] for look in looks if look.sha256 not in self._faulty]
 
     # --- replays -----------------------------------------------------------------------------------------------------
 
-    def _run(self, doing: str, looks: Iterable[Look], settings: Sequence[Setting]) -> None:
+    def _run(self, doing: str, looks: Iterable[SessionSummary], settings: Sequence[Setting]) -> None:
         """Have these outcomes: those that are known are taken, the others replayed, session by session."""
         jobs, total = [], 0
         for look in looks:
             missing = [setting for setting in settings if not self._recall(look, setting)]
             total += len(missing)
             jobs += [
-                Job(look, tuple(missing[start : start + self.engine.batch]), self.conditions)
+                TrialJob(look, tuple(missing[start : start + self.engine.batch]), self.conditions)
                 for start in range(0, len(missing), self.engine.batch)
             ]
         done = 0
-        self.on_step(Step(doing, "replay", done, total))
+        self.on_step(TuneProgress(doing, "replay", done, total))
         for look, results in self.engine.each(run_job, jobs):
             for setting, outcome in results:
                 self._take(look, setting, outcome)
             done += len(results)
-            self.on_step(Step(doing, "replay", done, total))
+            self.on_step(TuneProgress(doing, "replay", done, total))
 
-    def _recall(self, look: Look, setting: Setting) -> bool:
+    def _recall(self, look: SessionSummary, setting: Setting) -> bool:
         """Whether an outcome is known, or cannot be had."""
         if look.sha256 in self._faulty or (look.sha256, setting) in self._outcomes:
             return True
@@ -318,7 +330,7 @@ class Tuning:
             self._known.add((look.sha256, setting))
         return found is not None
 
-    def _take(self, look: Look, setting: Setting, outcome: Outcome | str) -> None:
+    def _take(self, look: SessionSummary, setting: Setting, outcome: TrialOutcome | str) -> None:
         if isinstance(outcome, str):
             if look.sha256 not in self._faulty:
                 self._faulty.add(look.sha256)
@@ -332,6 +344,6 @@ def _count(things: Sequence[object], noun: str) -> str:
     return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
-def run_job(job: Job) -> tuple[Look, tuple[tuple[Setting, Outcome | str], ...]]:
+def run_job(job: TrialJob) -> tuple[SessionSummary, tuple[tuple[Setting, TrialOutcome | str], ...]]:
     """A job's results with the session that they are of."""
     return job.look, run(job)

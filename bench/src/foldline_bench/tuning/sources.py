@@ -14,7 +14,7 @@ from foldline.recorded.sessions import Session, parse_session, read_session
 from foldline.store.addresses import is_address, open_store
 from foldline.store.folders import FileStore
 from foldline.view.transcript import active
-from foldline_bench.tuning.values import Source
+from foldline_bench.tuning.values import SessionSource
 
 __all__ = ["ENDINGS", "OBJECTS", "located", "read_source"]
 
@@ -30,7 +30,7 @@ _PAUSES_SECONDS: Final = (0.5, 2.0, 5.0)
 T = TypeVar("T")
 
 
-def located(names: Iterable[str]) -> tuple[Source, ...]:
+def located(names: Iterable[str]) -> tuple[SessionSource, ...]:
     """The sessions that names stand for, each once: a file, a folder of files, a store's folder or address, a URI.
 
     Nothing but lists and the ids in Parquet files is read. Raises InvalidInput for a name that stands for none,
@@ -39,7 +39,7 @@ def located(names: Iterable[str]) -> tuple[Source, ...]:
     return tuple(dict.fromkeys(source for name in names for source in _located(name)))
 
 
-def _located(name: str) -> Iterator[Source]:
+def _located(name: str) -> Iterator[SessionSource]:
     scheme = name.partition("://")[0] if is_address(name) else ""
     if scheme in OBJECTS:
         for uri in _objects().listed(name, ENDINGS):
@@ -54,28 +54,28 @@ def _located(name: str) -> Iterator[Source]:
         raise InvalidInput("there is no such file or folder", place=name)
 
 
-def _in_file(place: str) -> Iterator[Source]:
+def _in_file(place: str) -> Iterator[SessionSource]:
     """A file's only session, or those in its rows. A Parquet file that is damaged is one, and is told when it is read.
 
     So it is left out, as every other file that cannot be read, and does not end all.
     """
     if not _is_parquet(place):
-        yield Source("file", place)
+        yield SessionSource("file", place)
         return
     try:
         labels = _tried(lambda: _parquet().row_ids(place), place)
     except InvalidInput:
-        yield Source("file", place)
+        yield SessionSource("file", place)
         return
     for row, label in enumerate(labels):
-        yield Source("row", place, str(row), label)
+        yield SessionSource("row", place, str(row), label)
 
 
 def _is_parquet(place: str) -> bool:
     return (place.partition("?")[0] if is_address(place) else place).endswith(_PARQUET)
 
 
-def _in_folder(folder: str) -> Iterator[Source]:
+def _in_folder(folder: str) -> Iterator[SessionSource]:
     """The sessions of a store, if it is the folder of one, else those in files of it and of the folders in it."""
     if FileStore(folder).names():
         yield from _in_store(folder)
@@ -92,7 +92,7 @@ def _in_folder(folder: str) -> Iterator[Source]:
         yield from _in_file(file)
 
 
-def _in_store(place: str) -> Iterator[Source]:
+def _in_store(place: str) -> Iterator[SessionSource]:
     scheme, _, path = place.partition(":///")
     if scheme.partition("+")[0] == "sqlite" and path and not os.path.exists(os.path.expanduser(path)):
         raise InvalidInput("there is no such database, and so no session in it", place=place)
@@ -101,17 +101,17 @@ def _in_store(place: str) -> Iterator[Source]:
         if not names:
             raise InvalidInput("there is no session in it", place=store.place)
     for name in names:
-        yield Source("stored", place, name)
+        yield SessionSource("stored", place, name)
 
 
-def read_source(source: Source) -> Session:
+def read_source(source: SessionSource) -> Session:
     """The session. O(size). Raises InvalidInput with the place named, MissingExtra, OSError."""
     if source.form == "stored":
         return _stored(source)
     return _tried(lambda: _in_a_file(source), source.place)
 
 
-def _in_a_file(source: Source) -> Session:
+def _in_a_file(source: SessionSource) -> Session:
     if source.form == "row":
         session: Session = _parquet().read_row(source)
         return session
@@ -138,10 +138,10 @@ def _tried(read: Callable[[], T], place: str, pauses_seconds: Sequence[float] = 
     try:
         return read()
     except OSError as error:
-        raise OSError(f"{Source('file', place).shown}: {error}") from error
+        raise OSError(f"{SessionSource('file', place).shown}: {error}") from error
 
 
-def _stored(source: Source) -> Session:
+def _stored(source: SessionSource) -> Session:
     with closing(open_store(source.place)) as store:
         recording = store.read(source.part)
     entries = [entry for entry in active(recording.events) if not entry.hidden]

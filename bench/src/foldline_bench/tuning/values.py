@@ -17,11 +17,20 @@ from foldline.recorded.sessions import Session
 from foldline.replay import NONE
 from foldline.view.budget import cache_rule_of, limits_of
 
-__all__ = ["UNMANAGED", "Conditions", "Job", "Look", "Outcome", "Setting", "Source", "content_sha256"]
+__all__ = [
+    "UNMANAGED",
+    "Conditions",
+    "SessionSource",
+    "SessionSummary",
+    "Setting",
+    "TrialJob",
+    "TrialOutcome",
+    "content_sha256",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SessionSource:
     """Where one session is: `place` is a file, the URI of an object, or a store; `part` a session or row in it.
 
     Small, and no content: whoever replays the session reads it. `label` is the id of a row that has one, for people.
@@ -44,10 +53,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class SessionSummary:
     """A session at first sight. `fault` says why it cannot be used, then the rest is empty."""
 
-    source: Source
+    source: SessionSource
     sha256: str = ""
     name: str = ""
     model: str | None = None
@@ -108,20 +117,20 @@ class Conditions:
     model: str | None = None
     exact: bool = False
 
-    def model_of(self, look: Look) -> Model:
+    def model_of(self, look: SessionSummary) -> Model:
         """The model that a session is priced as."""
         return lookup(self.model or look.model)
 
-    def rule_of(self, look: Look) -> CacheRule:
+    def rule_of(self, look: SessionSummary) -> CacheRule:
         """How its requests are priced."""
         return cache_rule_of(self.model or look.model, look.dialect)
 
-    def output_tokens_of(self, look: Look) -> int:
+    def output_tokens_of(self, look: SessionSummary) -> int:
         """What is kept free for a reply: what is asked for, else what an agent would keep. Raises InvalidInput."""
         limits = limits_of(self.window, self.model or look.model, self.max_output_tokens)
         return self.window - limits.room_tokens
 
-    def key(self, look: Look, setting: Setting, code: str) -> str:
+    def key(self, look: SessionSummary, setting: Setting, code: str) -> str:
         """What the result of a replay is kept by: all that it hangs on; `code` tells the code that runs it."""
         model = self.model_of(look)
         prices = [model.input_usd_per_million, model.output_usd_per_million, asdict(self.rule_of(look))]
@@ -131,16 +140,16 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrialJob:
     """One session to be replayed under some settings."""
 
-    look: Look
+    look: SessionSummary
     settings: tuple[Setting, ...]
     conditions: Conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TrialOutcome:
     """One session under one setting. `paid_tokens` is the price of all input, in tokens at the full input price.
 
     `input_usd` and `reply_usd` are None when the model has no price in the catalogue. `far`, `line` and `far_tool` are
@@ -171,7 +180,7 @@ class Outcome:
         return not (self.invalid or self.over_budget or self.refused)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Outcome:
+    def from_json(cls, value: Mapping[str, Any]) -> TrialOutcome:
         """The outcome of the plain values that `asdict` gave. Raises TypeError for others."""
         pairs = {name: tuple(value[name]) for name in ("far", "line", "far_tool") if name in value}
         return cls(**{**value, **pairs})

@@ -9,8 +9,8 @@ from typing import Final
 import click
 
 from foldline.cli.files import log
-from foldline.hosting.export import exported, json_text, redacted
 from foldline.hosting.session_choice import Where, choose, where_option
+from foldline.hosting.session_text import exported, json_text, redacted
 from foldline.store.files import can_hold
 from foldline.text.printable import plain
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import fields
-from typing import Any, Final
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,12 +12,15 @@ from foldline.cli.console import Sheet
 from foldline.cli.files import json_out, log
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import Chosen, Where, choose, where_option
-from foldline.hosting.session_words import entries_of, folds_of, said, seqs, who
+from foldline.hosting.session_text import entries_of, folds_of, said, seqs, who
 from foldline.text.formatting import plural
 from foldline.text.printable import plain_line
 from foldline.view.transcript import Fold, active
 
-__all__ = ["undo", "why"]
+if TYPE_CHECKING:
+    from foldline.store.repair import Repaired
+
+__all__ = ["repair", "undo", "why"]
 
 _FIRST_LINES: Final = 8
 
@@ -152,3 +155,42 @@ def undo(*, session: str, as_json: bool, where: Where) -> None:
     for fold in back:
         sheet.line(f"  fold {fold.id}: messages {seqs(fold.start, fold.stop)}, {plain_line(fold.reducer)}")
     log("the next request folds again what is still too large")
+
+
+# Places that are named, one in a line.
+_SHOWN: Final = 20
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
+@where_option("--store")
+def repair(*, session: str, as_json: bool, where: Where) -> None:
+    """Make a session whose log is damaged fit to be opened.
+
+    What is whole stays; a message that is lost is replaced by a line that says so, and the old log is kept: beside the
+    new one, or in a database in the archive of the session. The session must not be open in another process.
+    """
+    chosen = choose(where.store, session)
+    done = chosen.store.repair(chosen.id)
+    if as_json:
+        json_out({"session": chosen.name, "damaged": done is not None, **({} if done is None else _repair_plain(done))})
+        return
+    if done is None:
+        click.echo("nothing is damaged")
+        return
+    click.echo(str(done))
+    for damage in done.damage[:_SHOWN]:
+        click.echo(f"  {damage}")
+    if len(done.damage) > _SHOWN:
+        click.echo(f"  … and {len(done.damage) - _SHOWN:,} more")
+
+
+def _repair_plain(done: Repaired) -> dict[str, Any]:
+    return {
+        "lines": done.lines,
+        "damage": [asdict(one) for one in done.damage],
+        "lost_messages": done.lost_messages,
+        "left_out": done.left_out,
+        "kept": str(done.kept),
+    }

@@ -12,10 +12,8 @@ from foldline.cli.console import Sheet
 from foldline.cli.files import json_out, log
 from foldline.cli.sessions.copy import copy
 from foldline.cli.sessions.export import export
-from foldline.cli.sessions.folds import undo, why
-from foldline.cli.sessions.repair import repair
-from foldline.cli.sessions.show import show
-from foldline.cli.sessions.view import view
+from foldline.cli.sessions.folds import repair, undo, why
+from foldline.cli.sessions.show import show, view
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import (
     Chosen,
@@ -26,7 +24,7 @@ from foldline.hosting.session_choice import (
     where_option,
     with_agents,
 )
-from foldline.hosting.session_words import entries_of, local_time
+from foldline.hosting.session_text import entries_of, local_time
 from foldline.store.snapshot import Snapshot
 from foldline.text.formatting import DASH, compact, plural
 from foldline.text.printable import plain_line
@@ -38,12 +36,12 @@ if TYPE_CHECKING:
 __all__ = ["sessions"]
 
 _BAR_CELLS: Final = 5
+# Columns of a terminal from which on a title stands beside its figures.
 _ONE_ROW_COLUMNS: Final = 110
-"""Columns of a terminal from which on a title stands beside its figures."""
+# Columns of a terminal from which on there is room for the turns too; else they stand before the title.
 _ALL_COLUMNS: Final = 72
-"""Columns of a terminal from which on there is room for the turns too; else they stand before the title."""
+# Day and second of a session's beginning: enough to name it, where no other began in that second.
 _SHORT_ID_CHARS: Final = 15
-"""Day and second of a session's beginning: enough to name it, where no other began in that second."""
 _MOST_FOUND: Final = 200
 
 

@@ -94,12 +94,13 @@ class _Pairs:
             kind, caller = block.get("type"), _caller(block)
             if caller and caller not in self.opened:
                 self.found.add(index, "caller", f"a {kind} out of {caller!r}, which is not there")
-            if is_use(kind) and (opened := _id(block.get("id"))):
+            if is_use(kind):
+                opened = _pattern_id(self.found, index, block.get("id"), "call") or ""
                 self.open[opened] = index
                 self.opened.add(opened)
                 self.callers[opened] = caller
             if is_server_result(kind):
-                answered = _id(block.get("tool_use_id"))
+                answered = _pattern_id(self.found, index, block.get("tool_use_id"), "result") or ""
                 if answered in self.open:
                     del self.open[answered]
                 elif answered in self.opened:

@@ -12,9 +12,9 @@ from foldline.doors.chat.interrupts import LeaveError
 from foldline.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from foldline.doors.chat.conversation import Conversation
+    from foldline.doors.chat.chat_loop import Conversation
 
-__all__ = ["COMMANDS", "Command", "run_command"]
+__all__ = ["COMMANDS", "Command", "run_command", "whole_number"]
 
 Run = Callable[["Conversation", str], Awaitable[None]]
 
@@ -36,17 +36,19 @@ class Command:
 
 COMMANDS: Final = (
     Command("/compact", "[instructions]", "sum up the conversation and go on from the summary"),
-    Command("/context", "", "show what fills the window", "looking"),
-    Command("/why", "N", "say why message N is not shown as it was; fold N: what a fold stands for", "looking"),
-    Command("/undo", "", "take back the last folds", "changing"),
-    Command("/pin", "N [off]", "keep message N whole", "changing"),
-    Command("/history", "[N|all]", "list what was said, folded parts marked", "looking"),
-    Command("/model", "[NAME]", "say which model answers, or go on with another", "changing"),
-    Command("/policy", "[NAME]", "say how the context is folded, or fold otherwise", "changing"),
-    Command("/cost", "", "tokens and money so far", "looking"),
-    Command("/resume", "[ID]", "list sessions, or go on with one", "changing"),
-    Command("/export", "FILE", "write the conversation (.md, else JSON)", "changing"),
-    Command("/clear", "", "begin a new session", "changing"),
+    Command("/context", "", "show what fills the window", "inspect_commands"),
+    Command(
+        "/why", "N", "say why message N is not shown as it was; fold N: what a fold stands for", "inspect_commands"
+    ),
+    Command("/undo", "", "take back the last folds", "session_commands"),
+    Command("/pin", "N [off]", "keep message N whole", "session_commands"),
+    Command("/history", "[N|all]", "list what was said, folded parts marked", "inspect_commands"),
+    Command("/model", "[NAME]", "say which model answers, or go on with another", "session_commands"),
+    Command("/policy", "[NAME]", "say how the context is folded, or fold otherwise", "session_commands"),
+    Command("/cost", "", "tokens and money so far", "inspect_commands"),
+    Command("/resume", "[ID]", "list sessions, or go on with one", "session_commands"),
+    Command("/export", "FILE", "write the conversation (.md, else JSON)", "session_commands"),
+    Command("/clear", "", "begin a new session", "session_commands"),
     Command("/help", "", "list the commands"),
     Command("/quit", "", "leave; the session can be resumed"),
 )
@@ -83,3 +85,17 @@ async def run_command(chat: Conversation, typed: str) -> None:
         raise InvalidInput(f"there is no command {name}; {hint} (/{name} says it to the model)")
     run: Run = _HERE.get(name) or getattr(import_module(f"foldline.doors.chat.{command.module}"), name[1:])
     await run(chat, given.strip())
+
+
+# More than any count or number of a message here has; `int` refuses a text of some thousands.
+_MOST_DIGITS: Final = 12
+
+
+def whole_number(typed: str) -> int | None:
+    """A whole number from 0 on, as digits and nothing else; None for any other text.
+
+    Only ASCII: "²" and digits of other scripts are digits to `str.isdigit`, and not all of them to `int`.
+    """
+    if len(typed) > _MOST_DIGITS or not (typed.isascii() and typed.isdigit()):
+        return None
+    return int(typed)

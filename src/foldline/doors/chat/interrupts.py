@@ -11,12 +11,12 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from foldline.hosting.signals import heard
+from foldline.hosting.process import heard
 
 __all__ = ["Interrupts", "LeaveError"]
 
+# Two presses within this time are meant as one.
 _TWICE_SECONDS: Final = 1.2
-"""Two presses within this time are meant as one."""
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, TurnEnded
-from foldline.doors.chat.lines import reply_text
+from foldline.doors.chat.event_lines import reply_text
 from foldline.engine.events import FoldFinished, FoldStarted, call_line, log_line
 from foldline.failures import redact
 from foldline.text.printable import plain_line

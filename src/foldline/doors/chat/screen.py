@@ -24,8 +24,7 @@ from foldline.agent.events import (
     TurnEnded,
 )
 from foldline.display import colour
-from foldline.doors.chat.answer import Answer
-from foldline.doors.chat.lines import (
+from foldline.doors.chat.event_lines import (
     call_text,
     calling_text,
     failure_text,
@@ -34,6 +33,7 @@ from foldline.doors.chat.lines import (
     seconds_text,
     usage_text,
 )
+from foldline.doors.chat.markdown import Answer, markdown
 from foldline.engine.events import FoldFinished, FoldStarted, LimitLearned, Repaired, SilentTruncation, UsageDoubted
 from foldline.providers.base import CallStarted, ReasoningDelta, Retrying, TextDelta
 from foldline.text.printable import plain, plain_line
@@ -42,8 +42,8 @@ __all__ = ["Screen"]
 
 _FIELD_COLUMNS: Final = 9
 _REASONING_CHARS: Final = 2_000
+# A block that is being written is drawn as markdown up to this size, as plain lines beyond it.
 _TAIL_CHARS: Final = 4_000
-"""A block that is being written is drawn as markdown up to this size, as plain lines beyond it."""
 _ASCII: Final = str.maketrans({"→": "->", "·": "-", "✗": "x", "•": "*", "…": "...", "⚠": "!", "⟲": "~", "─": "-"})
 
 
@@ -199,8 +199,6 @@ class Screen:
         return Group(*parts)
 
     def _tail(self, tail: str) -> RenderableType:
-        from foldline.doors.chat.drawing import markdown
-
         rows = max(3, self.console.height - 5)
         width = max(20, self.console.width)
         drawn = markdown(tail) if len(tail) <= _TAIL_CHARS else Text("\n".join(tail.splitlines()[-rows:]))
@@ -308,8 +306,6 @@ class Screen:
     # --- the answer --------------------------------------------------------------------------------------------------
 
     def _block(self, block: str) -> None:
-        from foldline.doors.chat.drawing import markdown
-
         lines = self.console.render_lines(markdown(block), pad=False)
         empty = [not "".join(segment.text for segment in line).strip() for line in lines]
         first = next((at for at, is_empty in enumerate(empty) if not is_empty), len(lines))

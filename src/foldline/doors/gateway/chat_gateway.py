@@ -16,31 +16,30 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from foldline.agent.events import AgentEvent, Notice
-from foldline.doors.gateway.answering import answer, tell
 from foldline.doors.gateway.base import Gateway, Incoming, NotDelivered
 from foldline.doors.gateway.commands import COMMANDS, Asked, parsed, unknown
 from foldline.doors.gateway.inbox import Inbox, Waiting
+from foldline.doors.gateway.markdown import literal
 from foldline.doors.gateway.progress import Pace, Progress
-from foldline.doors.gateway.sentences import REFUSALS, after_restart, sentence
-from foldline.doors.gateway.splitting import literal
+from foldline.doors.gateway.replies import REFUSALS, after_restart, answer, sentence, tell
 from foldline.errors import FoldlineError, Stopping, TooManyWaiting
+from foldline.hosting.process import stopped
 from foldline.hosting.session_pool import Actors
-from foldline.hosting.signals import stopped
 
 __all__ = ["Desk"]
 
+# So many people who are not allowed are told of in the log, once each.
 _STRANGERS: Final = 1_000
-"""So many people who are not allowed are told of in the log, once each."""
+# Messages that wait in one conversation; as many as a session lets wait.
 _MOST_WAITING: Final = 16
-"""Messages that wait in one conversation; as many as a session lets wait."""
+# What the last answers may take to be sent.
 _STOP_SECONDS: Final = 10.0
-"""What the last answers may take to be sent."""
+# The same, where there is no grace. What is not sent by then is sent after the next start.
 _AT_ONCE_SECONDS: Final = 1.0
-"""The same, where there is no grace. What is not sent by then is sent after the next start."""
 
 _RETRY_SECONDS: Final = 1.0
+# The turn that a message began has run; to run it again for a mended letter could do its work twice.
 _EDITED: Final = "An edit changes nothing here: what was said first is kept. Send it as a new message."
-"""The turn that a message began has run; to run it again for a mended letter could do its work twice."""
 
 _UNFORESEEN: Final = (
     "⚠ Something went wrong here that nobody foresaw. What you asked for may be done in part. "

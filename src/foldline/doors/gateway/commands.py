@@ -13,19 +13,19 @@ from typing import Final
 
 from foldline.agent.settings.values import policy_names
 from foldline.display import telegram_compacted, telegram_footer
-from foldline.doors.chat.lines import made_by
-from foldline.doors.gateway.splitting import literal
+from foldline.doors.chat.event_lines import made_by
+from foldline.doors.gateway.markdown import literal
 from foldline.hosting.request_rows import parts_of, rows_of
 from foldline.hosting.session_actor import Actor, Look
 from foldline.hosting.session_pool import Actors
-from foldline.hosting.session_words import seqs
+from foldline.hosting.session_text import seqs
 from foldline.text.formatting import plural
 from foldline.view.transcript import Fold
 
 __all__ = ["COMMANDS", "Asked", "Command", "parsed", "unknown"]
 
+# A command as Telegram has it. What goes on with other signs (/etc/hosts) is none.
 _TYPED: Final = re.compile(r"/(?P<name>[A-Za-z0-9_]{1,32})(?:\s+(?P<given>.*))?", re.DOTALL)
-"""A command as Telegram has it. What goes on with other signs (/etc/hosts) is none."""
 _NEWEST_FOLDS: Final = 5
 
 
@@ -134,7 +134,7 @@ def _as_told(look: Look) -> str:
     window = max(1, now.limits.window_tokens)
     digits = max(len(f"{tokens:,}") for tokens in parts.values())
     lines = [f"{name:<8} {tokens:>{digits},} {tokens / window:>6.1%}" for name, tokens in parts.items()]
-    folds = [tile for tile in now.view.tiles if isinstance(tile, Fold)]
+    folds = [tile for tile in now.view.entries_and_folds if isinstance(tile, Fold)]
     told = [
         f"messages {seqs(fold.start, fold.stop)}: {fold.before_tokens:,} → {fold.tokens:,} tokens "
         f"({literal(made_by(fold))})"

@@ -21,8 +21,8 @@ from foldline.store.base import Store
 
 __all__ = ["Inbox", "Waiting"]
 
+# More than a platform hands over at once (Telegram: 100).
 _REMEMBERED: Final = 500
-"""More than a platform hands over at once (Telegram: 100)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Final
 
 from foldline.agent.events import AgentEvent, ReplyFinished, ToolStarted
-from foldline.doors.chat.lines import call_text, seconds_text
+from foldline.doors.chat.event_lines import call_text, seconds_text
 from foldline.doors.gateway.base import Gateway, NotDelivered, Where
-from foldline.doors.gateway.splitting import literal
+from foldline.doors.gateway.markdown import literal
 from foldline.engine.window_usage import Figures
 from foldline.text.printable import plain_line
 

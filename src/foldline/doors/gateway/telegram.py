@@ -36,8 +36,8 @@ MOST_UNITS: Final = 4_096
 _POLL_SECONDS: Final = 30
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 30.0
 _FETCH_TRIES: Final = 3
+# Telegram would fetch the address: a page that makes the model write one could send away what it has read.
 _NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
-"""Telegram would fetch the address: a page that makes the model write one could send away what it has read."""
 _COMMAND_TO: Final = re.compile(r"(/[A-Za-z0-9_]{1,32})@(\w+)(.*)", re.DOTALL)
 _UNREADABLE: Final = {
     "photo": "pictures",

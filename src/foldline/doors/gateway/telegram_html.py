@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from foldline.doors.gateway.splitting import Fence, utf16_units
+from foldline.doors.gateway.markdown import Fence, utf16_units
 
 __all__ = ["as_html", "as_plain", "line_units"]
 
+# A longer line is taken as it stands: it is data, and reading marks in it takes time that grows with its square.
 _MOST_LINE_CHARS: Final = 4_096
-"""A longer line is taken as it stands: it is data, and reading marks in it takes time that grows with its square."""
 
 # A span has 400 characters at most: each mark looks for its end, and many without one must not take their square.
 _INLINE: Final = re.compile(
@@ -34,8 +34,8 @@ _INLINE: Final = re.compile(
 _HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]+(?P<words>\S.*?)(?:[ \t]+#+)?[ \t]*")
 _BULLET: Final = re.compile(r"(?P<indent>[ \t]*)[-*+](?P<space>[ \t]+)(?P<words>.*)", re.DOTALL)
 _LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
+# What is in no message: control characters, and half a character. Telegram refuses or drops them.
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-"""What is in no message: control characters, and half a character. Telegram refuses or drops them."""
 
 
 @dataclass(frozen=True, slots=True)

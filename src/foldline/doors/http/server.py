@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from foldline.doors.http.state import Door
 from foldline.errors import InvalidInput
-from foldline.hosting.signals import heard
+from foldline.hosting.process import heard
 
 __all__ = ["Connection", "Ending", "Patient", "Stop", "is_loopback", "listening", "run"]
 

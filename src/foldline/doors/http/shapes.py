@@ -12,7 +12,7 @@ from foldline.codecs.base import Codec
 from foldline.engine.window_usage import Figures
 from foldline.hosting.request_rows import parts_of, rows_of
 from foldline.hosting.session_actor import Actor, Compacted, Look
-from foldline.hosting.session_words import said
+from foldline.hosting.session_text import said
 from foldline.hosting.turns import Turn
 from foldline.messages import Json, Message, ToolCall, ToolResult
 from foldline.store.recording import snapshot_of
@@ -161,21 +161,21 @@ def compacted(done: Compacted) -> dict[str, Json]:
 
 
 def shown_as(view: View, seq: int) -> Shown:
-    """What became of a message. O(log units)."""
+    """What became of a message. O(log tiles)."""
     at = view.index(seq)
-    if not 0 <= at < len(view.units) or seq >= view.units[at].stop:
+    if not 0 <= at < len(view.tiles) or seq >= view.tiles[at].stop:
         return "hidden", None
-    unit = view.units[at]
-    if unit.fold is not None:
-        return "hidden", unit.fold.id
-    found = next((one for one in unit.entries if one.seq == seq), None)
+    tile = view.tiles[at]
+    if tile.fold is not None:
+        return "hidden", tile.fold.id
+    found = next((one for one in tile.entries if one.seq == seq), None)
     if found is None or not found.message.agent_visible:
         return "hidden", None
-    if seq in unit.forms:
-        return "shortened", unit.forms[seq].id
-    if unit.pinned:
+    if seq in tile.forms:
+        return "shortened", tile.forms[seq].id
+    if tile.pinned:
         return "pinned", None
-    return "repaired" if any(repair.seq == seq for repair in unit.repairs) else "shown", None
+    return "repaired" if any(repair.seq == seq for repair in tile.repairs) else "shown", None
 
 
 def entry(record: Record, codec: Codec, shown: Mapping[int, Shown], *, whole: bool = False) -> dict[str, Json]:

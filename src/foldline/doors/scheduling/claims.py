@@ -18,8 +18,8 @@ from foldline.store.base import Store
 
 __all__ = ["Held", "LeftOut", "take"]
 
+# By how much the clocks of two servers may differ. What lies further ahead was written by a clock that was wrong.
 _AHEAD: Final = timedelta(minutes=5)
-"""By how much the clocks of two servers may differ. What lies further ahead was written by a clock that was wrong."""
 
 
 class LeftOut(str):

@@ -9,19 +9,19 @@ from datetime import UTC, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from foldline.hosting.process import stopped
 from foldline.hosting.session_pool import Actors
-from foldline.hosting.signals import stopped
 
 if TYPE_CHECKING:
     from foldline.doors.scheduling.runner import Schedule
 
 __all__ = ["running", "scheduled"]
 
+# How often all entries are looked at beside their own times: timers stand still while a machine sleeps.
 _LOOK_SECONDS: Final = 20.0
-"""How often all entries are looked at beside their own times: timers stand still while a machine sleeps."""
 
+# A clock that is set is set by more than this; what it drifts within a look is far less.
 _JUMP: Final = timedelta(seconds=5)
-"""A clock that is set is set by more than this; what it drifts within a look is far less."""
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def scheduled(
     if not any(entry.enabled for entry in actors.crew.settings.schedule.values()):
         yield None
         return
-    from foldline.doors.scheduling.opening import schedule_of
+    from foldline.doors.scheduling.runner import schedule_of
 
     schedule = schedule_of(actors, tell=tell, environ=environ, telegram_url=telegram_url)
     async with running(schedule, grace_seconds=grace_seconds):

@@ -21,8 +21,8 @@ __all__ = ["BEAT_SECONDS", "Known", "Run", "how_it_ended", "known_of", "moment_o
 BEAT_SECONDS: Final = 10.0
 """How often a run says that it is alive."""
 
+# A run that has said nothing for so long has lost its process: six beats, for a machine that is busy.
 _ALIVE: Final = timedelta(seconds=60)
-"""A run that has said nothing for so long has lost its process: six beats, for a machine that is busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -13,21 +13,20 @@ from typing import Final
 from foldline.agent.events import TurnEnded
 from foldline.agent.threads import to_its_end
 from foldline.doors.scheduling.claims import Held, LeftOut, take
-from foldline.doors.scheduling.deliver import Courier, place_of
-from foldline.doors.scheduling.entries import Entry, stamp_of
+from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier, Report, place_of
+from foldline.doors.scheduling.entries import Entry, entries_of, stamp_of
 from foldline.doors.scheduling.entry_status import BEAT_SECONDS, Run, begun, moment_of, run_of, under_way
-from foldline.doors.scheduling.report import Report
 from foldline.errors import FoldlineError, InvalidInput, Stopping
 from foldline.hosting.session_actor import Actor, Look
 from foldline.hosting.session_pool import Actors
 from foldline.messages import Json
 
-__all__ = ["Clock", "Schedule", "now_utc"]
+__all__ = ["Clock", "Schedule", "now_utc", "schedule_of"]
 
 Clock = Callable[[], datetime]
 
+# What a run that is cut off may take to write down how it ended.
 _CUT_OFF_SECONDS: Final = 10.0
-"""What a run that is cut off may take to write down how it ended."""
 
 
 def now_utc() -> datetime:
@@ -240,3 +239,24 @@ class Schedule:
 def _figures(look: Look) -> dict[str, Json]:
     now = look.context.figures
     return {**asdict(now), "used_tokens": now.used_tokens, "utilization": now.utilization}
+
+
+def schedule_of(
+    actors: Actors,
+    *,
+    tell: Callable[[str], None],
+    environ: Mapping[str, str] | None = None,
+    telegram_url: str | None = None,
+) -> Schedule:
+    """The schedule of the agent behind these sessions, at rest. Tells which variables its deliveries lack.
+
+    Raises InvalidInput for a time zone that this machine does not know.
+    """
+    crew = actors.crew
+    secrets = crew.environ if environ is None else environ
+    courier = Courier(crew.workspace, secrets, telegram_url=(telegram_url or TELEGRAM_URL).rstrip("/"))
+    schedule = Schedule(actors, entries_of(crew.settings), courier, tell=tell)
+    for entry in schedule.entries.values():
+        for name in {name for to in entry.settings.deliver for name in courier.missing(to)}:
+            tell(f"Schedule {entry.name}: nothing can be delivered as set: the environment has no {name}")
+    return schedule

@@ -1,0 +1,1 @@
+"""What a bill could have been at best, known in hindsight."""

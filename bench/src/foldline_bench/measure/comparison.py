@@ -1,0 +1,166 @@
+"""Figures of one system over many sessions, against no management, with intervals; and who is on the Pareto front."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from foldline.replay.rows import ENOUGH
+from foldline.replay.turns import percentile
+from foldline_bench.measure.intervals import interval, mean_of, median_of
+from foldline_bench.values import (
+    FRONT_RULE,
+    Interval,
+    MetReferences,
+    Price,
+    RecallFigures,
+    RequestSeconds,
+    SessionFigures,
+    SummaryCosts,
+    SystemFigures,
+    SystemPrice,
+    SystemRun,
+)
+
+__all__ = ["common_sessions", "figures_over", "mark_front", "price_of", "recall_of"]
+
+
+def common_sessions(sessions: Sequence[str], runs: Iterable[SystemRun]) -> list[str]:
+    """The sessions that all systems finished which are not set apart, in their order."""
+    finished = [run["sessions"].keys() for run in runs if not run["apart"]]
+    return [name for name in sessions if all(name in done for done in finished)]
+
+
+def figures_over(own: Sequence[SessionFigures], base: Sequence[SessionFigures] | None) -> SystemFigures:
+    """One system over some sessions; `base` are the same sessions under no management, None when it did not finish.
+
+    O(sessions · resamples) for each figure with an interval. `front` is left False: that needs the others.
+    """
+    requests = _sum(own, lambda one: one["requests"])
+    tokens = _sum(own, lambda one: one["tokens"])
+    hard = _sum(own, lambda one: one["hard"])
+    over = _sum(own, lambda one: one["over_budget"])
+    errors = _sum(own, lambda one: one["errors"])
+    refused = _sum(own, lambda one: one["refused"])
+    bounds = [one["bound"] for one in own if one["bound"] is not None]
+    schedules = [bound["ratio"] for bound in bounds]
+    anew = [bound["anew_ratio"] for bound in bounds]
+    needs = [bound["needs_ratio"] for bound in bounds]
+    return SystemFigures(
+        sessions=len(own),
+        requests=requests,
+        tokens=tokens,
+        hit_share=_sum(own, lambda one: one["cached_tokens"]) / tokens if tokens else 0.0,
+        hard_share=hard / requests,
+        soft_share=_sum(own, lambda one: one["soft"]) / requests,
+        invalid_share=_sum(own, lambda one: one["invalid"]) / requests,
+        over_share=over / requests,
+        worst_ratio=max(one["peak_ratio"] for one in own),
+        errors=errors,
+        first_error=next((one["first_error"] for one in own if one["first_error"]), None),
+        refused=refused,
+        sound=not (hard or over or errors or refused),
+        front=False,
+        rules=_by_rule(one["rules"] for one in own),
+        hard_rules=_by_rule(one["hard_rules"] for one in own),
+        soft_rules=_by_rule(one["soft_rules"] for one in own),
+        cost={rule: {kind: _priced(own, base, rule, kind) for kind in ("warm", "cold")} for rule in own[0]["cost"]},
+        recall=_recall(own),
+        cpu=_cpu([seconds for one in own for seconds in one["cpu_seconds"]]),
+        summaries=_summaries(own),
+        bound=interval(schedules, median_of),
+        worst_bound=max(schedules, default=None),
+        anew_bound=interval(anew, median_of),
+        worst_anew_bound=max(anew, default=None),
+        needs_bound=interval(needs, median_of),
+        worst_needs_bound=max(needs, default=None),
+    )
+
+
+def _sum(own: Iterable[SessionFigures], of: Callable[[SessionFigures], int]) -> int:
+    return sum(map(of, own))
+
+
+def _by_rule(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in found:
+        total.update(one)
+    return dict(sorted(total.items()))
+
+
+def price_of(price: Price, kind: str) -> float:
+    """The price with "warm" or with "cold" caches."""
+    return price["warm"] if kind == "warm" else price["cold"]
+
+
+def _priced(own: Sequence[SessionFigures], base: Sequence[SessionFigures] | None, rule: str, kind: str) -> SystemPrice:
+    costs = [price_of(one["cost"][rule], kind) for one in own]
+    if base is None:
+        return SystemPrice(tokens=sum(costs), pooled_ratio=None, ratio=None)
+    unmanaged = [price_of(one["cost"][rule], kind) for one in base]
+    ratios = [cost / none for cost, none in zip(costs, unmanaged, strict=True) if none]
+    pooled = sum(costs) / sum(unmanaged) if sum(unmanaged) else None
+    return SystemPrice(tokens=sum(costs), pooled_ratio=pooled, ratio=interval(ratios, median_of))
+
+
+def _recall(own: Sequence[SessionFigures]) -> RecallFigures:
+    recalls = [one["recall"] for one in own]
+    distances = range(len(recalls[0]["beyond"]))
+    return RecallFigures(
+        all=_kept([recall["all"] for recall in recalls]),
+        beyond=[_kept([recall["beyond"][at] for recall in recalls]) for at in distances],
+        line=_kept([recall["line"] for recall in recalls]),
+        far_tool=_kept([recall["far_tool"] for recall in recalls]),
+    )
+
+
+def _kept(pairs: Sequence[Sequence[int]]) -> MetReferences:
+    kept, total = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+    shares = [pair[0] / pair[1] for pair in pairs if pair[1] >= ENOUGH]
+    return MetReferences(
+        kept=kept, total=total, pooled=kept / total if total else None, per_session=interval(shares, mean_of)
+    )
+
+
+def _cpu(seconds: Sequence[float]) -> RequestSeconds:
+    return RequestSeconds(
+        mean_seconds=mean_of(seconds) if seconds else 0.0,
+        p50_seconds=percentile(seconds, 0.5),
+        p95_seconds=percentile(seconds, 0.95),
+    )
+
+
+def _summaries(own: Sequence[SessionFigures]) -> SummaryCosts:
+    made = [one["summaries"] for one in own]
+    return SummaryCosts(
+        calls=sum(one["calls"] for one in made),
+        prompt_tokens=sum(one["prompt_tokens"] for one in made),
+        cached_tokens=sum(one["cached_tokens"] for one in made),
+        output_tokens=sum(one["output_tokens"] for one in made),
+        cost={
+            rule: Price(
+                warm=sum(one["cost"][rule]["warm"] for one in made), cold=sum(one["cost"][rule]["cold"] for one in made)
+            )
+            for rule in made[0]["cost"]
+        },
+    )
+
+
+def recall_of(kept: MetReferences) -> float | None:
+    """A recall as one number: that per session, or the pooled one where no session makes enough references."""
+    each: Interval | None = kept["per_session"]
+    return kept["pooled"] if each is None else each["value"]
+
+
+def mark_front(figures: Sequence[SystemFigures]) -> None:
+    """Set `front` of those that no other sound one beats in both cost and far recall. O(n²)."""
+    points: list[tuple[float, float, SystemFigures]] = []
+    for one in figures:
+        ratio, far = one["cost"][FRONT_RULE]["warm"]["ratio"], recall_of(one["recall"]["beyond"][1])
+        if one["sound"] and ratio is not None and far is not None:
+            points.append((ratio["value"], far, one))
+    for cost, far, one in points:
+        one["front"] = not any(
+            other_cost <= cost and other_far >= far and (other_cost, other_far) != (cost, far)
+            for other_cost, other_far, _ in points
+        )

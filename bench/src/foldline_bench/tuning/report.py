@@ -1,0 +1,192 @@
+"""What `foldline tune` prints of what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final
+
+from foldline.cli.console import Column, print_table
+from foldline.cli.files import terminal
+from foldline.text.formatting import DASH, compact, money, plural, share
+from foldline.text.printable import plain_line
+from foldline_bench.measure.intervals import FEWEST, enough
+from foldline_bench.tuning import Conditions, ExcludedSession, ResampledFigure, SettingFigures, TuneResult
+from foldline_bench.tuning.candidates import OURS, own_figures
+
+__all__ = ["SCHEMA", "block_comments", "left_out_lines", "plain_report", "print_found"]
+
+SCHEMA: Final = 1
+"""That of the JSON report: it goes up when a field changes its meaning or goes away."""
+
+_RANGES: Final = "ranges"
+_ARRIVAL: Final = "on arrival"
+_OWN: Final = "trigger, landing and keep"
+
+
+def print_found(tuned: TuneResult, conditions: Conditions) -> None:
+    """The table of what was found, what its columns mean, and what was chosen."""
+    console = terminal()
+    for line in _about(tuned, conditions):
+        console.print(line, soft_wrap=True)
+    console.print()
+    columns = _columns(tuned)
+    there = {column.group for column in columns}
+    gone = print_table(console, columns, tuple(group for group in (_RANGES, _ARRIVAL, _OWN) if group in there))
+    console.print()
+    for line in _legend(tuned, gone):
+        console.print(line, style="dim")
+    console.print()
+    console.print(f"chosen: {tuned.chosen.setting.name}\n({tuned.why})\n", soft_wrap=True)
+
+
+def left_out_lines(left_out: Sequence[ExcludedSession]) -> Iterator[str]:
+    """A line for each session that was left out."""
+    return (plain_line(f"left out: {one.place}: {one.reason}", 400) for one in left_out)
+
+
+def _about(tuned: TuneResult, conditions: Conditions) -> Iterator[str]:
+    requests = sum(tuned.requests.values())
+    yield (
+        f"{plural(len(tuned.looks), 'session')}, {plural(requests, 'request')}; window {conditions.window:,} tokens; "
+        f"{_prices(tuned, conditions)}"
+    )
+    yield f"{tuned.settings} settings tried; {tuned.unfit} of them broke the window or a rule"
+    yield (
+        f"{tuned.replayed + tuned.known:,} of all {plural(tuned.whole, 'replay')} needed: "
+        f"{tuned.replayed:,} run, {tuned.known:,} known from before"
+    )
+    yield from left_out_lines(tuned.left_out)
+
+
+def _prices(tuned: TuneResult, conditions: Conditions) -> str:
+    """Whose prices the bill is at, or who has none."""
+    models = {conditions.model or look.model or "": conditions.model_of(look) for look in tuned.looks}
+    unknown = sorted(name for name, model in models.items() if model.input_usd_per_million is None)
+    if unknown == [""]:
+        return "no price is known, since no model is named"
+    shown = ", ".join(plain_line(name or "sessions without a model", 60) for name in unknown or sorted(models))
+    return f"no price is known of {shown}" if unknown else f"prices of {shown}"
+
+
+def _columns(tuned: TuneResult) -> list[Column]:
+    rows = [_row(figures, chosen=figures is tuned.chosen) for figures in tuned.front]
+    cells = list(zip(*rows, _row(tuned.none, chosen=False), strict=True))
+    heads = ("", "policy", "trig-\nger", "land-\ning", "keep", "on\narrival", "cost", "", "far", "", _unit(tuned))
+    groups = {2: _OWN, 3: _OWN, 4: _OWN, 5: _ARRIVAL, 7: _RANGES, 9: _RANGES}
+    return [
+        Column(head, column, left=number < 2, group=groups.get(number, ""))
+        for number, (head, column) in enumerate(zip(heads, cells, strict=True))
+        if groups.get(number) != _RANGES or set(column) != {DASH}
+    ]
+
+
+def _unit(tuned: TuneResult) -> str:
+    """The head of what was paid: without prices it is no money."""
+    return "tokens" if tuned.none.reply_usd is None else "bill"
+
+
+def _row(figures: SettingFigures, *, chosen: bool) -> tuple[str, ...]:
+    setting = figures.setting
+    own: tuple[str, ...] = ("", "", "", "")
+    if setting.policy in OURS:
+        values = own_figures(setting.value())
+        arrival = f"{values['arrival_share']:.2f}+{values['arrival_of_result']:.2f}"
+        own = (*(share(values[name]) for name in ("trigger", "landing", "keep")), arrival)
+    return (
+        ">" if chosen else "",
+        setting.policy,
+        *own,
+        share(figures.cost.value),
+        _interval(figures.cost),
+        share(figures.far.value if figures.far else None),
+        _interval(figures.far),
+        _bill(figures),
+    )
+
+
+def _interval(span: ResampledFigure | None) -> str:
+    return DASH if span is None or not span.tells else f"{span.low:.2f}-{span.high:.2f}"
+
+
+def _bill(figures: SettingFigures) -> str:
+    """The whole bill in money, else what the input is worth in tokens at the full price, which the head says."""
+    if figures.input_usd is None or figures.reply_usd is None:
+        return compact(figures.cost_tokens)
+    return money(figures.input_usd.value + figures.reply_usd)
+
+
+def _legend(tuned: TuneResult, gone: Sequence[str]) -> Iterator[str]:
+    none = tuned.none
+    yield "cost  input price with prompt caching, all sessions together, against none"
+    yield "far   of names in replies that last stood far back, the share still sent:"
+    mean = f"      mean over the {plural(tuned.telling, 'session')} with 3 or more"
+    ranges = not enough(none.sessions) or _RANGES in gone
+    yield mean if ranges else f"{mean}; ranges are 95 % intervals"
+    if not enough(none.sessions):
+        yield f"no ranges: they are told of {FEWEST} sessions or more"
+    if none.reply_usd is not None:
+        yield "bill  expected for these sessions together, at the catalogue's prices;"
+        yield f"      {_replies(tuned)}"
+    else:
+        yield "tokens: input at the full price, for no price is known; name a --model"
+    if _ARRIVAL not in gone:
+        yield "on arrival: what a result may take of the room that is left, + of its own size"
+    if gone:
+        yield f"no room here for {', '.join(gone)}; a wider terminal or --json has them"
+    if none.over_budget:
+        yield f"none: {none.over_budget:,} of its requests would not fit into the window"
+    if not tuned.telling:
+        yield "no session has far references enough: only the cost was compared"
+
+
+def _replies(tuned: TuneResult) -> str:
+    """What of a bill is for replies: the recorded ones, so that only a price step of long requests can change it."""
+    found = [each.reply_usd for each in (*tuned.front, tuned.none) if each.reply_usd is not None]
+    least, most = money(min(found)), money(max(found))
+    if least == most:
+        return f"{least} of it is for the replies, the same for all"
+    return f"{least} to {most} of it is for the same replies, dearer to long requests"
+
+
+def block_comments(tuned: TuneResult, conditions: Conditions) -> tuple[str, ...]:
+    """Lines for the head of the settings: what they were measured on, and what they came to."""
+    best = tuned.chosen
+    far = "not measurable" if best.far is None else f"{best.far.value:.2f}"
+    return (
+        f"foldline tune: {plural(len(tuned.looks), 'session')} at a window of {conditions.window:,} tokens.",
+        f"Input costs {best.cost.value:.2f} of no management; far recall {far}.",
+        "Measured without a model that sums up: hence no summariser.",
+    )
+
+
+def plain_report(tuned: TuneResult, conditions: Conditions, block: str, *, min_far: float | None) -> dict[str, Any]:
+    """All of it as plain JSON values; docs/tune.md says what each means."""
+    return {
+        "schema": SCHEMA,
+        "made": {"date": datetime.now(UTC).isoformat(timespec="seconds"), "foldline": version("foldline")},
+        "window": conditions.window,
+        "max_output_tokens": conditions.max_output_tokens,
+        "exact": conditions.exact,
+        "min_far": min_far,
+        "models": sorted({conditions.model or look.model or "" for look in tuned.looks}),
+        "sessions": [
+            {
+                "place": look.source.shown,
+                "sha256": look.sha256,
+                "name": look.name,
+                "requests": tuned.requests[look.sha256],
+            }
+            for look in tuned.looks
+        ],
+        "left_out": [{"place": one.place, "reason": one.reason} for one in tuned.left_out],
+        "replays": {"run": tuned.replayed, "known": tuned.known, "all_on_all": tuned.whole, "aside": tuned.aside},
+        "telling": tuned.telling,
+        "settings": tuned.settings,
+        "unfit": tuned.unfit,
+        "none": tuned.none.as_json(),
+        "front": [figures.as_json() for figures in tuned.front],
+        "chosen": {**tuned.chosen.as_json(), "why": tuned.why},
+        "agents_yaml": block,
+    }

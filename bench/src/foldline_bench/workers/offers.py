@@ -1,0 +1,196 @@
+"""Which systems there are, and how each is made into the sender of a replay.
+
+Ours are known by name: `none`, a policy (`balanced`), a policy that is told other prices (`economical@openai`), a
+policy with a model that writes summaries (`quality+summary`), or one that is asked by prompts of their own alone, never
+by going on from the session (`quality+summary-apart`). Those of other people are what their module offers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import module_from_spec, spec_from_file_location
+from time import process_time
+from typing import Any, Final, Protocol
+
+from foldline.catalog.models import CACHE_RULES, CacheRule
+from foldline.engine.context import Context
+from foldline.engine.policy import POLICIES
+from foldline.errors import InvalidInput
+from foldline.messages import Wire
+from foldline.replay import NONE, Managed, Pauses, Recording, Replay, Sender, Sent, Unmanaged, context_for, policy_named
+from foldline.tokens import ESTIMATE, Counter
+from foldline_bench.bounds.clairvoyant import clairvoyant_of
+from foldline_bench.bounds.hindsight import WatchedSender, bound_of, course_of
+from foldline_bench.measure.session_figures import bound_figures
+from foldline_bench.summariser import MODEL, ContinuedSummariser, FixedSummariser
+from foldline_bench.systems import HostedSystem
+from foldline_bench.values import FRONT_RULE, BoundFigures
+from foldline_bench.workers.jobs import BenchJob
+
+__all__ = [
+    "OURS",
+    "BuiltSender",
+    "MakeSender",
+    "Offer",
+    "OwnSystem",
+    "offer_of",
+    "our_system",
+    "peer_module",
+    "sender_maker",
+]
+
+OURS: Final = (NONE, *POLICIES, "balanced+summary")
+"""Our systems where none are named."""
+
+_SUMMARIES: Final = ("", "summary", "summary-apart")
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSender:
+    """A system for one session, and the errors that will have come out of it.
+
+    `best` says of its replay what the best in hindsight would have been, where that was wanted and there is one.
+    """
+
+    sender: Sender
+    errors: list[str]
+    best: Callable[[Replay], BoundFigures] | None = None
+
+
+class MakeSender(Protocol):
+    """Makes a job's system for one session."""
+
+    def __call__(self, recording: Recording, *, watched: bool = False, pauses: Pauses | None = None) -> BuiltSender:
+        """A fresh one; a policy of ours is watched if that is wanted, for the best in hindsight, and told of pauses.
+
+        It is not watched where it counts by a counter of its own: the bounds need all sizes by one.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a peer's module has: the names of its systems, and the versions of its packages."""
+
+    systems: tuple[str, ...]
+    own_counter: tuple[str, ...]
+    packages: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSystem:
+    """One of our systems as its name says it; `summary` is "" where no model is asked."""
+
+    policy: str
+    rule: CacheRule
+    summary: str
+
+
+def our_system(name: str, told_rule: str = FRONT_RULE) -> OwnSystem:
+    """Read the name of one of ours. Raises InvalidInput for an unknown policy or unknown prices."""
+    rest, _, prices = name.partition("@")
+    policy, _, summary = rest.partition("+")
+    policy_named(policy)
+    if summary not in _SUMMARIES or (summary and policy == NONE):
+        raise InvalidInput(f"unknown addition {summary!r}; known are summary, summary-apart", place=name)
+    rule = CACHE_RULES.get(prices or told_rule)
+    if rule is None:
+        raise InvalidInput(f"unknown prices {prices!r}; known are {', '.join(CACHE_RULES)}", place=name)
+    return OwnSystem(policy, rule, summary)
+
+
+def peer_module(job: BenchJob) -> Any:
+    """The module of the job's peer. Runs other people's code; whatever that raises comes out."""
+    if not job.peer_file:
+        return import_module(f"foldline_bench.peers.{job.peer}")
+    spec = spec_from_file_location(f"foldline_peer_{job.peer}", job.peer_file)
+    if spec is None or spec.loader is None:
+        raise InvalidInput("not a Python file", place=job.peer_file)
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def offer_of(module: Any) -> Offer:
+    """What a peer's module offers; a package that is not installed has the version "?"."""
+    return Offer(
+        systems=tuple(module.SYSTEMS),
+        own_counter=tuple(getattr(module, "OWN_COUNTER", ())),
+        packages={name: _version(name) for name in module.PACKAGES},
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "?"
+
+
+def sender_maker(job: BenchJob, counter: Counter) -> MakeSender:
+    """What makes the job's system for each session. Raises InvalidInput for one that is not there."""
+    if not job.peer:
+        ours = our_system(job.system, job.told_rule)
+
+        def made(recording: Recording, *, watched: bool = False, pauses: Pauses | None = None) -> BuiltSender:
+            return _made_of(ours, job, recording, counter, watched=watched, pauses=pauses)
+
+        return made
+    module = peer_module(job)
+    offered: Mapping[str, Any] = {**module.SYSTEMS, **getattr(module, "OWN_COUNTER", {})}
+    if job.system not in offered:
+        raise InvalidInput(f"no system {job.system!r}; there are {', '.join(offered)}", place=job.peer)
+    make = offered[job.system]
+
+    def hosted(recording: Recording, *, watched: bool = False, pauses: Pauses | None = None) -> BuiltSender:
+        del watched, pauses  # what is looked at is a context of ours, and other people's systems know no clock
+        summariser = FixedSummariser(counter)
+        system = make(job.budget_tokens, lambda wire: recording.lens.look(wire).tokens, summariser)
+        sender = HostedSystem(system, summariser)
+        return BuiltSender(sender, sender.errors)
+
+    return hosted
+
+
+def _made_of(
+    ours: OwnSystem, job: BenchJob, recording: Recording, counter: Counter, *, watched: bool, pauses: Pauses | None
+) -> BuiltSender:
+    if ours.policy == NONE:
+        return BuiltSender(Unmanaged(recording.session), [])
+    own = ESTIMATE if job.own_counter else None
+    model = MODEL if ours.summary else None
+    context = context_for(recording, ours.policy, window=job.budget_tokens, rule=ours.rule, counter=own, model=model)
+    if watched and not ours.summary and own is None:
+        watching = WatchedSender(context, pauses=pauses)
+        return BuiltSender(watching, [], lambda done: _best(done, watching, recording, ours.rule))
+    if not ours.summary:
+        return BuiltSender(Managed(context, pauses=pauses), [])
+    return BuiltSender(
+        _Summarising(context, FixedSummariser(counter), apart=ours.summary.endswith("apart"), pauses=pauses), []
+    )
+
+
+def _best(done: Replay, watching: WatchedSender, recording: Recording, rule: CacheRule) -> BoundFigures:
+    """The best in hindsight. O(requests · messages)."""
+    knowing = clairvoyant_of(watching, recording, course_of(done, watching, rule))
+    return bound_figures(bound_of(done, watching, rule), knowing)
+
+
+class _Summarising:
+    """A context with the summariser; what that takes is no time of the context's."""
+
+    def __init__(self, context: Context, summariser: FixedSummariser, *, apart: bool, pauses: Pauses | None) -> None:
+        self._summariser = summariser
+        summarize = summariser.summarize if apart else ContinuedSummariser(summariser)
+        self._managed = Managed(context, summarize=summarize, take_asked=summariser.take, pauses=pauses)
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        """What the context sends. Raises DoesNotFit."""
+        began = process_time()
+        sent = self._managed.send(new)
+        seconds = process_time() - began - self._summariser.take_seconds()
+        return replace(sent, cpu_seconds=max(0.0, seconds))

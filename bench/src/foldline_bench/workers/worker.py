@@ -1,0 +1,207 @@
+"""One worker process: `python -m foldline_bench.workers.worker` reads a job on standard input and measures it.
+
+Each line of standard output is one JSON object. It runs in the environment of the system that it measures, and needs
+no package but that system's and Python's own.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from statistics import median
+from threading import Thread
+from time import process_time
+from typing import Any
+
+from foldline.catalog.models import CACHE_RULES
+from foldline.errors import DoesNotFit, MissingExtra
+from foldline.messages import Wire
+from foldline.recorded.sessions import Session
+from foldline.replay import NONE, Pauses, Recording, Sender, replay
+from foldline.replay.turns import percentile
+from foldline_bench.measure.session_figures import (
+    Allowance,
+    AllowanceSpentError,
+    CheckedSender,
+    cold_figures,
+    figures_of_session,
+)
+from foldline_bench.measure.speed import SAMPLE, SIZES
+from foldline_bench.measure.speed import session as long_session
+from foldline_bench.values import COLD_EVERY, FRONT_RULE, RULES, AtLength
+from foldline_bench.workers.jobs import COUNTER, BenchJob, CachingCounter, neutral_counter, read_sessions
+from foldline_bench.workers.offers import MakeSender, offer_of, our_system, peer_module, sender_maker
+
+__all__ = ["main"]
+
+_JUMPED = 10
+"""Turns looked at before a length that is reached at one jump, the first two left out: there the system catches up."""
+
+
+def main() -> None:
+    """Do the job on standard input. What other packages print goes to standard error."""
+    job = BenchJob.from_json(sys.stdin.readline())
+    Thread(target=_leave_with_parent, daemon=True).start()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as told:
+        os.dup2(2, 1)
+
+        def tell(**what: Any) -> None:
+            told.write(f"{json.dumps(what)}\n")
+            told.flush()
+
+        _do(job, tell)
+
+
+def _leave_with_parent() -> None:
+    """End this process when standard input ends, as it does when whoever started it is gone, however it went."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+def _do(job: BenchJob, tell: Callable[..., None]) -> None:
+    counter = _counter(job.exact)
+    if not job.system:
+        tell(offer=asdict(offer_of(peer_module(job))))
+        return
+    make = sender_maker(job, counter)
+    recordings = [_warmed(session, counter) for session in read_sessions(job.sessions)]
+    _warm_up(make, counter)
+    gc.collect()
+    gc.freeze()  # what was read stays: looking through it again and again is no cost of the system's
+    tell(ready=True)
+    allowance = Allowance(job.cap_seconds)
+    times: dict[str, list[list[float]]] = {}
+    for recording in recordings:
+        name = recording.session.name
+        try:
+            times[name] = [_measure(job, recording, make, allowance, tell)]
+        except AllowanceSpentError:
+            tell(unfinished=name)
+    for recording in recordings:
+        runs = times.get(recording.session.name, [])
+        while 0 < len(runs) < job.repeat:
+            try:
+                runs.append(_time(recording, make(recording).sender, allowance))
+            except AllowanceSpentError:
+                break
+        if runs:
+            seconds = [round(median(each), 7) for each in zip(*runs, strict=True)]
+            tell(session=recording.session.name, cpu_seconds=seconds)
+    if job.stress:
+        for found in _stress(make, counter, Allowance(job.cap_seconds)):
+            tell(stress=found)
+    tell(done=True)
+
+
+def _counter(exact: bool) -> CachingCounter:
+    """The neutral counter. Ends the process where this environment has none, with the line that installs it here."""
+    try:
+        return neutral_counter(exact)
+    except MissingExtra:
+        install = shlex.join((sys.executable, "-m", "pip", "install", COUNTER))
+        sys.exit(f"its environment has no exact counter; install it with `{install}`, or size all with --estimate")
+
+
+def _warmed(session: Session, counter: CachingCounter) -> Recording:
+    """A recording whose sizes and facts are all known, so that no system pays for another."""
+    recording = Recording(session, counter)
+    for seen in recording.history:
+        _ = seen.facts, seen.lines
+    return recording
+
+
+def _warm_up(make: MakeSender, counter: CachingCounter) -> None:
+    """One short conversation: what is loaded at the first use is no cost of a turn."""
+    talk: tuple[Wire, ...] = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"})
+    recording = Recording(Session(name="", dialect="openai-chat", messages=(*talk, *talk)), counter)
+    _time(recording, make(recording).sender, Allowance(60))
+
+
+def _measure(
+    job: BenchJob, recording: Recording, make: MakeSender, allowance: Allowance, tell: Callable[..., None]
+) -> list[float]:
+    """Replay a session and tell its figures; the times of its requests. Raises AllowanceSpentError.
+
+    A policy of ours is replayed once more and told of the pauses, as the agent tells it: that is its price with cold
+    caches. That of other people's systems, which know no clock, is the same run priced with them.
+    """
+    made = make(recording, watched=True)
+    before = json.dumps(recording.session.messages)
+    watched = CheckedSender(made.sender, allowance, made.errors)
+    done = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=watched)
+    if json.dumps(recording.session.messages) != before:
+        made.errors.append("it changed messages of the history")
+    rules = {name: CACHE_RULES[name] for name in RULES}
+    figures = figures_of_session(done, watched, rules)
+    if not job.peer and job.system != NONE:
+        cold = make(recording, pauses=Pauses(COLD_EVERY, our_system(job.system, job.told_rule).rule.lifetime_seconds))
+        sender = CheckedSender(cold.sender, allowance)
+        told = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=sender)
+        cold_figures(figures, told, rules)
+    if made.best is not None:
+        figures["bound"] = made.best(done)
+    tell(session=done.session, figures=figures)
+    return [turn.cpu_seconds for turn in done.turns]
+
+
+def _time(recording: Recording, sender: Sender, allowance: Allowance) -> list[float]:
+    """CPU seconds of each request, nothing else measured. Raises AllowanceSpentError."""
+    times = []
+    done = 0
+    for reply in recording.replies:
+        with allowance.spending():
+            times.append(_send(sender, recording.session.messages[done : reply.start]))
+        done = reply.start
+    return times
+
+
+def _send(sender: Sender, new: Sequence[Wire]) -> float:
+    began = process_time()
+    try:
+        seconds = sender.send(new).cpu_seconds
+    except DoesNotFit:
+        seconds = None
+    return process_time() - began if seconds is None else seconds
+
+
+def _stress(make: MakeSender, counter: CachingCounter, allowance: Allowance) -> Iterator[AtLength]:
+    """The time of a request where a long session has reached certain lengths, as far as time allows.
+
+    Turn by turn for half of the time; what is left is gone to at one jump each.
+    """
+    new = list(long_session(max(SIZES)))
+    messages = tuple(wire for wires in new for wire in wires)
+    sender = make(Recording(Session(name="", dialect="openai-chat", messages=messages), counter)).sender
+    half = allowance.left_seconds / 2
+    times: list[float] = []
+    at = 0
+    for size in SIZES:
+        stop = size // 2  # turns: two messages each, the first turn too
+        sampled, skipped = SAMPLE, 0
+        while at < stop:
+            late = allowance.left_seconds < half and stop - at > _JUMPED
+            start, at = at, stop - _JUMPED if late else at + 1
+            try:
+                with allowance.spending():
+                    times.append(_send(sender, [wire for wires in new[start:at] for wire in wires]))
+            except AllowanceSpentError:
+                return
+            if late:
+                times.clear()
+                sampled, skipped = _JUMPED, 2
+        sample = times[-sampled:][skipped:]
+        yield AtLength(
+            messages=size,
+            turns=len(sample),
+            p50_seconds=percentile(sample, 0.5),
+            p95_seconds=percentile(sample, 0.95),
+        )
+
+
+if __name__ == "__main__":
+    main()

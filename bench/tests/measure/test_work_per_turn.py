@@ -1,0 +1,69 @@
+"""What one turn between folds takes, counted in functions that are entered: time says nothing on a busy machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from types import FrameType
+
+import foldline
+from foldline.engine.context import Context
+from foldline.tokens import ESTIMATE
+from foldline.view.transcript import Entry
+from foldline_bench.measure.speed import session
+
+PACKAGE = foldline.__file__.removesuffix("__init__.py")
+
+
+@contextmanager
+def entered(seen: Callable[[str], None]) -> Iterator[None]:
+    """Tell the name of each function of the package that is entered, and of others that it calls."""
+
+    def look(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            code = frame.f_code
+            seen(code.co_name if code.co_filename.startswith(PACKAGE) else f"other {code.co_name}")
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def test_a_turn_between_folds_enters_no_more_functions_than_it_has_to() -> None:
+    context = Context(policy="balanced", window=16_000, max_output_tokens=0)
+    turns: list[int] = []
+    for new in session(600):
+        names: list[str] = []
+        with entered(names.append):
+            context.extend(new)
+            request = context.prepare()
+        if not request.folds:
+            turns.append(len(names))
+    assert len(turns) > 250
+    assert median(turns) <= 520, "it was 470 when this was written, and 620 before"
+
+
+def test_the_text_of_a_result_is_counted_once_on_its_way_into_a_request() -> None:
+    counted: list[str] = []
+
+    class Noting:
+        name = "noting"
+
+        def text(self, text: str, /) -> int:
+            counted.append(text)
+            return ESTIMATE.text(text)
+
+    context = Context(policy="balanced", window=16_000, max_output_tokens=0, counter=Noting())
+    for new in session(40):
+        context.extend(new)
+        context.prepare()
+    results = [
+        entry.message.results[0].text for entry in context.events if isinstance(entry, Entry) and entry.message.results
+    ]
+    assert len(results) == 19
+    assert [counted.count(text) for text in results] == [1] * 19

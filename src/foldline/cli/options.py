@@ -1,0 +1,101 @@
+"""The options that say which agent runs, the same for every command that runs one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
+
+import click
+
+__all__ = ["agent_options", "size_list_tokens", "size_or_none_tokens", "size_tokens", "store_option", "yes_option"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+store_option: Final = click.option(
+    "--store", metavar="PLACE", help="Where sessions are kept: a folder, sqlite:///FILE, postgresql://…"
+)
+"""The store of a door."""
+
+yes_option: Final = click.option(
+    "--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as nobody is asked."
+)
+"""Consent beforehand, where nobody can be asked."""
+
+
+def agent_options(command: Command) -> Command:
+    """Give a command these options. It takes `options` (starting.Options) and `workspace` instead of each."""
+
+    @click.option("--agent", metavar="NAME", help="The agent of agents.yaml; without it main, or the only one.")
+    @click.option("--profile", metavar="NAME", help="A profile of agents.yaml.")
+    @click.option("--config", metavar="FILE", help="A settings file, instead of those that are found.")
+    @click.option("--model", metavar="NAME", help="The model; a .gguf file is loaded here.")
+    @click.option("--provider", metavar="NAME", help="openai, anthropic, ollama, embedded, …; by default it is found.")
+    @click.option("--base-url", metavar="URL", help="The address of any compatible server.")
+    @click.option("--policy", metavar="NAME", help="How the context is folded (balanced, cost, quality, …).")
+    @click.option("--window", type=int, metavar="TOKENS", help="The window to keep to.")
+    @click.option("--workspace", metavar="DIR", default=".", help="The folder that the tools see; the current one.")
+    @click.option("--allow", metavar="TOOL", multiple=True, help="Offer write_file, edit_file or run_command too.")
+    @click.option("--trust", is_flag=True, help="Take the agents.yaml of this folder as your own, this once.")
+    @wraps(command)
+    def run(
+        *,
+        agent: str | None,
+        profile: str | None,
+        config: str | None,
+        model: str | None,
+        provider: str | None,
+        base_url: str | None,
+        policy: str | None,
+        window: int | None,
+        allow: tuple[str, ...],
+        trust: bool,
+        **named: Any,
+    ) -> Any:
+        from foldline.hosting.runtime import Options
+
+        options = Options(
+            agent=agent,
+            profile=profile,
+            config=config,
+            model=model,
+            provider=provider,
+            base_url=base_url,
+            policy=policy,
+            window=window,
+            allow=tuple(name for given in allow for name in given.split(",") if name),
+            trust=trust,
+        )
+        return command(options=options, **named)
+
+    return cast(Command, run)
+
+
+_FORM: Final = re.compile(r"(\d+)([km]?)", re.IGNORECASE | re.ASCII)
+_UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+def size_tokens(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """The size that an option names, 1 or more: 16k is 16,000 and 1m is 1,000,000. Raises BadParameter."""
+    return None if value is None else _size(value, 1, context, option)
+
+
+def size_or_none_tokens(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """The same, where 0 is a size too: nothing."""
+    return None if value is None else _size(value, 0, context, option)
+
+
+def size_list_tokens(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+    """Sizes with commas between them, such as 8k,16k. Raises BadParameter."""
+    return tuple(_size(part, 1, context, option) for part in value.split(","))
+
+
+def _size(words: str, least: int, context: click.Context, option: click.Parameter) -> int:
+    found = _FORM.fullmatch(words.strip())
+    if found is None:
+        raise click.BadParameter(f"{words!r} is not a size such as 16000 or 16k", context, option)
+    size = int(found[1]) * _UNITS[found[2].lower()]
+    if size < least:
+        raise click.BadParameter(f"{words!r} is too small: {least} or more", context, option)
+    return size

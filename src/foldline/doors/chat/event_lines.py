@@ -1,0 +1,126 @@
+"""What happened, in one line each: pure functions from events to texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from foldline.agent.events import Calling, ReplyFinished, ToolFinished, ToolStarted
+from foldline.display import size_text, token_line
+from foldline.engine.events import FoldFinished
+from foldline.engine.window_usage import Figures
+from foldline.messages import Json
+from foldline.text.printable import plain_line
+from foldline.view.transcript import Fold
+
+__all__ = [
+    "call_text",
+    "calling_text",
+    "failure_text",
+    "fold_text",
+    "made_by",
+    "main_argument",
+    "reply_text",
+    "result_text",
+    "seconds_text",
+    "usage_text",
+]
+
+# Arguments that say most about a call, the most telling first.
+_MAIN: Final = ("command", "pattern", "path", "url", "query", "task", "name", "seq", "glob", "instructions")
+_ARGUMENT_CHARS: Final = 200
+# What takes less is at once for a person (Nielsen's limit).
+_NOTICED_SECONDS: Final = 0.1
+
+
+def seconds_text(seconds: float) -> str:
+    """A time for people: "0.3 s", "2 min 5 s"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+def main_argument(arguments: str) -> str:
+    """The argument that says most about a call, as one line; "" where there is none."""
+    try:
+        given = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return plain_line(arguments, _ARGUMENT_CHARS)
+    if not isinstance(given, Mapping) or not given:
+        return ""
+    name = next((name for name in _MAIN if name in given), next(iter(given)))
+    shown = _value(given[name])
+    if name == "path" and isinstance(given.get("start_line"), int):
+        shown = f"{shown}:{given['start_line']}-{given.get('end_line') or ''}"
+    if name == "pattern" and isinstance(given.get("path"), str):
+        shown = f"{shown} in {given['path']}"
+    return plain_line(shown, _ARGUMENT_CHARS)
+
+
+def _value(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def call_text(call: ToolStarted) -> str:
+    """A call: its tool and main argument."""
+    return f"{plain_line(call.tool, 64)} {main_argument(call.arguments)}".strip()
+
+
+def result_text(result: ToolFinished, call: str = "") -> str:
+    """What a call brought: its size, and its time if it took any; or its error, without the words of the call again."""
+    if result.is_error:
+        first = next((line for line in result.text.splitlines() if line.strip()), "failed")
+        place, colon, reason = plain_line(first, 300).partition(": ")
+        return reason if colon and reason and place in call.split(" ") else plain_line(first, 300)
+    size = size_text(len(result.text.encode("utf-8", "replace")))
+    return size if result.seconds < _NOTICED_SECONDS else f"{size}, {seconds_text(result.seconds)}"
+
+
+def failure_text(message: str) -> str:
+    """What went wrong; "other", for what has no kind, tells nobody anything."""
+    return plain_line(message, 2_000).removeprefix("other: ")
+
+
+def calling_text(event: Calling, model: str) -> str:
+    """What runs while a model is awaited."""
+    again = f", step {event.iteration}" if event.iteration > 1 else ""
+    return f"calling {plain_line(model, 40) or 'the model'} (~{event.tokens:,} tokens{again})"
+
+
+def fold_text(event: FoldFinished) -> str | None:
+    """What was folded: entries, tokens of the request before and now, by what, and how to look; None for nothing."""
+    if not event.folds:
+        return None
+    outer = [
+        fold
+        for fold in event.folds
+        if not any(o is not fold and o.start <= fold.start and fold.stop <= o.stop for o in event.folds)
+    ]
+    count = sum(fold.stop - fold.start for fold in outer)
+    by = ", ".join(dict.fromkeys(map(made_by, event.folds)))
+    messages = "1 message" if count == 1 else f"{count:,} messages"
+    # The one that covers most is the one to ask about.
+    seq = max(outer, key=lambda fold: fold.before_tokens).start
+    return f"folded {messages}: {event.tokens_before:,} → {event.tokens:,} tokens ({by}) · /why {seq} · /undo"
+
+
+def made_by(fold: Fold) -> str:
+    """What made a fold: its reducer, or "digest" where one without a model stands in for that."""
+    is_digest = any(message.kind == "digest" for message in fold.shown)
+    return "digest" if is_digest else plain_line(fold.reducer, 64)
+
+
+def usage_text(figures: Figures, *, estimated: bool) -> str:
+    """The line of figures after a reply; `~` marks those that are our own count, not the server's."""
+    line = token_line(figures)
+    return line.replace("[tokens: ", "[tokens: ~").replace("response: ", "response: ~") if estimated else line
+
+
+def reply_text(event: ReplyFinished) -> str:
+    """One model call for the log."""
+    about = "~" if event.estimated else ""
+    return (
+        f"Reply: {about}{event.prompt_tokens} prompt tokens ({event.cached_tokens} cached, {event.expected_tokens} "
+        f"expected), {about}{event.completion_tokens} answered, {event.calls} calls, {event.seconds:.1f} s"
+    )

@@ -1,0 +1,341 @@
+"""The commands that look: /context, /why, /history, /cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
+
+from foldline.catalog.models import lookup
+from foldline.doors.chat.commands import whole_number
+from foldline.doors.chat.event_lines import made_by
+from foldline.engine.context import Context
+from foldline.errors import InvalidInput
+from foldline.hosting.session_text import said, seqs, who
+from foldline.text.formatting import plural
+from foldline.text.printable import plain_line
+from foldline.tokens import ESTIMATE, system_tokens
+from foldline.view.transcript import Entry, Fold, Usage
+
+if TYPE_CHECKING:
+    from foldline.agent.session import AgentSession
+    from foldline.doors.chat.chat_loop import Conversation
+    from foldline.engine.context import Context
+
+__all__ = [
+    "Call",
+    "Share",
+    "Spent",
+    "bar_lines",
+    "cells",
+    "context",
+    "cost",
+    "cost_lines",
+    "entry_of",
+    "history",
+    "shares_of",
+    "spent_on",
+    "why",
+]
+
+_FIRST_LINES: Final = 6
+_NEWEST: Final = 30
+_WHY: Final = re.compile(r"(fold +|f)?#?(\d+)")
+
+
+async def context(chat: Conversation, given: str) -> None:
+    """The window as a bar, part by part."""
+    if given:
+        raise InvalidInput("takes nothing", place="/context")
+    talk = await chat.talk()
+    session = (await talk.agent()).session
+    screen, now = chat.screen, session.context
+    limits = now.limits
+    shares = shares_of(now, session.under.system)
+    wide = screen.console.width
+    for line in bar_lines(shares, limits.window_tokens, width=wide, ascii_only=screen.console.options.ascii_only):
+        screen.show(line)
+    used = limits.window_tokens - shares[-1].tokens
+    window = talk.crew.window
+    source = "" if window is None or window.tokens != limits.window_tokens else f" ({window.source})"
+    screen.line(f"~{used:,} of {limits.window_tokens:,} tokens{source}; answers get up to {limits.max_output_tokens:,}")
+    screen.line(f"policy {now.policy.name}; a request may have {limits.input_tokens:,} tokens", "dim")
+
+
+async def why(chat: Conversation, given: str) -> None:
+    """Why a message is not shown as it was, or what a fold stands for, with the first lines of the original."""
+    found = _WHY.fullmatch(given.strip())
+    number = None if found is None else whole_number(found[2])
+    if found is None or number is None:
+        raise InvalidInput("takes the number of a message, or of a fold: /why 12, /why fold 3", place="/why")
+    session = (await (await chat.talk()).agent()).session
+    whole, screen = session.whole(), chat.screen
+    if found[1]:
+        made = {event.id: event for event in whole.events if isinstance(event, Fold)}
+        if number not in made:
+            raise InvalidInput(f"there is no fold {number}", place="/why")
+        folds: tuple[Fold, ...] = (made[number],)
+        seq = made[number].start
+    else:
+        entry = entry_of(whole, number, "/why")
+        folds, seq = session.explain(number), number
+        shown = "" if folds else "; it is sent as it came"
+        screen.line(f"message {number}, {who(entry.message)}, {entry.tokens:,} tokens{shown}", "bold")
+    for fold in folds:
+        _show_fold(chat, session, fold)
+    lines = said(whole.view.entries[seq].message).split("\n")
+    for line in lines[:_FIRST_LINES]:
+        screen.line(f"  {line}", "dim", one=True)
+    if len(lines) > _FIRST_LINES:
+        screen.line(f"  … {plural(len(lines) - _FIRST_LINES, 'more line')}", "dim")
+
+
+def entry_of(whole: Context, number: int, place: str) -> Entry:
+    """The message with this number, folded or not. Raises InvalidInput."""
+    entries = whole.view.entries
+    if number not in entries:
+        last = max(entries, default=-1)
+        there = f"they are 0 to {last}" if last >= 0 else "nothing has been said yet"
+        raise InvalidInput(f"there is no message {number}; {there}", place=place)
+    return entries[number]
+
+
+def _show_fold(chat: Conversation, session: AgentSession, fold: Fold) -> None:
+    screen = chat.screen
+    what = "shortens" if fold.form else "stands for"
+    screen.line(
+        f"fold {fold.id} by {made_by(fold)} {what} {plural(fold.stop - fold.start, 'message')} "
+        f"({seqs(fold.start, fold.stop)}): {fold.before_tokens:,} → {fold.tokens:,} tokens",
+        "magenta",
+    )
+    screen.line(f"  why: {plain_line(fold.reason, 400)}")
+    if fold.archive is not None and session.stored is not None:
+        screen.line(f"  original: {session.stored.archive.where(fold.archive)}")
+
+
+async def history(chat: Conversation, given: str) -> None:
+    """Everything that was said, one line each; what the model no longer sees as it was is marked."""
+    count: int | None = _NEWEST
+    if given == "all":
+        count = None
+    elif given:
+        count = whole_number(given)
+        if not count:
+            raise InvalidInput("takes how many of the newest messages to show, or all", place="/history")
+    session = (await (await chat.talk()).agent()).session
+    whole, screen = session.whole(), chat.screen
+    entries = list(whole.view.entries.values())
+    if not entries:
+        screen.line("nothing has been said yet", "dim")
+        return
+    newest = entries if count is None else entries[-count:]
+    folds = [tile for tile in whole.view.entries_and_folds if isinstance(tile, Fold)]
+    if len(newest) < len(entries):
+        screen.line(f"… {plural(len(entries) - len(newest), 'older message')} (/history all)", "dim")
+    for entry in newest:
+        by = next((fold for fold in folds if fold.start <= entry.seq < fold.stop), None)
+        mark = " " if by is None else "~" if by.form else "-"
+        words = plain_line(said(entry.message), screen.console.width)
+        screen.line(f"{entry.seq:>4} {mark} {who(entry.message):<9} {words}", "" if by is None else "dim", one=True)
+    if folds:
+        screen.line("- folded, ~ shortened: /why N tells by what, and shows the original", "dim")
+
+
+async def cost(chat: Conversation, given: str) -> None:
+    """What the session has cost so far: tokens, and money where the catalogue has prices."""
+    if given:
+        raise InvalidInput("takes nothing", place="/cost")
+    from foldline.store.calls import read_calls
+
+    talk = await chat.talk()
+    session = (await talk.agent()).session
+    if talk.crew.calls is not None and talk.id is not None:
+        recorded = read_calls(talk.crew.calls.path, session_id=talk.id)
+        made = [
+            Call(each.model, each.prompt_tokens, each.cached_tokens, each.completion_tokens, each.estimated)
+            for each in recorded
+            if not each.error
+        ]
+    else:
+        model = session.under.model
+        made = [
+            Call(
+                model,
+                usage.input_tokens,
+                usage.cached_tokens,
+                usage.output_tokens,
+                not usage.reported,
+                usage.written_tokens,
+                usage.written_long_tokens,
+            )
+            for usage in session.whole().events
+            if isinstance(usage, Usage)
+        ]
+    if not made:
+        chat.screen.line("no model was called yet", "dim")
+    for line in cost_lines(spent_on(made)):
+        chat.screen.line(line)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Tokens of one model call; `prompt_tokens` with those in it that were read from a cache and written to one."""
+
+    model: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    estimated: bool = False
+    written_tokens: int = 0
+    written_long_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Sums over calls of one model; `usd` is None where the catalogue has no price.
+
+    Money is by list price: each call at the price step of its own size, tokens from the cache at what the provider
+    charges for reading them, and those that it reported as written at what it charges for that.
+    """
+
+    model: str
+    calls: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    estimated: bool
+    usd: float | None
+
+
+def spent_on(calls: Iterable[Call]) -> list[Spent]:
+    """The sums, model by model in the order of their first call."""
+    by_model: dict[str, list[Call]] = {}
+    for call in calls:
+        by_model.setdefault(call.model, []).append(call)
+    return [_sum(model, made) for model, made in by_model.items()]
+
+
+def _sum(model: str, calls: list[Call]) -> Spent:
+    prompt = sum(call.prompt_tokens for call in calls)
+    cached = sum(call.cached_tokens for call in calls)
+    answered = sum(call.completion_tokens for call in calls)
+    known = lookup(model)
+    paid = [
+        known.usd(
+            call.prompt_tokens,
+            call.cached_tokens,
+            call.completion_tokens,
+            call.written_tokens,
+            call.written_long_tokens,
+        )
+        for call in calls
+    ]
+    usd = None if None in paid else sum(each or 0.0 for each in paid)
+    return Spent(model, len(calls), prompt, cached, answered, any(call.estimated for call in calls), usd)
+
+
+def cost_lines(spent: Iterable[Spent]) -> list[str]:
+    """One line for each model, and one for the sum where there are several; `~` marks what is not all reported."""
+    rows = list(spent)
+    lines = [_line(row) for row in rows]
+    priced = [row.usd for row in rows if row.usd is not None]
+    if len(rows) > 1 and priced:
+        about = "~" if any(row.estimated for row in rows) else ""
+        without = "" if len(priced) == len(rows) else ", models without a price left out"
+        lines.append(f"together {about}${sum(priced):,.4f}{without}")
+    return lines
+
+
+def _line(row: Spent) -> str:
+    about = "~" if row.estimated else ""
+    share = f"{row.cached_tokens / row.prompt_tokens:.0%}" if row.prompt_tokens else "0%"
+    money = "no price in the catalogue" if row.usd is None else f"{about}${row.usd:,.4f}"
+    calls = "1 call" if row.calls == 1 else f"{row.calls:,} calls"
+    return (
+        f"{row.model or 'unnamed model'}: {calls}, {about}{row.prompt_tokens:,} prompt tokens "
+        f"({row.cached_tokens:,} cached, {share}), {about}{row.completion_tokens:,} answered; {money}"
+    )
+
+
+_LABELS: Final = ("system", "tools", "pinned", "folded", "live", "free")
+_STYLES: Final = ("blue", "cyan", "yellow", "magenta", "green", "dim")
+_MARKS: Final = "█▓■▒▆·"
+_ASCII_MARKS: Final = "STPFL."
+_MOST_COLUMNS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One part of the window and its size."""
+
+    label: str
+    tokens: int
+
+
+def shares_of(context: Context, system: str | None) -> tuple[Share, ...]:
+    """The parts of the next request as it stands, and what is free; together they are the window, if it fits.
+
+    Parts are by our own count, scaled so that their sum is the size that the server's reports make likely. O(tiles).
+    """
+    view = context.view
+    own = system_tokens(system, ESTIMATE) if system else 0
+    sizes = dict.fromkeys(_LABELS[:-1], 0)
+    sizes["system"], sizes["tools"] = own, max(0, view.base_tokens - own)
+    for tile in view.tiles:
+        shortened = sum(fold.tokens for fold in tile.forms.values())
+        if tile.fold is not None:
+            sizes["folded"] += tile.tokens
+        elif tile.pinned:
+            sizes["pinned"] += tile.tokens
+        elif tile.system:
+            sizes["system"] += tile.tokens
+        else:
+            sizes["folded"] += shortened
+            sizes["live"] += max(0, tile.tokens - shortened)
+    counted = sum(sizes.values())
+    scaled = _apportioned([*sizes.values()], view.tokens) if counted else [0] * len(sizes)
+    free = max(0, context.limits.window_tokens - sum(scaled))
+    return tuple(Share(label, tokens) for label, tokens in zip(_LABELS, [*scaled, free], strict=True))
+
+
+def cells(shares: Sequence[Share], width: int) -> list[int]:
+    """How many of `width` cells each part gets: by size, and one at least where there is anything."""
+    counts = _apportioned([share.tokens for share in shares], width)
+    for at, share in enumerate(shares):
+        if share.tokens and not counts[at]:
+            widest = max(range(len(counts)), key=counts.__getitem__)
+            if counts[widest] > 1:
+                counts[at], counts[widest] = 1, counts[widest] - 1
+    return counts
+
+
+def bar_lines(shares: Sequence[Share], window_tokens: int, *, width: int, ascii_only: bool = False) -> list[Text]:
+    """The bar, and a line for each part with its tokens and its share of the window."""
+    marks = _ASCII_MARKS if ascii_only else _MARKS
+    bar = Text()
+    for mark, style, count in zip(marks, _STYLES, cells(shares, min(width, _MOST_COLUMNS)), strict=True):
+        bar.append(mark * count, style)
+    digits = max(len(f"{share.tokens:,}") for share in shares)
+    lines = [bar]
+    for mark, style, share in zip(marks, _STYLES, shares, strict=True):
+        part = share.tokens / window_tokens if window_tokens else 0.0
+        line = Text(f"{mark} ", style)
+        line.append(f"{share.label:<7} {share.tokens:>{digits},} tokens {part:>6.1%}", "")
+        lines.append(line)
+    return lines
+
+
+def _apportioned(sizes: Sequence[int], total: int) -> list[int]:
+    """Whole numbers in proportion to the sizes whose sum is `total` (largest remainders)."""
+    whole = sum(sizes)
+    if whole <= 0:
+        return [0] * len(sizes)
+    exact = [size * total / whole for size in sizes]
+    out = [int(each) for each in exact]
+    by_rest = sorted(range(len(sizes)), key=lambda at: exact[at] - out[at], reverse=True)
+    for at in by_rest[: total - sum(out)]:
+        out[at] += 1
+    return out

@@ -1,0 +1,122 @@
+"""An answer that streams in: finished blocks of markdown one by one, and what is still being written."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from rich.text import Text
+
+from foldline.text.printable import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.markdown import Markdown
+
+__all__ = ["Answer", "load_renderer", "markdown"]
+
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_INDENTED: Final = re.compile(r"[ \t]")
+# A block without an end (a list of thousands of lines) is let go of at its next line end.
+_MOST_CHARS: Final = 20_000
+
+
+class Answer:
+    """Takes text as it comes and gives out whole blocks: paragraphs, lists, tables, fenced code.
+
+    A block ends at an empty line that no indented line follows (that would belong to an item of a list), code where its
+    fence does.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._half = ""
+        self._fence = ""
+        self._gap = False
+        self._chars = 0
+
+    @property
+    def rest(self) -> str:
+        """What has come of the block that is not finished."""
+        return "\n".join([*self._lines, self._half]) if self._lines else self._half
+
+    def feed(self, text: str) -> list[str]:
+        """Take a piece; the blocks that it finished."""
+        done: list[str] = []
+        *whole, self._half = (self._half + plain(text)).split("\n")
+        for line in whole:
+            done += self._take(line)
+        return done
+
+    def finish(self) -> list[str]:
+        """The last block, if something of it has come. What comes then begins anew."""
+        done = self._take(self._half) if self._half else []
+        self._half = ""
+        return done + self._end()
+
+    def _take(self, line: str) -> list[str]:
+        found = _FENCE.match(line)
+        if self._fence:
+            self._add(line)
+            closing = found is not None and found[1].startswith(self._fence) and not found[2].strip()
+            return self._end() if closing else []
+        if not line.strip():
+            self._gap = bool(self._lines)
+            return []
+        done: list[str] = []
+        if self._gap and not _INDENTED.match(line):
+            done = self._end()
+        elif self._gap:
+            self._add("")
+        self._gap = False
+        if found is not None and "`" not in found[2]:
+            done += self._end()
+            self._fence = found[1]
+        self._add(line)
+        if self._chars > _MOST_CHARS and not self._fence:
+            done += self._end()
+        return done
+
+    def _add(self, line: str) -> None:
+        self._lines.append(line)
+        self._chars += len(line) + 1
+
+    def _end(self) -> list[str]:
+        block = "\n".join(self._lines)
+        self._lines, self._fence, self._gap, self._chars = [], "", False, 0
+        return [block] if block.strip() else []
+
+
+# rich.markdown takes longer to load than a person takes to begin to type, so it is not loaded with this module.
+@cache
+def load_renderer() -> type[Markdown]:
+    """Load the markdown renderer and return it. Call it in a thread to have it ready for the first answer."""
+    from rich import markdown as rich_markdown
+
+    class _Heading(rich_markdown.Heading):
+        """A heading as a line of its own, at the left, without a box."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            self.text.justify = "left"
+            yield self.text
+
+    class _Markdown(rich_markdown.Markdown):
+        elements: ClassVar[dict[str, Any]] = {**rich_markdown.Markdown.elements, "heading_open": _Heading}
+
+    return _Markdown
+
+
+def markdown(block: str) -> Markdown | Text:
+    """Render a block. Nothing is left out: HTML stays as written, links keep their address."""
+    try:
+        drawn = load_renderer()(block, code_theme="ansi_dark", hyperlinks=False)
+    except RecursionError:  # nested deeper than anybody writes
+        return Text(block)
+    for token in drawn.parsed:
+        if token.type == "html_block":
+            token.type, token.tag, token.info = "fence", "code", ""
+        for child in token.children or ():
+            if child.type == "html_inline":
+                child.type = "text"
+    return drawn

@@ -1,0 +1,80 @@
+"""One prompt and its answer, for scripts: the answer on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from typing import IO, Final, TextIO
+
+from foldline.agent.events import AgentEvent, as_json
+from foldline.doors.chat.interrupts import Interrupts, LeaveError
+from foldline.doors.chat.startup import Chat, begun, ticking
+from foldline.errors import InvalidInput
+from foldline.text.printable import plain
+
+__all__ = ["answer_once", "piped_text", "prompt_text"]
+
+STOPPED: Final = 130
+_FAILED: Final = 1
+_MOST_BYTES: Final = 64 * 1024 * 1024
+
+
+def piped_text(stdin: TextIO) -> str | None:
+    """What was piped or redirected into this process; None where nothing was (a terminal, a socket, /dev/null)."""
+    try:
+        mode = os.fstat(stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return None
+    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
+        return None
+    data = stdin.buffer.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise InvalidInput(f"has more than {_MOST_BYTES:,} bytes", place="standard input")
+    return data.decode("utf-8", "replace")
+
+
+def prompt_text(once: str | None, piped: str | None) -> str:
+    """The prompt: what was given, then what was piped in. Raises InvalidInput when there is neither."""
+    text = "\n\n".join(part.strip("\n") for part in (once, piped) if part is not None and part.strip())
+    if not text:
+        raise InvalidInput("there is nothing in it", place="--once" if once is not None else "standard input")
+    return text
+
+
+async def answer_once(chat: Chat, text: str, *, as_events: bool = False, out: IO[str] | None = None) -> int:
+    """Run one turn; returns the exit code. Raises FoldlineError and OSError when it cannot begin."""
+    out = sys.stdout if out is None else out
+
+    def write_event(event: AgentEvent) -> None:
+        # ASCII with escapes: no control character of a foreign text reaches a terminal.
+        out.write(json.dumps(as_json(event)) + "\n")
+        out.flush()
+
+    if as_events:
+        chat.also.append(write_event)
+    for withheld in chat.loaded.withheld:
+        chat.screen.line(f"not before it is trusted (foldline config trust): {withheld}", "yellow")
+    interrupts = Interrupts()
+
+    async def turn() -> int:
+        async with begun(chat) as talk:
+            chat.screen.model = talk.crew.provider.model
+            chat.screen.line(f"model {talk.crew.picked.line}", "dim")
+            with chat.screen.working("starting"):
+                ended = await talk.say(text)
+            if not as_events and ended.text:
+                out.write(plain(ended.text).rstrip("\n") + "\n")
+                out.flush()
+            if talk.id is not None:
+                chat.screen.line(f"session {talk.id}", "dim")
+            return 0 if ended.reason == "done" else _FAILED
+
+    with interrupts.handled():
+        async with ticking(chat.screen):
+            try:
+                code = await interrupts.run(turn())
+            except LeaveError as leave:
+                return leave.code or STOPPED
+    return STOPPED if code is None else code

@@ -1,0 +1,135 @@
+"""The commands that change something: /undo, /pin, /model, /policy, /resume, /export, /clear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from foldline.doors.chat.commands import whole_number
+from foldline.doors.chat.inspect_commands import entry_of
+from foldline.errors import InvalidInput
+from foldline.hosting.session_text import local_time
+from foldline.text.formatting import plural
+from foldline.text.printable import plain_line
+
+if TYPE_CHECKING:
+    from foldline.doors.chat.chat_loop import Conversation
+
+__all__ = ["clear", "export", "model", "pin", "policy", "resume", "undo"]
+
+_LISTED: Final = 10
+
+
+async def undo(chat: Conversation, given: str) -> None:
+    """Take back the last batch of folds."""
+    if given:
+        raise InvalidInput("takes nothing: it takes back the last batch of folds", place="/undo")
+    session = (await (await chat.talk()).agent()).session
+    before = session.context.view.tokens
+    taken = session.undo()
+    if not taken:
+        chat.screen.line("no fold is in effect: there is nothing to take back", "dim")
+        return
+    after = session.context.view.tokens
+    chat.screen.line(f"took back {plural(len(taken), 'fold')}: ~{before:,} → ~{after:,} tokens", "magenta")
+    if after > session.context.limits.input_tokens:
+        chat.screen.line("that is more than a request may have: the next one folds again", "yellow")
+
+
+async def pin(chat: Conversation, given: str) -> None:
+    """Keep a message whole from here on, or let it be folded again."""
+    typed, _, state = given.partition(" ")
+    number = whole_number(typed)
+    if number is None or state.strip() not in ("", "off"):
+        raise InvalidInput("takes the number of a message, and off to end it: /pin 4, /pin 4 off", place="/pin")
+    session = (await (await chat.talk()).agent()).session
+    pinned = state.strip() != "off"
+    entry_of(session.whole(), number, "/pin")
+    session.pin(number, pinned=pinned)
+    chat.screen.line(f"message {number} {'stays whole from here on' if pinned else 'may be folded again'}")
+
+
+async def model(chat: Conversation, given: str) -> None:
+    """Say which model answers, or go on with another."""
+    talk = await chat.talk()
+    if not given:
+        chat.screen.line(talk.crew.picked.line)
+        chat.screen.line("/model NAME, PROVIDER or PROVIDER:NAME goes on with another", "dim")
+        return
+    with chat.screen.working(f"looking for {plain_line(given, 60)}"):
+        left = await talk.use_model(given)
+        if talk.begun:
+            await talk.agent()
+    chat.screen.model = talk.crew.provider.model
+    chat.screen.line(talk.crew.picked.line)
+    for note in talk.crew.picked.notes:
+        chat.screen.line(note, "yellow")
+    if left is not None:
+        chat.consent.forget()
+        was = f", taken from {left}" if left else ""
+        chat.screen.line(f"it speaks another dialect: the conversation goes on in a new session{was}", "yellow")
+
+
+async def policy(chat: Conversation, given: str) -> None:
+    """Say which policy folds, or go on under another."""
+    from foldline.agent.settings.values import policy_names
+
+    talk = await chat.talk()
+    if not given:
+        chat.screen.line(f"{talk.policy_name}; there are {', '.join(policy_names())}")
+        return
+    await talk.use_policy(given)
+    chat.screen.line(f"policy {given} from here on")
+
+
+async def resume(chat: Conversation, given: str) -> None:
+    """List the sessions, or go on with one."""
+    talk = await chat.talk()
+    if talk.store is None:
+        raise InvalidInput("nothing is kept here (--no-save)", place="/resume")
+    if given:
+        found = talk.resume(given)
+        chat.consent.forget()
+        with chat.screen.working("reading the session"):
+            agent = await talk.agent()
+        count = plural(len(agent.session.whole().view.entries), "message")
+        chat.screen.line(f"going on with {found}: {count}, ~{agent.session.context.view.tokens:,} tokens (/history)")
+        return
+    listed = [one for one in talk.store.sessions() if one.id != talk.id][:_LISTED]
+    for one in listed:
+        kept = one.snapshot
+        words = one.damage if kept is None else f"{local_time(kept.updated)}  {plain_line(kept.title, 200)}"
+        chat.screen.line(f"{one.id}  {plain_line(words, 200)}", one=True)
+    chat.screen.line(
+        "/resume ID goes on with one; the beginning of an ID is enough" if listed else "no other session is kept"
+    )
+
+
+async def export(chat: Conversation, given: str) -> None:
+    """Write the whole conversation to a file: markdown for .md, else messages as JSON."""
+    from foldline.hosting.session_text import exported
+    from foldline.store.files import can_hold, write_whole
+
+    if not given:
+        raise InvalidInput("takes the file to write: /export talk.md, /export talk.json", place="/export")
+    talk = await chat.talk()
+    path = Path(given).expanduser()
+    can_hold(str(path))
+    if talk.store is None or talk.id is None or not talk.begun:
+        raise InvalidInput("there is no session on disk to export", place="/export")
+    text = exported(talk.store.read(talk.id), "markdown" if path.suffix == ".md" else "messages")
+    if path.exists() and not await chat.confirmed(f"{path} is there already. Replace it? [y/N]"):
+        return
+    write_whole(path, [text.encode("utf-8", "replace")])
+    chat.screen.line(f"wrote {path}, for you alone to read")
+
+
+async def clear(chat: Conversation, given: str) -> None:
+    """Begin a new session; the one before is kept."""
+    if given:
+        raise InvalidInput("takes nothing: it begins a new session", place="/clear")
+    talk = await chat.talk()
+    left = talk.id if talk.begun else None
+    talk.clear()
+    chat.consent.forget()
+    chat.screen.line("a new session begins" + ("" if left is None else f"; /resume {left} goes back"))

@@ -1,0 +1,171 @@
+"""What a chat is made of, and everything that it needs, begun in order and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from foldline.agent.settings.file import Loaded
+from foldline.doors.chat.consent import Consent
+from foldline.doors.chat.screen import Screen
+from foldline.hosting.runtime import ALLOWABLE
+
+if TYPE_CHECKING:
+    from foldline.agent.events import AgentEvent
+    from foldline.hosting.agent_conversation import Talk
+
+__all__ = ["Chat", "Kept", "begun", "first_lines", "model_lines", "ticking"]
+
+_TICK_SECONDS: Final = 0.12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Where things are kept; None for what is not. `sessions` is a place that `open_store` takes.
+
+    `named` says that it was named on the command line, as it must be again to go on from there.
+    """
+
+    sessions: Path | str | None = None
+    named: bool = False
+    calls: Path | None = None
+    learned: Path | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Chat:
+    """What a chat is made of. `resume` names the session to take up; `also` hears every event beside the screen.
+
+    With `loud` the log goes to standard error too.
+    """
+
+    loaded: Loaded
+    screen: Screen
+    consent: Consent
+    workspace: Path
+    environ: Mapping[str, str]
+    kept: Kept
+    resume: str | None = None
+    loud: bool = False
+    also: list[Callable[[AgentEvent], None]] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def begun(chat: Chat) -> AsyncIterator[Talk]:
+    """A conversation with its model picked and its session taken up, ended with the block.
+
+    Raises FoldlineError and OSError. Models and servers are not waited for.
+    """
+    # In a thread: these modules take longer to load than a person takes to begin to type.
+    await asyncio.to_thread(_load)
+    from foldline.agent.events import Notice
+    from foldline.doors.chat.journal import Journal
+    from foldline.hosting.agent_conversation import Talk
+    from foldline.hosting.runtime import Crew, logged_calls
+    from foldline.store.addresses import open_store
+    from foldline.store.learned_limits import LearnedLimits
+    from foldline.store.session import FileSession
+
+    talks: list[Talk] = []
+
+    def folder() -> Path | None:
+        session = talks[0].stored if talks else None
+        return session.folder if isinstance(session, FileSession) else None
+
+    hearing = (Journal(folder, loud=sys.stderr if chat.loud else None).hear, chat.screen.hear, *chat.also)
+
+    def tell(event: AgentEvent) -> None:
+        for hear in hearing:
+            hear(event)
+
+    def notice(line: str) -> None:
+        tell(Notice(line))
+
+    kept = chat.kept
+    learned = None if kept.learned is None else LearnedLimits(kept.learned)
+    async with AsyncExitStack() as stack:
+        # In a thread: a database may be far away.
+        store = None if kept.sessions is None else await asyncio.to_thread(open_store, kept.sessions)
+        if store is not None:
+            stack.callback(store.close)
+        crew = await Crew.start(
+            chat.loaded.settings,
+            chat.environ,
+            workspace=chat.workspace,
+            learned=learned,
+            calls=None if kept.calls is None else logged_calls(kept.calls, notice, chat.loaded.settings.keep_calls),
+            notice=notice,
+        )
+        stack.push_async_callback(crew.aclose)
+        talks.append(Talk(crew, store=store, tell=tell, allowed=chat.consent.allowed))
+        stack.callback(talks[0].close)
+        if chat.resume is not None:
+            talks[0].resume(chat.resume)
+        yield talks[0]
+
+
+def _load() -> None:
+    import foldline.hosting.agent_conversation  # noqa: F401
+    from foldline.doors.chat.markdown import load_renderer
+
+    load_renderer()
+
+
+@asynccontextmanager
+async def ticking(screen: Screen) -> AsyncIterator[None]:
+    """Redraw the screen a few times a second."""
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            screen.tick()
+
+    ticker = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        ticker.cancel()
+        with suppress(asyncio.CancelledError):
+            await ticker
+
+
+def first_lines(chat: Chat) -> None:
+    """What is known at once: policy, workspace, what is withheld."""
+    settings = chat.loaded.settings
+    screen = chat.screen
+    named = "" if settings.name == "main" else f" · agent {settings.name}"
+    profile = "" if chat.loaded.profile is None else f" · profile {chat.loaded.profile}"
+    screen.line(f"foldline chat{named}{profile} · policy {settings.policy_settings.name} · /help", "bold")
+    screen.field("folder", str(chat.workspace))
+    for withheld in chat.loaded.withheld:
+        screen.line(f"not before it is trusted (foldline config trust): {withheld}", "yellow")
+
+
+def model_lines(screen: Screen, talk: Talk, *, asks: bool = True) -> None:
+    """The model and why it was picked, what it may do, its window as far as it is known, the session.
+
+    `asks` says whether a person is asked for each call that changes something.
+    """
+    crew = talk.crew
+    screen.field("model", crew.picked.line)
+    for note in crew.picked.notes:
+        screen.field("", note, "yellow")
+    allow = crew.settings.tools.allow.intersection(ALLOWABLE)
+    if crew.picked.tools:
+        how = "each call is asked for" if asks else "no call is asked for (--yes)"
+        nothing = f"none that change anything (--allow {','.join(ALLOWABLE)})"
+        screen.field("allowed", f"{', '.join(sorted(allow))}; {how}" if allow else nothing)
+    elif allow:
+        screen.field("allowed", f"{', '.join(sorted(allow))}: without effect, for this model gets no tools", "yellow")
+    tokens = crew.settings.model.max_input_tokens
+    if tokens is not None:
+        screen.field("window", f"{tokens:,} tokens, as set")
+    if talk.store is None:
+        screen.field("session", "nothing is kept (--no-save)")
+    elif talk.id is not None:
+        screen.field("session", f"{talk.id}, resumed")

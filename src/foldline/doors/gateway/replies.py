@@ -1,0 +1,188 @@
+"""One message of a person: what the agent is told of it, its turn, and the answer as messages of the platform."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from foldline.agent.events import TurnEnded
+from foldline.agent.workers import TOOLS, Stop
+from foldline.display import size_text, telegram_footer, telegram_warning
+from foldline.doors.chat.event_lines import failure_text
+from foldline.doors.gateway.base import Attachment, Gateway, Incoming, NotDelivered, Where
+from foldline.doors.gateway.markdown import Piece, literal, pieces, whole
+from foldline.doors.gateway.progress import Progress
+from foldline.engine.window_usage import Figures
+from foldline.errors import (
+    DoesNotFit,
+    FoldRefused,
+    InvalidInput,
+    ProviderError,
+    SessionLost,
+    SessionTaken,
+    Stopping,
+    SummaryError,
+    TooManyWaiting,
+)
+from foldline.hosting.documents import kept_document
+from foldline.hosting.session_actor import Actor
+from foldline.hosting.session_lease import AnotherDialect
+from foldline.text.printable import plain_line
+
+__all__ = ["REFUSALS", "after_restart", "answer", "ending", "sentence", "tell", "words_of"]
+
+_NAME_CHARS: Final = 100
+_NOTICE_CHARS: Final = 1_000
+
+
+async def tell(gateway: Gateway, where: Where, text: str) -> None:
+    """Send a text, in as many messages as it takes. Raises NotDelivered."""
+
+    def cut(stop: Stop) -> list[Piece]:
+        def units(line: str) -> int:
+            stop.check()
+            return gateway.units(line)
+
+        return pieces(text, gateway.most_units, units)
+
+    # A million short lines take some seconds; a text that may be one message does not.
+    short = len(text) <= gateway.most_units
+    for piece in cut(Stop()) if short else await TOOLS.run(cut):
+        if piece.body.strip():
+            await gateway.send(where, piece.text)
+
+
+async def words_of(actor: Actor, gateway: Gateway, message: Incoming, most_file_bytes: int) -> str:
+    """What the agent is told: the words, and the files, which are kept in its session; "" where there is nothing.
+
+    The person is told at once of what cannot be read. Raises NotDelivered, and what `Actor.keep` raises.
+    """
+    text = message.text
+    parts = [text[1:] if message.own and text.startswith("//") else text]
+    notes: list[str] = []
+    taken_tokens = 0
+    for what in message.unreadable:
+        goes_on = " I go on with the rest." if text.strip() or message.files else ""
+        await tell(gateway, message.where, f"I cannot read {what}: the model here is given text only.{goes_on}")
+        notes.append(f"[With it the user sent something that cannot be read here: {what}.]")
+    for file in message.files:
+        name = plain_line(file.name, _NAME_CHARS) or "file"
+        try:
+            data = await _fetched(gateway, file, most_file_bytes)
+        except NotDelivered as fault:
+            await tell(gateway, message.where, f"{literal(name)} was not read: {literal(plain_line(str(fault)))}.")
+            notes.append(f"[With it the user sent the file {json.dumps(name)}, which was not read: {fault}.]")
+            continue
+        document = await kept_document(actor, name, data, taken_tokens=taken_tokens)
+        taken_tokens += document.tokens if document.shown else 0
+        parts.append(document.said)
+    said = [part for part in parts if part.strip()]
+    return "\n\n".join([*said, *notes]) if said else ""
+
+
+async def _fetched(gateway: Gateway, file: Attachment, most_bytes: int) -> bytes:
+    if file.size_bytes is not None and file.size_bytes > most_bytes:
+        raise NotDelivered(f"it has {size_text(file.size_bytes)}, and at most {size_text(most_bytes)} are taken here")
+    return await gateway.fetch(file, most_bytes)
+
+
+async def answer(
+    actor: Actor, gateway: Gateway, message: Incoming, progress: Progress, most_file_bytes: int, *, key: str
+) -> None:
+    """Say it to the agent, and send what it answers, how its turn ended, and how full the window is (S4.02, S4.03).
+
+    A `key` that the session had before runs nothing: what came of it then is sent. Raises what `Actor.say` raises, and
+    NotDelivered.
+    """
+    async with progress:
+        words = await words_of(actor, gateway, message, most_file_bytes)
+        if not words:
+            return
+        ended = await actor.say(words, key=key, listener=progress.hear)
+    figures = await _figures(actor, progress)
+    await tell(gateway, message.where, _text(ended, progress.notices, figures))
+    if figures is not None and figures.asks:
+        await tell(gateway, message.where, telegram_warning(figures))
+
+
+async def _figures(actor: Actor, progress: Progress) -> Figures | None:
+    try:
+        return await actor.look(lambda look: look.context.figures)
+    except (*REFUSALS, Stopping):  # the answer is more than its figures
+        return progress.figures
+
+
+def _text(ended: TurnEnded, notices: list[str], figures: Figures | None) -> str:
+    """All that is sent after a turn; the figures are its last line."""
+    said = whole(ended.text.strip("\n"))
+    end = ending(ended)
+    if not said.strip() and not end:
+        end = "The answer was empty."
+    parts = [said, literal(end), *(f"ℹ {literal(plain_line(notice, _NOTICE_CHARS))}" for notice in notices)]
+    if figures is not None:
+        parts.append(telegram_footer(figures))
+    return "\n\n".join(part for part in parts if part.strip())
+
+
+REFUSALS = (
+    DoesNotFit,
+    FoldRefused,
+    InvalidInput,
+    ProviderError,
+    SessionLost,
+    SummaryError,
+    TooManyWaiting,
+    OSError,
+)
+"""What can be answered in a sentence (SessionTaken and AnotherDialect are InvalidInput). `Stopping` cannot: the message
+waits for the next start."""
+
+
+def sentence(fault: BaseException) -> str:
+    """What to tell the person who asked."""
+    match fault:
+        case TooManyWaiting():
+            return f"{fault.queued} messages wait here already. Send it again when one of them is answered."
+        case SessionTaken():
+            return "This conversation is in use elsewhere at the moment. Send it again in a minute."
+        case AnotherDialect():
+            return "This conversation was held with a model of another kind. /new begins another one."
+        case SessionLost():
+            return "Another process has taken this conversation over. Send it again to go on."
+        case SummaryError():
+            return f"Nothing was compacted: {_words(fault.reason)}."
+        case ProviderError():
+            return f"The model could not be asked: {failure_text(str(fault))}"
+        case FoldRefused() | DoesNotFit():
+            return f"That cannot be done: {_words(str(fault))}."
+        case OSError():
+            return "What was said could not be written down here, so it was not taken. Its owner finds why in the log."
+        case InvalidInput():
+            return f"That cannot be done: {_words(fault.reason)}."
+    return _words(str(fault))
+
+
+def ending(ended: TurnEnded) -> str:
+    """What to say below an answer of how its turn ended; "" where it is simply done."""
+    match ended.reason:
+        case "done":
+            return ""
+        case "failed":
+            return f"⚠ {failure_text(ended.message) or 'The turn broke off.'}"
+        case "interrupted":
+            return '⚠ This was interrupted by a restart. Your message is kept; say "go on" to continue.'
+        case "cancelled":
+            return "⏹ Stopped."
+        case "paused":
+            return '⏸ I am being restarted. What was done is kept; say "go on" to continue.'
+        case _:
+            return f"⚠ {_words(ended.message) or ended.reason}"
+
+
+def after_restart(command: str) -> str:
+    """What to say of a command that a restart interrupted: it may have been done."""
+    return f"⚠ {command} was interrupted by a restart. /context shows how things stand."
+
+
+def _words(text: str) -> str:
+    return plain_line(text, 1_000).rstrip(".")

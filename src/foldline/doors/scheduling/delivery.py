@@ -1,0 +1,287 @@
+"""Brings what came of a run to a file, a webhook or a chat of Telegram.
+
+Addresses are secrets as often as not (a bot's token is in the path): no error and no log has more of one than its host.
+So requests go straight to the transport; httpx itself would log their whole addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import httpx
+
+from foldline.agent.settings.schedule import TELEGRAM_TOKEN, Delivery, ToFile, ToTelegram, ToWebhook
+from foldline.agent.settings.values import variables
+from foldline.agent.threads import to_its_end
+from foldline.agent.tools.workspace import Workspace
+from foldline.doors.gateway.markdown import pieces
+from foldline.doors.scheduling.entries import Entry, stamp_of
+from foldline.errors import FoldlineError, InvalidInput
+from foldline.messages import Json
+
+__all__ = ["TELEGRAM_URL", "Courier", "Report", "place_of"]
+
+TELEGRAM_URL: Final = "https://api.telegram.org"
+
+# Of UTF-16 in one message (core.telegram.org/bots/api, sendMessage).
+_MOST_UNITS: Final = 4_096
+
+# Between attempts: a server that starts again is back within them; what is away for longer is said.
+_PAUSES_SECONDS: Final = (1.0, 4.0, 16.0)
+
+# Most that a server's own Retry-After is waited for.
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+
+_TIMEOUT_SECONDS: Final = 30.0
+# A file that grows by each run is written anew each time.
+_MOST_FILE_BYTES: Final = 16 * 1024 * 1024
+
+_MOST_REPLY_BYTES: Final = 64 * 1024
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+def place_of(to: Delivery) -> str:
+    """A place in few words, without what may be a secret: "file reports/a.md", "webhook hooks.example"."""
+    if isinstance(to, ToFile):
+        return f"file {to.path}"
+    if isinstance(to, ToWebhook):
+        return f"webhook {httpx.URL(to.url).host}"
+    return f"Telegram {to.chat}" + (f", thread {to.thread}" if to.thread is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a server answered."""
+
+    status: int
+    body: bytes
+    retry_after: str | None
+
+
+class Courier:
+    """Delivers reports. `sleep` waits between two attempts; `telegram_url` is where the Bot API is."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        environ: Mapping[str, str],
+        *,
+        sleep: Sleep = asyncio.sleep,
+        telegram_url: str = TELEGRAM_URL,
+    ) -> None:
+        self._workspace, self._environ, self._sleep = workspace, environ, sleep
+        self._telegram_url = telegram_url
+
+    async def bring(self, report: Report, to: Delivery) -> bool:
+        """Bring a report to a place; False where it does not belong there: the last good one stays in a file.
+
+        Raises FoldlineError that says why it is not there, and OSError.
+        """
+        if isinstance(to, ToFile):
+            return await to_its_end(self._write, report, to)
+        if isinstance(to, ToWebhook):
+            await self._post(report, to)
+        else:
+            await self._send(report, to)
+        return True
+
+    def missing(self, to: Delivery) -> list[str]:
+        """The variables that the environment does not have, and that a delivery needs."""
+        if isinstance(to, ToFile):
+            return []
+        if isinstance(to, ToTelegram):
+            needed = [TELEGRAM_TOKEN]
+        else:
+            needed = [*variables(to.url), *([to.secret_env] if to.secret_env else [])]
+        return [name for name in needed if not self._environ.get(name)]
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def _write(self, report: Report, to: ToFile) -> bool:
+        if to.mode == "replace" and not report.good:
+            return False
+        path = to.path.replace("{date}", report.day)
+        with self._workspace.lock:
+            place = self._workspace.writable(path)
+            if to.mode == "replace":
+                self._workspace.write(place, f"{report.words}\n".encode())
+                return True
+            before = b""
+            if place.status is not None:
+                if place.status.st_size > _MOST_FILE_BYTES:
+                    raise InvalidInput(f"has grown beyond {_MOST_FILE_BYTES:,} bytes; put {{date}} in it", place=path)
+                with self._workspace.open(path) as (file, place):
+                    before = file.read()
+            gap = b"\n" if before else b""
+            self._workspace.write(place, before + gap + f"{report.heading}\n\n{report.words}\n".encode())
+            return True
+
+    # --- webhooks ----------------------------------------------------------------------------------------------------
+
+    async def _post(self, report: Report, to: ToWebhook) -> None:
+        body = json.dumps(report.as_json(), ensure_ascii=False).encode()
+        headers = {"content-type": "application/json", "idempotency-key": report.id}
+        if to.secret_env is not None:
+            at = str(int(datetime.now(UTC).timestamp()))
+            signed = hmac.digest(self._variable(to.secret_env).encode(), f"{at}.".encode() + body, hashlib.sha256)
+            headers |= {"foldline-timestamp": at, "foldline-signature": f"sha256={signed.hex()}"}
+        answer = await self._tried(self._filled(to.url), body, headers, again_after_silence=True)
+        if not 200 <= answer.status < 300:
+            moved = " (it leads elsewhere, and is not followed)" if 300 <= answer.status < 400 else ""
+            raise FoldlineError(f"the server answered {answer.status}{moved}")
+
+    # --- Telegram ----------------------------------------------------------------------------------------------------
+
+    async def _send(self, report: Report, to: ToTelegram) -> None:
+        url = f"{self._telegram_url}/bot{self._variable(TELEGRAM_TOKEN)}/sendMessage"
+        for piece in pieces(report.words, _MOST_UNITS):
+            if not piece.text.strip():  # Telegram refuses it
+                continue
+            given: dict[str, Any] = {
+                "chat_id": to.chat,
+                "text": piece.text,
+                "link_preview_options": {"is_disabled": True},
+            }
+            if to.thread is not None:
+                given["message_thread_id"] = to.thread
+            answer = await self._tried(
+                url,
+                json.dumps(given).encode(),
+                {"content-type": "application/json"},
+                again_after_silence=False,  # it may have arrived: rather one line in the log than a message twice
+            )
+            if answer.status != 200:
+                raise FoldlineError(f"Telegram answered {answer.status}: {_described(answer)}")
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def _tried(self, url: str, body: bytes, headers: Mapping[str, str], *, again_after_silence: bool) -> _Answer:
+        """The answer to a request, sent again while its server is away, busy or broken. Redirects are not followed."""
+        async with httpx.AsyncHTTPTransport() as transport:
+            for pause in (*_PAUSES_SECONDS, None):
+                try:
+                    answer = await _answer(transport, httpx.Request("POST", url, content=body, headers=headers))
+                except httpx.InvalidURL:
+                    raise FoldlineError("is no address, with the environment's values put in") from None
+                except (httpx.TransportError, TimeoutError) as error:
+                    unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                    if pause is None or not (unsent or again_after_silence):
+                        raise FoldlineError(f"cannot be reached: {_kind(error)}") from None
+                    wait_seconds = pause
+                else:
+                    if pause is None or not (answer.status in (408, 429) or answer.status >= 500):
+                        return answer
+                    wait_seconds = max(pause, _asked_seconds(answer))
+                await self._sleep(wait_seconds)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _variable(self, name: str) -> str:
+        value = self._environ.get(name)
+        if not value:
+            raise FoldlineError(f"the environment has no {name}")
+        return value
+
+    def _filled(self, url: str) -> str:
+        for name in variables(url):
+            url = url.replace(f"${{{name}}}", self._variable(name))
+        return url
+
+
+async def _answer(transport: httpx.AsyncBaseTransport, request: httpx.Request) -> _Answer:
+    request.extensions = {**request.extensions, "timeout": httpx.Timeout(_TIMEOUT_SECONDS).as_dict()}
+    async with asyncio.timeout(4 * _TIMEOUT_SECONDS):  # one that trickles is none
+        response = await transport.handle_async_request(request)
+        body = b""
+        try:
+            async for piece in response.aiter_raw():
+                body += piece
+                if len(body) > _MOST_REPLY_BYTES:
+                    break
+        finally:
+            await response.aclose()
+    return _Answer(response.status_code, body, response.headers.get("retry-after"))
+
+
+def _kind(error: Exception) -> str:
+    """An error without its text, which may have the address in it: "ConnectError"."""
+    return type(error).__name__
+
+
+def _described(answer: _Answer) -> str:
+    found = _parsed(answer).get("description")
+    return " ".join(str(found)[:200].split()) if found else "no reason given"
+
+
+def _asked_seconds(answer: _Answer) -> float:
+    """How long the server asks to be left alone, in the header or as Telegram says it; 0 where it does not say."""
+    parameters = _parsed(answer).get("parameters")
+    told = parameters.get("retry_after") if isinstance(parameters, dict) else answer.retry_after
+    try:
+        return min(max(0.0, float(told or 0)), _LONGEST_PAUSE_SECONDS)
+    except (TypeError, ValueError):  # a date: the pauses of our own do
+        return 0.0
+
+
+def _parsed(answer: _Answer) -> dict[str, Any]:
+    try:
+        found = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What came of a run, whose name is `id`: `text` is the answer, `message` says why where `reason` is not "done"."""
+
+    id: str
+    entry: Entry
+    due: datetime
+    session: str
+    reason: str
+    text: str
+    message: str = ""
+    figures: Mapping[str, Json]
+
+    @property
+    def good(self) -> bool:
+        """Whether the turn came to its end."""
+        return self.reason == "done"
+
+    @property
+    def day(self) -> str:
+        """The day on which it was due, by the entry's clocks."""
+        return self.due.astimezone(self.entry.zone).strftime("%Y-%m-%d")
+
+    @property
+    def words(self) -> str:
+        """It as a person reads it: the answer, or what went wrong, with the part of an answer that there is."""
+        if self.good:
+            return self.text.strip() or "(no text)"
+        why = f"{self.entry.name}: {self.reason}" + (f": {self.message}" if self.message else "")
+        return f"{why}\n\n{self.text.strip()}".strip()
+
+    @property
+    def heading(self) -> str:
+        """The line above it in a file that grows."""
+        return f"## {self.entry.local(self.due)} · {self.entry.name}"
+
+    def as_json(self) -> dict[str, Json]:
+        """The body of a webhook."""
+        return {
+            "schedule": self.entry.name,
+            "due": stamp_of(self.due),
+            "session": self.session,
+            "reason": self.reason,
+            "text": self.text,
+            "message": self.message,
+            "figures": dict(self.figures),
+        }

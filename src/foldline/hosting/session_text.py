@@ -1,0 +1,156 @@
+"""Messages and folds of a recorded session, in the words in which commands show them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from foldline.errors import InvalidInput
+from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from foldline.text.printable import plain_line
+from foldline.text.redaction import redact as redact_text
+from foldline.view.transcript import Entry, Event, Fold, Seq, active
+
+if TYPE_CHECKING:
+    from foldline.store.recording import Recording
+
+__all__ = ["entries_of", "exported", "folds_of", "json_text", "local_time", "redacted", "said", "seqs", "who"]
+
+
+def entries_of(events: Iterable[Event]) -> dict[Seq, Entry]:
+    """Every message that was ever recorded, by its number."""
+    return {event.seq: event for event in events if isinstance(event, Entry)}
+
+
+def folds_of(events: Iterable[Event]) -> dict[int, Fold]:
+    """Every fold that was ever made, by its id."""
+    return {event.id: event for event in events if isinstance(event, Fold)}
+
+
+def local_time(text: str, form: str = "%Y-%m-%d %H:%M") -> str:
+    """A time of the log in the time of this place; what is no time as it stands."""
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime(form)
+    except ValueError:
+        return plain_line(text, 24)
+
+
+def seqs(start: Seq, stop: Seq) -> str:
+    """The numbers of messages [start, stop): "4" or "4–9"."""
+    return f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"
+
+
+def who(message: Message) -> str:
+    """Whose words they are: system, user, assistant, tool; a kind of ours where they are nobody's."""
+    if message.results:
+        return "tool"
+    return message.kind or message.role
+
+
+def said(message: Message) -> str:
+    """All of a message as text: words, calls after an arrow, results after one back, names for what is no text."""
+    pieces = [piece for part in message.parts if (piece := _piece(part))]
+    return "\n".join([*pieces, *([f"(cited) {message.cited}"] if message.cited else [])])
+
+
+def _piece(part: Part) -> str:
+    match part:
+        case Text(text=text):
+            return text
+        case Reasoning(text=text):
+            return f"(thinking) {text}" if text else "(thinking)"
+        case ToolCall(name=name, arguments=arguments):
+            return f"→ {name} {arguments}"
+        case ToolResult():
+            inner = "\n".join(piece for each in part.parts if (piece := _piece(each)))
+            return f"← {'error: ' if part.is_error else ''}{inner}"
+        case Image():
+            return "[image]"
+        case Document(text=text, media_type=media_type):
+            return text or f"[document {media_type}]"
+        case Opaque():
+            return _provided(part) or f"[{part.type}]"
+
+
+def _provided(part: Opaque) -> str:
+    """What a tool that the provider ran was asked, and what it brought."""
+    told = part.saying
+    call = f"→ {told.name} {told.arguments}".rstrip() if told.name else ""
+    brought = f"← {'error: ' if told.failed else ''}{told.brought}" if told.brought else ""
+    return "\n".join(piece for piece in (call, brought) if piece)
+
+
+_FENCE: Final = re.compile(r"^`{3,}", re.MULTILINE)
+
+
+def exported(recording: Recording, form: str, *, redact: bool = False) -> str:
+    """A session as "messages" (one JSON object) or "markdown". Raises InvalidInput when nothing was said. O(log)."""
+    entries = [entry for entry in active(recording.events) if not entry.hidden]
+    header = recording.header
+    if not entries:
+        raise InvalidInput("nothing has been said in it yet", place=header.id)
+    if form == "messages":
+        wires = [entry.recorded for entry in entries]
+        beside = {"id": header.id, "dialect": header.dialect, **({"model": header.model} if header.model else {})}
+        return json_text({**beside, "messages": redacted(wires) if redact else wires}, indent=2) + "\n"
+    title = header.title or recording.tally.title or header.id
+    about = f"{header.id}, {header.dialect}, model {header.model or 'unknown'}, begun {header.created}"
+    text = f"# {plain_line(title)}\n\n{about}\n" + "".join(_markdown(entry.message) for entry in entries)
+    return redact_text(text) if redact else text
+
+
+def redacted(value: Json, name: str = "") -> Json:
+    """A JSON value without secrets of known shapes; the name of a field tells some. O(size)."""
+    if isinstance(value, str):
+        before = f"{name}: "
+        found = redact_text(before + value) if name else value
+        return found.removeprefix(before) if name and found.startswith(before) else redact_text(value)
+    if isinstance(value, Mapping):
+        return {key: redacted(inner, str(key)) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(inner, name) for inner in value]
+    return value
+
+
+def json_text(value: Json, indent: int | None = None) -> str:
+    """JSON as UTF-8 can hold it: with half a surrogate pair in it, all of it is ASCII with escapes."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        text = json.dumps(value, indent=indent)
+    return text
+
+
+def _markdown(message: Message) -> str:
+    return f"\n## {who(message)}\n\n" + "\n\n".join(_blocks(message.parts)) + "\n"
+
+
+def _blocks(parts: Iterable[Part]) -> Iterator[str]:
+    for part in parts:
+        match part:
+            case Text(text=text):
+                yield text
+            case Reasoning(text=text):
+                yield "*(thinking)*" if not text else "> " + text.replace("\n", "\n> ")
+            case ToolCall(name=name, arguments=arguments):
+                yield f"Calls `{name}`:\n\n{_fenced(arguments, 'json')}"
+            case ToolResult():
+                inner = "\n\n".join(_blocks(part.parts))
+                yield f"{'Error' if part.is_error else 'Result'}:\n\n{_fenced(inner)}"
+            case Image():
+                yield "*(image)*"
+            case Document(text=text, media_type=media_type):
+                yield text or f"*(document {media_type})*"
+            case other:
+                yield _fenced(json_text(other.raw, indent=2), "json")
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """A block that no fence in the text can end."""
+    longest = max((len(found) for found in _FENCE.findall(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -1,0 +1,283 @@
+"""What a view is made of: tiles (blocks and folds), and spans of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from foldline.codecs.caps import NOTHING, ONE_MESSAGE, Amounts
+from foldline.codecs.media import amounts_of
+from foldline.messages import Message, Opaque, Part, Reasoning, Text, ToolResult
+from foldline.view.open_calls import Called
+from foldline.view.transcript import Entry, Fold, Repair, Seq
+from foldline.view.turn_rendering import Growth
+
+__all__ = [
+    "HELD",
+    "JOINT",
+    "SUMMED_UP",
+    "Seen",
+    "Span",
+    "Tile",
+    "asks",
+    "entries_of",
+    "gaps",
+    "held_by",
+    "history",
+    "is_injected",
+    "leaves",
+    "own_words",
+    "reasons",
+    "speaks",
+]
+
+
+JOINT: Final = "joint"
+"""The kind of a short message of the assistant between two of the user, of which we wrote at least one."""
+
+
+OURS: Final = frozenset({"notice", "summary", "digest", "tool_summary"})
+"""The kinds of messages that we write."""
+
+SUMMED_UP = "summary of the provider"
+"""Why the newest of them is not folded: it cannot be read, or is all that is left of what was before."""
+
+HELD = "what the server holds"
+"""Why a reference to an item is not folded: its words are not here, so that nothing can stand for it."""
+
+
+@dataclass(slots=True)
+class Tile:
+    """One block or one fold, rendered. Reducers read it; only the view changes it."""
+
+    start: Seq
+    stop: Seq
+    entries: list[Entry] = field(default_factory=list)
+    fold: Fold | None = None
+    forms: dict[Seq, Fold] = field(default_factory=dict)
+    """Entries of a block that are shown in a shorter form."""
+    under: list[Tile] = field(default_factory=list)
+    covers: tuple[int, int] = (0, 0)
+    """Entries that this fold stands for, and how many of them the model was to see; also when they were let go of."""
+    messages: list[Message] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+    contents: list[int] = field(default_factory=list)
+    """Bytes of what each message says."""
+    joints: int = 0
+    """How many of the messages are joints."""
+    tokens: int = 0
+    content_bytes: int = 0
+    """Sum of `contents`."""
+    size_bytes: int = 0
+    amounts: Amounts = NOTHING
+    """Images and what else its messages hold that is limited."""
+    noted: tuple[Repair, ...] = ()
+    """What had to be repaired when it was rendered as a whole."""
+    late: Seq | None = None
+    """A result that came when an answer in its place had been sent already."""
+    replied: bool = True
+    """Of a fold: whether what it covers ended with words of the assistant, so that the user's turn came next."""
+    told: dict[Seq, Mapping[str, Called]] = field(default_factory=dict)
+    """Messages with results of calls that are shown no longer, by the id in the result: they are told in words."""
+    left_out: set[str] = field(default_factory=set)
+    """Halves that opened a pair and whose answer is told in words."""
+    waiting: bool = False
+    """Whether something in it is still to come: the result of a call, what was approved, the rest of a paused turn."""
+    ended: bool = False
+    """Whether something of another group follows: then the provider goes on with nothing in it."""
+    pinned: bool = False
+    growth: Growth | None = field(default=None, compare=False, repr=False)
+    """How far a block of items has come, while it can grow without being rendered again."""
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What had to be repaired in it. O(repairs)."""
+        return self.noted if self.growth is None else self.growth.repairs
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether something had to be. O(1)."""
+        return bool(self.noted) if self.growth is None else self.growth.is_repaired
+
+    @property
+    def said(self) -> int:
+        """How many messages it shows, joints aside."""
+        return len(self.messages) - self.joints
+
+    @property
+    def leading(self) -> Message | None:
+        """The first message that it shows, a joint aside."""
+        return next((message for message in self.messages if message.kind != JOINT), None)
+
+    @property
+    def system(self) -> bool:
+        """Whether it holds system text."""
+        return any(entry.message.role == "system" for entry in self.entries)
+
+    def count(self) -> tuple[int, int]:
+        """Entries that it holds or stands for, and how many of them the model was to see. O(entries of a block)."""
+        if self.fold is not None:
+            return self.covers
+        return len(self.entries), sum(entry.message.agent_visible for entry in self.entries)
+
+    def form(self, entry: Entry) -> Message:
+        """How an entry of this block is shown now."""
+        fold = self.forms.get(entry.seq)
+        return entry.message if fold is None else fold.shown[0]
+
+    def form_tokens(self, entry: Entry) -> int:
+        """Size of an entry as it is shown now."""
+        fold = self.forms.get(entry.seq)
+        return entry.tokens if fold is None else fold.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tiles [first, last) of a view that may be folded as one; entries [start, stop)."""
+
+    first: int
+    last: int
+    start: Seq
+    stop: Seq
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A message and who sees it: an entry as it was recorded, or one of ours (`entry` None) that stands for some.
+
+    `kind` is "tool_result" or "tool_result_archived" for results, else that of the message.
+    """
+
+    entry: Entry | None
+    message: Message
+    agent_visible: bool
+    user_visible: bool
+    kind: str
+
+
+def history(tiles: Sequence[Tile]) -> Iterator[Seen]:
+    """Every entry of the session in order, folded or not; what stands for folded ones follows them. O(log)."""
+    waiting: list[tuple[Tile, bool, bool, bool]] = [(tile, False, False, False) for tile in reversed(tiles)]
+    while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
+        tile, hidden, archived, closing = waiting.pop()
+        if tile.fold is None:
+            for entry in tile.entries:
+                message = entry.message
+                kind = message.kind
+                if message.results:
+                    kind = "tool_result_archived" if archived else kind or "tool_result"
+                yield Seen(entry, message, message.agent_visible and not hidden, message.user_visible, kind)
+        elif closing:
+            for message in tile.fold.shown:
+                # Words that had to stay are among the entries already: there the user reads them.
+                yield Seen(None, message, not hidden, message.user_visible and bool(message.kind), message.kind)
+        else:
+            inside = archived or any(message.kind == "tool_summary" for message in tile.fold.shown)
+            waiting.append((tile, hidden, archived, True))
+            waiting += [(inner, True, inside, False) for inner in reversed(tile.under)]
+
+
+def gaps(before: Message | None, messages: Iterable[Message], *, replied: bool = True) -> list[int]:
+    """Where among `messages`, which follow `before`, the assistant has to speak so that roles go on to alternate.
+
+    Only between messages of which we wrote one: a history that does not alternate by itself is left as it is, and so is
+    the user's message that followed no words of the assistant in it (not `replied`). Chat templates pass over results,
+    so that what we say behind them would follow the user's words before them.
+    """
+    out: list[int] = []
+    for at, message in enumerate(messages):
+        if message.role == "user" and not message.results and before is not None:
+            answers = before.role == "tool" or bool(before.results)
+            ours = message.kind in OURS or (before.kind in OURS and not answers and (replied or at > 0))
+            if ours and (answers or before.role == "user"):
+                out.append(at)
+        before = message
+    return out
+
+
+def held_by(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:
+    """What messages hold that is limited besides tokens, and what was held before. O(parts)."""
+    plain = 0
+    for message in messages:
+        held = amounts_of(message.parts)
+        if held is ONE_MESSAGE:
+            plain += 1
+        else:
+            before += held
+    if plain == 1 and before is NOTHING:
+        return ONE_MESSAGE
+    return Amounts(before.images, before.pages, before.messages + plain, before.large_images)
+
+
+def speaks(message: Message) -> bool:
+    """Whether a message is a user's own words: a user message with anything but results and approvals in it."""
+    return message.role == "user" and message.agent_visible and not message.kind and any(map(_is_own, message.parts))
+
+
+def asks(message: Message) -> bool:
+    """Whether a message may stand for a user's words while there are none: all that was asked came from a client."""
+    return message.role == "user" and message.agent_visible and not message.kind and bool(own_words(message))
+
+
+def _is_own(part: Part) -> bool:
+    if isinstance(part, Text):
+        return not is_injected(part.text)
+    return not (isinstance(part, ToolResult) or (isinstance(part, Opaque) and part.answers))
+
+
+# Texts that clients put beside a user's words or after results: Claude Code <system-reminder>, Cline
+# <environment_details>, Codex <environment_context>, IDE extensions <ide_selection>; others "[SYSTEM NOTE] ...".
+_ELEMENT = re.compile(r"<([a-z][a-z0-9]*[-_][a-z0-9_-]{1,40})(?:\s[^<>]{0,200})?>", re.IGNORECASE)
+_ABOUT = re.compile(r"remind|system|environment|context|notif|notice|ide_|hook|todo|status", re.IGNORECASE)
+_NOTE = re.compile(
+    r"\[\s{0,4}(?:(?:automated|automatic|internal|hidden)\s)?(?:system|reminder|hook|automated)\b[^\]\n]{0,80}\]",
+    re.IGNORECASE,
+)
+
+
+def is_injected(text: str) -> bool:
+    """Whether a client added this text by itself: elements such as <system-reminder> and nothing else, or a note that
+    begins with such a mark in brackets. O(size)."""
+    rest = text.strip()
+    if _NOTE.match(rest):
+        return True
+    if not rest.startswith("<"):
+        return False
+    while rest:
+        begin = _ELEMENT.match(rest)
+        if begin is None or not _ABOUT.search(begin[1]):
+            return False
+        end = rest.find(f"</{begin[1]}>", begin.end())
+        if end < 0:
+            return False
+        rest = rest[end + len(begin[1]) + 3 :].lstrip()
+    return True
+
+
+def leaves(tile: Tile) -> Iterator[Tile]:
+    """The blocks that a tile covers, in order; what was let go of is not among them. O(covered)."""
+    waiting = [tile]
+    while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
+        inner = waiting.pop()
+        if inner.fold is None:
+            yield inner
+        else:
+            waiting += reversed(inner.under)
+
+
+def entries_of(tile: Tile) -> list[Entry]:
+    """The entries that a tile covers, those under its fold too, in order. O(covered)."""
+    return tile.entries if tile.fold is None else [entry for leaf in leaves(tile) for entry in leaf.entries]
+
+
+def reasons(message: Message) -> bool:
+    """Whether a message begins with reasoning that its provider verifies."""
+    return bool(message.parts) and isinstance(message.parts[0], Reasoning) and message.parts[0].signed
+
+
+def own_words(message: Message) -> list[Part]:
+    """The parts of a message that are no tool results."""
+    return [part for part in message.parts if not isinstance(part, ToolResult)]
