@@ -28,8 +28,8 @@ from foldline.engine.policy import confirm
 from foldline.engine.settings import compact_threshold
 from foldline.engine.window_usage import Figures
 from foldline.messages import Wire
+from foldline.reducers.result_share import TurnShare, cut_share, share_tokens
 from foldline.reducers.summarize import ACKNOWLEDGEMENT, SUMMARY_PREFIX
-from foldline.reducers.turn_share import TurnShare, cut_share, share_tokens
 from foldline.testing import ScriptedModel, session
 from foldline.view.budget import Limits, consent_tokens
 

@@ -14,9 +14,8 @@ from foldline import POLICIES, Context, DoesNotFit, InvalidInput, check, fit
 from foldline.engine.policy import layered
 from foldline.engine.settings import ContextSettings, SessionSettings, effective_limit, memory_limit, session_settings
 from foldline.messages import Wire
-from foldline.reducers.drop_groups import omitted
+from foldline.reducers.drop import HistoryBudget, history_budget, omitted, truncated
 from foldline.reducers.mask import Mask
-from foldline.reducers.render_budget import HistoryBudget, history_budget, truncated
 from foldline.reducers.summarize import SUMMARY_PREFIX
 from foldline.reducers.truncate import ResultLimit, cut_result
 from foldline.testing import ScriptedModel, session

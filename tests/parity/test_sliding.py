@@ -17,10 +17,9 @@ from foldline import POLICIES, Completion, Context, Fold, InvalidInput, check, f
 from foldline.engine.events import ContextEvent, FoldFailed, FoldFinished
 from foldline.engine.policy import Policy, sliding
 from foldline.messages import Wire
-from foldline.reducers.drop_groups import omitted
+from foldline.reducers.digest import WithoutModel
+from foldline.reducers.drop import Window, omitted
 from foldline.reducers.summarize import SUMMARY_PREFIX, Summarize
-from foldline.reducers.window import Window
-from foldline.reducers.without_model import WithoutModel
 from foldline.testing import ScriptedModel, session
 from foldline.view.budget import Limits, Need, Pressure, Trigger
 from foldline.view.view import View

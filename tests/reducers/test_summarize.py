@@ -7,17 +7,33 @@ from typing import Any
 
 import pytest
 from tests.property.sessions import BUILDERS, DIALECTS
-from tests.reducers.views import LINE, asks_of, context_of, gave, need_of, result, says, sent, text, use, user, view_of
+from tests.reducers.views import (
+    LINE,
+    asks_of,
+    commit_all,
+    context_of,
+    gave,
+    need_of,
+    result,
+    says,
+    sent,
+    text,
+    use,
+    user,
+    view_of,
+)
 
 from foldline.engine.fitting import check
 from foldline.errors import SummaryError
 from foldline.reducers.acceptance import refusal
 from foldline.reducers.base import Ask
+from foldline.reducers.drop import DropGroups, HistoryBudget
 from foldline.reducers.summarize import (
     ACKNOWLEDGEMENT,
     CHECKPOINT,
     SUMMARY_PREFIX,
     Summarize,
+    SumUp,
     plain,
 )
 from foldline.testing import session
@@ -342,3 +358,43 @@ def test_a_result_that_came_while_the_model_wrote_refuses_no_fold_that_still_hol
     context.view.commit(fold)
     assert sent(context.view).endswith('{"role": "user", "content": "and now?"}]')
     assert result("x", "y")["role"] == "tool"
+
+
+def test_the_spans_that_would_leave_are_asked_for() -> None:
+    view = view_of(session(30, result=LINE * 12))
+    need = need_of(view, 900)
+    drop = DropGroups(loop_only=True)
+    asks = asks_of(SumUp(drop=drop, summarize=Summarize()), view, need)
+    assert [(ask.start, ask.stop) for ask in asks] == [
+        (span.start, span.stop) for span in drop.leaving(view, need, spare=False)
+    ]
+
+
+def test_the_answer_stands_for_what_would_have_left() -> None:
+    context = context_of(session(30, result=LINE * 12))
+    (ask,) = asks_of(SumUp(drop=DropGroups(loop_only=True)), context.view, need_of(context.view, 900))
+    fold = ask.finish("Goal: go on.")
+    assert isinstance(fold, Fold)
+    commit_all(context.view, [fold])
+    assert "Goal: go on." in sent(context.view)
+    assert context.view.estimated_tokens <= 900
+
+
+def test_what_is_within_its_budget_is_not_asked_for() -> None:
+    view = view_of([user("hi"), says("ho"), user("next")])
+    assert asks_of(SumUp(drop=HistoryBudget()), view) == []
+
+
+def test_small_spans_leave_without_a_model() -> None:
+    view = view_of([user("hi " * 20), says("ho " * 20), user("next")])
+    assert asks_of(SumUp(drop=HistoryBudget(max_history_tokens=10)), view) == []
+
+
+def test_a_checkpoint_alone_is_not_summed_up_again() -> None:
+    context = context_of([user("old " * 400), says("yes " * 400), user("next")])
+    reducer = SumUp(drop=HistoryBudget(max_history_tokens=10))
+    (ask,) = asks_of(reducer, context.view)
+    fold = ask.finish("Goal: " + "the next step. " * 80)
+    assert isinstance(fold, Fold)
+    commit_all(context.view, [fold])
+    assert asks_of(reducer, context.view) == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 from tests.property.sessions import BUILDERS, DIALECTS
 from tests.reducers.views import (
     LINE,
@@ -27,19 +28,21 @@ from tests.reducers.views import (
 )
 
 from foldline.errors import InvalidInput
+from foldline.messages import ToolCall
 from foldline.reducers.base import Reducer
+from foldline.reducers.result_share import ResultShare
 from foldline.reducers.truncate import (
     CharLimit,
     FileViewLimit,
     OutputLimits,
     ResultLimit,
-    ResultShare,
     ShortenNew,
     cut_chars,
     cut_file_view,
     cut_output,
     cut_result,
     shorten,
+    shorten_arguments,
     tool_names,
 )
 from foldline.testing import session
@@ -281,3 +284,55 @@ def test_old_results_and_new_are_cut_to_their_characters() -> None:
     assert [len(message["content"]) <= 500 for message in shown[2::2]] == [True] * 3
     assert sent(context.view).count("characters of 3000 total") == 3
     assert folds_of(CharLimit(500), context.view) == []
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3_000),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def shape(value: Any) -> Any:
+    """The value without its texts."""
+    if isinstance(value, dict):
+        return {key: shape(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [shape(inner) for inner in value]
+    return "" if isinstance(value, str) else value
+
+
+@costly
+@given(st.dictionaries(st.text(max_size=8), values, max_size=4), st.integers(1, 400))
+def test_only_texts_get_shorter(value: dict[str, Any], limit: int) -> None:
+    arguments = json.dumps(value, ensure_ascii=False)
+    short = shorten_arguments(ToolCall("c", "edit", arguments), limit, ESTIMATE)
+    assert shape(json.loads(short)) == shape(value)
+    assert len(short) <= len(arguments)
+
+
+def test_what_is_within_the_limit_stays_to_the_byte() -> None:
+    arguments = '{ "path" :"a.py",  "n": 1.0 }'
+    assert shorten_arguments(ToolCall("c", "edit", arguments), 100, ESTIMATE) == arguments
+
+
+def test_short_values_stay_while_long_ones_shrink() -> None:
+    arguments = json.dumps({"path": "src/app.py", "content": "x = 1\n" * 900})
+    short = json.loads(shorten_arguments(ToolCall("c", "write", arguments), 100, ESTIMATE))
+    assert short["path"] == "src/app.py"
+    assert short["content"].startswith("x = 1\n")
+    assert "characters cut" in short["content"]
+    assert ESTIMATE.text(json.dumps(short)) <= 100
+
+
+def test_free_text_of_a_custom_call_keeps_both_ends() -> None:
+    text = "first line\n" + "middle\n" * 900 + "last line"
+    short = shorten_arguments(ToolCall("c", "apply", text, custom=True), 60, ESTIMATE)
+    assert short.startswith("first line\n")
+    assert short.endswith("last line")
+    assert len(short) < len(text) // 4
+
+
+def test_arguments_that_are_no_json_are_left_alone() -> None:
+    broken = '{"path": ' * 200
+    assert shorten_arguments(ToolCall("c", "edit", broken), 10, ESTIMATE) == broken

@@ -35,8 +35,7 @@ from foldline.providers.exact import exact_counter
 from foldline.providers.summarise import summariser
 from foldline.providers.text_only import is_text_only
 from foldline.reducers.base import Reducer
-from foldline.reducers.sum_up import SumUp
-from foldline.reducers.summarize import Summarize
+from foldline.reducers.summarize import Summarize, SumUp
 from foldline.reducers.truncate import ShortenNew
 from foldline.store.base import Store, StoredSession
 from foldline.store.call_log import CallLog, usage_or_count

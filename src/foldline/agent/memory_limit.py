@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from foldline.engine.settings import memory_limit
 from foldline.reducers.base import span_fold
 from foldline.reducers.digest import digest_message
-from foldline.reducers.drop_groups import drop_fold
+from foldline.reducers.drop import drop_fold
 from foldline.view.budget import Need
 from foldline.view.tiles import Span
 from foldline.view.transcript import Fold

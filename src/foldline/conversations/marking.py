@@ -43,7 +43,7 @@ def with_marker(wire: Wire) -> Wire:
 def settled(body: RequestBody) -> RequestBody | None:
     """A request with as many markers as are taken, in an order that is taken; None where its client's are.
 
-    As `foldline.view.outgoing` has it: tools and system text lose theirs only where they have too many by themselves,
+    As `foldline.view.request` has it: tools and system text lose theirs only where they have too many by themselves,
     the newest of the messages stay, and thinking has none. A marker for the whole request is one of the four (Anthropic
     docs, "Prompt caching"). Nothing is remembered, so that the same markers are always settled the same way. O(size).
     """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foldline.errors import InvalidInput
-from foldline.reducers.turn_share import share_tokens
+from foldline.reducers.result_share import share_tokens
 from foldline.text.shorten import clip_tokens
 from foldline.tokens import ESTIMATE, Counter
 

@@ -8,8 +8,8 @@ from foldline.engine.engine import Engine, Steps
 from foldline.engine.folding import Folding, moves, telling
 from foldline.errors import SummaryError
 from foldline.reducers.base import Ask
+from foldline.reducers.digest import WithoutModel
 from foldline.reducers.summarize import Summarize
-from foldline.reducers.without_model import WithoutModel
 from foldline.view.budget import Need, Pressure
 from foldline.view.transcript import Fold, Unfold
 

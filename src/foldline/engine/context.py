@@ -28,15 +28,13 @@ from foldline.failures import Failure
 from foldline.messages import Wire, same_until, snapshot
 from foldline.text.safe_regex import Work
 from foldline.tokens import ESTIMATE, Counter
-from foldline.view.archive import Archive, MemoryArchive
-from foldline.view.archiving import Originals
+from foldline.view.archive import Archive, MemoryArchive, Originals
 from foldline.view.budget import Limits, assumed_window, cache_rule_of, limited, limits_of
 from foldline.view.economics import Rent
 from foldline.view.request import Request
 from foldline.view.system_and_tools import Beside, System, Tools
 from foldline.view.transcript import Entry, Event, Fold, Pin, Seq, Unfold, Usage
-from foldline.view.usage import usage_of
-from foldline.view.usage_reports import Reports
+from foldline.view.usage import Reports, usage_of
 from foldline.view.view import View
 
 __all__ = ["AsyncSummarize", "Completion", "Context", "Continues", "Request", "SummarizeWith"]

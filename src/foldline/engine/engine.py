@@ -26,7 +26,7 @@ from foldline.reducers.minimum import floor_of, too_large, too_many, too_many_by
 from foldline.tokens import message_tokens, wire_bytes
 from foldline.view.budget import Limits, Need, Pressure
 from foldline.view.economics import Bill, Rent, foldable
-from foldline.view.outgoing import Outgoing
+from foldline.view.request import Outgoing
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold, Seq, Usage
 from foldline.view.view import View

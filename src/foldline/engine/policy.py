@@ -16,20 +16,15 @@ from foldline.errors import InvalidInput
 from foldline.reducers.archive_results import DIGEST_PREFIX, ArchiveResults
 from foldline.reducers.base import Reducer
 from foldline.reducers.dedupe import Dedupe
-from foldline.reducers.describe import Describe
-from foldline.reducers.digest import Digest
-from foldline.reducers.drop_groups import DropGroups
+from foldline.reducers.digest import Digest, WithoutModel
+from foldline.reducers.drop import DropGroups, HistoryBudget, Window
 from foldline.reducers.images import OldImages
-from foldline.reducers.mask import IMPORTANT_FILES, Mask, ShortenOld, viewed
+from foldline.reducers.mask import IMPORTANT_FILES, Describe, Mask, ShortenOld, viewed
 from foldline.reducers.minimum import Minimum
-from foldline.reducers.render_budget import HistoryBudget
+from foldline.reducers.result_share import ResultShare, TurnShare
 from foldline.reducers.spill import Spill
-from foldline.reducers.sum_up import SumUp
-from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize
-from foldline.reducers.truncate import CharLimit, FileViewLimit, OutputLimits, ResultLimit, ResultShare, ShortenNew
-from foldline.reducers.turn_share import TurnShare
-from foldline.reducers.window import Window
-from foldline.reducers.without_model import WithoutModel
+from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize, SumUp
+from foldline.reducers.truncate import CharLimit, FileViewLimit, OutputLimits, ResultLimit, ShortenNew
 from foldline.view.budget import Limits, Reserve, Trigger, consent_tokens
 
 __all__ = [

@@ -15,12 +15,11 @@ from foldline.engine.window_usage import Totals
 from foldline.errors import FoldRefused, InvalidInput
 from foldline.messages import Message, Wire
 from foldline.tokens import Counter, message_tokens
-from foldline.view.archiving import Originals
+from foldline.view.archive import Originals
 from foldline.view.calibration import Meter
-from foldline.view.log import Log
 from foldline.view.pairing import Pairing
 from foldline.view.system_and_tools import Beside
-from foldline.view.transcript import Branch, Entry, Event, Fold, Pin, Repair, Seq, Unfold, Usage
+from foldline.view.transcript import Branch, Entry, Event, Fold, Log, Pin, Repair, Seq, Unfold, Usage
 from foldline.view.view import View
 
 __all__ = ["Recorder"]

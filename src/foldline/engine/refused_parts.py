@@ -21,8 +21,8 @@ from foldline.codecs.roles import roles_out_of_turn
 from foldline.engine.engine import Engine
 from foldline.failures import PartKind, RefusedPart
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from foldline.reducers.drop_groups import DropGroups
-from foldline.reducers.without_model import WithoutModel
+from foldline.reducers.digest import WithoutModel
+from foldline.reducers.drop import DropGroups
 from foldline.view.budget import Pressure
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Fold

@@ -14,8 +14,8 @@ from foldline.engine.engine import Engine
 from foldline.engine.events import FoldFailed
 from foldline.errors import FoldRefused, InvalidInput
 from foldline.view.budget import limits_from
-from foldline.view.outgoing import Outgoing
 from foldline.view.pairing import arrange
+from foldline.view.request import Outgoing
 from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage
 
 __all__ = ["repeat", "repeat_all"]

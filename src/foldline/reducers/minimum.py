@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from foldline.errors import DoesNotFit, Part
 from foldline.messages import Image, Message, Text, ToolCall, ToolResult
 from foldline.messages import Part as MessagePart
-from foldline.reducers.arguments import shorten_arguments
 from foldline.reducers.base import form_fold
-from foldline.reducers.drop_groups import drop_fold
+from foldline.reducers.drop import drop_fold
+from foldline.reducers.truncate import shorten_arguments
 from foldline.text.shorten import clip_tokens
 from foldline.view.budget import Need
 from foldline.view.pairing import is_paired, is_paused

@@ -8,20 +8,21 @@ than its span is rejected, and the view stays as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, Protocol
 
 from foldline.errors import SummaryError
 from foldline.messages import Document, Image, Message, Opaque, Text
 from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, span_fold
+from foldline.reducers.drop import is_checkpoint
 from foldline.text.shorten import head_and_tail, over
 from foldline.view.budget import Need, Reserve
 from foldline.view.tiles import Span, speaks
 from foldline.view.transcript import Fold
 from foldline.view.view import View
 
-__all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "Summarize", "plain"]
+__all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "Leaves", "SumUp", "Summarize", "plain"]
 
 SUMMARY_PREFIX = "[Previous conversation summary]"
 ACKNOWLEDGEMENT = "Understood. I have the context of our conversation so far and will go on from there."
@@ -352,3 +353,32 @@ def _pieces(texts: Sequence[str], room_tokens: int, view: View) -> tuple[str, ..
     if lines:
         pieces.append("\n".join(lines))
     return tuple(pieces) or ("(nothing but the checkpoint)",)
+
+
+class Leaves(Protocol):
+    """A reducer that can say which spans it would leave out."""
+
+    def leaving(self, view: View, need: Need, *, spare: bool = True) -> Iterable[Span]:
+        """The spans, oldest first; with `spare` checkpoints are not among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SumUp:
+    """Asks for a checkpoint of each span that `drop` would leave out; an earlier checkpoint is updated.
+
+    It stands before `drop` in a policy: what no model was there for, or failed at, leaves as it would have.
+    """
+
+    drop: Leaves
+    summarize: Summarize = field(default_factory=Summarize)
+    name: str = "sum_up"
+    only_asks: ClassVar[bool] = True
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
+        """One ask per span, oldest first."""
+        for span in self.drop.leaving(view, need, spare=False):
+            alone = span.last == span.first + 1 and is_checkpoint(view.tiles[span.first])
+            if not alone and span.tokens >= self.summarize.least_tokens:
+                ask = self.summarize.ask(view, span, need)
+                if ask is not None:
+                    yield ask

@@ -5,14 +5,14 @@ The texts of the notices and their numbers are those of the documented systems (
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from foldline.errors import InvalidInput
-from foldline.messages import Message, Part, ToolCall, ToolResult
-from foldline.reducers.arguments import shorten_arguments
+from foldline.messages import Json, ToolCall, ToolResult
 from foldline.reducers.base import form_fold, result_entries, with_texts
 from foldline.text.shorten import Mode, clip_bytes, clip_tokens, extract, head_and_tail
 from foldline.tokens import Counter, lone_text
@@ -25,7 +25,6 @@ __all__ = [
     "FileViewLimit",
     "OutputLimits",
     "ResultLimit",
-    "ResultShare",
     "ShortenNew",
     "cut_chars",
     "cut_file_view",
@@ -33,6 +32,7 @@ __all__ = [
     "cut_result",
     "each_fresh",
     "shorten",
+    "shorten_arguments",
     "shorter",
     "tool_names",
 ]
@@ -308,72 +308,45 @@ def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) 
     return f"{body}\n[shortened: ~{view.counter.text(body)} of ~{total} tokens]"
 
 
-@dataclass(frozen=True, slots=True)
-class ResultShare:
-    """Shortens the largest results and call arguments, largest first, until the need is met (a rung without a model).
+def shorten_arguments(call: ToolCall, limit_tokens: int, counter: Counter) -> str:
+    """The arguments of a call with their long strings shortened, largest first; they stay valid JSON of the same shape.
 
-    Protected by nothing but pins: the newest results too, since one alone may exceed the window (strands#4341).
+    Short strings, numbers and keys stay as they are (hermes#13574: arguments cut as text are invalid JSON for ever).
     """
-
-    floor_tokens: int = 64
-    name: str = "truncate"
-
-    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """Folds of single entries, largest first; together they free what is needed, or all that can be freed."""
-        found = [
-            (tile.form_tokens(entry), tile, entry)
-            for tile in view.tiles
-            if tile.fold is None and not tile.pinned and not tile.system
-            for entry in tile.entries
-            if (entry.message.results or entry.message.calls) and entry.message.agent_visible
-        ]
-        sizes = sorted((size for size, _, _ in found), reverse=True)
-        level = _water_level(sizes, need.excess_tokens, self.floor_tokens)
-        for size, tile, entry in sorted(found, key=lambda item: (-item[0], item[2].seq)):
-            if size <= level:
-                break
-            form = tile.form(entry)
-            texts = sum(_text_tokens(part, view) for part in form.parts)
-            share = (level - (size - texts)) / max(1, texts)  # what is no text (pictures, names, overhead) stays
-            parts = [_lessen(part, share, view) for part in form.parts]
-            reason = f"{size:,} tokens in one message; {need.excess_tokens:,} tokens too many in all"
-            fold = form_fold(view, tile, entry, parts, reducer=self.name, reason=reason)
-            if fold is not None:
-                yield fold
+    if counter.text(call.arguments) <= limit_tokens:
+        return call.arguments
+    if call.custom:
+        head, tail = clip_tokens(call.arguments, limit_tokens, counter, "both")
+        return f"{head}\n[… cut …]\n{tail}"
+    try:
+        value = json.loads(call.arguments)
+    except ValueError:
+        return call.arguments
+    leaves: list[int] = []
+    _measure(value, leaves)
+    for most in (2000, 800, 320, 120, 48, 24):
+        if leaves and most >= max(leaves):
+            continue
+        text = json.dumps(_lessened(value, most), ensure_ascii=False)
+        if counter.text(text) <= limit_tokens:
+            return text
+    return json.dumps(_lessened(value, 24), ensure_ascii=False)
 
 
-def _water_level(sizes: list[int], excess: int, floor: int) -> int:
-    """The size to which all larger ones must be cut so that together they lose `excess`; not under `floor`."""
-    freed_width = 0
-    for width, size in enumerate(sizes, 1):
-        lower = max(floor, sizes[width] if width < len(sizes) else floor)
-        step = width * (max(size, floor) - lower)
-        if freed_width + step >= excess:
-            return max(floor, max(size, floor) - -(-(excess - freed_width) // width))
-        freed_width += step
-    return floor
+def _measure(value: Json, leaves: list[int]) -> None:
+    if isinstance(value, str):
+        leaves.append(len(value))
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _measure(inner, leaves)
 
 
-def _text_tokens(part: Part, view: View) -> int:
-    """Tokens of what may be cut in a part."""
-    if isinstance(part, ToolCall):
-        return view.counter.text(part.arguments)
-    return view.counter.text(part.text) if isinstance(part, ToolResult) else 0
-
-
-def _lessen(part: Part, share: float, view: View) -> Part:
-    """A part with `share` of its text, notice included where there is room for more than that."""
-    if isinstance(part, ToolResult):
-        text = part.text
-        total = view.counter.text(text)
-        notice = "[… ~{} of ~{} tokens cut …]"
-        limit = max(12, int(total * share) - view.counter.text(notice.format(total, total)) - 2)
-        head, tail = clip_tokens(text, limit, view.counter, "both")
-        if not tail:
-            return part
-        cut = f"{head}\n{notice.format(total - limit, total)}\n{tail}"
-        return with_texts(Message("tool", (part,)), lambda _: cut)[0]
-    if isinstance(part, ToolCall):
-        limit = int(view.counter.text(part.arguments) * share)
-        return replace(part, arguments=shorten_arguments(part, max(12, limit), view.counter))
-    return part
+def _lessened(value: Json, most_chars: int) -> Json:
+    if isinstance(value, str) and len(value) > most_chars + 24:
+        head, tail = head_and_tail(value, most_chars - most_chars // 3, most_chars // 3)
+        return f"{head}[… {len(value) - len(head) - len(tail)} characters cut …]{tail}"
+    if isinstance(value, dict):
+        return {key: _lessened(inner, most_chars) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_lessened(inner, most_chars) for inner in value]
+    return value

@@ -15,8 +15,7 @@ from typing import Final
 from foldline.codecs.base import Codec
 from foldline.codecs.blocks import carry
 from foldline.messages import Message, Opaque, Part, Reasoning, ToolCall, ToolResult
-from foldline.view.late_results import told_answer, told_result
-from foldline.view.open_calls import Called
+from foldline.view.open_calls import Called, told_answer, told_result
 from foldline.view.transcript import Repair, Seq
 
 __all__ = ["NO_RESULT", "Told", "arrange", "is_paired", "is_reasoning", "only_answers"]

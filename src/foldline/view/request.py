@@ -1,14 +1,138 @@
-"""One request of a session, as it is to be sent."""
+"""What is settled about the messages of a request as a whole, after the view: cache markers, and roles in turn.
+
+Markers are the client's, and say nothing to the model. Where a request has more than its provider takes, those of the
+newest messages are kept. They go in a batch, so that not every request has other ones than the one before. Tools and
+system text lose theirs only where they have too many by themselves (`foldline.codecs.caching.within`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from foldline.codecs.caching import in_order, marked, markers, out_of_order, shortened, unmarked, within
+from foldline.codecs.caps import MARKERS
+from foldline.codecs.roles import in_turn
 from foldline.messages import Wire
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold, Repair, Unfold, Usage
 
-__all__ = ["Request"]
+__all__ = ["Outgoing", "Request"]
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """The last look at what is sent. Costs a comparison of references for each message, and O(size) of new ones."""
+
+    dialect: str
+    alternating: bool = False
+    """Whether the server wants the user and the assistant to speak in turn: it said so when it refused a request."""
+    takes_system: bool = True
+    """Whether the server's template has a role for system text; where it has none, the user tells it."""
+    _seen: list[Wire] = field(default_factory=list)
+    """The messages of the request before, as the view had them. Others may have looked at the view since."""
+    _marked: list[int] = field(default_factory=list)
+    """Markers of each of them."""
+    _bare: int = 0
+    """So many of the leading messages lose their markers, but for the last `_spared` of the last one of them."""
+    _spared: int = 0
+    _sent: list[Wire] = field(default_factory=list)
+    _beside_most: int = MARKERS
+    """The most markers of tools and system text, where they have too many: one less once a message has one."""
+    _beside: tuple[System, Tools] | None = None
+    """What was sent beside the messages in place of what was given; None where that was sent."""
+
+    def settle(
+        self, wires: list[Wire], stable: int, system: System, tools: Tools
+    ) -> tuple[list[Wire], System, Tools, int, tuple[Repair, ...]]:
+        """The messages, system text and tools to send, how many leading messages are as before, and what was mended.
+
+        `wires` are those of the view, of which `stable` are as they were.
+        """
+        repairs: list[Repair] = []
+        out, beside = wires, self._beside
+        if self.dialect == "anthropic":
+            out, system, tools = self._marks(wires, system, tools, repairs)
+        if self.alternating and self.dialect == "openai-chat":
+            if system and not self.takes_system:
+                out, system = [{"role": "user", "content": system}, *out], None
+            out = in_turn(out, system=self.takes_system)
+            if len(out) != len(wires) or any(a is not b for a, b in zip(out, wires, strict=True)):
+                repairs.append(Repair(0, "alternation", "put in turn: the server wants roles that alternate"))
+        if beside != self._beside:
+            stable = 0  # what stands before them is another
+        if out is wires and not self._sent:
+            return wires, system, tools, stable, tuple(repairs)
+        same = _same(self._sent, out) if self._sent else min(stable, _same(wires, out))
+        self._sent = [] if out is wires else out
+        return out, system, tools, same if beside == self._beside else 0, tuple(repairs)
+
+    def _marks(
+        self, wires: list[Wire], system: System, tools: Tools, repairs: list[Repair]
+    ) -> tuple[list[Wire], System, Tools]:
+        """All with at most as many markers as are taken, in an order that is taken."""
+        known = len(self._seen)
+        stable = known if wires[:known] == self._seen else _same(self._seen, wires)
+        self._seen = list(wires)
+        self._marked[stable:] = [marked(wire) for wire in wires[stable:]]
+        if self._bare > stable:
+            self._bare, self._spared = stable, 0
+        given = system, tools
+        if len(list(markers(tools, system, ()))) > MARKERS:
+            self._beside_most = min(self._beside_most, MARKERS - any(self._marked))
+            tools, system = within(tools, system, self._beside_most)
+            repairs.append(Repair(0, "cache-count", f"more than {MARKERS} cache markers beside the messages"))
+        beside = list(markers(tools, system, ()))
+        room = max(0, MARKERS - len(beside))
+        kept = sum(self._marked[self._bare :]) + (min(self._spared, self._marked[self._bare - 1]) if self._bare else 0)
+        if kept > room:
+            self._keep((room + 1) // 2)
+        out = wires
+        if self._bare and any(self._marked[: self._bare]):
+            last = self._bare - 1
+            bare = [unmarked(wire, self._spared if at == last else 0) for at, wire in enumerate(wires[: self._bare])]
+            out = [*bare, *wires[self._bare :]]
+            repairs.append(Repair(0, "cache-count", f"more than {MARKERS} cache markers; the newest are sent"))
+        if any(out_of_order(beside)):
+            tools, short = in_order(tools, False)
+            system, _ = in_order(system, short)
+            beside = list(markers(tools, system, ()))
+            repairs.append(Repair(0, "cache-order", "a marker for an hour beside the messages stood behind another"))
+        same = system is given[0] and tools is given[1]
+        self._beside = None if same else (system, tools)
+        return self._in_order(out, beside, repairs), system, tools
+
+    def _keep(self, number: int) -> None:
+        """Let all markers go but the newest `number`."""
+        at = len(self._marked)
+        while at and self._marked[at - 1] <= number:
+            number -= self._marked[at - 1]
+            at -= 1
+        self._bare, self._spared = at, number
+
+    def _in_order(self, wires: list[Wire], beside: Sequence[str], repairs: list[Repair]) -> list[Wire]:
+        short = any(lifetime != "1h" for lifetime in beside)
+        found = [at for at, number in enumerate(self._marked) if number]
+        settled: dict[int, Mapping[str, Any]] = {}
+        for at in found:
+            wire, short = shortened(wires[at], short)
+            if wire is not wires[at]:
+                settled[at] = wire
+        if not settled:
+            return wires
+        repairs.append(Repair(0, "cache-order", "a cache marker for an hour stood behind one for five minutes"))
+        return [settled.get(at, wire) for at, wire in enumerate(wires)]
+
+
+def _same(before: Sequence[Wire], after: Sequence[Wire]) -> int:
+    """How many leading messages are the same in both. O(messages)."""
+    same = 0
+    for old, new in zip(before, after, strict=False):
+        if old is not new and old != new:
+            break
+        same += 1
+    return same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

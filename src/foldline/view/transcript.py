@@ -6,10 +6,11 @@ live state again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from foldline.errors import InvalidInput
 from foldline.messages import Message, Wire
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Event",
     "Fold",
     "Limited",
+    "Log",
     "Pin",
     "RentState",
     "Repair",
@@ -165,3 +167,61 @@ def active(events: Iterable[Event]) -> list[Entry]:
             while out and out[-1].seq >= event.start:
                 out.pop()
     return out
+
+
+class Log:
+    """Events, oldest first. It only grows, but for what `release` lets go of.
+
+    `total` counts every event ever appended; so does `after`.
+    """
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self.total = 0
+
+    def append(self, event: Event) -> None:
+        """Record one event. O(1)."""
+        self._events.append(event)
+        self.total += 1
+
+    def extend(self, events: Iterable[Event]) -> None:
+        """Record several events."""
+        for event in events:
+            self.append(event)
+
+    def after(self, count: int) -> tuple[Event, ...]:
+        """The events after the first `count`. O(new). Raises InvalidInput when one of them was released."""
+        new = self.total - count
+        if not 0 <= new <= len(self._events):
+            raise InvalidInput(f"must be from {self.total - len(self._events)} to {self.total}, not {count}")
+        return tuple(self._events[len(self._events) - new :])
+
+    def release(self, counts: Callable[[Event], bool]) -> None:
+        """Keep the events that still count, and usage as one sum between them; the last report stays by itself. O(n).
+
+        Totals stay what they were, wherever between two kept events one begins to add up.
+        """
+        last = next((event for event in reversed(self._events) if isinstance(event, Usage)), None)
+        kept: list[Event] = []
+        for event in self._events:
+            if not isinstance(event, Usage):
+                if counts(event):
+                    kept.append(event)
+            elif kept and isinstance(sofar := kept[-1], Usage) and event is not last:
+                kept[-1] = replace(
+                    event,
+                    input_tokens=sofar.input_tokens + event.input_tokens,
+                    output_tokens=sofar.output_tokens + event.output_tokens,
+                )
+            else:
+                kept.append(event)
+        self._events = kept
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._events)
+
+    def __reversed__(self) -> Iterator[Event]:
+        return reversed(self._events)
+
+    def __len__(self) -> int:
+        return len(self._events)

@@ -6,7 +6,7 @@ import pytest
 from tests.property.sessions import BUILDERS, DIALECTS
 from tests.reducers.views import LINE, applied, call, context_of, folds_of, need_of, result, user, view_of
 
-from foldline.reducers.turn_share import TurnShare, cut_share, share_tokens
+from foldline.reducers.result_share import TurnShare, cut_share, share_tokens
 from foldline.tokens import ESTIMATE
 
 

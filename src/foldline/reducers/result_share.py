@@ -1,0 +1,147 @@
+"""No result may take more than its share of the window, nor all results of a turn together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from foldline.messages import Message, Part, ToolCall, ToolResult
+from foldline.reducers.base import form_fold, with_texts
+from foldline.reducers.truncate import each_fresh, shorten_arguments, shorter
+from foldline.text.shorten import clip_tokens, head_and_tail
+from foldline.tokens import Counter
+from foldline.view.budget import Need
+from foldline.view.transcript import Fold, Seq
+from foldline.view.view import View
+
+__all__ = ["ResultShare", "TurnShare", "cut_share", "share_tokens"]
+
+
+def share_tokens(window_tokens: int, used_tokens: int, *, of_window: float = 0.25, of_rest: float = 0.50) -> int:
+    """Budget of one result: the smaller of 25 % of the window and 50 % of what is left of it."""
+    return int(min(of_window * window_tokens, of_rest * max(0, window_tokens - used_tokens)))
+
+
+def cut_share(text: str, budget_tokens: int, counter: Counter, *, head: int = 500, tail: int = 500) -> str:
+    """A result over its share of the window: first and last characters with an explanation between."""
+    total = counter.text(text)
+    if total <= budget_tokens:
+        return text
+    first, last = head_and_tail(text, head, tail)
+    note = (
+        f"[result too large: ~{total:,} tokens, the budget for it is ~{max(0, budget_tokens):,}. Shown are the first "
+        f"{len(first)} and the last {len(last)} of {len(text):,} characters. Ask for a smaller part to see more.]"
+    )
+    return shorter(f"{first}\n{note}\n{last}", text, counter)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnShare:
+    """Guards the window against fresh results: one may take min(`of_window` of the window, `of_rest` of what is left).
+
+    The window is that for input and reply together. The budget is cumulative: each result of one model turn leaves less
+    to the next. Results of `exempt` tools (those of sub-agents) pass, and take nothing of it.
+    """
+
+    of_window: float = 0.25
+    of_rest: float = 0.50
+    exempt: frozenset[str] = frozenset({"spawn_agent"})
+    name: str = "truncate"
+
+    def budget_tokens(self, window_tokens: int, used_tokens: int) -> int:
+        """Budget of one result."""
+        return share_tokens(window_tokens, used_tokens, of_window=self.of_window, of_rest=self.of_rest)
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """One fold per fresh result over what is left of the budget."""
+        left = saved = 0
+        group: Seq | None = None
+
+        def turn(new: Seq) -> None:
+            nonlocal left, group
+            if new != group:
+                group = new
+                before = view.base_tokens + view.between(0, view.index(new)) + view.entries[new].tokens - saved
+                left = self.budget_tokens(need.whole_window_tokens, view.meter.used(before))
+
+        def cut(text: str, tool: str) -> str:
+            nonlocal left, saved
+            if tool in self.exempt:
+                return text
+            out = cut_share(text, left, view.counter)
+            left = max(0, left - view.counter.text(out))
+            saved += view.counter.text(text) - view.counter.text(out)
+            return out
+
+        return each_fresh(view, need, self.name, cut, turn=turn)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultShare:
+    """Shortens the largest results and call arguments, largest first, until the need is met (a rung without a model).
+
+    Protected by nothing but pins: the newest results too, since one alone may exceed the window (strands#4341).
+    """
+
+    floor_tokens: int = 64
+    name: str = "truncate"
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
+        """Folds of single entries, largest first; together they free what is needed, or all that can be freed."""
+        found = [
+            (tile.form_tokens(entry), tile, entry)
+            for tile in view.tiles
+            if tile.fold is None and not tile.pinned and not tile.system
+            for entry in tile.entries
+            if (entry.message.results or entry.message.calls) and entry.message.agent_visible
+        ]
+        sizes = sorted((size for size, _, _ in found), reverse=True)
+        level = _water_level(sizes, need.excess_tokens, self.floor_tokens)
+        for size, tile, entry in sorted(found, key=lambda item: (-item[0], item[2].seq)):
+            if size <= level:
+                break
+            form = tile.form(entry)
+            texts = sum(_text_tokens(part, view) for part in form.parts)
+            share = (level - (size - texts)) / max(1, texts)  # what is no text (pictures, names, overhead) stays
+            parts = [_lessen(part, share, view) for part in form.parts]
+            reason = f"{size:,} tokens in one message; {need.excess_tokens:,} tokens too many in all"
+            fold = form_fold(view, tile, entry, parts, reducer=self.name, reason=reason)
+            if fold is not None:
+                yield fold
+
+
+def _water_level(sizes: list[int], excess: int, floor: int) -> int:
+    """The size to which all larger ones must be cut so that together they lose `excess`; not under `floor`."""
+    freed_width = 0
+    for width, size in enumerate(sizes, 1):
+        lower = max(floor, sizes[width] if width < len(sizes) else floor)
+        step = width * (max(size, floor) - lower)
+        if freed_width + step >= excess:
+            return max(floor, max(size, floor) - -(-(excess - freed_width) // width))
+        freed_width += step
+    return floor
+
+
+def _text_tokens(part: Part, view: View) -> int:
+    """Tokens of what may be cut in a part."""
+    if isinstance(part, ToolCall):
+        return view.counter.text(part.arguments)
+    return view.counter.text(part.text) if isinstance(part, ToolResult) else 0
+
+
+def _lessen(part: Part, share: float, view: View) -> Part:
+    """A part with `share` of its text, notice included where there is room for more than that."""
+    if isinstance(part, ToolResult):
+        text = part.text
+        total = view.counter.text(text)
+        notice = "[… ~{} of ~{} tokens cut …]"
+        limit = max(12, int(total * share) - view.counter.text(notice.format(total, total)) - 2)
+        head, tail = clip_tokens(text, limit, view.counter, "both")
+        if not tail:
+            return part
+        cut = f"{head}\n{notice.format(total - limit, total)}\n{tail}"
+        return with_texts(Message("tool", (part,)), lambda _: cut)[0]
+    if isinstance(part, ToolCall):
+        limit = int(view.counter.text(part.arguments) * share)
+        return replace(part, arguments=shorten_arguments(part, max(12, limit), view.counter))
+    return part
