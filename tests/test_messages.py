@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foldline import Context
 from foldline.codecs import codec
-from foldline.hosting.session_text import said
+from foldline.hosting.session_text import message_text
 from foldline.messages import Opaque, saying
 from foldline.reducers.digest import digest_message
 from foldline.testing import ScriptedModel
@@ -226,7 +226,7 @@ def test_a_digest_tells_what_provider_run_tools_brought(name: str) -> None:
 def test_recall_and_a_person_find_what_provider_run_tools_brought(name: str) -> None:
     (dialect, messages), words = CASES[name]
     context = context_of(dialect, messages)
-    shown = "\n".join(said(entry.message) for entry in context.view.entries.values())
+    shown = "\n".join(message_text(entry.message) for entry in context.view.entries.values())
     for word in words:
         assert context.grep(word.replace("?", "\\?").replace("(", "\\(").replace(")", "\\)").replace("*", "\\*"))
         assert word in shown

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from foldline.hosting.runtime import Crew, Options, settings_for
+from foldline.hosting.runtime import Options, Runtime, settings_for
 from foldline.hosting.session_actor import ActorLimits
-from foldline.hosting.session_pool import Actors, Allowed
+from foldline.hosting.session_pool import AskPermission, SessionPool
 from foldline.store.base import Store
 from foldline.store.folders import FileStore
 
@@ -23,11 +23,11 @@ async def acting(
     *,
     store: Store | None = None,
     limits: ActorLimits | None = None,
-    allowed: Allowed | None = None,
+    allowed: AskPermission | None = None,
     yaml: str = "",
     environ: Mapping[str, str] | None = None,
     **options: Any,
-) -> AsyncIterator[Actors]:
+) -> AsyncIterator[SessionPool]:
     """Actors in `folder`, with their sessions in `folder`/sessions; `yaml` is their settings file."""
     home = {"FOLDLINE_HOME": str(folder / "home"), **(environ or {})}
     config = None
@@ -37,10 +37,10 @@ async def acting(
         config = str(path)
     given = {"base_url": f"{url}/v1", "model": "fake-model", "config": config, **options}
     loaded = settings_for(Options(**given), home, folder=folder)
-    crew = await Crew.start(loaded.settings, home, workspace=folder, learned={}, calls=None)
+    crew = await Runtime.start(loaded.settings, home, workspace=folder, learned={}, calls=None)
     kept = store or FileStore(folder / "sessions", fsync=False)
     try:
-        async with Actors(crew, kept, limits=limits, allowed=allowed) as actors:
+        async with SessionPool(crew, kept, limits=limits, allowed=allowed) as actors:
             yield actors
     finally:
         await crew.aclose()

@@ -11,8 +11,8 @@ from tests.serving import serve
 
 from foldline.agent.events import AgentEvent, Notice
 from foldline.agent.tools.base import Ask
-from foldline.hosting.agent_conversation import Talk
-from foldline.hosting.runtime import Crew, Options, settings_for
+from foldline.hosting.agent_conversation import AgentConversation
+from foldline.hosting.runtime import Options, Runtime, settings_for
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider
 
@@ -23,14 +23,14 @@ async def nobody(ask: Ask) -> bool:
 
 
 @asynccontextmanager
-async def talking(url: str, folder: Path, tell: Callable[[AgentEvent], None]) -> AsyncIterator[Talk]:
+async def talking(url: str, folder: Path, tell: Callable[[AgentEvent], None]) -> AsyncIterator[AgentConversation]:
     """A conversation in `folder`, with its sessions in `folder`/sessions."""
     environ = {"FOLDLINE_HOME": str(folder / "home")}
     loaded = settings_for(Options(base_url=f"{url}/v1", model="fake-model"), environ, folder=folder)
-    crew = await Crew.start(
+    crew = await Runtime.start(
         loaded.settings, environ, workspace=folder, learned={}, calls=None, notice=lambda line: tell(Notice(line))
     )
-    talk = Talk(crew, store=FileStore(folder / "sessions", fsync=False), tell=tell, allowed=nobody)
+    talk = AgentConversation(crew, store=FileStore(folder / "sessions", fsync=False), tell=tell, allowed=nobody)
     try:
         yield talk
     finally:

@@ -9,22 +9,22 @@ from tests.agent.tools.files.test_pdf import pdf
 from tests.hosting.acting import acting
 from tests.serving import serve
 
-from foldline.hosting.documents import Document, kept_document
+from foldline.hosting.documents import StoredDocument, store_document
 from foldline.testing import FakeProvider
 
 
-def documents(folder: Path, *given: tuple[str, bytes], window: int = 32_000, off: str = "") -> list[Document]:
+def documents(folder: Path, *given: tuple[str, bytes], window: int = 32_000, off: str = "") -> list[StoredDocument]:
     """The files, handed to one session one after the other."""
 
-    async def run() -> list[Document]:
+    async def run() -> list[StoredDocument]:
         with serve(FakeProvider("ok")) as served:
             yaml = f"tools: {{off: [{off}]}}" if off else ""
             async with acting(served.url, folder, window=window, yaml=yaml) as actors:
                 actor = await actors.create()
-                out: list[Document] = []
+                out: list[StoredDocument] = []
                 for name, data in given:
                     taken = sum(each.tokens for each in out if each.shown)
-                    out.append(await kept_document(actor, name, data, taken_tokens=taken))
+                    out.append(await store_document(actor, name, data, taken_tokens=taken))
                 archive = actors.store.archive(actor.id)
                 assert [archive.get(each.original) for each in out] == [data for _, data in given]
                 return out

@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from foldline.hosting.process import SWITCH_SECONDS, Ending, heard, set_pace, stopped, until_signal
+from foldline.hosting.process import (
+    SWITCH_SECONDS,
+    ShutdownRequest,
+    run_until_signal,
+    set_pace,
+    signal_handlers,
+    stop_with_grace,
+)
 
 
 @pytest.fixture
@@ -46,11 +53,11 @@ class Plain(asyncio.SelectorEventLoop):
 LOOPS = pytest.mark.parametrize("loop", [asyncio.SelectorEventLoop, Plain])
 
 
-def run(loop: Callable[[], asyncio.AbstractEventLoop], door: Callable[[Ending], Any]) -> list[str]:
+def run(loop: Callable[[], asyncio.AbstractEventLoop], door: Callable[[ShutdownRequest], Any]) -> list[str]:
     notices: list[str] = []
     before = signal.getsignal(signal.SIGTERM)
     with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(until_signal(door, notices.append))
+        runner.run(run_until_signal(door, notices.append))
     assert signal.getsignal(signal.SIGTERM) is before
     return notices
 
@@ -63,7 +70,7 @@ def press() -> None:
 def test_the_first_lets_it_end_in_order(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     ended: list[str] = []
 
-    async def door(ending: Ending) -> None:
+    async def door(ending: ShutdownRequest) -> None:
         ending.is_open = True
         press()
         await ending.asked.wait()
@@ -77,7 +84,7 @@ def test_the_first_lets_it_end_in_order(loop: Callable[[], asyncio.AbstractEvent
 def test_the_second_cuts_it_off(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     ended: list[str] = []
 
-    async def door(ending: Ending) -> None:
+    async def door(ending: ShutdownRequest) -> None:
         ending.is_open = True
         press()
         await ending.asked.wait()
@@ -95,7 +102,7 @@ def test_the_second_cuts_it_off(loop: Callable[[], asyncio.AbstractEventLoop]) -
 def test_a_third_does_not_cut_off_how_the_end_is_written_down(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     ended: list[str] = []
 
-    async def door(ending: Ending) -> None:
+    async def door(ending: ShutdownRequest) -> None:
         ending.is_open = True
         press()
         await ending.asked.wait()
@@ -115,7 +122,7 @@ def test_a_third_does_not_cut_off_how_the_end_is_written_down(loop: Callable[[],
 
 @LOOPS
 def test_one_that_comes_before_it_is_open_ends_it_at_once(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    async def door(ending: Ending) -> None:
+    async def door(ending: ShutdownRequest) -> None:
         press()
         await asyncio.Event().wait()
 
@@ -123,22 +130,22 @@ def test_one_that_comes_before_it_is_open_ends_it_at_once(loop: Callable[[], asy
 
 
 def test_what_a_door_raises_and_what_cancels_it_from_outside_is_raised() -> None:
-    async def broken(ending: Ending) -> None:
+    async def broken(ending: ShutdownRequest) -> None:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        asyncio.run(until_signal(broken, print))
+        asyncio.run(run_until_signal(broken, print))
 
     async def outside() -> None:
         cut: list[str] = []
 
-        async def door(ending: Ending) -> None:
+        async def door(ending: ShutdownRequest) -> None:
             try:
                 await asyncio.Event().wait()
             finally:
                 cut.append("off")
 
-        task = asyncio.create_task(until_signal(door, print))
+        task = asyncio.create_task(run_until_signal(door, print))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         task.cancel()
@@ -151,7 +158,7 @@ def test_what_a_door_raises_and_what_cancels_it_from_outside_is_raised() -> None
 
 def test_handlers_are_given_back() -> None:
     async def inside() -> None:
-        with heard({signal.SIGTERM: lambda: None}):
+        with signal_handlers({signal.SIGTERM: lambda: None}):
             pass
 
     before = signal.getsignal(signal.SIGTERM)
@@ -188,7 +195,7 @@ async def graces_of(*, cancelled_at: str, spared: int = 0, times: int = 1) -> li
                 if cancelled_at == "leaving":
                     await asyncio.sleep(3_600)
         finally:
-            await stopped(work.stop, 600.0, spared=spared)
+            await stop_with_grace(work.stop, 600.0, spared=spared)
 
     task = asyncio.create_task(block())
     await asyncio.sleep(0)
@@ -225,7 +232,7 @@ def test_what_is_not_cancelled_has_its_grace() -> None:
         async def stop(grace_seconds: float) -> None:
             graces.append(grace_seconds)
 
-        await stopped(stop, 600.0)
+        await stop_with_grace(stop, 600.0)
         return graces
 
     assert asyncio.run(ended()) == [600.0]

@@ -17,7 +17,7 @@ from foldline.agent.tools.base import Ask
 from foldline.agent.tools.workspace import Workspace
 from foldline.engine.context import Request
 from foldline.errors import InvalidInput
-from foldline.hosting.runtime import Crew, Options, Window, settings_for, wanted_of, window_of
+from foldline.hosting.runtime import Options, Runtime, WindowSize, model_choice, settings_for, window_size
 from foldline.providers.base import Piece
 from foldline.providers.selection import Picked, pick
 
@@ -53,18 +53,18 @@ async def nobody(ask: Ask) -> bool:
     return False
 
 
-def window(settings: AgentSettings, provider: Silent, learned: dict[tuple[str, str], int]) -> Window:
-    return asyncio.run(window_of(settings, provider, learned))
+def window(settings: AgentSettings, provider: Silent, learned: dict[tuple[str, str], int]) -> WindowSize:
+    return asyncio.run(window_size(settings, provider, learned))
 
 
 def test_the_window_is_what_is_set_else_learned_else_told_else_in_the_catalogue() -> None:
     provider = Silent(window=5_000)
     learned = {(provider.endpoint, provider.model): 6_000}
     settings = AgentSettings(model=ModelSettings(max_input_tokens=7_000))
-    assert window(settings, provider, learned) == Window(7_000, "as set")
-    assert window(AgentSettings(), provider, learned) == Window(6_000, "learned from an error")
+    assert window(settings, provider, learned) == WindowSize(7_000, "as set")
+    assert window(AgentSettings(), provider, learned) == WindowSize(6_000, "learned from an error")
     assert provider.asked == 0
-    assert window(AgentSettings(), provider, {}) == Window(5_000, "the server says so")
+    assert window(AgentSettings(), provider, {}) == WindowSize(5_000, "the server says so")
     known = window(AgentSettings(), Silent(model="gpt-4.1-mini"), {})
     assert (known.tokens > 500_000, known.warning) == (True, None)
 
@@ -103,8 +103,8 @@ def test_an_option_goes_before_the_file_and_is_named_when_it_is_wrong(tmp_path: 
     assert caught.value.place == "--window"
 
 
-def crew(folder: Path, settings: AgentSettings, picked: Picked, notices: list[str]) -> Crew:
-    return Crew(settings, {}, picked, workspace=Workspace(folder), learned={}, notice=notices.append)
+def crew(folder: Path, settings: AgentSettings, picked: Picked, notices: list[str]) -> Runtime:
+    return Runtime(settings, {}, picked, workspace=Workspace(folder), learned={}, notice=notices.append)
 
 
 def test_servers_start_once_and_one_that_does_not_is_told_and_left_out(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_further_fields_of_a_model_go_into_each_request() -> None:
     model = ModelSettings(base_url="https://far.example/v1", name="m", extra={"temperature": 0.25})
 
     async def run() -> str:
-        provider = (await pick(wanted_of(model), {})).provider
+        provider = (await pick(model_choice(model), {})).provider
         await provider.aclose()
         return repr(provider)
 
@@ -176,7 +176,7 @@ def test_further_fields_of_a_model_go_into_each_request() -> None:
 
 
 def test_requests_of_one_chat_share_a_name_for_the_providers_cache() -> None:
-    first, second = wanted_of(ModelSettings()), wanted_of(ModelSettings())
+    first, second = model_choice(ModelSettings()), model_choice(ModelSettings())
     assert first.session_id
     assert first.session_id != second.session_id
     environ = {"OPENAI_API_KEY": "k"}

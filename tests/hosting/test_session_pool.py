@@ -15,9 +15,9 @@ from tests.serving import Served, serve
 
 from foldline.agent.events import Accepted, AgentEvent, Calling, TurnEnded
 from foldline.errors import InvalidInput, SessionTaken, Stopping, TooManyWaiting
-from foldline.hosting.actor_values import KeyUsed
-from foldline.hosting.session_actor import Actor, ActorLimits
-from foldline.hosting.session_lease import AnotherDialect
+from foldline.hosting.actor_values import KeyReused
+from foldline.hosting.session_actor import ActorLimits, SessionActor
+from foldline.hosting.session_lease import DialectMismatch
 from foldline.store.folders import FileStore
 from foldline.store.session import FileSession
 from foldline.testing import FakeProvider, FakeReply
@@ -48,7 +48,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def begun(actor: Actor, text: str) -> asyncio.Task[TurnEnded]:
+async def begun(actor: SessionActor, text: str) -> asyncio.Task[TurnEnded]:
     """A turn that has called the model."""
     calling = asyncio.Event()
 
@@ -109,7 +109,7 @@ def test_a_key_that_was_there_runs_nothing_and_brings_the_same_answer(tmp_path: 
                 other = await actor.say("What?", key="k2")
                 assert other.text == "another"
                 assert (await actor.say("Why?", key="k1")).text == "the answer"  # of a file, in other words by then
-                with pytest.raises(KeyUsed):
+                with pytest.raises(KeyReused):
                     await actor.say("Why?", key="k1", same_text=True)
             async with acting(served.url, tmp_path) as actors:
                 assert (await (await actors.actor(actor.id)).say("What?", key="k1")).text == "the answer"
@@ -331,7 +331,7 @@ def test_a_session_of_another_dialect_is_gone_on_with_in_a_new_one(tmp_path: Pat
                 model=None,
                 environ={"KEY": "k"},
             ) as actors:
-                with pytest.raises(AnotherDialect, match="speaks openai-chat"):
+                with pytest.raises(DialectMismatch, match="speaks openai-chat"):
                     await (await actors.actor(old.id)).say("b")
                 new = await actors.bound("k")
                 assert new.id != old.id

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foldline.codecs import codec
 from foldline.engine.context import Context
-from foldline.hosting.turns import Turn, earlier_turn, turns_of
+from foldline.hosting.turns import TurnRecord, recorded_turn, turns_of
 from foldline.store.folders import FileStore
 from foldline.store.records import Record
 
@@ -43,13 +43,13 @@ def test_a_turn_has_its_messages_its_size_and_its_end(tmp_path: Path) -> None:
     assert (first.number, first.start, first.stop, first.reason) == (1, 0, 4, "done")
     assert (first.prompt_tokens, first.completion_tokens) == (40, 9)
     assert (second.number, second.start, second.stop, second.reason) == (2, 4, 5, "")
-    assert second == Turn(number=2, began=second.began, start=4, stop=5, folds=[])
+    assert second == TurnRecord(number=2, began=second.began, start=4, stop=5, folds=[])
 
 
 def test_an_earlier_turn_is_told_with_its_words_and_its_answer(tmp_path: Path) -> None:
     records = talked(tmp_path)
-    said, ended = earlier_turn(records, 0, CHAT)
+    said, ended = recorded_turn(records, 0, CHAT)
     assert (said, ended.text, ended.reason) == ("First?", "Seen.", "done")
-    said, ended = earlier_turn(records, 4, CHAT)
+    said, ended = recorded_turn(records, 4, CHAT)
     assert (said, ended.text, ended.reason) == ("Second?", "", "interrupted")
     assert ended.message

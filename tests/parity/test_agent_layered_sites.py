@@ -17,7 +17,7 @@ from tests.hosting.acting import acting
 from tests.serving import serve
 
 import foldline
-from foldline.doors.gateway.chat_gateway import Desk
+from foldline.doors.gateway.chat_gateway import ChatGateway
 from foldline.testing import FakeProvider
 
 pytestmark = pytest.mark.xdist_group("sites")  # what they are held against is made once
@@ -54,7 +54,7 @@ def by_gateway(folder: Path) -> Messages:
     async def run(url: str) -> None:
         async with acting(url, folder, yaml=YAML, window=WINDOW) as actors:
             paper, stopping = Paper(), asyncio.Event()
-            desk = asyncio.create_task(Desk(actors, paper, users=["7"], notice=print).run(stopping))
+            desk = asyncio.create_task(ChatGateway(actors, paper, users=["7"], notice=print).run(stopping))
             try:
                 for number in range(TURNS):
                     await paper.inbound.put([message(PROMPT, number)])

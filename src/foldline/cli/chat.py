@@ -15,7 +15,7 @@ from foldline.errors import InvalidInput, MissingExtra
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from foldline.doors.chat.startup import Chat, Kept
+    from foldline.doors.chat.startup import Chat, StoragePlaces
     from foldline.hosting.runtime import Options
 
 __all__ = ["chat"]
@@ -60,19 +60,19 @@ def chat(
     return _made(options, workspace, kept, resume=resume, yes=yes, loud=verbose, once=once, as_json=as_json)
 
 
-def _kept(store: str | None, *, keep: bool, resume: str | None) -> Kept:
+def _kept(store: str | None, *, keep: bool, resume: str | None) -> StoragePlaces:
     """Where things are kept."""
-    from foldline.doors.chat.startup import Kept
-    from foldline.hosting.session_choice import place_of
+    from foldline.doors.chat.startup import StoragePlaces
+    from foldline.hosting.session_choice import store_place
     from foldline.store import paths as places
 
     if not keep:
         for flag, given in (("--resume", resume), ("--store", store)):
             if given is not None:
                 raise InvalidInput("cannot go with --no-save", place=flag)
-        return Kept()
-    return Kept(
-        sessions=place_of(store, os.environ),
+        return StoragePlaces()
+    return StoragePlaces(
+        sessions=store_place(store, os.environ),
         named=store is not None,
         calls=places.calls_path(),
         learned=places.learned_path(),
@@ -82,7 +82,7 @@ def _kept(store: str | None, *, keep: bool, resume: str | None) -> Kept:
 def _made(
     options: Options,
     workspace: str,
-    kept: Kept,
+    kept: StoragePlaces,
     *,
     resume: str | None,
     yes: bool,
@@ -93,10 +93,10 @@ def _made(
     """Put the chat together and run it; its exit code."""
     import asyncio
 
-    from foldline.doors.chat.one_shot import answer_once, piped_text, prompt_text
+    from foldline.doors.chat.one_shot import answer_once, prompt_text, read_piped
 
     typed = sys.stdin is not None and sys.stdin.isatty()
-    piped = None if sys.stdin is None or typed else piped_text(sys.stdin)
+    piped = None if sys.stdin is None or typed else read_piped(sys.stdin)
     single = once is not None or not typed
     if as_json and not single:
         raise InvalidInput("is for one prompt: give --once, or pipe it in", place="--json")
@@ -113,7 +113,7 @@ def _made(
 
 
 def _chat(
-    options: Options, workspace: Path, kept: Kept, *, resume: str | None, loud: bool, single: bool, yes: bool
+    options: Options, workspace: Path, kept: StoragePlaces, *, resume: str | None, loud: bool, single: bool, yes: bool
 ) -> Chat:
     from foldline.doors.chat.consent import Consent
     from foldline.doors.chat.screen import Screen
@@ -138,7 +138,7 @@ def _chat(
 
 
 async def _conversation(chat: Chat) -> int:
-    from foldline.doors.chat.chat_loop import Conversation
+    from foldline.doors.chat.chat_loop import ChatLoop
     from foldline.doors.chat.commands import COMMANDS
     from foldline.doors.chat.prompt import prompt_for
     from foldline.store.paths import history_path
@@ -150,7 +150,7 @@ async def _conversation(chat: Chat) -> int:
         tty=sys.stdin.isatty() and sys.stdout.isatty(),
     )
     chat.consent.prompt = prompt
-    return await Conversation(chat, prompt).run()
+    return await ChatLoop(chat, prompt).run()
 
 
 def _console(*, to_stderr: bool) -> Console:

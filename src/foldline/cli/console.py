@@ -14,12 +14,12 @@ from foldline.text.printable import plain
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Column", "Sheet", "plot", "print_table"]
+__all__ = ["Column", "TextPrinter", "plot", "print_table"]
 
 _ASCII: Final = str.maketrans({"→": ">", "←": "<", "…": "~", "–": "-", "·": "-", "█": "#", "░": "."})
 
 
-class Sheet:
+class TextPrinter:
     """Standard output, line by line. What is recorded is made plain here, whatever it holds."""
 
     def __init__(self) -> None:

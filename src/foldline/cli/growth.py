@@ -13,7 +13,7 @@ import click
 from foldline.cli.console import plot
 from foldline.cli.files import json_out, log, terminal, write_whole
 from foldline.errors import InvalidInput
-from foldline.hosting.session_choice import choose, in_one_line, place_of
+from foldline.hosting.session_choice import in_one_line, select_session, store_place
 from foldline.report.growth import growth_page, in_words, notes, replies_of
 from foldline.store.calls import RecordedCall, read_calls, read_sessions
 from foldline.store.files import can_hold
@@ -130,14 +130,14 @@ def _of_store(store: str | None, wanted: str | None, sessions: list[str], path: 
     """The session as a store knows it, and those of the store that have calls."""
     from foldline.store.addresses import open_store
 
-    with closing(open_store(place_of(store, os.environ))) as opened:
+    with closing(open_store(store_place(store, os.environ))) as opened:
         if wanted is None:
             known = set(opened.names())
             found = [session for session in sessions if session in known]
             if not found:
                 raise InvalidInput(f"none of its sessions has a call recorded in {path}", place=opened.place)
             return None, found
-        chosen = choose(opened, wanted).id
+        chosen = select_session(opened, wanted).id
     if chosen not in sessions:
         raise InvalidInput(f"no call of the session {chosen} is recorded", place=path)
     return chosen, sessions

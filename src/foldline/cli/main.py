@@ -53,7 +53,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
 _INSTALLS: Final[Mapping[str, str]] = {"bench": "foldline-bench", "tune": "foldline-bench"}
 
 
-class _Loaded(Mapping[str, click.Command]):
+class _LazyCommands(Mapping[str, click.Command]):
     """The commands, each loaded when it is looked at."""
 
     def __getitem__(self, name: str) -> click.Command:
@@ -176,7 +176,7 @@ def _drop_output() -> None:
 @click.group(
     "foldline",
     cls=_Commands,
-    commands=cast("MutableMapping[str, click.Command]", _Loaded()),  # none is ever added to it
+    commands=cast("MutableMapping[str, click.Command]", _LazyCommands()),  # none is ever added to it
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(version("foldline"), prog_name="foldline")

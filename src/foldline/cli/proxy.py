@@ -10,7 +10,7 @@ import click
 from foldline.cli.files import log
 from foldline.doors.access import TOKEN, names_of, token_of
 from foldline.errors import InvalidInput, MissingExtra
-from foldline.hosting.session_choice import STORE, in_one_line, place_of
+from foldline.hosting.session_choice import STORE, in_one_line, store_place
 
 if TYPE_CHECKING:
     import socket
@@ -91,7 +91,7 @@ def proxy(
     rules = GateRules(token=token, hosts=names_of(host, token, allow_host))
     if no_store and store is not None:
         raise InvalidInput("names a store, which --no-store does without", place="--store")
-    place = None if no_store else place_of(store, os.environ, usual=conversations_path)
+    place = None if no_store else store_place(store, os.environ, usual=conversations_path)
     if memory is not None:
         given["memory_bytes"] = memory * _MIB
     settings = ProxySettings(

@@ -20,7 +20,7 @@ from foldline.cli.options import size_tokens
 from foldline.cli.requests import placed
 from foldline.engine.policy import POLICIES
 from foldline.errors import FoldlineError, InvalidInput
-from foldline.hosting.session_choice import Chosen, Where, choose, where_option, with_agents
+from foldline.hosting.session_choice import OpenedStore, SelectedSession, select_session, store_options, with_agents
 from foldline.recorded.sessions import Session
 from foldline.replay import Recording, policy_named
 from foldline.report.account import Account
@@ -34,7 +34,7 @@ from foldline.view.transcript import active
 if TYPE_CHECKING:
     from foldline.store.calls import RecordedCall
 
-__all__ = ["Reading", "Replayed", "Wanted", "replayed_account", "report"]
+__all__ = ["ReplayOptions", "ReportSelection", "StoreReader", "replayed_account", "report"]
 
 _STDOUT: Final = "-"
 
@@ -113,12 +113,12 @@ def report(
     if since is not None and (files or folders) and not named:
         raise click.UsageError("--since is about kept sessions, and only files are named")
     left_out: list[LeftOut] = []
-    how = Replayed(policy, window, model)
+    how = ReplayOptions(policy, window, model)
     accounts = [_of_file(file, how) for file in files]
     accounts += [account for folder in folders for account in _of_folder(folder, how, left_out)]
     if named or not (files or folders):
-        wanted = Wanted(named=tuple(named), since=since, model=model, store_named=store is not None, home=home)
-        read: Callable[..., None] = where_option("--store")(Reading(wanted, accounts, left_out).read)
+        wanted = ReportSelection(named=tuple(named), since=since, model=model, store_named=store is not None, home=home)
+        read: Callable[..., None] = store_options("--store")(StoreReader(wanted, accounts, left_out).read)
         read(store=store, home=home)
     page = sessions_page(accounts, left_out=left_out, made=f"{datetime.now():%Y-%m-%d %H:%M}")
     if output == _STDOUT:
@@ -148,7 +148,7 @@ def _is_folder(name: str) -> bool:
     return os.path.isdir(name) and not os.path.isfile(os.path.join(name, LOG))
 
 
-def _of_folder(folder: str, how: Replayed, left_out: list[LeftOut]) -> Iterator[Account]:
+def _of_folder(folder: str, how: ReplayOptions, left_out: list[LeftOut]) -> Iterator[Account]:
     """The sessions in the files of a folder; those that cannot be read are left out. Raises InvalidInput for none."""
     from foldline.store.folders import FileStore
 
@@ -168,7 +168,7 @@ def _of_folder(folder: str, how: Replayed, left_out: list[LeftOut]) -> Iterator[
         raise InvalidInput(f"none of its {plural(len(left_out) - before, 'file')} can be read", place=folder)
 
 
-def _of_file(file: str, how: Replayed) -> Account:
+def _of_file(file: str, how: ReplayOptions) -> Account:
     session = read_history(file, None, lenient=True)
     try:
         return replayed_account(session, file, how)
@@ -200,7 +200,7 @@ _WINDOW: Final = 128_000
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayOptions:
     """How a session is replayed; without a window it is that of the model, without a model the recorded one."""
 
     policy: str
@@ -209,7 +209,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ReportSelection:
     """Which sessions of a store: the named ones, else all, those of sub-agents too, written at `since` or later.
 
     `model` prices them as another one. `store_named` and `home` say what commands need to be told to find the store.
@@ -222,7 +222,7 @@ class Wanted:
     home: str | None
 
 
-def replayed_account(session: Session, place: str, how: Replayed, *, updated: str = "") -> Account:
+def replayed_account(session: Session, place: str, how: ReplayOptions, *, updated: str = "") -> Account:
     """The account of a session of which only the messages are known. Raises InvalidInput."""
     known = lookup(how.model or session.model)
     return recorded_account(
@@ -235,17 +235,17 @@ def replayed_account(session: Session, place: str, how: Replayed, *, updated: st
     )
 
 
-class Reading:
+class StoreReader:
     """Reads the sessions of a store one by one; what cannot be read is left out, unless it was named."""
 
-    def __init__(self, wanted: Wanted, accounts: list[Account], left_out: list[LeftOut]) -> None:
+    def __init__(self, wanted: ReportSelection, accounts: list[Account], left_out: list[LeftOut]) -> None:
         self._wanted, self._accounts, self._left_out = wanted, accounts, left_out
         self._options = ""
 
-    def read(self, *, where: Where) -> None:
+    def read(self, *, where: OpenedStore) -> None:
         """Add the accounts of the wanted sessions, and what is left out. Raises InvalidInput. O(their logs)."""
         wanted = self._wanted
-        chosen = [choose(where.store, name) for name in wanted.named] or list(self._all(where))
+        chosen = [select_session(where.store, name) for name in wanted.named] or list(self._all(where))
         if not chosen and not self._left_out:
             when = "" if wanted.since is None else f" written since {wanted.since:%Y-%m-%d %H:%M} UTC"
             raise InvalidInput(f"there is no session{when}", place=where.store.place)
@@ -268,15 +268,15 @@ class Reading:
         self._left_out.append(LeftOut(name, reason))
         log(f"{plain_line(name)} is left out: {plain_line(reason, 300)}")
 
-    def _all(self, where: Where) -> Iterator[Chosen]:
+    def _all(self, where: OpenedStore) -> Iterator[SelectedSession]:
         since = self._wanted.since
         for listed in where.store.sessions(keep=False):
             if listed.snapshot is None:
                 self._leave(listed.id, listed.damage)
             elif since is None or datetime.fromisoformat(listed.snapshot.updated) >= since:
-                yield from with_agents(Chosen(where.store, listed.id, listed.id))
+                yield from with_agents(SelectedSession(where.store, listed.id, listed.id))
 
-    def _account(self, chosen: Chosen, calls: Sequence[RecordedCall]) -> Account | None:
+    def _account(self, chosen: SelectedSession, calls: Sequence[RecordedCall]) -> Account | None:
         from foldline.report.kept import kept_account
         from foldline.store.recording import followed
 
@@ -293,25 +293,27 @@ class Reading:
         )
         return account or self._unreported(chosen)
 
-    def _unreported(self, chosen: Chosen) -> Account | None:
+    def _unreported(self, chosen: SelectedSession) -> Account | None:
         """A session of which no usage is known is replayed under its own policy; None when no model answered in it."""
         recording = chosen.read()
         header = recording.header
         messages = tuple(entry.recorded for entry in active(recording.events) if not entry.hidden)
         session = Session(name=chosen.name, dialect=header.dialect, messages=messages, model=header.model)
-        how = Replayed(header.policy if header.policy in POLICIES else "balanced", header.window, self._wanted.model)
+        how = ReplayOptions(
+            header.policy if header.policy in POLICIES else "balanced", header.window, self._wanted.model
+        )
         account = replayed_account(session, f"session {chosen.name}", how, updated=recording.tally.updated)
         return account if account.sent.requests else None
 
 
-def _options(wanted: Wanted, where: Where) -> str:
+def _options(wanted: ReportSelection, where: OpenedStore) -> str:
     """What a command needs beside the name of a session, from wherever it is called. A password is not in it."""
     given = [("--store", where.store.place)] if wanted.store_named else []
     given += [("--home", os.path.abspath(wanted.home))] if wanted.home is not None else []
     return "".join(f" {name} {shlex.quote(value)}" for name, value in given)
 
 
-def _with_progress(chosen: list[Chosen]) -> Iterable[Chosen]:
+def _with_progress(chosen: list[SelectedSession]) -> Iterable[SelectedSession]:
     """The sessions, with a bar on a terminal where there are many."""
     if len(chosen) < _MANY or not sys.stderr.isatty():
         return chosen
@@ -320,7 +322,7 @@ def _with_progress(chosen: list[Chosen]) -> Iterable[Chosen]:
     return track(chosen, "reading sessions", console=terminal(to_stderr=True), transient=True)
 
 
-def _calls(where: Where, ids: Sequence[str]) -> dict[str, list[RecordedCall]]:
+def _calls(where: OpenedStore, ids: Sequence[str]) -> dict[str, list[RecordedCall]]:
     """The recorded calls of these sessions; none where there is no record, or it cannot be read."""
     from foldline.store.calls import read_calls
     from foldline.store.paths import calls_path

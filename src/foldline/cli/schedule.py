@@ -20,10 +20,10 @@ from foldline.messages import Json
 from foldline.text.formatting import DASH
 
 if TYPE_CHECKING:
-    from foldline.doors.scheduling.entries import Entry
-    from foldline.hosting.process import Ending
+    from foldline.doors.scheduling.entries import ScheduleEntry
+    from foldline.hosting.process import ShutdownRequest
     from foldline.hosting.runtime import Options
-    from foldline.hosting.session_pool import Actors
+    from foldline.hosting.session_pool import SessionPool
     from foldline.store.base import Store
 
 __all__ = ["schedule"]
@@ -49,12 +49,12 @@ def run_all(*, store: str | None, options: Options, workspace: str, yes: bool, g
     foldline serve and foldline telegram may share a store: each due time is run by one of them.
     """
     _check_extra()
-    from foldline.hosting.process import until_signal
+    from foldline.hosting.process import run_until_signal
 
-    async def door(ending: Ending) -> None:
+    async def door(ending: ShutdownRequest) -> None:
         await _run_all(ending, options, workspace, store, yes=yes, grace_seconds=grace_seconds)
 
-    asyncio.run(until_signal(door, log))
+    asyncio.run(run_until_signal(door, log))
 
 
 @schedule.command("now")
@@ -82,13 +82,13 @@ def list_all(*, store: str | None, options: Options, workspace: str, as_json: bo
     _check_extra()
     from foldline.doors.scheduling.entries import entries_of
     from foldline.hosting.runtime import settings_for
-    from foldline.hosting.session_choice import place_of
+    from foldline.hosting.session_choice import store_place
     from foldline.store.addresses import open_store
 
     del workspace
     loaded = settings_for(options, os.environ)
     entries = entries_of(loaded.settings)
-    with closing(open_store(place_of(store, os.environ))) as kept:
+    with closing(open_store(store_place(store, os.environ))) as kept:
         now = datetime.now(UTC)
         rows = [_row(kept, entry, now) for entry in entries]
     if as_json:
@@ -112,20 +112,20 @@ def _check_extra() -> None:
 
 
 @asynccontextmanager
-async def _opened(options: Options, workspace: str, store: str | None, *, yes: bool) -> AsyncIterator[Actors]:
+async def _opened(options: Options, workspace: str, store: str | None, *, yes: bool) -> AsyncIterator[SessionPool]:
     from foldline.hosting.session_actor import ActorLimits
-    from foldline.hosting.session_pool import opened
+    from foldline.hosting.session_pool import open_pool
 
     limits = ActorLimits()
     environ = dict(os.environ)
-    async with opened(
+    async with open_pool(
         options, environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
     ) as actors:
         yield actors
 
 
 async def _run_all(
-    ending: Ending, options: Options, workspace: str, store: str | None, *, yes: bool, grace_seconds: float
+    ending: ShutdownRequest, options: Options, workspace: str, store: str | None, *, yes: bool, grace_seconds: float
 ) -> None:
     from foldline.doors.scheduling.clock import scheduled
 
@@ -145,10 +145,10 @@ async def _run_all(
 
 
 async def _run_one(name: str, options: Options, workspace: str, store: str | None, *, yes: bool) -> int:
-    from foldline.doors.scheduling.runner import schedule_of
+    from foldline.doors.scheduling.runner import runner_for
 
     async with _opened(options, workspace, store, yes=yes) as actors:
-        plan = schedule_of(actors, tell=log)
+        plan = runner_for(actors, tell=log)
         try:
             run = await plan.run_now(name)
         finally:
@@ -156,13 +156,13 @@ async def _run_one(name: str, options: Options, workspace: str, store: str | Non
     return 0 if run.reason == "done" and not run.failed else 1
 
 
-def _row(store: Store, entry: Entry, now: datetime) -> dict[str, Json]:
+def _row(store: Store, entry: ScheduleEntry, now: datetime) -> dict[str, Json]:
     """How an entry stands, as JSON. Times are in UTC."""
-    from foldline.doors.scheduling.entries import stamp_of
-    from foldline.doors.scheduling.entry_status import how_it_ended, known_of, run_of
+    from foldline.doors.scheduling.entries import timestamp
+    from foldline.doors.scheduling.entry_status import last_outcome, load_run, load_status
 
-    known, run = known_of(store, entry), run_of(store, entry)
-    last = how_it_ended(known, run, now)
+    known, run = load_status(store, entry), load_run(store, entry)
+    last = last_outcome(known, run, now)
     due = entry.times.after(now) if entry.settings.enabled else None
     told: dict[str, Any] | None = None
     if last is not None:
@@ -182,13 +182,13 @@ def _row(store: Store, entry: Entry, now: datetime) -> dict[str, Json]:
         "cron": entry.settings.cron.text,
         "timezone": entry.settings.timezone,
         "enabled": entry.settings.enabled,
-        "next": None if due is None else stamp_of(due),
+        "next": None if due is None else timestamp(due),
         "last": told,
         "left_out": {"due": known.left_out, "why": known.why} if known.left_out else None,
     }
 
 
-def _print_table(entries: tuple[Entry, ...], rows: list[dict[str, Any]]) -> None:
+def _print_table(entries: tuple[ScheduleEntry, ...], rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
@@ -205,13 +205,13 @@ def _print_table(entries: tuple[Entry, ...], rows: list[dict[str, Any]]) -> None
     terminal().print(table)
 
 
-def _local(entry: Entry, stamp: str) -> str:
-    from foldline.doors.scheduling.entry_status import moment_of
+def _local(entry: ScheduleEntry, stamp: str) -> str:
+    from foldline.doors.scheduling.entry_status import parse_timestamp
 
-    return entry.local(moment_of(stamp))
+    return entry.local(parse_timestamp(stamp))
 
 
-def _ending(entry: Entry, row: dict[str, Any]) -> str:
+def _ending(entry: ScheduleEntry, row: dict[str, Any]) -> str:
     from foldline.agent.settings.yaml_lines import visible
 
     last, out = row["last"], row["left_out"]

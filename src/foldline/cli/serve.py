@@ -118,11 +118,11 @@ async def _serving(
     from foldline.doors.http.state import Door
     from foldline.doors.scheduling.clock import scheduled
     from foldline.hosting.process import set_pace
-    from foldline.hosting.session_pool import opened
+    from foldline.hosting.session_pool import open_pool
 
     os.environ.pop(TOKEN, None)  # commands that the model runs have no use for it
     where = f"[{host}]" if ":" in host else host
-    async with opened(
+    async with open_pool(
         options, os.environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
     ) as actors:
         door = Door(actors, version=version("foldline"), limits=own, page=page)

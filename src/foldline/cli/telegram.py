@@ -16,7 +16,7 @@ from foldline.errors import InvalidInput, MissingExtra
 from foldline.hosting.session_choice import in_one_line
 
 if TYPE_CHECKING:
-    from foldline.hosting.process import Ending
+    from foldline.hosting.process import ShutdownRequest
     from foldline.hosting.runtime import Options
 
 __all__ = ["telegram"]
@@ -66,7 +66,7 @@ def telegram(
 
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("telegram", "Telegram")
-    door = _Door(
+    door = _TelegramBot(
         users=users or _users(options),
         token=_token(token_file),
         address=base_url_api,
@@ -105,8 +105,8 @@ def _token(file: str | None) -> str:
     else:
         place = f"--token-file: {file}"
         try:
-            with open(file, encoding="utf-8") as opened:
-                text = opened.read(_MOST_TOKEN_BYTES)
+            with open(file, encoding="utf-8") as open_pool:
+                text = open_pool.read(_MOST_TOKEN_BYTES)
         except UnicodeDecodeError:
             text = ""
         except OSError as error:
@@ -117,7 +117,7 @@ def _token(file: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Door:
+class _TelegramBot:
     """The bot, whom it answers, and with what."""
 
     token: str
@@ -131,21 +131,21 @@ class _Door:
 
     async def run(self) -> None:
         """Answer until a signal comes."""
-        from foldline.hosting.process import until_signal
+        from foldline.hosting.process import run_until_signal
 
-        await until_signal(self._answer, self._notice)
+        await run_until_signal(self._answer, self._notice)
 
-    async def _answer(self, ending: Ending) -> None:
-        from foldline.doors.gateway.chat_gateway import Desk
+    async def _answer(self, ending: ShutdownRequest) -> None:
+        from foldline.doors.gateway.chat_gateway import ChatGateway
         from foldline.doors.gateway.telegram import telegram as connected
         from foldline.doors.scheduling.clock import scheduled
         from foldline.hosting.process import set_pace
         from foldline.hosting.session_actor import ActorLimits
-        from foldline.hosting.session_pool import opened
+        from foldline.hosting.session_pool import open_pool
 
         environ = {**os.environ, TOKEN: self.token}  # a delivery of the schedule may need it
         os.environ.pop(TOKEN, None)  # commands that the model runs have no use for it
-        kept = opened(
+        kept = open_pool(
             self.options,
             environ,
             workspace=self.workspace,
@@ -157,7 +157,7 @@ class _Door:
         bot = connected(self.token, base_url=self.address, notice=self._notice)
         async with kept as actors, bot as gateway:
             set_pace()
-            desk = Desk(actors, gateway, users=[str(user) for user in self.users], notice=self._notice)
+            desk = ChatGateway(actors, gateway, users=[str(user) for user in self.users], notice=self._notice)
             people = "1 user" if len(self.users) == 1 else f"{len(self.users)} users"
             self._notice(f"{gateway.account} answers {people}; sessions in {actors.store.place}")
             for line in (actors.crew.picked.line, *actors.crew.picked.notes):

@@ -11,7 +11,7 @@ from foldline.store.recording import Header, Tally
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold
 
-__all__ = ["ActorLimits", "Compacted", "KeyUsed", "Look", "SessionDeleted"]
+__all__ = ["ActorLimits", "CompactionResult", "KeyReused", "SessionDeleted", "SessionState"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class ActorLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class CompactionResult:
     """What a compaction did: figures before and after it, its folds, and the summary (or the digest) that is shown."""
 
     before: Figures
@@ -41,7 +41,7 @@ class Compacted:
     summary: str
 
 
-class KeyUsed(InvalidInput):
+class KeyReused(InvalidInput):
     """A key stands for another message of the session already, so its turn is not the one that is asked for."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class SessionDeleted(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SessionState:
     """A session as it stands: read it at once, and change nothing.
 
     `system` and `tools` are what goes with every request of it; None where it speaks another dialect than the model.

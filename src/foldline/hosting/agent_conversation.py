@@ -19,26 +19,26 @@ from foldline.codecs import codec as codec_for
 from foldline.codecs.convert import convert_all
 from foldline.engine.context import Context
 from foldline.errors import FoldRefused, InvalidInput
-from foldline.hosting.runtime import Crew, wanted_of
+from foldline.hosting.runtime import Runtime, model_choice
 from foldline.messages import Message
 from foldline.providers.endpoint import HOSTED
 from foldline.providers.local import PLACES
 from foldline.providers.selection import pick
 from foldline.store.base import Store, StoredSession
 
-__all__ = ["Talk", "carried", "under_policy"]
+__all__ = ["AgentConversation", "carry_over", "with_policy"]
 
 _PROVIDERS: Final = frozenset({*(hosted.name for hosted in HOSTED), *(place.kind for place in PLACES), "embedded"})
 
 
-class Talk:
+class AgentConversation:
     """A conversation. `store` None keeps nothing on disk. Close it; the crew is closed by whoever started it.
 
     The session is made at the first word, or at the first look at it. One that never got a word leaves nothing behind.
     """
 
     def __init__(
-        self, crew: Crew, *, store: Store | None, tell: Listener, allowed: Callable[[Ask], Awaitable[bool]]
+        self, crew: Runtime, *, store: Store | None, tell: Listener, allowed: Callable[[Ask], Awaitable[bool]]
     ) -> None:
         self.crew, self.store = crew, store
         self._tell, self._allowed = tell, allowed
@@ -143,7 +143,7 @@ class Talk:
         """
         before = self.crew.provider
         model = self._named(name)
-        picked = await pick(wanted_of(model), self.crew.environ)
+        picked = await pick(model_choice(model), self.crew.environ)
         own_summaries = replace(self.crew.settings, model=model)
         agent, left = self._agent, self.id
         await self.crew.change(own_summaries, picked)
@@ -174,7 +174,7 @@ class Talk:
         return ModelSettings(provider=self.crew.provider.name, name=name, api_key_env=now.api_key_env)
 
     async def _parts(self) -> Parts:
-        return under_policy(await self.crew.parts(self._allowed), self._policy)
+        return with_policy(await self.crew.parts(self._allowed), self._policy)
 
     def _again(self, agent: Agent, parts: Parts) -> Agent:
         return assemble(parts, tell=self._tell, session=agent.session)
@@ -208,7 +208,7 @@ class Talk:
     def _carry(self, context: Context, parts: Parts, *, parent: str | None) -> None:
         """A new session that begins with what the model was shown, in its own dialect."""
         self._stored = self._created(parts, parent) if self.store is not None else None
-        self._agent = carried(context, parts, tell=self._tell, stored=self._stored)
+        self._agent = carry_over(context, parts, tell=self._tell, stored=self._stored)
 
     def _created(self, parts: Parts, parent: str | None = None) -> StoredSession:
         if self.store is None:
@@ -223,25 +223,25 @@ class Talk:
         )
 
 
-def under_policy(parts: Parts, policy: PolicySettings | None) -> Parts:
+def with_policy(parts: Parts, policy: PolicySettings | None) -> Parts:
     """The parts with another policy than that of the settings, where there is one."""
     return parts if policy is None else replace(parts, settings=replace(parts.settings, policy=policy))
 
 
-def carried(context: Context, parts: Parts, *, tell: Listener, stored: StoredSession | None) -> Agent:
+def carry_over(context: Context, parts: Parts, *, tell: Listener, stored: StoredSession | None) -> Agent:
     """An agent whose new session begins with what the model of another was shown, in its own dialect. O(shown)."""
     codec = codec_for(parts.provider.dialect)
     shown = [message for tile in context.view.tiles for message in tile.messages]
     pinned = {id(m) for tile in context.view.tiles if tile.pinned for m in tile.messages}
     converted = convert_all([replace(m, pinned=True) if id(m) in pinned else m for m in shown], codec)
     agent = assemble(parts, tell=tell, stored=stored)
-    record(agent.session, converted.messages)
+    record_messages(agent.session, converted.messages)
     if converted.lost:
         tell(Notice(f"Not carried over: {', '.join(converted.lost)}."))
     return agent
 
 
-def record(session: AgentSession, messages: Sequence[Message]) -> None:
+def record_messages(session: AgentSession, messages: Sequence[Message]) -> None:
     """Record messages that were made elsewhere, with their kinds and pins."""
     codec = codec_for(session.under.dialect)
     for kind, same in groupby(messages, key=lambda message: message.kind):

@@ -19,20 +19,20 @@ from foldline.agent.tools.threads import in_thread
 from foldline.agent.workers import READERS, Stop, owned_by
 from foldline.display import Room, preview_lines, size_text
 from foldline.errors import InvalidInput
-from foldline.hosting.session_actor import Actor, Look
+from foldline.hosting.session_actor import SessionActor, SessionState
 from foldline.messages import Json
 from foldline.text.formatting import plural
 from foldline.text.printable import plain_line
 from foldline.tokens import ESTIMATE
 
-__all__ = ["Document", "kept_document"]
+__all__ = ["StoredDocument", "store_document"]
 
 _NAME_CHARS: Final = 100
 _CHUNK_LINES: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class StoredDocument:
     """A file that is kept. `original` is the key of its bytes in the archive of the session, `text` that of its text
     ("" where it has none). `said` is what the model is told, `tokens` how many the text has, `shown` whether all of it
     is in `said`.
@@ -47,15 +47,15 @@ class Document:
     said: str
 
 
-async def kept_document(actor: Actor, name: str, data: bytes, *, taken_tokens: int = 0) -> Document:
-    """Keep a file in the archive of a session, as safe as its log, and say what the model is to be told of it.
+async def store_document(actor: SessionActor, name: str, data: bytes, *, taken_tokens: int = 0) -> StoredDocument:
+    """Store a file in the archive of a session, as safe as its log, and return what the model is told about it.
 
-    `taken_tokens` is what other files of the same message take already. Raises what `Actor.keep` does. A PDF takes half
-    a second and more, in a process of its own.
+    `taken_tokens` is the size of the other files of the same message. Raises what `SessionActor.keep` raises. A PDF
+    takes half a second and more, in a process of its own.
     """
     name = plain_line(name, _NAME_CHARS) or "file"
     original = await actor.keep(data)
-    given = _Given(json.dumps(name, ensure_ascii=False), len(data), original)
+    given = _Upload(json.dumps(name, ensure_ascii=False), len(data), original)
     try:
         with owned_by(actor.id):
             if is_pdf(data[:HEAD_BYTES]):
@@ -73,18 +73,18 @@ async def kept_document(actor: Actor, name: str, data: bytes, *, taken_tokens: i
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Upload:
     """A file as it came: its name as the model reads it, its size, and the key of its bytes."""
 
     quoted: str
     size_bytes: int
     original: str
 
-    def document(self, name: str, what: str) -> Document:
+    def document(self, name: str, what: str) -> StoredDocument:
         """One without text."""
         return self._made(name, f"[The user sent the file {self.quoted}, {size_text(self.size_bytes)}. {what}]")
 
-    def with_text(self, name: str, text: str, note: str, key: str, room: Room, *, recalls: bool) -> Document:
+    def with_text(self, name: str, text: str, note: str, key: str, room: Room, *, recalls: bool) -> StoredDocument:
         """One with text: whole, or its beginning and how to read on."""
         tokens = ESTIMATE.text(text)
         lines = text.removesuffix("\n").split("\n")
@@ -110,8 +110,8 @@ class _Given:
         )
         return self._made(name, said, key, tokens, shown=False)
 
-    def _made(self, name: str, said: str, text: str = "", tokens: int = 0, *, shown: bool = True) -> Document:
-        return Document(
+    def _made(self, name: str, said: str, text: str = "", tokens: int = 0, *, shown: bool = True) -> StoredDocument:
+        return StoredDocument(
             name=name,
             size_bytes=self.size_bytes,
             original=self.original,
@@ -139,7 +139,7 @@ def _text(data: bytes, name: str) -> tuple[str, str]:
     return found.text, found.note.strip("[]")
 
 
-def _room(look: Look) -> tuple[Room, bool]:
+def _room(look: SessionState) -> tuple[Room, bool]:
     """What the window has left, and whether the model can read what is kept."""
     context = look.context
     recalls = any(_name(tool) == "recall" for tool in look.tools or ())

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["SWITCH_SECONDS", "Ending", "heard", "set_pace", "stopped", "until_signal"]
+__all__ = ["SWITCH_SECONDS", "ShutdownRequest", "run_until_signal", "set_pace", "signal_handlers", "stop_with_grace"]
 
 SWITCH_SECONDS: Final = 0.000_5
 """How long a thread keeps the interpreter while others wait for it (`sys.setswitchinterval`).
@@ -34,11 +34,11 @@ def set_pace() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-Press = Callable[[], object]
+Handler = Callable[[], object]
 
 
 @contextmanager
-def heard(presses: Mapping[signal.Signals, Press]) -> Iterator[None]:
+def signal_handlers(presses: Mapping[signal.Signals, Handler]) -> Iterator[None]:
     """Call these in the running loop when their signal comes, until the block ends. To be used in the main thread."""
     loop = asyncio.get_running_loop()
     with ExitStack() as stack:
@@ -51,7 +51,7 @@ def heard(presses: Mapping[signal.Signals, Press]) -> Iterator[None]:
         yield
 
 
-def _handed_over(loop: asyncio.AbstractEventLoop, press: Press) -> Callable[[int, FrameType | None], None]:
+def _handed_over(loop: asyncio.AbstractEventLoop, press: Handler) -> Callable[[int, FrameType | None], None]:
     def handle(number: int, frame: FrameType | None) -> None:
         del number, frame
         loop.call_soon_threadsafe(press)
@@ -59,10 +59,11 @@ def _handed_over(loop: asyncio.AbstractEventLoop, press: Press) -> Callable[[int
     return handle
 
 
-class Ending:
-    """What a door waits for, and says when it is open: one that is not is cancelled by the first signal already.
+class ShutdownRequest:
+    """The event that a door waits for. A door says when it is open: until then the first signal cancels it.
 
-    The second signal cancels it in any case. What it has under way is to be let go of by `stopped`, which knows of it.
+    The second signal cancels it in any case. `stop_with_grace` knows of that cancellation when it stops the work in
+    progress.
     """
 
     def __init__(self, notice: Callable[[str], None]) -> None:
@@ -83,15 +84,17 @@ class Ending:
             work.cancel()
 
 
-async def until_signal(door: Callable[[Ending], Coroutine[Any, Any, None]], notice: Callable[[str], None]) -> None:
+async def run_until_signal(
+    door: Callable[[ShutdownRequest], Coroutine[Any, Any, None]], notice: Callable[[str], None]
+) -> None:
     """Run a door until it ends: in order once SIGINT or SIGTERM asked it to, or cut off. Raises what it raises."""
-    ending = Ending(notice)
+    ending = ShutdownRequest(notice)
     work = asyncio.create_task(door(ending))
 
     def press() -> None:
         ending.press(work)
 
-    with heard({signal.SIGINT: press, signal.SIGTERM: press}):
+    with signal_handlers({signal.SIGINT: press, signal.SIGTERM: press}):
         try:
             await work
         except asyncio.CancelledError:
@@ -100,7 +103,7 @@ async def until_signal(door: Callable[[Ending], Coroutine[Any, Any, None]], noti
                 raise
 
 
-async def stopped(stop: Callable[[float], Awaitable[object]], grace_seconds: float, *, spared: int = 0) -> None:
+async def stop_with_grace(stop: Callable[[float], Awaitable[object]], grace_seconds: float, *, spared: int = 0) -> None:
     """Call `stop` with the grace; with none once this task is cancelled, be it before or meanwhile.
 
     So many cancellations before it are `spared`: they leave the grace. A cancellation is raised at one await only. One

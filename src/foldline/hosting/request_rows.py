@@ -11,11 +11,11 @@ from foldline.messages import Json, Message
 from foldline.tokens import system_tokens, tools_tokens
 from foldline.view.coverage import LEAD
 
-__all__ = ["Row", "parts_of", "rows_of"]
+__all__ = ["RequestRow", "parts_of", "rows_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class RequestRow:
     """A message that is sent, and the messages [start, stop) of the session that it stands for (-1: none).
 
     `fold` is the id of the fold that made it, None for a message as it came.
@@ -32,11 +32,13 @@ class Row:
     """"shown", "shortened", "pinned" or "repaired"; a message that stands for others is "shown"."""
 
 
-def rows_of(context: Context) -> Iterator[Row]:
+def rows_of(context: Context) -> Iterator[RequestRow]:
     """Each message that is sent now, in order. Changes nothing. O(shown)."""
     view = context.view
     if view.leads:  # a first user message that is supplied
-        yield Row(start=-1, stop=0, tokens=view.lead_tokens, message=codec_for(context.dialect).note(LEAD), mark=" ")
+        yield RequestRow(
+            start=-1, stop=0, tokens=view.lead_tokens, message=codec_for(context.dialect).note(LEAD), mark=" "
+        )
     for tile in view.tiles:
         repaired = {repair.seq for repair in tile.repairs}
         for message, tokens in zip(tile.messages, tile.weights, strict=True):
@@ -47,7 +49,7 @@ def rows_of(context: Context) -> Iterator[Row]:
             state = "shortened" if form is not None else "pinned" if tile.pinned else "shown"
             if state == "shown" and tile.fold is None and (found is None or found.seq in repaired):
                 state = "repaired"
-            yield Row(
+            yield RequestRow(
                 start=start,
                 stop=stop,
                 tokens=tokens,
@@ -58,7 +60,7 @@ def rows_of(context: Context) -> Iterator[Row]:
             )
 
 
-def parts_of(rows: Iterable[Row], system: Json, tools: Json) -> dict[str, int]:
+def parts_of(rows: Iterable[RequestRow], system: Json, tools: Json) -> dict[str, int]:
     """Tokens of each part of a request by our own count: system text, tools, what stands for folds, messages."""
     rows = tuple(rows)
     return {

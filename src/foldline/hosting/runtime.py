@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALLOWABLE",
-    "Crew",
     "Options",
-    "Window",
-    "flags_of",
-    "logged_calls",
+    "Runtime",
+    "WindowSize",
+    "model_choice",
+    "open_call_log",
     "settings_for",
-    "wanted_of",
-    "window_of",
+    "settings_of_flags",
+    "window_size",
 ]
 
 _FLAGS: Final = {
@@ -71,7 +71,7 @@ class Options:
     trust: bool = False
 
 
-def flags_of(options: Options) -> dict[str, Json]:
+def settings_of_flags(options: Options) -> dict[str, Json]:
     """The options as fields of an agent, as a settings file would have them."""
     model = {
         "name": options.model,
@@ -98,7 +98,7 @@ def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path |
             options.agent,
             profile=options.profile,
             config=options.config,
-            flags=flags_of(options),
+            flags=settings_of_flags(options),
             trust=options.trust,
             folder=folder,
             environ=environ,
@@ -117,7 +117,7 @@ def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path |
     return loaded
 
 
-def wanted_of(model: ModelSettings) -> Wanted:
+def model_choice(model: ModelSettings) -> Wanted:
     """What of a model's settings decides where it is looked for, and a name under which its requests are cached."""
     from foldline.providers.selection import Wanted
 
@@ -154,7 +154,7 @@ async def _summariser(model: ModelSettings, environ: Mapping[str, str]) -> Picke
     from foldline.providers.selection import pick
 
     try:
-        return await pick(wanted_of(model), environ)
+        return await pick(model_choice(model), environ)
     except InvalidInput as error:
         raise InvalidInput(error.reason, place=f"summariser.{error.place or 'model'}") from None
     except MissingExtra:
@@ -164,7 +164,7 @@ async def _summariser(model: ModelSettings, environ: Mapping[str, str]) -> Picke
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowSize:
     """The window to keep to, where the figure is from, and a line for the user where it is a guess."""
 
     tokens: int
@@ -172,9 +172,9 @@ class Window:
     warning: str | None = None
 
 
-async def window_of(
+async def window_size(
     settings: AgentSettings, provider: Provider, learned: Mapping[tuple[str, str], int], *, ask: bool = True
-) -> Window:
+) -> WindowSize:
     """The window: what is set, else what an error taught, else what the server says, else what the catalogue has.
 
     Takes 2 s at most where a server does not answer; without `ask` no server is asked.
@@ -183,23 +183,23 @@ async def window_of(
     from foldline.providers.endpoint import Endpoint
 
     if settings.model.max_input_tokens is not None:
-        return Window(settings.model.max_input_tokens, "as set")
+        return WindowSize(settings.model.max_input_tokens, "as set")
     known = learned.get((provider.endpoint, provider.model))
     if known is not None:
-        return Window(known, "learned from an error")
+        return WindowSize(known, "learned from an error")
     told = await provider.window_tokens() if ask else None
     if told is not None:
-        return Window(told, "the server says so")
+        return WindowSize(told, "the server says so")
     address = provider.endpoint
     local = (
         not address.startswith(("http://", "https://"))
         or Endpoint(name=provider.name, dialect=provider.dialect, base_url=address, model=provider.model).is_local
     )
     model = lookup(provider.model, local=local)
-    return Window(model.window_tokens, "by the catalogue" if model.known else "a guess", model.warning)
+    return WindowSize(model.window_tokens, "by the catalogue" if model.known else "a guess", model.warning)
 
 
-class Crew:
+class Runtime:
     """What the agents of one run share: the model, the one that summarises, MCP servers, the log of calls. Close it.
 
     `notice` is told what does not end a run: a server that did not start, a window that is a guess.
@@ -219,7 +219,7 @@ class Crew:
     ) -> None:
         self.settings, self.environ, self.picked = settings, environ, picked
         self.workspace, self.learned, self.calls, self.summaries = workspace, learned, calls, summaries
-        self.window: Window | None = None
+        self.window: WindowSize | None = None
         self._notice = notice
         self._servers = AsyncExitStack()
         self._tools: tuple[Tool, ...] | None = None
@@ -236,7 +236,7 @@ class Crew:
         learned: MutableMapping[tuple[str, str], int] | None = None,
         calls: CallLog | None = None,
         notice: Callable[[str], None] = lambda line: None,
-    ) -> Crew:
+    ) -> Runtime:
         """Pick the models. Starts an embedded one and does not wait for it; asks no server for its window.
 
         Raises InvalidInput for a setting or a workspace that cannot be, and what `pick` raises.
@@ -246,7 +246,7 @@ class Crew:
 
         _check_allowed(settings)
         root = Workspace(workspace)
-        picked = await pick(wanted_of(settings.model), environ)
+        picked = await pick(model_choice(settings.model), environ)
         summaries = None
         try:
             if settings.summaries and settings.summariser is not None:
@@ -276,7 +276,7 @@ class Crew:
 
         async with self._asking:
             if self.window is None:
-                self.window = await window_of(self.settings, self.provider, self.learned)
+                self.window = await window_size(self.settings, self.provider, self.learned)
                 if self.window.warning is not None:
                     self._notice(self.window.warning)
             if self.picked.tools and self._tools is None:
@@ -357,7 +357,7 @@ class Crew:
             return ()
 
 
-def logged_calls(path: Path, notice: Callable[[str], None], keep_calls: int) -> CallLog | None:
+def open_call_log(path: Path, notice: Callable[[str], None], keep_calls: int) -> CallLog | None:
     """The log of model calls, in which so many stay. One that cannot be written is told, and stops nothing."""
     from foldline.store.call_log import CallLog
 

@@ -21,16 +21,16 @@ from foldline.codecs import codec as codec_for
 from foldline.display import summary_of
 from foldline.engine.context import Context
 from foldline.errors import InvalidInput, SessionLost, SessionTaken, Stopping, TooManyWaiting
-from foldline.hosting.actor_values import ActorLimits, Compacted, KeyUsed, Look, SessionDeleted
-from foldline.hosting.runtime import Crew
-from foldline.hosting.session_lease import AnotherDialect, InHand
-from foldline.hosting.turns import earlier_turn
+from foldline.hosting.actor_values import ActorLimits, CompactionResult, KeyReused, SessionDeleted, SessionState
+from foldline.hosting.runtime import Runtime
+from foldline.hosting.session_lease import DialectMismatch, SessionLease
+from foldline.hosting.turns import recorded_turn
 from foldline.store.base import Store, StoredSession
 from foldline.store.recording import snapshot_of
 from foldline.store.snapshot import Snapshot
 from foldline.view.transcript import Seq, Unfold
 
-__all__ = ["Actor", "ActorLimits", "Compacted", "Look"]
+__all__ = ["ActorLimits", "CompactionResult", "SessionActor", "SessionState"]
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 _CUT_OFF_SECONDS: Final = 5.0
 
 
-class Actor:
+class SessionActor:
     """One session. `tell` hears everything that happens in it; `turns` bounds how many run at once; `rests` is told
     when nothing is left to do.
 
@@ -48,7 +48,7 @@ class Actor:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: Runtime,
         store: Store,
         name: str,
         *,
@@ -62,7 +62,7 @@ class Actor:
         self.id: Final = name
         self._crew, self._store, self._limits, self._turns = crew, store, limits, turns
         self._tell, self._rests, self._allowed = tell, rests, allowed
-        self._hand = InHand(crew, store, name, allowed=allowed, tell=self._hear, stored=stored)
+        self._hand = SessionLease(crew, store, name, allowed=allowed, tell=self._hear, stored=stored)
         self._order = asyncio.Lock()  # first come, first served
         self._tasks: set[asyncio.Task[Any]] = set()
         self._works: asyncio.Task[Any] | None = None
@@ -127,9 +127,9 @@ class Actor:
             _, stored = self._hand.now
             if key in stored.tally.keys:
                 records, codec = self._store.records(self.id), codec_for(stored.header.dialect)
-                said, ended = await to_its_end(earlier_turn, records, stored.tally.keys[key], codec)
+                said, ended = await to_its_end(recorded_turn, records, stored.tally.keys[key], codec)
                 if same_text and said != text:
-                    raise KeyUsed
+                    raise KeyReused
                 return ended
             self._listener, self._asked_by = listener, gone
             self._turn = asyncio.create_task(agent.run(text, key=key))
@@ -159,10 +159,10 @@ class Actor:
 
     # --- folds -------------------------------------------------------------------------------------------------------
 
-    async def compact(self, instructions: str | None = None) -> Compacted:
+    async def compact(self, instructions: str | None = None) -> CompactionResult:
         """Fold everything that may be folded. Raises SummaryError where there is nothing to be."""
 
-        async def work(agent: Agent) -> Compacted:
+        async def work(agent: Agent) -> CompactionResult:
             before = agent.session.figures
             self._compacting = True
             try:
@@ -171,7 +171,7 @@ class Actor:
                 self._compacting = False
                 await self._hand.save()
             shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
-            return Compacted(before=before, after=agent.session.figures, folds=folds, summary=shown)
+            return CompactionResult(before=before, after=agent.session.figures, folds=folds, summary=shown)
 
         return await self._done(work, is_turn=True)
 
@@ -212,7 +212,7 @@ class Actor:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    async def look(self, read: Callable[[Look], T]) -> T:
+    async def look(self, read: Callable[[SessionState], T]) -> T:
         """What `read` finds in the session as it stands now; while a turn runs, in the middle of it.
 
         It waits for no turn. A session that another process writes, or that speaks another dialect, is read as far as
@@ -225,7 +225,7 @@ class Actor:
         if self._turn is not None or self._compacting:
             return read(self._seen())
         if not self._long:
-            with suppress(SessionTaken, AnotherDialect):
+            with suppress(SessionTaken, DialectMismatch):
                 return await self._done(work, wait_seconds=0.0)
         parts = await self._crew.parts(self._allowed)
         return read(await to_its_end(self._read, parts))
@@ -351,16 +351,16 @@ class Actor:
                 return TurnEnded(reason="cancelled", message="Stopped.")
             raise
 
-    def _seen(self) -> Look:
+    def _seen(self) -> SessionState:
         agent, stored = self._hand.now
         under = agent.session.under
-        return Look(agent.session.context, stored.header, stored.tally, under.system, under.tools)
+        return SessionState(agent.session.context, stored.header, stored.tally, under.system, under.tools)
 
-    def _read(self, parts: Parts) -> Look:
+    def _read(self, parts: Parts) -> SessionState:
         recording = self._store.read(self.id)
         header = recording.header
         if header.dialect != parts.provider.dialect:
-            return Look(recording.replay(), header, recording.tally)
+            return SessionState(recording.replay(), header, recording.tally)
         under = assemble(parts, tell=lambda event: None).session.under
         context = recording.replay(
             model=parts.provider.model,
@@ -370,7 +370,7 @@ class Actor:
             tools=under.tools,
             counter=under.counter,
         )
-        return Look(context, header, recording.tally, under.system, under.tools)
+        return SessionState(context, header, recording.tally, under.system, under.tools)
 
     def _hear(self, event: AgentEvent) -> None:
         if self._listener is not None:

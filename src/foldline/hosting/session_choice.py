@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 __all__ = [
     "AGENTS",
     "STORE",
-    "Chosen",
-    "Where",
+    "OpenedStore",
+    "SelectedSession",
     "agent_count",
-    "choose",
     "in_one_line",
-    "place_of",
+    "select_session",
+    "store_options",
+    "store_place",
     "sub_agents",
-    "where_option",
     "with_agents",
 ]
 
@@ -51,7 +51,7 @@ _HOME: Final = click.option(
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class OpenedStore:
     """The sessions that a command is about, and the environment that says where the rest is (None: the real one)."""
 
     store: Store
@@ -59,7 +59,7 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SelectedSession:
     """One session: where it is, its id, and the name under which a command finds it (ID, or ID/agents/ID)."""
 
     store: Store
@@ -88,7 +88,7 @@ class Chosen:
         return list(self.store.records(self.id, stop=count))
 
 
-def where_option(*names: str) -> Callable[[Command], Command]:
+def store_options(*names: str) -> Callable[[Command], Command]:
     """The options that say where sessions are kept; the command gets `where`, closed after it.
 
     A fault of that disk or database becomes one line (InvalidInput). A database that is not there yet is refused: it
@@ -104,10 +104,10 @@ def where_option(*names: str) -> Callable[[Command], Command]:
             from foldline.store.paths import HOME
 
             environ = None if home is None else {HOME: home}
-            place = place_of(store, os.environ if environ is None else environ)
+            place = store_place(store, os.environ if environ is None else environ)
             _refuse_missing(place)
             with closing(open_store(place)) as opened:
-                return command(*given, where=Where(opened, environ), **named)
+                return command(*given, where=OpenedStore(opened, environ), **named)
 
         return option(_HOME(in_one_line(cast(Command, run))))
 
@@ -129,7 +129,7 @@ def in_one_line(command: Command) -> Command:
     return cast(Command, run)
 
 
-def place_of(
+def store_place(
     named: str | None,
     environ: Mapping[str, str],
     *,
@@ -162,7 +162,7 @@ def _refuse_missing(place: str | Path) -> None:
         raise InvalidInput("there is no such database, and so no session in it", place=str(place))
 
 
-def sub_agents(chosen: Chosen) -> Store:
+def sub_agents(chosen: SelectedSession) -> Store:
     """The sessions of the sub-agents of a session. Raises InvalidInput when it is no longer there."""
     from foldline.store.folders import FileStore
 
@@ -171,7 +171,7 @@ def sub_agents(chosen: Chosen) -> Store:
     return FileStore(chosen.folder / AGENTS)  # without a look at the session: it may be damaged, and they not
 
 
-def choose(store: Store, named: str) -> Chosen:
+def select_session(store: Store, named: str) -> SelectedSession:
     """The session that `named` means; names of sub-agents follow after slashes. Writes nothing. Raises InvalidInput."""
     name, found = "", None
     parts = [part for part in named.split("/") if part != AGENTS]
@@ -180,22 +180,22 @@ def choose(store: Store, named: str) -> Chosen:
             store, name = sub_agents(found), f"{name}/{AGENTS}/"
         one = store.find(part)
         name += one
-        found = Chosen(store, one, name)
+        found = SelectedSession(store, one, name)
     if found is None:
         raise InvalidInput("say which one: an id, the beginning of one, or latest", place="session")
     return found
 
 
-def agent_count(chosen: Chosen) -> int:
+def agent_count(chosen: SelectedSession) -> int:
     """How many sub-agents it started whose sessions are kept."""
     return len(sub_agents(chosen).names())
 
 
-def with_agents(chosen: Chosen, depth: int = 0) -> list[Chosen]:
+def with_agents(chosen: SelectedSession, depth: int = 0) -> list[SelectedSession]:
     """A session and those of its sub-agents, theirs too."""
     found = [chosen]
     if depth < _DEEPEST:
         store = sub_agents(chosen)
         for one in store.names():
-            found += with_agents(Chosen(store, one, f"{chosen.name}/{AGENTS}/{one}"), depth + 1)
+            found += with_agents(SelectedSession(store, one, f"{chosen.name}/{AGENTS}/{one}"), depth + 1)
     return found

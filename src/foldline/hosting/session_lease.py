@@ -17,24 +17,24 @@ from foldline.agent.settings.values import PolicySettings
 from foldline.agent.threads import to_its_end
 from foldline.agent.tools.base import Ask
 from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken
-from foldline.hosting.agent_conversation import under_policy
-from foldline.hosting.runtime import Crew
+from foldline.hosting.agent_conversation import with_policy
+from foldline.hosting.runtime import Runtime
 from foldline.store.base import Store, StoredSession
 
-__all__ = ["AnotherDialect", "InHand"]
+__all__ = ["DialectMismatch", "SessionLease"]
 
 _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 0.5
 
 
-class AnotherDialect(InvalidInput):
+class DialectMismatch(InvalidInput):
     """The session speaks another dialect than the model of now: a new one can begin with what is shown of it."""
 
     def __init__(self, name: str, own: str, now: str) -> None:
         super().__init__(f"speaks {own}, the model of now {now}; begin a session from it", place=name)
 
 
-class InHand:
+class SessionLease:
     """One session. What is read of it stays in memory while nobody else writes; else it is read again.
 
     `tell` hears the events of its agent, in the thread of the loop. Not for two users at a time: see `Actor`.
@@ -42,7 +42,7 @@ class InHand:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: Runtime,
         store: Store,
         name: str,
         *,
@@ -94,7 +94,7 @@ class InHand:
         """Go on under another policy, while it is in hand. O(log)."""
         agent, _ = self.now
         parts = replace(await self._crew.parts(self._allowed), writes_in_thread=True)
-        parts = under_policy(parts, chosen)
+        parts = with_policy(parts, chosen)
         self.agent = await to_its_end(assemble, parts, tell=self._hear, session=agent.session)
 
     async def save(self) -> None:
@@ -140,10 +140,10 @@ class InHand:
         stored, self.agent = self.stored, None
         try:
             if stored.header.dialect != parts.provider.dialect:
-                raise AnotherDialect(self.name, stored.header.dialect, parts.provider.dialect)
+                raise DialectMismatch(self.name, stored.header.dialect, parts.provider.dialect)
             if stored.tally.running:  # of a process that ended in the middle of it
                 stored.turn("ended", reason="interrupted")
-            return assemble(_as_it_was(parts, stored), tell=self._hear, stored=stored)
+            return assemble(_with_own_policy(parts, stored), tell=self._hear, stored=stored)
         except BaseException:
             stored.let_go()
             raise
@@ -155,7 +155,7 @@ class InHand:
             self._loop.call_soon_threadsafe(self._tell, event)
 
 
-def _as_it_was(parts: Parts, stored: StoredSession) -> Parts:
+def _with_own_policy(parts: Parts, stored: StoredSession) -> Parts:
     """The parts under the session's own policy; the session under the model of now."""
     header = stored.header
     parts = replace(parts, writes_in_thread=True)  # a slow disk or database holds up one session, not all
@@ -163,5 +163,5 @@ def _as_it_was(parts: Parts, stored: StoredSession) -> Parts:
         stored.change(model=parts.provider.model)
     if header.policy != parts.settings.policy_value().name:
         with suppress(InvalidInput):  # a policy that is there no more
-            return under_policy(parts, PolicySettings(name=header.policy))
+            return with_policy(parts, PolicySettings(name=header.policy))
     return parts

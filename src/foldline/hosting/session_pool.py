@@ -14,57 +14,57 @@ from foldline.agent.settings.values import PolicySettings
 from foldline.agent.threads import to_its_end
 from foldline.agent.tools.base import Ask
 from foldline.errors import InvalidInput, Stopping
-from foldline.hosting.agent_conversation import carried, under_policy
-from foldline.hosting.process import stopped
-from foldline.hosting.runtime import Crew, Options, logged_calls, settings_for
-from foldline.hosting.session_actor import Actor, ActorLimits
-from foldline.hosting.session_choice import place_of
+from foldline.hosting.agent_conversation import carry_over, with_policy
+from foldline.hosting.process import stop_with_grace
+from foldline.hosting.runtime import Options, Runtime, open_call_log, settings_for
+from foldline.hosting.session_actor import ActorLimits, SessionActor
+from foldline.hosting.session_choice import store_place
 from foldline.store.addresses import open_store
 from foldline.store.base import Store, StoredSession
 from foldline.store.learned_limits import LearnedLimits
 from foldline.store.paths import calls_path, learned_path
 
-__all__ = ["Actors", "Allowed", "Heard", "opened"]
+__all__ = ["AskPermission", "PoolListener", "SessionPool", "open_pool"]
 
-Allowed = Callable[[str, Ask], Awaitable[bool]]
+AskPermission = Callable[[str, Ask], Awaitable[bool]]
 """Asks a person about one call of a tool: the session's id, and what it would do."""
 
-Heard = Callable[[str, AgentEvent], None]
+PoolListener = Callable[[str, AgentEvent], None]
 """Told of what happens in any session: its id, and the event."""
 
-_LOOK_SECONDS: Final = 5.0
+_SWEEP_SECONDS: Final = 5.0
 
 
-class Actors:
+class SessionPool:
     """The sessions of a store, run by one crew. Use it as an async context manager; the crew is closed by its owner.
 
     `allowed` asks a person about one call of a tool in a session (its id); without it such calls are refused.
     """
 
     def __init__(
-        self, crew: Crew, store: Store, *, limits: ActorLimits | None = None, allowed: Allowed | None = None
+        self, crew: Runtime, store: Store, *, limits: ActorLimits | None = None, allowed: AskPermission | None = None
     ) -> None:
         self.crew, self.store = crew, store
         self.limits: Final = limits or ActorLimits()
         self._asked = allowed
         self._turns = asyncio.Semaphore(self.limits.turns)
-        self._known: dict[str, Actor] = {}
-        self._listeners: dict[object, Heard] = {}
+        self._known: dict[str, SessionActor] = {}
+        self._listeners: dict[object, PoolListener] = {}
         self._keys: dict[str, asyncio.Lock] = {}
         self._wake = asyncio.Event()
         self._cooling: asyncio.Task[None] | None = None
         self._stopping = False
 
-    async def __aenter__(self) -> Actors:
+    async def __aenter__(self) -> SessionPool:
         self._cooling = asyncio.create_task(self._cool())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await stopped(self.stop, 0.0)  # a signal that comes now must not leave a turn without its end
+        await stop_with_grace(self.stop, 0.0)  # a signal that comes now must not leave a turn without its end
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    async def create(self, *, policy: str | None = None, title: str = "", source: str | None = None) -> Actor:
+    async def create(self, *, policy: str | None = None, title: str = "", source: str | None = None) -> SessionActor:
         """A new session. With `source` it begins with what the model of that session is shown, in the dialect of now.
 
         Raises InvalidInput (a policy or a source that is not there), Stopping, OSError.
@@ -72,7 +72,7 @@ class Actors:
         if self._stopping:
             raise Stopping
         chosen = None if policy is None else PolicySettings(name=policy)
-        parts = under_policy(await self.crew.parts(self._allowed("")), chosen)
+        parts = with_policy(await self.crew.parts(self._allowed("")), chosen)
 
         def made() -> StoredSession:
             return self.store.create(
@@ -88,20 +88,20 @@ class Actors:
         stored = await to_its_end(made)
         if context is not None:
             try:
-                await to_its_end(carried, context, parts, tell=lambda event: None, stored=stored)
+                await to_its_end(carry_over, context, parts, tell=lambda event: None, stored=stored)
             except BaseException:
                 stored.discard()
                 raise
         await to_its_end(stored.let_go)
         return self._actor(stored.id, stored)
 
-    async def actor(self, name: str) -> Actor:
+    async def actor(self, name: str) -> SessionActor:
         """The session of an id, the beginning of one, or "latest". Raises InvalidInput when there is none, OSError."""
         if name in self._known:
             return self._known[name]
         return self._actor(await asyncio.to_thread(self.store.find, name))
 
-    async def bound(self, key: str, *, policy: str | None = None, title: str = "") -> Actor:
+    async def bound(self, key: str, *, policy: str | None = None, title: str = "") -> SessionActor:
         """The session that goes by a key (a chat, a schedule); made if there is none.
 
         One of another dialect than the model's of now is gone on with in a new session. Raises as `create` does.
@@ -117,7 +117,7 @@ class Actors:
             await asyncio.to_thread(self.store.bind, key, made.id)
             return made
 
-    async def renewed(self, key: str, *, policy: str | None = None, title: str = "") -> Actor:
+    async def renewed(self, key: str, *, policy: str | None = None, title: str = "") -> SessionActor:
         """A new session for a key; the one before stays, under its id. Raises as `create` does."""
         async with self._keys.setdefault(key, asyncio.Lock()):
             made = await self.create(policy=policy, title=title)
@@ -132,7 +132,7 @@ class Actors:
         return actor.id
 
     @property
-    def known(self) -> dict[str, Actor]:
+    def known(self) -> dict[str, SessionActor]:
         """The sessions that were asked for since the start, by id."""
         return dict(self._known)
 
@@ -143,7 +143,7 @@ class Actors:
 
     # --- hearing -----------------------------------------------------------------------------------------------------
 
-    def subscribe(self, heard: Heard) -> Callable[[], None]:
+    def subscribe(self, heard: PoolListener) -> Callable[[], None]:
         """Tell a listener of what happens in every session; returns what ends it. It must not wait, nor raise."""
         mark = object()
         self._listeners[mark] = heard
@@ -167,10 +167,10 @@ class Actors:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _actor(self, name: str, stored: StoredSession | None = None) -> Actor:
+    def _actor(self, name: str, stored: StoredSession | None = None) -> SessionActor:
         actor = self._known.get(name)
         if actor is None:
-            actor = Actor(
+            actor = SessionActor(
                 self.crew,
                 self.store,
                 name,
@@ -207,7 +207,7 @@ class Actors:
         """Let go of sessions that nobody needs: those idle for long, and the longest idle where too many are warm."""
         while True:
             with suppress(TimeoutError):  # not wait_for, which swallows a cancellation that comes with the event
-                async with asyncio.timeout(min(_LOOK_SECONDS, self.limits.idle_seconds)):
+                async with asyncio.timeout(min(_SWEEP_SECONDS, self.limits.idle_seconds)):
                     await self._wake.wait()
             self._wake.clear()
             warm = sorted((one for one in self._known.values() if one.warm), key=lambda one: one.used_at)
@@ -221,7 +221,7 @@ class Actors:
 
 
 @asynccontextmanager
-async def opened(
+async def open_pool(
     options: Options,
     environ: Mapping[str, str],
     *,
@@ -230,13 +230,13 @@ async def opened(
     yes: bool,
     limits: ActorLimits,
     notice: Callable[[str], None],
-    allowed: Allowed | None = None,
-) -> AsyncIterator[Actors]:
+    allowed: AskPermission | None = None,
+) -> AsyncIterator[SessionPool]:
     """The sessions of a store, run by the agent that these options describe; all of it is let go of with the block.
 
     `store` is a place as `open_store` takes it (None: that of the environment, else the user's folder). `yes` runs
     allowed tools unasked; otherwise `allowed` asks somebody, and without it they are refused. `notice` is told what
-    ends nothing. Turns are cut off at the end of the block: call `Actors.stop` before it to let them end. Raises
+    ends nothing. Turns are cut off at the end of the block: call `SessionPool.stop` before it to let them end. Raises
     InvalidInput (options, settings, a place that can be none), MissingExtra, what `pick` raises, and OSError.
     """
     if not workspace.is_dir():
@@ -244,22 +244,22 @@ async def opened(
     loaded = settings_for(options, environ)
     for withheld in loaded.withheld:
         notice(f"not before it is trusted (foldline config trust): {withheld}")
-    place = place_of(store, environ)
+    place = store_place(store, environ)
     learned = LearnedLimits(learned_path(environ))
     async with AsyncExitStack() as stack:
         kept = await asyncio.to_thread(open_store, place)  # a database may be far away
         stack.callback(kept.close)
-        crew = await Crew.start(
+        crew = await Runtime.start(
             loaded.settings,
             environ,
             workspace=workspace.resolve(),
             learned=learned,
-            calls=logged_calls(calls_path(environ), notice, loaded.settings.keep_calls),
+            calls=open_call_log(calls_path(environ), notice, loaded.settings.keep_calls),
             notice=notice,
         )
         stack.push_async_callback(crew.aclose)
         yield await stack.enter_async_context(
-            Actors(crew, kept, limits=limits, allowed=_everything if yes else allowed)
+            SessionPool(crew, kept, limits=limits, allowed=_everything if yes else allowed)
         )
 
 

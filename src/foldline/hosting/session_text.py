@@ -17,7 +17,17 @@ from foldline.view.transcript import Entry, Event, Fold, Seq, active
 if TYPE_CHECKING:
     from foldline.store.recording import Recording
 
-__all__ = ["entries_of", "exported", "folds_of", "json_text", "local_time", "redacted", "said", "seqs", "who"]
+__all__ = [
+    "author_of",
+    "entries_of",
+    "export_session",
+    "folds_of",
+    "json_text",
+    "local_time",
+    "message_text",
+    "redacted",
+    "seq_range",
+]
 
 
 def entries_of(events: Iterable[Event]) -> dict[Seq, Entry]:
@@ -38,19 +48,19 @@ def local_time(text: str, form: str = "%Y-%m-%d %H:%M") -> str:
         return plain_line(text, 24)
 
 
-def seqs(start: Seq, stop: Seq) -> str:
+def seq_range(start: Seq, stop: Seq) -> str:
     """The numbers of messages [start, stop): "4" or "4–9"."""
     return f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"
 
 
-def who(message: Message) -> str:
+def author_of(message: Message) -> str:
     """Whose words they are: system, user, assistant, tool; a kind of ours where they are nobody's."""
     if message.results:
         return "tool"
     return message.kind or message.role
 
 
-def said(message: Message) -> str:
+def message_text(message: Message) -> str:
     """All of a message as text: words, calls after an arrow, results after one back, names for what is no text."""
     pieces = [piece for part in message.parts if (piece := _piece(part))]
     return "\n".join([*pieces, *([f"(cited) {message.cited}"] if message.cited else [])])
@@ -86,7 +96,7 @@ def _provided(part: Opaque) -> str:
 _FENCE: Final = re.compile(r"^`{3,}", re.MULTILINE)
 
 
-def exported(recording: Recording, form: str, *, redact: bool = False) -> str:
+def export_session(recording: Recording, form: str, *, redact: bool = False) -> str:
     """A session as "messages" (one JSON object) or "markdown". Raises InvalidInput when nothing was said. O(log)."""
     entries = [entry for entry in active(recording.events) if not entry.hidden]
     header = recording.header
@@ -126,7 +136,7 @@ def json_text(value: Json, indent: int | None = None) -> str:
 
 
 def _markdown(message: Message) -> str:
-    return f"\n## {who(message)}\n\n" + "\n\n".join(_blocks(message.parts)) + "\n"
+    return f"\n## {author_of(message)}\n\n" + "\n\n".join(_blocks(message.parts)) + "\n"
 
 
 def _blocks(parts: Iterable[Part]) -> Iterator[str]:

@@ -11,13 +11,13 @@ from foldline.codecs.base import Codec
 from foldline.store.records import Record, event_of, seq_of
 from foldline.view.transcript import Entry, Seq
 
-__all__ = ["Turn", "earlier_turn", "turns_of"]
+__all__ = ["TurnRecord", "recorded_turn", "turns_of"]
 
 _REASONS = frozenset(get_args(EndReason))
 
 
 @dataclass(slots=True, kw_only=True)
-class Turn:
+class TurnRecord:
     """One turn: its number from 1, when it began and ended, the messages it begins and ends with, and its size.
 
     `prompt_tokens` is the largest request that was reported in it, `completion_tokens` all that was written. `folds`
@@ -35,9 +35,9 @@ class Turn:
     folds: list[int]
 
 
-def turns_of(records: Iterable[Record]) -> Iterator[Turn]:
+def turns_of(records: Iterable[Record]) -> Iterator[TurnRecord]:
     """The turns in the records of a log, oldest first. What happened between two is counted to the one before."""
-    turn: Turn | None = None
+    turn: TurnRecord | None = None
     number = 0
     for record in records:
         kind = record.get("type")
@@ -45,14 +45,14 @@ def turns_of(records: Iterable[Record]) -> Iterator[Turn]:
             if turn is not None and turn.start >= 0:
                 yield turn
             number += turn is None or turn.start >= 0  # without a message it never was
-            turn = Turn(number=number, began=str(record.get("at", "")), folds=[])
+            turn = TurnRecord(number=number, began=str(record.get("at", "")), folds=[])
         elif turn is not None:
-            _take(turn, record)
+            _add(turn, record)
     if turn is not None and turn.start >= 0:
         yield turn
 
 
-def _take(turn: Turn, record: Record) -> None:
+def _add(turn: TurnRecord, record: Record) -> None:
     kind, seq = record.get("type"), seq_of(record)
     if seq is not None:
         turn.start = seq if turn.start < 0 else turn.start
@@ -66,7 +66,7 @@ def _take(turn: Turn, record: Record) -> None:
         turn.folds.append(int(record["id"]))
 
 
-def earlier_turn(records: Iterable[Record], seq: Seq, codec: Codec) -> tuple[str, TurnEnded]:
+def recorded_turn(records: Iterable[Record], seq: Seq, codec: Codec) -> tuple[str, TurnEnded]:
     """What was said as a message, and how the turn ended that it began: for a client that asks again. O(records).
 
     Without an end on record it was interrupted.

@@ -24,7 +24,7 @@ from tests.store.children import child
 
 import foldline
 from foldline.cli.main import cli
-from foldline.cli.sessions.copy import DEEPEST, Copied, copy_all
+from foldline.cli.sessions.copy import DEEPEST, CopyReport, copy_all
 from foldline.store.addresses import open_store
 from foldline.store.base import Store
 from foldline.store.folders import FileStore
@@ -291,7 +291,7 @@ class Interrupted(FileStore):
 def test_ctrl_c_leaves_whole_sessions_only(presses: int, whole: int, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     names = sorted(make(here, f"text {number}") for number in range(4))
-    target, done, before = Interrupted(there), Copied(), signal.getsignal(signal.SIGINT)
+    target, done, before = Interrupted(there), CopyReport(), signal.getsignal(signal.SIGINT)
     target.presses = presses
     with pytest.raises(KeyboardInterrupt) if presses > 1 else nullcontext():
         copy_all(FileStore(here), target, names, done)

@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from tests.serving import serve
 
-from foldline.doors.chat.chat_loop import Conversation
+from foldline.doors.chat.chat_loop import ChatLoop
 from foldline.doors.chat.consent import Consent
 from foldline.doors.chat.screen import Screen
-from foldline.doors.chat.startup import Chat, Kept
+from foldline.doors.chat.startup import Chat, StoragePlaces
 from foldline.hosting.runtime import Options, settings_for
 from foldline.testing import FakeProvider
 
@@ -130,7 +130,7 @@ def hold(
         given = {"base_url": base_url, "model": MODEL, "config": config, **options}
         loaded = settings_for(Options(**given), variables, folder=work)  # type: ignore[arg-type]
         screen = Screen(on)
-        kept = Kept(
+        kept = StoragePlaces(
             sessions=place or home / "data" / "sessions",
             named=place is not None,
             calls=home / "data" / "calls.sqlite",
@@ -142,8 +142,8 @@ def hold(
             consent=Consent(screen, typed),
             workspace=work,
             environ=variables,
-            kept=kept if save else Kept(),
+            kept=kept if save else StoragePlaces(),
             resume=resume,
         )
-        code = asyncio.run(Conversation(chat, typed).run())
+        code = asyncio.run(ChatLoop(chat, typed).run())
     return Held(code, shown(on), typed.questions, home)

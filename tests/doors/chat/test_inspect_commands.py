@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.catalog.models import lookup
-from foldline.doors.chat.inspect_commands import Call, Share, bar_lines, cells, cost_lines, shares_of, spent_on
+from foldline.doors.chat.inspect_commands import (
+    PricedCall,
+    WindowShare,
+    bar_lines,
+    cells,
+    cost_lines,
+    costs_by_model,
+    shares_of,
+)
 from foldline.engine.context import Context
 from foldline.testing import session
 
@@ -18,24 +26,26 @@ def test_cached_tokens_cost_what_reading_them_costs() -> None:
     model = lookup(KNOWN)
     assert model.input_usd_per_million is not None
     assert model.output_usd_per_million is not None
-    (spent,) = spent_on([Call(KNOWN, 1_000_000, 400_000, 10_000), Call(KNOWN, 0, 0, 90_000)])
+    (spent,) = costs_by_model([PricedCall(KNOWN, 1_000_000, 400_000, 10_000), PricedCall(KNOWN, 0, 0, 90_000)])
     expected = model.input_usd_per_million * (0.6 + 0.4 * model.cache.read_ratio) + 0.1 * model.output_usd_per_million
     assert spent.usd == pytest.approx(expected)
     assert spent.calls == 2
 
 
 def test_each_call_is_billed_at_the_price_step_of_its_own_size() -> None:
-    (spent,) = spent_on([Call("gpt-5.5", 200_000, 0, 0), Call("gpt-5.5", 300_000, 0, 0)])
+    (spent,) = costs_by_model([PricedCall("gpt-5.5", 200_000, 0, 0), PricedCall("gpt-5.5", 300_000, 0, 0)])
     assert spent.usd == pytest.approx(1.0 + 3.0)
 
 
 def test_tokens_that_were_written_to_a_cache_cost_what_writing_costs() -> None:
-    (spent,) = spent_on([Call("claude-sonnet-4-5", 100_000, 60_000, 0, written_tokens=30_000)])
+    (spent,) = costs_by_model([PricedCall("claude-sonnet-4-5", 100_000, 60_000, 0, written_tokens=30_000)])
     assert spent.usd == pytest.approx((10_000 * 3 + 60_000 * 0.3 + 30_000 * 3.75) / 1e6)
 
 
 def test_what_is_not_known_is_said() -> None:
-    lines = cost_lines(spent_on([Call("nobody-knows", 10, 0, 5), Call(KNOWN, 1_000_000, 0, 0, estimated=True)]))
+    lines = cost_lines(
+        costs_by_model([PricedCall("nobody-knows", 10, 0, 5), PricedCall(KNOWN, 1_000_000, 0, 0, estimated=True)])
+    )
     assert lines[0] == "nobody-knows: 1 call, 10 prompt tokens (0 cached, 0%), 5 answered; no price in the catalogue"
     assert lines[1].startswith(f"{KNOWN}: 1 call, ~1,000,000 prompt tokens")
     assert lines[2].startswith("together ~$")
@@ -74,7 +84,7 @@ def test_folds_move_tokens_from_live_to_folded() -> None:
 
 @given(st.lists(st.integers(0, 10_000), min_size=6, max_size=6).filter(sum), st.integers(6, 200))
 def test_the_bar_is_as_wide_as_it_may_be_and_shows_what_is_small(sizes: list[int], width: int) -> None:
-    shares = [Share(label, size) for label, size in zip(LABELS, sizes, strict=True)]
+    shares = [WindowShare(label, size) for label, size in zip(LABELS, sizes, strict=True)]
     counts = cells(shares, width)
     assert sum(counts) == width
     assert all(count > 0 for count, size in zip(counts, sizes, strict=True) if size)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.doors.chat.support import console, shown
 
-from foldline.doors.chat.markdown import Answer, markdown
+from foldline.doors.chat.markdown import AnswerBlocks, markdown
 
 TEXT = """First words
 go on.
@@ -27,7 +27,7 @@ Last words"""
 
 
 def blocks(*pieces: str) -> list[str]:
-    answer = Answer()
+    answer = AnswerBlocks()
     return [block for piece in pieces for block in answer.feed(piece)] + answer.finish()
 
 
@@ -53,7 +53,7 @@ def test_no_word_is_lost(text: str) -> None:
 
 
 def test_what_is_being_written_can_be_seen() -> None:
-    answer = Answer()
+    answer = AnswerBlocks()
     assert answer.feed("one\n\ntwo\nthr") == ["one"]
     assert answer.rest == "two\nthr"
 

@@ -13,10 +13,10 @@ from typing import Any
 from tests.hosting.acting import acting
 from tests.real.telegram_api import Reply, TelegramApi
 
-from foldline.doors.gateway.chat_gateway import Desk
+from foldline.doors.gateway.chat_gateway import ChatGateway
 from foldline.doors.gateway.progress import Pace
 from foldline.doors.gateway.telegram import telegram
-from foldline.hosting.session_pool import Actors
+from foldline.hosting.session_pool import SessionPool
 
 USER = 7
 QUICK = Pace(first_line_seconds=0, line_seconds=0)
@@ -31,7 +31,7 @@ class Attended:
     """A desk that runs. `notices` is what its owner was told."""
 
     api: TelegramApi
-    actors: Actors
+    actors: SessionPool
     loop: asyncio.AbstractEventLoop
     stopping: asyncio.Event
     notices: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ def attended(
             acting(url, folder, **acted) as actors,
             telegram(api.token, base_url=api.base_url.removesuffix("/bot"), notice=notices.append) as gateway,
         ):
-            desk = Desk(
+            desk = ChatGateway(
                 actors,
                 gateway,
                 users=[str(user) for user in users],

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from foldline.doors.gateway.base import Attachment, Incoming, NotDelivered, Take, Where
+from foldline.doors.gateway.base import Attachment, ChatPlace, Incoming, NotDelivered, Receive
 from foldline.doors.gateway.markdown import utf16_units
 
-HERE = Where("1")
+HERE = ChatPlace("1")
 
 
 @dataclass
@@ -20,19 +20,19 @@ class Paper:
     most_units: int = 2_000
     most_file_bytes: int = 1_000_000
     files: dict[str, bytes] = field(default_factory=dict)
-    closed: set[Where] = field(default_factory=set)
-    sent: list[tuple[Where, str]] = field(default_factory=list)
+    closed: set[ChatPlace] = field(default_factory=set)
+    sent: list[tuple[ChatPlace, str]] = field(default_factory=list)
     news: asyncio.Condition = field(default_factory=asyncio.Condition)
     inbound: asyncio.Queue[Sequence[Incoming]] = field(default_factory=asyncio.Queue)
 
     def units(self, line: str) -> int:
         return utf16_units(line)
 
-    async def run(self, take: Take) -> None:
+    async def run(self, take: Receive) -> None:
         while True:
             await take(await self.inbound.get())
 
-    async def send(self, where: Where, text: str) -> str:
+    async def send(self, where: ChatPlace, text: str) -> str:
         if where in self.closed:
             raise NotDelivered("it is closed")
         async with self.news:
@@ -40,10 +40,10 @@ class Paper:
             self.news.notify_all()
         return str(len(self.sent) - 1)
 
-    async def edit(self, where: Where, sent: str, text: str) -> None:
+    async def edit(self, where: ChatPlace, sent: str, text: str) -> None:
         self.sent[int(sent)] = (where, text)
 
-    async def typing(self, where: Where) -> None:
+    async def typing(self, where: ChatPlace) -> None:
         return
 
     async def fetch(self, file: Attachment, most_bytes: int) -> bytes:
@@ -63,6 +63,6 @@ class Paper:
             return [text for _, text in self.sent]
 
 
-def message(text: str, number: int, *, user: str = "7", where: Where = HERE, **more: object) -> Incoming:
+def message(text: str, number: int, *, user: str = "7", where: ChatPlace = HERE, **more: object) -> Incoming:
     """A message of a person."""
     return Incoming(key=str(number), user=user, where=where, text=text, **more)  # type: ignore[arg-type]

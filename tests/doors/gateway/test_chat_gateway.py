@@ -13,8 +13,8 @@ from tests.doors.gateway.paper import Paper, message
 from tests.hosting.acting import acting
 from tests.serving import Served, serve
 
-from foldline.doors.gateway.base import Attachment, Gateway, Where
-from foldline.doors.gateway.chat_gateway import Desk
+from foldline.doors.gateway.base import Attachment, ChatPlace, Gateway
+from foldline.doors.gateway.chat_gateway import ChatGateway
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 
@@ -22,12 +22,12 @@ from foldline.testing import FakeProvider, FakeReply
 @asynccontextmanager
 async def desk_over(
     paper: Gateway, url: str, folder: Path, *, grace_seconds: float = 5.0, **acted: Any
-) -> AsyncIterator[tuple[Desk, list[str]]]:
+) -> AsyncIterator[tuple[ChatGateway, list[str]]]:
     """A desk that runs until the block ends; and what its owner is told."""
     notices: list[str] = []
     stopping = asyncio.Event()
     async with acting(url, folder, **acted) as actors:
-        desk = Desk(actors, paper, users=["7", "8"], notice=notices.append, pace=PATIENT)
+        desk = ChatGateway(actors, paper, users=["7", "8"], notice=notices.append, pace=PATIENT)
         running = asyncio.create_task(desk.run(stopping, grace_seconds=grace_seconds))
         try:
             yield desk, notices
@@ -99,7 +99,7 @@ def test_a_turn_that_runs_when_it_is_stopped_ends_where_there_is_time(tmp_path: 
 
 def test_a_place_that_takes_no_message_ends_nothing(tmp_path: Path) -> None:
     async def talk(served: Served) -> tuple[list[str], list[str]]:
-        gone = Where("2")
+        gone = ChatPlace("2")
         paper = Paper(closed={gone})
         async with desk_over(paper, served.url, tmp_path) as (desk, notices):
             await desk.take([message("1?", 1, where=gone), message("/help", 2, where=gone), message("2?", 3)])

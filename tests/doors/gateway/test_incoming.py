@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from telegram import Update
 
-from foldline.doors.gateway.base import Attachment, Incoming, Where
-from foldline.doors.gateway.telegram import incoming
+from foldline.doors.gateway.base import Attachment, ChatPlace, Incoming
+from foldline.doors.gateway.telegram import parse_update
 from foldline.errors import InvalidInput
 
 ADA = {"id": 7, "is_bot": False, "first_name": "Ada"}
@@ -23,24 +23,24 @@ def update(kind: str = "message", **fields: Any) -> Update:
 
 
 def test_a_text_has_its_person_place_and_number() -> None:
-    assert incoming(update(text="Hi")) == Incoming(key="42", user="7", where=Where("-1001"), text="Hi")
+    assert parse_update(update(text="Hi")) == Incoming(key="42", user="7", where=ChatPlace("-1001"), text="Hi")
 
 
 def test_a_thread_is_one_only_in_a_chat_with_topics() -> None:
     """Elsewhere the number is that of a message that is answered, and nothing can be sent to it."""
-    topic = incoming(update(text="Hi", message_thread_id=5, is_topic_message=True))
-    reply = incoming(update(text="Hi", message_thread_id=5))
+    topic = parse_update(update(text="Hi", message_thread_id=5, is_topic_message=True))
+    reply = parse_update(update(text="Hi", message_thread_id=5))
     assert topic is not None
     assert reply is not None
-    assert (topic.where, reply.where) == (Where("-1001", "5"), Where("-1001"))
+    assert (topic.where, reply.where) == (ChatPlace("-1001", "5"), ChatPlace("-1001"))
 
 
 def test_an_edit_is_known_as_one() -> None:
-    edit = incoming(update("edited_message", text="Hi"))
+    edit = parse_update(update("edited_message", text="Hi"))
     assert edit is not None
     assert edit.edited
     place = {"longitude": 1.0, "latitude": 1.0, "live_period": 60}
-    assert incoming(update("edited_message", location=place)) is None  # it moves, nobody has written
+    assert parse_update(update("edited_message", location=place)) is None  # it moves, nobody has written
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ def test_an_edit_is_known_as_one() -> None:
     ids=["a bot", "a channel or anonymous", "for another bot", "news", "nobody"],
 )
 def test_what_nobody_wrote_to_this_bot_is_left_out(fields: dict[str, Any]) -> None:
-    assert incoming(update(**fields), "this_bot") is None
+    assert parse_update(update(**fields), "this_bot") is None
 
 
 def test_only_what_a_person_typed_is_their_own() -> None:
     origin = {"type": "user", "date": 1_700_000_000, "sender_user": {**ADA, "id": 666}}
     file = {"file_id": "f", "file_unique_id": "u", "file_name": "a.txt", "file_size": 3}
-    typed, forwarded = incoming(update(text="/new")), incoming(update(text="/new", forward_origin=origin))
-    captioned = incoming(update(document=file, caption="/new"))
-    inline = incoming(update(text="/new", via_bot={"id": 9, "is_bot": True, "first_name": "B"}))
+    typed, forwarded = parse_update(update(text="/new")), parse_update(update(text="/new", forward_origin=origin))
+    captioned = parse_update(update(document=file, caption="/new"))
+    inline = parse_update(update(text="/new", via_bot={"id": 9, "is_bot": True, "first_name": "B"}))
     assert typed is not None
     assert forwarded is not None
     assert captioned is not None
@@ -74,7 +74,7 @@ def test_only_what_a_person_typed_is_their_own() -> None:
 
 def test_an_animation_is_no_document_though_telegram_says_so() -> None:
     file = {"file_id": "f", "file_unique_id": "u"}
-    moving = incoming(update(document=file, animation={**file, "width": 1, "height": 1, "duration": 1}))
+    moving = parse_update(update(document=file, animation={**file, "width": 1, "height": 1, "duration": 1}))
     assert moving is not None
     assert (moving.files, moving.unreadable) == ((), ("animations",))
 
@@ -83,7 +83,7 @@ def test_a_message_comes_back_from_its_json_as_it_was() -> None:
     whole = Incoming(
         key="1",
         user="7",
-        where=Where("1", "2"),
+        where=ChatPlace("1", "2"),
         text="Hi",
         own=False,
         files=(Attachment(id="f", name="n"),),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.doors.gateway.markdown import Fence, pieces, utf16_units
+from foldline.doors.gateway.markdown import Fence, split_text, utf16_units
 
 MOST = 500
 
@@ -41,7 +41,7 @@ def open_at_the_end(text: str) -> Fence | None:
 
 @given(TEXTS)
 def test_pieces_are_the_text_none_too_long_each_whole_and_no_character_torn(text: str) -> None:
-    made = pieces(text, MOST)
+    made = split_text(text, MOST)
     assert "".join(piece.body for piece in made) == text
     for piece in made:
         assert utf16_units(piece.text) == len(piece.text.encode("utf-16-le", "surrogatepass")) // 2 <= MOST
@@ -57,7 +57,7 @@ def code(lines: int, fence: str = "```", language: str = "python") -> str:
 
 
 def test_a_code_block_that_goes_on_is_closed_and_opened_again_with_its_language() -> None:
-    first, *more = [piece.text for piece in pieces(f"Look:\n{code(100)}\nThat is all.", MOST)]
+    first, *more = [piece.text for piece in split_text(f"Look:\n{code(100)}\nThat is all.", MOST)]
     assert first.startswith("Look:\n```python\nline 0000\n")
     assert first.endswith("\n```")
     assert len(more) == 2
@@ -68,23 +68,23 @@ def test_a_code_block_that_goes_on_is_closed_and_opened_again_with_its_language(
 
 def test_a_code_block_that_fits_into_a_message_is_not_torn() -> None:
     block = code(40)
-    made = pieces(f"{'words ' * 40}\n{block}\n{'words ' * 40}", MOST)
+    made = split_text(f"{'words ' * 40}\n{block}\n{'words ' * 40}", MOST)
     assert sum(block in piece.body for piece in made) == 1
 
 
 def test_a_code_block_that_nobody_closed_is_closed() -> None:
-    assert [piece.text for piece in pieces("```sh\nls", MOST)] == ["```sh\nls\n```"]
+    assert [piece.text for piece in split_text("```sh\nls", MOST)] == ["```sh\nls\n```"]
 
 
 def test_lines_stay_whole_where_they_can() -> None:
     lines = [f"{n} " + "x" * 90 for n in range(30)]
-    for piece in pieces("\n".join(lines), MOST):
+    for piece in split_text("\n".join(lines), MOST):
         assert set(piece.body.strip("\n").split("\n")) <= set(lines)
 
 
 def test_words_stay_whole_where_they_can() -> None:
     words = [f"word{n:03}" for n in range(300)]
-    for piece in pieces(" ".join(words), MOST):
+    for piece in split_text(" ".join(words), MOST):
         assert set(piece.body.split()) <= set(words)
 
 
@@ -92,17 +92,17 @@ def test_words_stay_whole_where_they_can() -> None:
 def test_a_character_as_people_see_it_stays_whole(character: str) -> None:
     character = unicodedata.normalize("NFD", character)
     for start in ("", "a", "ab"):
-        for piece in pieces(start + character * 400, MOST):
+        for piece in split_text(start + character * 400, MOST):
             assert piece.body.removeprefix(start).replace(character, "") == ""
 
 
 def test_the_rest_of_a_long_line_does_not_become_a_heading_or_a_code_block() -> None:
     for sign in ("# ", "```", "- "):
-        made = pieces("x" * 498 + " " + sign + "y" * 100, MOST)
+        made = split_text("x" * 498 + " " + sign + "y" * 100, MOST)
         assert made[1].text == f"\\{sign}{'y' * 100}"
 
 
 def test_what_the_platform_does_not_count_takes_no_room() -> None:
     text = "\n".join(f"[{n:03}](https://example.com/{'x' * 80})" for n in range(100))
-    assert len(pieces(text, MOST)) > 20
-    assert len(pieces(text, MOST, units=lambda line: 3)) == 1
+    assert len(split_text(text, MOST)) > 20
+    assert len(split_text(text, MOST, units=lambda line: 3)) == 1

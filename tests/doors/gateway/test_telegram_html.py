@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.property.depth import costly
 from tests.real.telegram_methods import plain_text
 
-from foldline.doors.gateway.markdown import pieces, utf16_units
+from foldline.doors.gateway.markdown import split_text, utf16_units
 from foldline.doors.gateway.telegram_html import as_html, as_plain, line_units
 
 MARKDOWN = st.lists(
@@ -73,7 +73,7 @@ def test_telegram_can_read_it_and_shows_no_more_than_was_counted(markdown: str) 
     assert read.strip() == as_plain(markdown).strip()
     for line in markdown.split("\n"):
         assert line_units(line) <= utf16_units(line)
-    for piece in pieces(markdown * 40, 500, line_units):
+    for piece in split_text(markdown * 40, 500, line_units):
         assert utf16_units(plain_text(as_html(piece.text), "HTML")) <= 500
 
 

@@ -17,7 +17,7 @@ from foldline.doors.http.app import app_of
 from foldline.doors.http.guard import GuardRules
 from foldline.doors.http.state import Door, DoorLimits
 from foldline.hosting.session_actor import ActorLimits
-from foldline.hosting.session_pool import Actors
+from foldline.hosting.session_pool import SessionPool
 from foldline.store.base import Store
 from foldline.testing import FakeProvider
 from foldline.testing.values import Scripts
@@ -26,7 +26,7 @@ from foldline.testing.values import Scripts
 class Behind:
     """An ASGI application that has its actors from the server's start to its end."""
 
-    def __init__(self, actors: AbstractAsyncContextManager[Actors], rules: GuardRules, limits: DoorLimits) -> None:
+    def __init__(self, actors: AbstractAsyncContextManager[SessionPool], rules: GuardRules, limits: DoorLimits) -> None:
         self._actors, self._rules, self._limits = actors, rules, limits
         self._app: Any = None
         self.door: Door

@@ -13,8 +13,8 @@ from tests.hosting.acting import acting
 from foldline.agent.settings.schedule import Cron, ScheduleSettings
 from foldline.agent.settings.values import AgentSettings
 from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier
-from foldline.doors.scheduling.entries import Entry, entries_of
-from foldline.doors.scheduling.runner import Schedule
+from foldline.doors.scheduling.entries import ScheduleEntry, entries_of
+from foldline.doors.scheduling.runner import ScheduleRunner
 
 MONDAY = datetime(2026, 11, 30, 6, 0, tzinfo=UTC)
 
@@ -34,7 +34,7 @@ class SetClock:
         self.now += timedelta(**span)
 
 
-def entry_of(cron: str = "0 7 * * *", name: str = "morning", **more: Any) -> Entry:
+def entry_of(cron: str = "0 7 * * *", name: str = "morning", **more: Any) -> ScheduleEntry:
     """An entry, as settings give it."""
     settings = ScheduleSettings(cron=Cron.read(cron), prompt=more.pop("prompt", "What is new?"), **more)
     [entry] = entries_of(AgentSettings(schedule={name: settings}))
@@ -44,7 +44,7 @@ def entry_of(cron: str = "0 7 * * *", name: str = "morning", **more: Any) -> Ent
 class Planned:
     """A schedule, its clock, and the lines that it told."""
 
-    def __init__(self, schedule: Schedule, clock: SetClock, lines: list[str]) -> None:
+    def __init__(self, schedule: ScheduleRunner, clock: SetClock, lines: list[str]) -> None:
         self.schedule, self.clock, self.lines = schedule, clock, lines
 
     async def at(self, moment: datetime) -> None:
@@ -73,7 +73,7 @@ async def planned(
             lines.append(f"waited {seconds:g}")
 
         courier = Courier(crew.workspace, crew.environ, sleep=at_once, telegram_url=telegram_url)
-        schedule = Schedule(actors, entries_of(crew.settings), courier, tell=lines.append, clock=clock)
+        schedule = ScheduleRunner(actors, entries_of(crew.settings), courier, tell=lines.append, clock=clock)
         try:
             yield Planned(schedule, clock, lines)
         finally:

@@ -13,8 +13,8 @@ from tests.serving import serve
 
 from foldline.doors.scheduling.clock import running, scheduled
 from foldline.doors.scheduling.delivery import Courier
-from foldline.doors.scheduling.entries import Times, entries_of
-from foldline.doors.scheduling.runner import Schedule
+from foldline.doors.scheduling.entries import DueTimes, entries_of
+from foldline.doors.scheduling.runner import ScheduleRunner
 from foldline.testing import FakeProvider
 
 YAML = """
@@ -29,9 +29,9 @@ def test_what_is_due_each_second_runs_by_itself_until_the_end_of_the_block(tmp_p
         lines: asyncio.Queue[str] = asyncio.Queue()
         async with acting(url, tmp_path, yaml=YAML) as actors:
             [entry] = entries_of(actors.crew.settings)
-            each_second = Times(CronTrigger(second="*", timezone=UTC), every_hour=True)
+            each_second = DueTimes(CronTrigger(second="*", timezone=UTC), every_hour=True)
             courier = Courier(actors.crew.workspace, {})
-            plan = Schedule(actors, [replace(entry, times=each_second)], courier, tell=lines.put_nowait)
+            plan = ScheduleRunner(actors, [replace(entry, times=each_second)], courier, tell=lines.put_nowait)
             async with running(plan, grace_seconds=5), asyncio.timeout(WAIT_SECONDS):
                 done = [line async for line in _lines(lines) if "done in" in line]
             assert len(done) == 3

@@ -21,7 +21,7 @@ from tests.serving import serve
 from foldline.agent.settings.schedule import Delivery, ToFile, ToTelegram, ToWebhook
 from foldline.agent.tools.workspace import Workspace
 from foldline.doors.gateway.markdown import utf16_units
-from foldline.doors.scheduling.delivery import Courier, Report, place_of
+from foldline.doors.scheduling.delivery import Courier, Report, delivery_label
 from foldline.errors import FoldlineError
 
 pytest_plugins = ("tests.real.telegram_api",)
@@ -212,9 +212,9 @@ def test_a_secret_that_is_not_there_is_said_and_nothing_is_sent(tmp_path: Path) 
 
 
 def test_places_are_named_without_their_secrets() -> None:
-    assert place_of(ToWebhook(url="https://hooks.example/secret/path")) == "webhook hooks.example"
-    assert place_of(ToTelegram(chat=-5, thread=7)) == "Telegram -5, thread 7"
-    assert place_of(ToFile(path="a/{date}.md")) == "file a/{date}.md"
+    assert delivery_label(ToWebhook(url="https://hooks.example/secret/path")) == "webhook hooks.example"
+    assert delivery_label(ToTelegram(chat=-5, thread=7)) == "Telegram -5, thread 7"
+    assert delivery_label(ToFile(path="a/{date}.md")) == "file a/{date}.md"
 
 
 # --- Telegram ---------------------------------------------------------------------------------------------------------

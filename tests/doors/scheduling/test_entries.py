@@ -11,7 +11,7 @@ from tests.property.depth import costly
 
 from foldline.agent.settings.schedule import Cron, ScheduleSettings
 from foldline.agent.settings.values import AgentSettings
-from foldline.doors.scheduling.entries import Entry, Times, entries_of
+from foldline.doors.scheduling.entries import DueTimes, ScheduleEntry, entries_of
 from foldline.errors import InvalidInput
 
 BERLIN = "Europe/Berlin"
@@ -21,7 +21,7 @@ def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def due(entry: Entry, start: str, stop: str) -> list[str]:
+def due(entry: ScheduleEntry, start: str, stop: str) -> list[str]:
     """All due times after `start` and not after `stop`, in UTC."""
     found, moment = [], utc(start)
     while (next_one := entry.times.after(moment)) is not None and next_one <= utc(stop):
@@ -112,7 +112,7 @@ def test_after_and_latest_agree_when_clocks_change(cron: str, start: datetime, s
 
 
 def test_what_apscheduler_asks_is_answered_for_the_time_of_now() -> None:
-    times = Times(CronTrigger(second="*", timezone=UTC), every_hour=True)
+    times = DueTimes(CronTrigger(second="*", timezone=UTC), every_hour=True)
     now = utc("2026-11-28T07:00:00")
     assert times.get_next_fire_time(None, now) == utc("2026-11-28T07:00:01")
     assert times.get_next_fire_time(utc("2031-01-01"), now) == utc("2026-11-28T07:00:01"), (

@@ -16,7 +16,7 @@ from tests.serving import serve
 from tests.store.places import Places, store_at
 
 from foldline.doors.scheduling.clock import running
-from foldline.doors.scheduling.entry_status import how_it_ended, known_of, run_of
+from foldline.doors.scheduling.entry_status import last_outcome, load_run, load_status
 from foldline.errors import InvalidInput
 from foldline.store.base import Store
 from foldline.store.folders import FileStore
@@ -62,7 +62,7 @@ def state(plan: Planned, name: str = "morning") -> tuple[str, str]:
     """(due time of the last run, how it ended)."""
     entry = plan.schedule.entries[name]
     store = plan.schedule._actors.store
-    found = how_it_ended(known_of(store, entry), run_of(store, entry), plan.clock())
+    found = last_outcome(load_status(store, entry), load_run(store, entry), plan.clock())
     return ("", "never") if found is None else (found.due, found.reason)
 
 
@@ -186,7 +186,7 @@ def test_a_run_that_is_too_late_is_left_out_and_said(tmp_path: Path) -> None:
             await plan.at(MONDAY)
             await plan.at(SEVEN + timedelta(hours=3))
             assert plan.lines == ["Schedule morning: 2026-11-30 07:00 UTC is left out: 3 hours late"]
-            known = known_of(plan.schedule._actors.store, plan.schedule.entries["morning"])
+            known = load_status(plan.schedule._actors.store, plan.schedule.entries["morning"])
             assert (known.left_out, known.why) == ("2026-11-30T07:00:00Z", "3 hours late")
             assert state(plan) == ("", "never")
             await plan.at(SEVEN + A_DAY + timedelta(hours=1))

@@ -18,7 +18,7 @@ from foldline.cli.options import size_or_none_tokens, size_tokens
 from foldline.cli.requests import counter_for
 from foldline.engine.settings import effective_limit
 from foldline.errors import InvalidInput
-from foldline.hosting.session_choice import in_one_line, place_of
+from foldline.hosting.session_choice import in_one_line, store_place
 from foldline.store.files import can_hold
 from foldline.text.formatting import plural
 from foldline_bench.tuning import (
@@ -156,7 +156,7 @@ def _can_be_new(path: str) -> None:
 
 def _kept() -> tuple[str, ...]:
     """Where Foldline keeps the sessions of this user. Raises InvalidInput where there are none yet."""
-    place = place_of(None, os.environ)
+    place = store_place(None, os.environ)
     if isinstance(place, Path) and not place.exists():
         raise InvalidInput("no session is named, and none is kept here yet")
     return (str(place),)

@@ -16,7 +16,7 @@ import click
 
 from foldline.cli.files import json_out, log, terminal
 from foldline.errors import FoldlineError, InvalidInput
-from foldline.hosting.session_choice import AGENTS, Where, choose, place_of, where_option
+from foldline.hosting.session_choice import AGENTS, OpenedStore, select_session, store_options, store_place
 from foldline.store.base import Store
 from foldline.store.folders import FileStore
 from foldline.text.formatting import plural
@@ -26,7 +26,7 @@ from foldline.view.archive import key_of
 if TYPE_CHECKING:
     from foldline.store.base import Store
 
-__all__ = ["DEEPEST", "Copied", "copy", "copy_all"]
+__all__ = ["DEEPEST", "CopyReport", "copy", "copy_all"]
 
 _NOT_ALL: Final = 1
 # From so many sessions on it is said how far it is, where no terminal has a bar.
@@ -39,8 +39,8 @@ _NAMED: Final = 5
 @click.option("--all", "everything", is_flag=True, help="Copy every session.")
 @click.option("--to", "to", metavar="PLACE", required=True, help="Where they are copied to; made if need be.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
-@where_option("--from", "--store")
-def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool, where: Where) -> int:
+@store_options("--from", "--store")
+def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool, where: OpenedStore) -> int:
     """Copy sessions to another store, losslessly.
 
     PLACE is a folder, sqlite:///FILE or postgresql://…. Originals, keys and the sessions of sub-agents go with them.
@@ -52,11 +52,11 @@ def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool,
     from foldline.store.addresses import open_store
 
     names = _named(where.store, sessions, everything)
-    done, fault = Copied(), None
-    with closing(open_store(place_of(to, os.environ, option="--to"))) as target:
+    done, fault = CopyReport(), None
+    with closing(open_store(store_place(to, os.environ, option="--to"))) as target:
         _refuse_same(where.store, target)
         try:
-            copy_all(where.store, target, _told(names), done)
+            copy_all(where.store, target, _with_progress(names), done)
         except OSError as error:  # of a store: what was copied until then is there, and is said first
             fault = error
         left = len(names) - done.looked_at
@@ -76,7 +76,7 @@ def _named(store: Store, sessions: Sequence[str], everything: bool) -> list[str]
         return store.names()
     found: dict[str, None] = {}
     for named in sessions:
-        chosen = choose(store, named)
+        chosen = select_session(store, named)
         if chosen.name != chosen.id:
             raise InvalidInput("goes with the session of its agent, and only with it", place=chosen.name)
         found[chosen.id] = None
@@ -88,7 +88,7 @@ def _refuse_same(source: Store, target: Store) -> None:
         raise InvalidInput("is where they are", place=f"--to: {target.place}")
 
 
-def _told(names: Sequence[str]) -> Iterator[str]:
+def _with_progress(names: Sequence[str]) -> Iterator[str]:
     """The names, one after the other. Says on stderr how far it is: a bar on a terminal, else a line for each tenth."""
     many = len(names) >= _MANY
     if not many or not sys.stderr.isatty():
@@ -105,7 +105,7 @@ def _told(names: Sequence[str]) -> Iterator[str]:
         yield from bar.track(names)
 
 
-def _report(done: Copied, source: Store, target: Store, left: int, *, as_json: bool) -> None:
+def _report(done: CopyReport, source: Store, target: Store, left: int, *, as_json: bool) -> None:
     """What was done on standard output, and what was not on standard error."""
     if as_json:
         refused = [{"session": name, "reason": why} for name, why in done.refused]
@@ -142,7 +142,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Copied:
+class CopyReport:
     """What became of each session, by name (ID, or ID/agents/ID), and how much went with them."""
 
     copied: list[str] = field(default_factory=list)
@@ -156,14 +156,14 @@ class Copied:
     """Sessions, those of sub-agents not counted."""
 
 
-def copy_all(source: Store, target: Store, names: Iterable[str], done: Copied) -> None:
+def copy_all(source: Store, target: Store, names: Iterable[str], done: CopyReport) -> None:
     """Copy sessions, named by their ids, and write down in `done` what became of them.
 
     Each is there whole or not at all. Of one that is being written meanwhile it is a beginning that was whole at some
     moment. Ctrl-C ends it after the session at hand; the second one raises KeyboardInterrupt at once. What concerns one
     session alone is in `done`; what ends all (a full disk, a database that is away) raises OSError.
     """
-    copying = _Copying(source, target, done)
+    copying = _Copier(source, target, done)
     with _stop() as stopped:
         for name in names:
             if stopped():
@@ -191,10 +191,10 @@ def _stop() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-class _Copying:
+class _Copier:
     """The sessions of one store, or those of the sub-agents of one session, on their way into another store."""
 
-    def __init__(self, source: Store, target: Store, done: Copied, *, prefix: str = "", depth: int = 0) -> None:
+    def __init__(self, source: Store, target: Store, done: CopyReport, *, prefix: str = "", depth: int = 0) -> None:
         self._source, self._target, self._done = source, target, done
         self._prefix, self._depth = prefix, depth
         self._there = frozenset(target.names())
@@ -284,7 +284,7 @@ class _Copying:
             return
         if self._depth == DEEPEST:
             raise InvalidInput(f"sub-agents of sub-agents, more than {DEEPEST} deep, are not copied", place=name)
-        inner = _Copying(
+        inner = _Copier(
             agents,
             self._target.agents(session),
             self._done,

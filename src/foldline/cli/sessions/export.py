@@ -9,8 +9,8 @@ from typing import Final
 import click
 
 from foldline.cli.files import log
-from foldline.hosting.session_choice import Where, choose, where_option
-from foldline.hosting.session_text import exported, json_text, redacted
+from foldline.hosting.session_choice import OpenedStore, select_session, store_options
+from foldline.hosting.session_text import export_session, json_text, redacted
 from foldline.store.files import can_hold
 from foldline.text.printable import plain
 
@@ -25,8 +25,8 @@ _CONTROLS: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u206f\
 @click.option("--format", "form", type=click.Choice(FORMATS), default="messages", show_default=True)
 @click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Write a file that only you can read.")
 @click.option("--redact", is_flag=True, help="Leave out secrets of known shapes: keys, tokens, passwords.")
-@where_option("--store")
-def export(*, session: str, form: str, output: str | None, redact: bool, where: Where) -> None:
+@store_options("--store")
+def export(*, session: str, form: str, output: str | None, redact: bool, where: OpenedStore) -> None:
     """Print a session: its messages, a text for people, or its log.
 
     "messages" is what `foldline fit`, `check` and `replay` read: the messages of the branch that the session is on, in
@@ -35,13 +35,13 @@ def export(*, session: str, form: str, output: str | None, redact: bool, where: 
     """
     if output is not None:
         can_hold(output)
-    chosen = choose(where.store, session)
+    chosen = select_session(where.store, session)
     recording = chosen.read()
     if form == "events":
         records = chosen.records(recording)
         text = "".join(f"{json_text(redacted(record) if redact else record)}\n" for record in records)
     else:
-        text = exported(recording, form, redact=redact)
+        text = export_session(recording, form, redact=redact)
     data = text.encode("utf-8", "replace")  # the JSON in it is escaped where UTF-8 has no form for it
     if output is not None:
         _write(output, data)

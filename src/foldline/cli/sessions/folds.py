@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.cli.console import Sheet
+from foldline.cli.console import TextPrinter
 from foldline.cli.files import json_out, log
 from foldline.errors import InvalidInput
-from foldline.hosting.session_choice import Chosen, Where, choose, where_option
-from foldline.hosting.session_text import entries_of, folds_of, said, seqs, who
+from foldline.hosting.session_choice import OpenedStore, SelectedSession, select_session, store_options
+from foldline.hosting.session_text import author_of, entries_of, folds_of, message_text, seq_range
 from foldline.text.formatting import plural
 from foldline.text.printable import plain_line
 from foldline.view.transcript import Fold, active
@@ -37,10 +37,10 @@ _FIRST_LINES: Final = 8
     help="How many lines of the original to show.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the original in full.")
-@where_option("--store")
-def why(*, session: str, number: int, lines: int, as_json: bool, where: Where) -> None:
+@store_options("--store")
+def why(*, session: str, number: int, lines: int, as_json: bool, where: OpenedStore) -> None:
     """Say why message N of a session is not shown as it was: every fold that covers it, and its original."""
-    chosen = choose(where.store, session)
+    chosen = select_session(where.store, session)
     recording = chosen.read()
     entries = entries_of(recording.events)
     entry = entries.get(number)
@@ -50,7 +50,7 @@ def why(*, session: str, number: int, lines: int, as_json: bool, where: Where) -
     left = number not in {each.seq for each in active(recording.events)}
     held = set() if left else {fold.id for fold in recording.replay().explain(number)}
     folds = [fold for fold in folds_of(recording.events).values() if fold.start <= number < fold.stop]
-    original = said(entry.message)
+    original = message_text(entry.message)
     if as_json:
         plain = [_plain(fold, chosen, fold.id in held) for fold in folds]
         json_out(
@@ -58,15 +58,15 @@ def why(*, session: str, number: int, lines: int, as_json: bool, where: Where) -
                 "session": chosen.name,
                 "seq": number,
                 "tokens": entry.tokens,
-                "who": who(entry.message),
+                "who": author_of(entry.message),
                 "left": left,
                 "folds": plain,
                 "original": entry.recorded,
             }
         )
         return
-    sheet = Sheet()
-    sheet.line(f"message {number}, {who(entry.message)}, {entry.tokens:,} tokens", style="bold")
+    sheet = TextPrinter()
+    sheet.line(f"message {number}, {author_of(entry.message)}, {entry.tokens:,} tokens", style="bold")
     if left:
         sheet.words("It is of a branch that was left: the session went on from before it.")
     elif entry.hidden:
@@ -83,9 +83,9 @@ def why(*, session: str, number: int, lines: int, as_json: bool, where: Where) -
         sheet.line(f"  … {plural(more, 'more line')}", style="dim")
 
 
-def _print_fold(sheet: Sheet, fold: Fold, chosen: Chosen, held: bool) -> None:
+def _print_fold(sheet: TextPrinter, fold: Fold, chosen: SelectedSession, held: bool) -> None:
     state = "" if held else ", taken back since"
-    place = f"messages {seqs(fold.start, fold.stop)}"
+    place = f"messages {seq_range(fold.start, fold.stop)}"
     sheet.line()
     sheet.line(
         f"fold {fold.id} of batch {fold.batch}{state}: {place}, {plain_line(fold.reducer)}", None if held else "dim"
@@ -101,13 +101,13 @@ def _print_fold(sheet: Sheet, fold: Fold, chosen: Chosen, held: bool) -> None:
             sheet.path(kept_at)
 
 
-def _archived(fold: Fold, chosen: Chosen) -> str | None:
+def _archived(fold: Fold, chosen: SelectedSession) -> str | None:
     """Where the original lies; None when nothing is there."""
     archive = chosen.archive
     return archive.where(fold.archive) if fold.archive is not None and fold.archive in archive else None
 
 
-def _plain(fold: Fold, chosen: Chosen, held: bool) -> dict[str, Any]:
+def _plain(fold: Fold, chosen: SelectedSession, held: bool) -> dict[str, Any]:
     plain = {field.name: getattr(fold, field.name) for field in fields(fold) if field.name not in {"shown", "form"}}
     path = None if chosen.folder is None else _archived(fold, chosen)
     return {**plain, "shortens": fold.form, "in_effect": held, "path": path}
@@ -116,15 +116,15 @@ def _plain(fold: Fold, chosen: Chosen, held: bool) -> dict[str, Any]:
 @click.command()
 @click.argument("session", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
-@where_option("--store")
-def undo(*, session: str, as_json: bool, where: Where) -> None:
+@store_options("--store")
+def undo(*, session: str, as_json: bool, where: OpenedStore) -> None:
     """Take back the last batch of folds: what they stand for is shown to the model again.
 
     The session must not be open in another process. The next request folds again if it would not fit.
     """
     from foldline.store.session import FileSession
 
-    chosen = choose(where.store, session)
+    chosen = select_session(where.store, session)
     with closing(chosen.store.open(chosen.id)) as stored:
         if isinstance(stored, FileSession) and stored.torn is not None:
             log(f"{stored.torn} was set aside")
@@ -150,10 +150,10 @@ def undo(*, session: str, as_json: bool, where: Where) -> None:
             }
         )
         return
-    sheet = Sheet()
+    sheet = TextPrinter()
     sheet.words(f"took back {plural(len(back), 'fold')}; the messages: {before:,} → {after:,} of {window:,} tokens")
     for fold in back:
-        sheet.line(f"  fold {fold.id}: messages {seqs(fold.start, fold.stop)}, {plain_line(fold.reducer)}")
+        sheet.line(f"  fold {fold.id}: messages {seq_range(fold.start, fold.stop)}, {plain_line(fold.reducer)}")
     log("the next request folds again what is still too large")
 
 
@@ -164,14 +164,14 @@ _SHOWN: Final = 20
 @click.command()
 @click.argument("session", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
-@where_option("--store")
-def repair(*, session: str, as_json: bool, where: Where) -> None:
+@store_options("--store")
+def repair(*, session: str, as_json: bool, where: OpenedStore) -> None:
     """Make a session whose log is damaged fit to be opened.
 
     What is whole stays; a message that is lost is replaced by a line that says so, and the old log is kept: beside the
     new one, or in a database in the archive of the session. The session must not be open in another process.
     """
-    chosen = choose(where.store, session)
+    chosen = select_session(where.store, session)
     done = chosen.store.repair(chosen.id)
     if as_json:
         json_out({"session": chosen.name, "damaged": done is not None, **({} if done is None else _repair_plain(done))})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.cli.console import Sheet
+from foldline.cli.console import TextPrinter
 from foldline.cli.files import json_out, log
 from foldline.cli.sessions.copy import copy
 from foldline.cli.sessions.export import export
@@ -16,12 +16,12 @@ from foldline.cli.sessions.folds import repair, undo, why
 from foldline.cli.sessions.show import show, view
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import (
-    Chosen,
-    Where,
+    OpenedStore,
+    SelectedSession,
     agent_count,
-    choose,
+    select_session,
+    store_options,
     sub_agents,
-    where_option,
     with_agents,
 )
 from foldline.hosting.session_text import entries_of, local_time
@@ -64,19 +64,19 @@ for _command in (show, view, why, undo, export, copy, repair):
 @sessions.command("list")
 @click.argument("session", metavar="[ID]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-@where_option("--store")
-def list_(*, session: str | None, as_json: bool, where: Where) -> None:
+@store_options("--store")
+def list_(*, session: str | None, as_json: bool, where: OpenedStore) -> None:
     """List sessions, the one written last first; with ID those of its sub-agents.
 
     A session that cannot be read is in the list, with the reason.
     """
-    chosen = None if session is None else choose(where.store, session)
+    chosen = None if session is None else select_session(where.store, session)
     store = where.store if chosen is None else sub_agents(chosen)
     prefix = "" if chosen is None else f"{chosen.name}/agents/"
     found = store.sessions()
-    agents = {one.id: _agent_count(Chosen(store, one.id, one.id)) for one in found}
+    agents = {one.id: _agent_count(SelectedSession(store, one.id, one.id)) for one in found}
     if as_json:
-        json_out([_plain(one, prefix, agents[one.id], Chosen(store, one.id, one.id)) for one in found])
+        json_out([_plain(one, prefix, agents[one.id], SelectedSession(store, one.id, one.id)) for one in found])
         return
     if not found:
         nothing = "no session yet; `foldline chat` begins one" if chosen is None else "it started no sub-agent"
@@ -92,21 +92,21 @@ def list_(*, session: str | None, as_json: bool, where: Where) -> None:
     log(plural(len(found), "session"))
 
 
-def _agent_count(chosen: Chosen) -> int:
+def _agent_count(chosen: SelectedSession) -> int:
     try:
         return agent_count(chosen)
     except InvalidInput:  # another process has deleted it since it was listed
         return 0
 
 
-def _plain(one: Listed, prefix: str, agents: int, chosen: Chosen) -> dict[str, Any]:
+def _plain(one: Listed, prefix: str, agents: int, chosen: SelectedSession) -> dict[str, Any]:
     fields = {} if one.snapshot is None else asdict(one.snapshot)
     path = None if chosen.folder is None else str(chosen.folder)
     return {**fields, "id": prefix + one.id, "agents": agents, "path": path, "damage": one.damage or None}
 
 
 def _print_list(found: Sequence[Listed], prefix: str) -> None:
-    sheet = Sheet()
+    sheet = TextPrinter()
     wide, roomy = sheet.width >= _ONE_ROW_COLUMNS, sheet.width >= _ALL_COLUMNS
     names = [one.id if wide else _short(one.id, found) for one in found]
     rows = [("id", "updated", "turns", "msgs", "folds", "context")]
@@ -166,8 +166,8 @@ def _bar(snapshot: Snapshot) -> str:
     help="Lines to show at most.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of lines.")
-@where_option("--store")
-def search(*, pattern: str, session: str | None, limit: int, as_json: bool, where: Where) -> None:
+@store_options("--store")
+def search(*, pattern: str, session: str | None, limit: int, as_json: bool, where: OpenedStore) -> None:
     """Search everything that was ever said, folded or not, for PATTERN, a regular expression.
 
     Newest sessions come first, at most 200 lines of each. Session, message and line are named; `sessions show` and
@@ -186,7 +186,7 @@ def search(*, pattern: str, session: str | None, limit: int, as_json: bool, wher
     if as_json:
         json_out([dict(zip(("session", "seq", "line", "text"), hit, strict=True)) for hit in found])
     else:
-        sheet, last = Sheet(), ""
+        sheet, last = TextPrinter(), ""
         for name, seq, number, text in found:
             if name != last:
                 sheet.line(name, style="bold")
@@ -203,9 +203,9 @@ def _hits(pattern: str, store: Store, session: str | None) -> Iterator[tuple[str
     from foldline.engine.lookup import grep
 
     if session is not None:
-        roots = [choose(store, session)]
+        roots = [select_session(store, session)]
     else:
-        roots = [Chosen(store, one.id, one.id) for one in store.sessions(keep=False)]
+        roots = [SelectedSession(store, one.id, one.id) for one in store.sessions(keep=False)]
     for chosen in (each for root in roots for each in with_agents(root)):
         try:
             recording = chosen.read()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from foldline.cli.console import Sheet
+from foldline.cli.console import TextPrinter
 from foldline.cli.files import json_out, log
 from foldline.errors import DoesNotFit, FoldlineError, InvalidInput
-from foldline.hosting.session_choice import Chosen, Where, agent_count, choose, where_option
-from foldline.hosting.session_text import local_time, said, seqs, who
+from foldline.hosting.session_choice import OpenedStore, SelectedSession, agent_count, select_session, store_options
+from foldline.hosting.session_text import author_of, local_time, message_text, seq_range
 from foldline.messages import Json, Wire
 from foldline.text.formatting import DASH, plural
 from foldline.text.printable import plain_line
@@ -21,7 +21,7 @@ from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, U
 
 if TYPE_CHECKING:
     from foldline.engine.context import Context
-    from foldline.hosting.request_rows import Row
+    from foldline.hosting.request_rows import RequestRow
     from foldline.store.calls import SentBeside
     from foldline.store.recording import Recording
     from foldline.store.records import Record
@@ -53,8 +53,8 @@ _MARKS: Final = {"-": "folded", "~": "shortened", "x": "of a branch that was lef
 )
 @click.option("--whole", is_flag=True, help="Print all of each message, below its line.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the texts in full.")
-@where_option("--store")
-def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, where: Where) -> None:
+@store_options("--store")
+def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, where: OpenedStore) -> None:
     """Show everything that happened in a session, in order.
 
     Messages with their number, tokens and author, those that are folded marked; between them turns, folds, changes of
@@ -62,7 +62,7 @@ def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, wh
     """
     from foldline.store.recording import followed
 
-    chosen = choose(where.store, session)
+    chosen = select_session(where.store, session)
     recording = chosen.read()
     context = recording.replay()
     begin = max(0, recording.tally.messages + first) if first < 0 else first
@@ -74,19 +74,21 @@ def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, wh
         found = [_row_plain(record, event, marks) for record, event in rows]
         json_out({"session": chosen.name, **asdict(recording.header), "left": _left(chosen), "events": found})
         return
-    sheet = Sheet()
+    sheet = TextPrinter()
     _print_head(sheet, chosen, recording, context)
     used = set[str]()
     for record, event in rows:
         if isinstance(event, Entry):
             mark = marks.of(event)
             used.add(mark)
-            words = plain_line(said(event.message), sheet.width)
-            sheet.line(f"{event.seq:>5} {event.tokens:>7,} {mark:1} {who(event.message):<9} {words}", _style(mark))
+            words = plain_line(message_text(event.message), sheet.width)
+            sheet.line(
+                f"{event.seq:>5} {event.tokens:>7,} {mark:1} {author_of(event.message):<9} {words}", _style(mark)
+            )
             if whole:
-                sheet.whole(said(event.message))
+                sheet.whole(message_text(event.message))
                 sheet.line()
-        elif (happened := _happened(record, event)) is not None:
+        elif (happened := _event_line(record, event)) is not None:
             sheet.line(f"              ·  {happened}", style="dim")
     for note in _left(chosen):
         log(note)
@@ -137,7 +139,7 @@ def _style(mark: str) -> str | None:
     return None if mark in " ~" else "dim"
 
 
-def _print_head(sheet: Sheet, chosen: Chosen, recording: Recording, context: Context) -> None:
+def _print_head(sheet: TextPrinter, chosen: SelectedSession, recording: Recording, context: Context) -> None:
     header, tally = recording.header, recording.tally
     sheet.line(chosen.name, style="bold")
     title = plain_line(header.title or tally.title, 200)
@@ -160,7 +162,7 @@ def _print_head(sheet: Sheet, chosen: Chosen, recording: Recording, context: Con
     sheet.line()
 
 
-def _left(chosen: Chosen) -> list[str]:
+def _left(chosen: SelectedSession) -> list[str]:
     """What crashes have left beside a log in a folder, and at its end; in a database they leave nothing."""
     from foldline.store.session import LOG
 
@@ -178,12 +180,12 @@ def _left(chosen: Chosen) -> list[str]:
     return notes
 
 
-def _happened(record: Record, event: Event | None) -> str | None:
+def _event_line(record: Record, event: Event | None) -> str | None:
     """A record that is no message, in a line; None for the one that names the session."""
     match event:
         case Fold():
             sizes = f"{event.before_tokens:,} → {event.tokens:,} tokens"
-            place = seqs(event.start, event.stop)
+            place = seq_range(event.start, event.stop)
             return f"fold {event.id}: {place}, {sizes}, {plain_line(event.reducer)}: {plain_line(event.reason, 400)}"
         case Unfold():
             return f"fold {event.fold} taken back"
@@ -197,7 +199,7 @@ def _happened(record: Record, event: Event | None) -> str | None:
         case Pin():
             return f"message {event.seq} {'pinned' if event.pinned else 'no longer pinned'}"
         case Branch():
-            return f"went on from message {event.start}; {seqs(event.start, event.stop)} left behind"
+            return f"went on from message {event.start}; {seq_range(event.start, event.stop)} left behind"
     if record.get("type") == "session":
         return None
     if record.get("type") == "turn":
@@ -213,38 +215,44 @@ def _row_plain(record: Record, event: Event | None, marks: _Marks) -> Json:
         return record
     mark = marks.of(event)
     covered = [fold.id for fold in marks.folds(event)]
-    text = said(event.message)
-    return {**record, "who": who(event.message), "text": text, "state": _MARKS.get(mark, "shown"), "folds": covered}
+    text = message_text(event.message)
+    return {
+        **record,
+        "who": author_of(event.message),
+        "text": text,
+        "state": _MARKS.get(mark, "shown"),
+        "folds": covered,
+    }
 
 
 @click.command()
 @click.argument("session", metavar="ID")
 @click.option("--full", is_flag=True, help="Show the messages in full, not one line of each.")
 @click.option("--json", "as_json", is_flag=True, help='Print the request as JSON: "messages", "system", "tools".')
-@where_option("--store")
-def view(*, session: str, full: bool, as_json: bool, where: Where) -> None:
+@store_options("--store")
+def view(*, session: str, full: bool, as_json: bool, where: OpenedStore) -> None:
     """Show what the model would be sent next, message by message, and how many tokens each part takes.
 
     Nothing is written. System text, tools and output cap are those of the newest recorded call: the session itself does
     not hold them. A fold that the next request would make without asking a model is made here too, and said.
     """
-    chosen = choose(where.store, session)
+    chosen = select_session(where.store, session)
     recording = chosen.read()
     if not recording.tally.messages:
         raise InvalidInput("nothing has been said in it yet", place=chosen.name)
-    beside = _beside(chosen, where)
-    sent = _sent(recording, beside)
+    beside = _recorded_surroundings(chosen, where)
+    sent = _next_request(recording, beside)
     if as_json:
-        json_out({"session": chosen.name, "dialect": recording.header.dialect, **_sent_plain(sent)})
+        json_out({"session": chosen.name, "dialect": recording.header.dialect, **_next_request_json(sent)})
         return
-    sheet = Sheet()
+    sheet = TextPrinter()
     for row in sent.rows:
-        place = DASH if row.start < 0 else seqs(row.start, row.stop)
-        words = plain_line(said(row.message), sheet.width)
+        place = DASH if row.start < 0 else seq_range(row.start, row.stop)
+        words = plain_line(message_text(row.message), sheet.width)
         style = "dim" if row.mark == "-" else None
         sheet.line(f"{place:>9} {row.tokens:>7,} {row.mark} {row.message.role:<9} {words}", style)
         if full:
-            sheet.block(said(row.message))
+            sheet.block(message_text(row.message))
     sheet.line()
     for name, tokens in sent.parts.items():
         sheet.line(f"{name:>9} {tokens:>7,}")
@@ -265,13 +273,13 @@ def view(*, session: str, full: bool, as_json: bool, where: Where) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
+class _NextRequest:
     """The next request."""
 
     messages: list[Wire]
     system: Json
     tools: Json
-    rows: tuple[Row, ...]
+    rows: tuple[RequestRow, ...]
     parts: dict[str, int]
     tokens: int
     window_tokens: int
@@ -280,7 +288,7 @@ class _Sent:
     fault: str
 
 
-def _beside(chosen: Chosen, where: Where) -> SentBeside | None:
+def _recorded_surroundings(chosen: SelectedSession, where: OpenedStore) -> SentBeside | None:
     from foldline.store.calls import sent_beside
     from foldline.store.paths import calls_path
 
@@ -291,7 +299,7 @@ def _beside(chosen: Chosen, where: Where) -> SentBeside | None:
         return None
 
 
-def _sent(recording: Recording, beside: SentBeside | None) -> _Sent:
+def _next_request(recording: Recording, beside: SentBeside | None) -> _NextRequest:
     """The next request, made of a copy in memory."""
     from foldline.hosting.request_rows import parts_of, rows_of
 
@@ -307,7 +315,7 @@ def _sent(recording: Recording, beside: SentBeside | None) -> _Sent:
         tokens = context.view.tokens
     folds = sum(isinstance(event, Fold) for event in context.events_after(before))
     rows = tuple(rows_of(context))
-    return _Sent(
+    return _NextRequest(
         messages=messages,
         system=system,
         tools=tools,
@@ -321,7 +329,7 @@ def _sent(recording: Recording, beside: SentBeside | None) -> _Sent:
     )
 
 
-def _sent_plain(sent: _Sent) -> dict[str, Json]:
+def _next_request_json(sent: _NextRequest) -> dict[str, Json]:
     beside = {name: value for name, value in (("system", sent.system), ("tools", sent.tools)) if value}
     return {
         **beside,

@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 from foldline.doors.chat.commands import run_command
 from foldline.doors.chat.interrupts import Interrupts, LeaveError
-from foldline.doors.chat.prompt import Prompt
-from foldline.doors.chat.startup import Chat, begun, first_lines, model_lines, ticking
+from foldline.doors.chat.prompt import PromptInput
+from foldline.doors.chat.startup import Chat, open_conversation, print_banner, print_model, ticking
 from foldline.errors import FoldlineError, SummaryError
 
 if TYPE_CHECKING:
-    from foldline.hosting.agent_conversation import Talk
+    from foldline.hosting.agent_conversation import AgentConversation
 
-__all__ = ["Conversation"]
+__all__ = ["ChatLoop"]
 
 
-class Conversation:
+class ChatLoop:
     """One chat. `run` returns the exit code."""
 
-    def __init__(self, chat: Chat, prompt: Prompt, *, interrupts: Interrupts | None = None) -> None:
+    def __init__(self, chat: Chat, prompt: PromptInput, *, interrupts: Interrupts | None = None) -> None:
         self.chat, self.prompt = chat, prompt
         self.screen, self.consent = chat.screen, chat.consent
         self._interrupts = interrupts or Interrupts()
         self._interrupts.idle = prompt.break_off
         chat.consent.stop = self._interrupts.stop
         self._stack = AsyncExitStack()
-        self._starting: asyncio.Task[Talk] | None = None
+        self._starting: asyncio.Task[AgentConversation] | None = None
         self._next = ""
 
     async def run(self) -> int:
@@ -38,8 +38,8 @@ class Conversation:
         code, left = 0, None
         with self._interrupts.handled():
             async with ticking(self.screen), self._stack:
-                first_lines(self.chat)
-                self._starting = asyncio.create_task(self._stack.enter_async_context(begun(self.chat)))
+                print_banner(self.chat)
+                self._starting = asyncio.create_task(self._stack.enter_async_context(open_conversation(self.chat)))
                 self._starting.add_done_callback(self._started)
                 try:
                     await self._lines()
@@ -56,7 +56,7 @@ class Conversation:
             self.screen.line(f"To go on: foldline chat --resume {left}", "dim")
         return code
 
-    async def talk(self) -> Talk:
+    async def talk(self) -> AgentConversation:
         """The conversation, once its model is picked. Raises what kept it from beginning."""
         if self._starting is None:
             raise RuntimeError("the conversation has not begun")
@@ -90,7 +90,7 @@ class Conversation:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _started(self, starting: asyncio.Task[Talk]) -> None:
+    def _started(self, starting: asyncio.Task[AgentConversation]) -> None:
         if starting.cancelled():
             return
         error = starting.exception()
@@ -99,7 +99,7 @@ class Conversation:
             return
         talk = starting.result()
         self.screen.model = talk.crew.provider.model
-        self.prompt.above(lambda: model_lines(self.screen, talk, asks=not self.consent.everything))
+        self.prompt.above(lambda: print_model(self.screen, talk, asks=not self.consent.everything))
 
     async def _lines(self) -> None:
         """Line by line, until the person leaves."""
@@ -142,7 +142,7 @@ class Conversation:
             await talk.say(text)
         await self._ask_at_threshold(talk)
 
-    async def _ask_at_threshold(self, talk: Talk) -> None:
+    async def _ask_at_threshold(self, talk: AgentConversation) -> None:
         """S4.03: at the threshold the person is asked; nothing is compacted unasked."""
         from foldline.display import threshold_question
 

@@ -12,15 +12,15 @@ from foldline.doors.chat.interrupts import LeaveError
 from foldline.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from foldline.doors.chat.chat_loop import Conversation
+    from foldline.doors.chat.chat_loop import ChatLoop
 
-__all__ = ["COMMANDS", "Command", "run_command", "whole_number"]
+__all__ = ["COMMANDS", "SlashCommand", "run_command", "whole_number"]
 
-Run = Callable[["Conversation", str], Awaitable[None]]
+RunCommand = Callable[["ChatLoop", str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class SlashCommand:
     """One command: its name with the slash, what it takes, what it does, and the module that has it ("" for here)."""
 
     name: str
@@ -35,26 +35,26 @@ class Command:
 
 
 COMMANDS: Final = (
-    Command("/compact", "[instructions]", "sum up the conversation and go on from the summary"),
-    Command("/context", "", "show what fills the window", "inspect_commands"),
-    Command(
+    SlashCommand("/compact", "[instructions]", "sum up the conversation and go on from the summary"),
+    SlashCommand("/context", "", "show what fills the window", "inspect_commands"),
+    SlashCommand(
         "/why", "N", "say why message N is not shown as it was; fold N: what a fold stands for", "inspect_commands"
     ),
-    Command("/undo", "", "take back the last folds", "session_commands"),
-    Command("/pin", "N [off]", "keep message N whole", "session_commands"),
-    Command("/history", "[N|all]", "list what was said, folded parts marked", "inspect_commands"),
-    Command("/model", "[NAME]", "say which model answers, or go on with another", "session_commands"),
-    Command("/policy", "[NAME]", "say how the context is folded, or fold otherwise", "session_commands"),
-    Command("/cost", "", "tokens and money so far", "inspect_commands"),
-    Command("/resume", "[ID]", "list sessions, or go on with one", "session_commands"),
-    Command("/export", "FILE", "write the conversation (.md, else JSON)", "session_commands"),
-    Command("/clear", "", "begin a new session", "session_commands"),
-    Command("/help", "", "list the commands"),
-    Command("/quit", "", "leave; the session can be resumed"),
+    SlashCommand("/undo", "", "take back the last folds", "session_commands"),
+    SlashCommand("/pin", "N [off]", "keep message N whole", "session_commands"),
+    SlashCommand("/history", "[N|all]", "list what was said, folded parts marked", "inspect_commands"),
+    SlashCommand("/model", "[NAME]", "say which model answers, or go on with another", "session_commands"),
+    SlashCommand("/policy", "[NAME]", "say how the context is folded, or fold otherwise", "session_commands"),
+    SlashCommand("/cost", "", "tokens and money so far", "inspect_commands"),
+    SlashCommand("/resume", "[ID]", "list sessions, or go on with one", "session_commands"),
+    SlashCommand("/export", "FILE", "write the conversation (.md, else JSON)", "session_commands"),
+    SlashCommand("/clear", "", "begin a new session", "session_commands"),
+    SlashCommand("/help", "", "list the commands"),
+    SlashCommand("/quit", "", "leave; the session can be resumed"),
 )
 
 
-async def _compact(chat: Conversation, given: str) -> None:
+async def _compact(chat: ChatLoop, given: str) -> None:
     """Sum up, after the figures were shown and the person has said yes (S4.05)."""
     from foldline.display import compact_question
 
@@ -63,19 +63,19 @@ async def _compact(chat: Conversation, given: str) -> None:
         await chat.compact(given or None)
 
 
-async def _help(chat: Conversation, given: str) -> None:
+async def _help(chat: ChatLoop, given: str) -> None:
     chat.screen.pairs([(command.usage, command.does) for command in COMMANDS])
     chat.screen.line("//… says a text that begins with a slash. Ctrl-C stops the turn, twice it leaves.", "dim")
 
 
-async def _quit(chat: Conversation, given: str) -> None:
+async def _quit(chat: ChatLoop, given: str) -> None:
     raise LeaveError(0)
 
 
-_HERE: Final[dict[str, Run]] = {"/compact": _compact, "/help": _help, "/quit": _quit}
+_HERE: Final[dict[str, RunCommand]] = {"/compact": _compact, "/help": _help, "/quit": _quit}
 
 
-async def run_command(chat: Conversation, typed: str) -> None:
+async def run_command(chat: ChatLoop, typed: str) -> None:
     """Run what was typed. Raises InvalidInput for what is no command, or not given as it must be."""
     name, _, given = typed.strip().partition(" ")
     command = next((each for each in COMMANDS if each.name == name), None)
@@ -83,7 +83,7 @@ async def run_command(chat: Conversation, typed: str) -> None:
         near = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else "/help lists them"
         raise InvalidInput(f"there is no command {name}; {hint} (/{name} says it to the model)")
-    run: Run = _HERE.get(name) or getattr(import_module(f"foldline.doors.chat.{command.module}"), name[1:])
+    run: RunCommand = _HERE.get(name) or getattr(import_module(f"foldline.doors.chat.{command.module}"), name[1:])
     await run(chat, given.strip())
 
 

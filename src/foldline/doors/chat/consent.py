@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from foldline.agent.tools.base import Ask
-from foldline.doors.chat.prompt import Prompt
+from foldline.doors.chat.prompt import PromptInput
 from foldline.doors.chat.screen import Screen
 from foldline.text.printable import plain
 
@@ -23,7 +23,7 @@ class Consent:
     are asked one after the other. `stop` is called for Ctrl-C at a question.
     """
 
-    def __init__(self, screen: Screen, prompt: Prompt | None, *, everything: bool = False) -> None:
+    def __init__(self, screen: Screen, prompt: PromptInput | None, *, everything: bool = False) -> None:
         self._screen, self.prompt, self.everything = screen, prompt, everything
         self.stop: Callable[[], object] = lambda: None
         self._always: set[str] = set()
@@ -49,7 +49,7 @@ class Consent:
             with self._screen.aside():
                 return await self._asked(ask, self.prompt)
 
-    async def _asked(self, ask: Ask, prompt: Prompt) -> bool:
+    async def _asked(self, ask: Ask, prompt: PromptInput) -> bool:
         self._screen.line(f"{ask.tool} wants to run:", "bold yellow")
         for line in plain(ask.what).split("\n"):
             self._screen.line(f"  {line}", _style(line))

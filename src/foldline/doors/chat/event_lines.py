@@ -18,8 +18,8 @@ __all__ = [
     "call_text",
     "calling_text",
     "failure_text",
+    "fold_source",
     "fold_text",
-    "made_by",
     "main_argument",
     "reply_text",
     "result_text",
@@ -98,14 +98,14 @@ def fold_text(event: FoldFinished) -> str | None:
         if not any(o is not fold and o.start <= fold.start and fold.stop <= o.stop for o in event.folds)
     ]
     count = sum(fold.stop - fold.start for fold in outer)
-    by = ", ".join(dict.fromkeys(map(made_by, event.folds)))
+    by = ", ".join(dict.fromkeys(map(fold_source, event.folds)))
     messages = "1 message" if count == 1 else f"{count:,} messages"
     # The one that covers most is the one to ask about.
     seq = max(outer, key=lambda fold: fold.before_tokens).start
     return f"folded {messages}: {event.tokens_before:,} → {event.tokens:,} tokens ({by}) · /why {seq} · /undo"
 
 
-def made_by(fold: Fold) -> str:
+def fold_source(fold: Fold) -> str:
     """What made a fold: its reducer, or "digest" where one without a model stands in for that."""
     is_digest = any(message.kind == "digest" for message in fold.shown)
     return "digest" if is_digest else plain_line(fold.reducer, 64)

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from foldline.catalog.models import lookup
 from foldline.doors.chat.commands import whole_number
-from foldline.doors.chat.event_lines import made_by
+from foldline.doors.chat.event_lines import fold_source
 from foldline.engine.context import Context
 from foldline.errors import InvalidInput
-from foldline.hosting.session_text import said, seqs, who
+from foldline.hosting.session_text import author_of, message_text, seq_range
 from foldline.text.formatting import plural
 from foldline.text.printable import plain_line
 from foldline.tokens import ESTIMATE, system_tokens
@@ -22,22 +22,22 @@ from foldline.view.transcript import Entry, Fold, Usage
 
 if TYPE_CHECKING:
     from foldline.agent.session import AgentSession
-    from foldline.doors.chat.chat_loop import Conversation
+    from foldline.doors.chat.chat_loop import ChatLoop
     from foldline.engine.context import Context
 
 __all__ = [
-    "Call",
-    "Share",
-    "Spent",
+    "ModelCost",
+    "PricedCall",
+    "WindowShare",
     "bar_lines",
     "cells",
     "context",
     "cost",
     "cost_lines",
+    "costs_by_model",
     "entry_of",
     "history",
     "shares_of",
-    "spent_on",
     "why",
 ]
 
@@ -46,7 +46,7 @@ _NEWEST: Final = 30
 _WHY: Final = re.compile(r"(fold +|f)?#?(\d+)")
 
 
-async def context(chat: Conversation, given: str) -> None:
+async def context(chat: ChatLoop, given: str) -> None:
     """The window as a bar, part by part."""
     if given:
         raise InvalidInput("takes nothing", place="/context")
@@ -65,7 +65,7 @@ async def context(chat: Conversation, given: str) -> None:
     screen.line(f"policy {now.policy.name}; a request may have {limits.input_tokens:,} tokens", "dim")
 
 
-async def why(chat: Conversation, given: str) -> None:
+async def why(chat: ChatLoop, given: str) -> None:
     """Why a message is not shown as it was, or what a fold stands for, with the first lines of the original."""
     found = _WHY.fullmatch(given.strip())
     number = None if found is None else whole_number(found[2])
@@ -83,10 +83,10 @@ async def why(chat: Conversation, given: str) -> None:
         entry = entry_of(whole, number, "/why")
         folds, seq = session.explain(number), number
         shown = "" if folds else "; it is sent as it came"
-        screen.line(f"message {number}, {who(entry.message)}, {entry.tokens:,} tokens{shown}", "bold")
+        screen.line(f"message {number}, {author_of(entry.message)}, {entry.tokens:,} tokens{shown}", "bold")
     for fold in folds:
         _show_fold(chat, session, fold)
-    lines = said(whole.view.entries[seq].message).split("\n")
+    lines = message_text(whole.view.entries[seq].message).split("\n")
     for line in lines[:_FIRST_LINES]:
         screen.line(f"  {line}", "dim", one=True)
     if len(lines) > _FIRST_LINES:
@@ -103,12 +103,12 @@ def entry_of(whole: Context, number: int, place: str) -> Entry:
     return entries[number]
 
 
-def _show_fold(chat: Conversation, session: AgentSession, fold: Fold) -> None:
+def _show_fold(chat: ChatLoop, session: AgentSession, fold: Fold) -> None:
     screen = chat.screen
     what = "shortens" if fold.form else "stands for"
     screen.line(
-        f"fold {fold.id} by {made_by(fold)} {what} {plural(fold.stop - fold.start, 'message')} "
-        f"({seqs(fold.start, fold.stop)}): {fold.before_tokens:,} → {fold.tokens:,} tokens",
+        f"fold {fold.id} by {fold_source(fold)} {what} {plural(fold.stop - fold.start, 'message')} "
+        f"({seq_range(fold.start, fold.stop)}): {fold.before_tokens:,} → {fold.tokens:,} tokens",
         "magenta",
     )
     screen.line(f"  why: {plain_line(fold.reason, 400)}")
@@ -116,7 +116,7 @@ def _show_fold(chat: Conversation, session: AgentSession, fold: Fold) -> None:
         screen.line(f"  original: {session.stored.archive.where(fold.archive)}")
 
 
-async def history(chat: Conversation, given: str) -> None:
+async def history(chat: ChatLoop, given: str) -> None:
     """Everything that was said, one line each; what the model no longer sees as it was is marked."""
     count: int | None = _NEWEST
     if given == "all":
@@ -138,13 +138,15 @@ async def history(chat: Conversation, given: str) -> None:
     for entry in newest:
         by = next((fold for fold in folds if fold.start <= entry.seq < fold.stop), None)
         mark = " " if by is None else "~" if by.form else "-"
-        words = plain_line(said(entry.message), screen.console.width)
-        screen.line(f"{entry.seq:>4} {mark} {who(entry.message):<9} {words}", "" if by is None else "dim", one=True)
+        words = plain_line(message_text(entry.message), screen.console.width)
+        screen.line(
+            f"{entry.seq:>4} {mark} {author_of(entry.message):<9} {words}", "" if by is None else "dim", one=True
+        )
     if folds:
         screen.line("- folded, ~ shortened: /why N tells by what, and shows the original", "dim")
 
 
-async def cost(chat: Conversation, given: str) -> None:
+async def cost(chat: ChatLoop, given: str) -> None:
     """What the session has cost so far: tokens, and money where the catalogue has prices."""
     if given:
         raise InvalidInput("takes nothing", place="/cost")
@@ -155,14 +157,14 @@ async def cost(chat: Conversation, given: str) -> None:
     if talk.crew.calls is not None and talk.id is not None:
         recorded = read_calls(talk.crew.calls.path, session_id=talk.id)
         made = [
-            Call(each.model, each.prompt_tokens, each.cached_tokens, each.completion_tokens, each.estimated)
+            PricedCall(each.model, each.prompt_tokens, each.cached_tokens, each.completion_tokens, each.estimated)
             for each in recorded
             if not each.error
         ]
     else:
         model = session.under.model
         made = [
-            Call(
+            PricedCall(
                 model,
                 usage.input_tokens,
                 usage.cached_tokens,
@@ -176,12 +178,12 @@ async def cost(chat: Conversation, given: str) -> None:
         ]
     if not made:
         chat.screen.line("no model was called yet", "dim")
-    for line in cost_lines(spent_on(made)):
+    for line in cost_lines(costs_by_model(made)):
         chat.screen.line(line)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PricedCall:
     """Tokens of one model call; `prompt_tokens` with those in it that were read from a cache and written to one."""
 
     model: str
@@ -194,7 +196,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class ModelCost:
     """Sums over calls of one model; `usd` is None where the catalogue has no price.
 
     Money is by list price: each call at the price step of its own size, tokens from the cache at what the provider
@@ -210,15 +212,15 @@ class Spent:
     usd: float | None
 
 
-def spent_on(calls: Iterable[Call]) -> list[Spent]:
+def costs_by_model(calls: Iterable[PricedCall]) -> list[ModelCost]:
     """The sums, model by model in the order of their first call."""
-    by_model: dict[str, list[Call]] = {}
+    by_model: dict[str, list[PricedCall]] = {}
     for call in calls:
         by_model.setdefault(call.model, []).append(call)
     return [_sum(model, made) for model, made in by_model.items()]
 
 
-def _sum(model: str, calls: list[Call]) -> Spent:
+def _sum(model: str, calls: list[PricedCall]) -> ModelCost:
     prompt = sum(call.prompt_tokens for call in calls)
     cached = sum(call.cached_tokens for call in calls)
     answered = sum(call.completion_tokens for call in calls)
@@ -234,10 +236,10 @@ def _sum(model: str, calls: list[Call]) -> Spent:
         for call in calls
     ]
     usd = None if None in paid else sum(each or 0.0 for each in paid)
-    return Spent(model, len(calls), prompt, cached, answered, any(call.estimated for call in calls), usd)
+    return ModelCost(model, len(calls), prompt, cached, answered, any(call.estimated for call in calls), usd)
 
 
-def cost_lines(spent: Iterable[Spent]) -> list[str]:
+def cost_lines(spent: Iterable[ModelCost]) -> list[str]:
     """One line for each model, and one for the sum where there are several; `~` marks what is not all reported."""
     rows = list(spent)
     lines = [_line(row) for row in rows]
@@ -249,7 +251,7 @@ def cost_lines(spent: Iterable[Spent]) -> list[str]:
     return lines
 
 
-def _line(row: Spent) -> str:
+def _line(row: ModelCost) -> str:
     about = "~" if row.estimated else ""
     share = f"{row.cached_tokens / row.prompt_tokens:.0%}" if row.prompt_tokens else "0%"
     money = "no price in the catalogue" if row.usd is None else f"{about}${row.usd:,.4f}"
@@ -268,14 +270,14 @@ _MOST_COLUMNS: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WindowShare:
     """One part of the window and its size."""
 
     label: str
     tokens: int
 
 
-def shares_of(context: Context, system: str | None) -> tuple[Share, ...]:
+def shares_of(context: Context, system: str | None) -> tuple[WindowShare, ...]:
     """The parts of the next request as it stands, and what is free; together they are the window, if it fits.
 
     Parts are by our own count, scaled so that their sum is the size that the server's reports make likely. O(tiles).
@@ -298,10 +300,10 @@ def shares_of(context: Context, system: str | None) -> tuple[Share, ...]:
     counted = sum(sizes.values())
     scaled = _apportioned([*sizes.values()], view.tokens) if counted else [0] * len(sizes)
     free = max(0, context.limits.window_tokens - sum(scaled))
-    return tuple(Share(label, tokens) for label, tokens in zip(_LABELS, [*scaled, free], strict=True))
+    return tuple(WindowShare(label, tokens) for label, tokens in zip(_LABELS, [*scaled, free], strict=True))
 
 
-def cells(shares: Sequence[Share], width: int) -> list[int]:
+def cells(shares: Sequence[WindowShare], width: int) -> list[int]:
     """How many of `width` cells each part gets: by size, and one at least where there is anything."""
     counts = _apportioned([share.tokens for share in shares], width)
     for at, share in enumerate(shares):
@@ -312,7 +314,7 @@ def cells(shares: Sequence[Share], width: int) -> list[int]:
     return counts
 
 
-def bar_lines(shares: Sequence[Share], window_tokens: int, *, width: int, ascii_only: bool = False) -> list[Text]:
+def bar_lines(shares: Sequence[WindowShare], window_tokens: int, *, width: int, ascii_only: bool = False) -> list[Text]:
     """The bar, and a line for each part with its tokens and its share of the window."""
     marks = _ASCII_MARKS if ascii_only else _MARKS
     bar = Text()

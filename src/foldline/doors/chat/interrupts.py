@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from foldline.hosting.process import heard
+from foldline.hosting.process import signal_handlers
 
 __all__ = ["Interrupts", "LeaveError"]
 
@@ -90,5 +90,5 @@ class Interrupts:
             yield
             return
         leaving = {number: partial(self.leave, 128 + number) for number in (signal.SIGTERM, signal.SIGHUP)}
-        with heard({signal.SIGINT: self.stop, **leaving}):
+        with signal_handlers({signal.SIGINT: self.stop, **leaving}):
             yield

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.markdown import Markdown
 
-__all__ = ["Answer", "load_renderer", "markdown"]
+__all__ = ["AnswerBlocks", "load_renderer", "markdown"]
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _INDENTED: Final = re.compile(r"[ \t]")
@@ -22,7 +22,7 @@ _INDENTED: Final = re.compile(r"[ \t]")
 _MOST_CHARS: Final = 20_000
 
 
-class Answer:
+class AnswerBlocks:
     """Takes text as it comes and gives out whole blocks: paragraphs, lists, tables, fenced code.
 
     A block ends at an empty line that no indented line follows (that would belong to an item of a list), code where its

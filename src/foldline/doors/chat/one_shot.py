@@ -10,18 +10,18 @@ from typing import IO, Final, TextIO
 
 from foldline.agent.events import AgentEvent, as_json
 from foldline.doors.chat.interrupts import Interrupts, LeaveError
-from foldline.doors.chat.startup import Chat, begun, ticking
+from foldline.doors.chat.startup import Chat, open_conversation, ticking
 from foldline.errors import InvalidInput
 from foldline.text.printable import plain
 
-__all__ = ["answer_once", "piped_text", "prompt_text"]
+__all__ = ["answer_once", "prompt_text", "read_piped"]
 
 STOPPED: Final = 130
 _FAILED: Final = 1
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
 
-def piped_text(stdin: TextIO) -> str | None:
+def read_piped(stdin: TextIO) -> str | None:
     """What was piped or redirected into this process; None where nothing was (a terminal, a socket, /dev/null)."""
     try:
         mode = os.fstat(stdin.fileno()).st_mode
@@ -59,7 +59,7 @@ async def answer_once(chat: Chat, text: str, *, as_events: bool = False, out: IO
     interrupts = Interrupts()
 
     async def turn() -> int:
-        async with begun(chat) as talk:
+        async with open_conversation(chat) as talk:
             chat.screen.model = talk.crew.provider.model
             chat.screen.line(f"model {talk.crew.picked.line}", "dim")
             with chat.screen.working("starting"):

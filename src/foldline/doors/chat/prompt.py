@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.formatted_text import OneStyleAndTextTuple
 
-__all__ = ["LinePrompt", "Prompt", "ToolkitPrompt", "prompt_for"]
+__all__ = ["LinePrompt", "PromptInput", "ToolkitPrompt", "prompt_for"]
 
 _LONGEST_LINE_BYTES = 1024 * 1024
 
 
-class Prompt(Protocol):
+class PromptInput(Protocol):
     """Where a person types. `redraws` says whether `above` can show something while a line is being typed."""
 
     redraws: bool
@@ -45,7 +45,7 @@ class Prompt(Protocol):
 
 def prompt_for(
     environ: Mapping[str, str], *, commands: Sequence[tuple[str, str]], history: Path | None, tty: bool
-) -> Prompt:
+) -> PromptInput:
     """The prompt that this terminal can have; `tty` says whether both ends of it are one."""
     if not tty or environ.get("TERM", "") in ("", "dumb", "unknown") or sys.platform == "win32":
         return LinePrompt(sys.stdin.fileno(), sys.stdout.write)

@@ -33,7 +33,7 @@ from foldline.doors.chat.event_lines import (
     seconds_text,
     usage_text,
 )
-from foldline.doors.chat.markdown import Answer, markdown
+from foldline.doors.chat.markdown import AnswerBlocks, markdown
 from foldline.engine.events import FoldFinished, FoldStarted, LimitLearned, Repaired, SilentTruncation, UsageDoubted
 from foldline.providers.base import CallStarted, ReasoningDelta, Retrying, TextDelta
 from foldline.text.printable import plain, plain_line
@@ -70,7 +70,7 @@ class Screen:
         self._clock = clock
         self._live: Live | None = None
         self._spinner: Spinner | None = None
-        self._answer = Answer()
+        self._answer = AnswerBlocks()
         self._written = False
         self._reasoning = ""
         self._running: dict[str, ToolStarted] = {}
@@ -212,7 +212,7 @@ class Screen:
         if self._held is not None:
             self._held.append(event)
             return
-        heard = _HEARD.get(type(event))
+        heard = _HANDLERS.get(type(event))
         if heard is not None:
             heard(self, event)
 
@@ -358,7 +358,7 @@ class _Lines:
             yield Segment.line()
 
 
-_HEARD: Final[dict[type, Callable[[Screen, Any], None]]] = {
+_HANDLERS: Final[dict[type, Callable[[Screen, Any], None]]] = {
     Calling: Screen._calling,
     TextDelta: Screen._text,
     ReasoningDelta: Screen._reasons,

@@ -13,14 +13,14 @@ from foldline.text.formatting import plural
 from foldline.text.printable import plain_line
 
 if TYPE_CHECKING:
-    from foldline.doors.chat.chat_loop import Conversation
+    from foldline.doors.chat.chat_loop import ChatLoop
 
 __all__ = ["clear", "export", "model", "pin", "policy", "resume", "undo"]
 
 _LISTED: Final = 10
 
 
-async def undo(chat: Conversation, given: str) -> None:
+async def undo(chat: ChatLoop, given: str) -> None:
     """Take back the last batch of folds."""
     if given:
         raise InvalidInput("takes nothing: it takes back the last batch of folds", place="/undo")
@@ -36,7 +36,7 @@ async def undo(chat: Conversation, given: str) -> None:
         chat.screen.line("that is more than a request may have: the next one folds again", "yellow")
 
 
-async def pin(chat: Conversation, given: str) -> None:
+async def pin(chat: ChatLoop, given: str) -> None:
     """Keep a message whole from here on, or let it be folded again."""
     typed, _, state = given.partition(" ")
     number = whole_number(typed)
@@ -49,7 +49,7 @@ async def pin(chat: Conversation, given: str) -> None:
     chat.screen.line(f"message {number} {'stays whole from here on' if pinned else 'may be folded again'}")
 
 
-async def model(chat: Conversation, given: str) -> None:
+async def model(chat: ChatLoop, given: str) -> None:
     """Say which model answers, or go on with another."""
     talk = await chat.talk()
     if not given:
@@ -70,7 +70,7 @@ async def model(chat: Conversation, given: str) -> None:
         chat.screen.line(f"it speaks another dialect: the conversation goes on in a new session{was}", "yellow")
 
 
-async def policy(chat: Conversation, given: str) -> None:
+async def policy(chat: ChatLoop, given: str) -> None:
     """Say which policy folds, or go on under another."""
     from foldline.agent.settings.values import policy_names
 
@@ -82,7 +82,7 @@ async def policy(chat: Conversation, given: str) -> None:
     chat.screen.line(f"policy {given} from here on")
 
 
-async def resume(chat: Conversation, given: str) -> None:
+async def resume(chat: ChatLoop, given: str) -> None:
     """List the sessions, or go on with one."""
     talk = await chat.talk()
     if talk.store is None:
@@ -105,9 +105,9 @@ async def resume(chat: Conversation, given: str) -> None:
     )
 
 
-async def export(chat: Conversation, given: str) -> None:
+async def export(chat: ChatLoop, given: str) -> None:
     """Write the whole conversation to a file: markdown for .md, else messages as JSON."""
-    from foldline.hosting.session_text import exported
+    from foldline.hosting.session_text import export_session
     from foldline.store.files import can_hold, write_whole
 
     if not given:
@@ -117,14 +117,14 @@ async def export(chat: Conversation, given: str) -> None:
     can_hold(str(path))
     if talk.store is None or talk.id is None or not talk.begun:
         raise InvalidInput("there is no session on disk to export", place="/export")
-    text = exported(talk.store.read(talk.id), "markdown" if path.suffix == ".md" else "messages")
+    text = export_session(talk.store.read(talk.id), "markdown" if path.suffix == ".md" else "messages")
     if path.exists() and not await chat.confirmed(f"{path} is there already. Replace it? [y/N]"):
         return
     write_whole(path, [text.encode("utf-8", "replace")])
     chat.screen.line(f"wrote {path}, for you alone to read")
 
 
-async def clear(chat: Conversation, given: str) -> None:
+async def clear(chat: ChatLoop, given: str) -> None:
     """Begin a new session; the one before is kept."""
     if given:
         raise InvalidInput("takes nothing: it begins a new session", place="/clear")

@@ -17,15 +17,15 @@ from foldline.hosting.runtime import ALLOWABLE
 
 if TYPE_CHECKING:
     from foldline.agent.events import AgentEvent
-    from foldline.hosting.agent_conversation import Talk
+    from foldline.hosting.agent_conversation import AgentConversation
 
-__all__ = ["Chat", "Kept", "begun", "first_lines", "model_lines", "ticking"]
+__all__ = ["Chat", "StoragePlaces", "open_conversation", "print_banner", "print_model", "ticking"]
 
 _TICK_SECONDS: Final = 0.12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoragePlaces:
     """Where things are kept; None for what is not. `sessions` is a place that `open_store` takes.
 
     `named` says that it was named on the command line, as it must be again to go on from there.
@@ -49,14 +49,14 @@ class Chat:
     consent: Consent
     workspace: Path
     environ: Mapping[str, str]
-    kept: Kept
+    kept: StoragePlaces
     resume: str | None = None
     loud: bool = False
     also: list[Callable[[AgentEvent], None]] = field(default_factory=list)
 
 
 @asynccontextmanager
-async def begun(chat: Chat) -> AsyncIterator[Talk]:
+async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
     """A conversation with its model picked and its session taken up, ended with the block.
 
     Raises FoldlineError and OSError. Models and servers are not waited for.
@@ -65,13 +65,13 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
     await asyncio.to_thread(_load)
     from foldline.agent.events import Notice
     from foldline.doors.chat.journal import Journal
-    from foldline.hosting.agent_conversation import Talk
-    from foldline.hosting.runtime import Crew, logged_calls
+    from foldline.hosting.agent_conversation import AgentConversation
+    from foldline.hosting.runtime import Runtime, open_call_log
     from foldline.store.addresses import open_store
     from foldline.store.learned_limits import LearnedLimits
     from foldline.store.session import FileSession
 
-    talks: list[Talk] = []
+    talks: list[AgentConversation] = []
 
     def folder() -> Path | None:
         session = talks[0].stored if talks else None
@@ -93,16 +93,16 @@ async def begun(chat: Chat) -> AsyncIterator[Talk]:
         store = None if kept.sessions is None else await asyncio.to_thread(open_store, kept.sessions)
         if store is not None:
             stack.callback(store.close)
-        crew = await Crew.start(
+        crew = await Runtime.start(
             chat.loaded.settings,
             chat.environ,
             workspace=chat.workspace,
             learned=learned,
-            calls=None if kept.calls is None else logged_calls(kept.calls, notice, chat.loaded.settings.keep_calls),
+            calls=None if kept.calls is None else open_call_log(kept.calls, notice, chat.loaded.settings.keep_calls),
             notice=notice,
         )
         stack.push_async_callback(crew.aclose)
-        talks.append(Talk(crew, store=store, tell=tell, allowed=chat.consent.allowed))
+        talks.append(AgentConversation(crew, store=store, tell=tell, allowed=chat.consent.allowed))
         stack.callback(talks[0].close)
         if chat.resume is not None:
             talks[0].resume(chat.resume)
@@ -134,7 +134,7 @@ async def ticking(screen: Screen) -> AsyncIterator[None]:
             await ticker
 
 
-def first_lines(chat: Chat) -> None:
+def print_banner(chat: Chat) -> None:
     """What is known at once: policy, workspace, what is withheld."""
     settings = chat.loaded.settings
     screen = chat.screen
@@ -146,7 +146,7 @@ def first_lines(chat: Chat) -> None:
         screen.line(f"not before it is trusted (foldline config trust): {withheld}", "yellow")
 
 
-def model_lines(screen: Screen, talk: Talk, *, asks: bool = True) -> None:
+def print_model(screen: Screen, talk: AgentConversation, *, asks: bool = True) -> None:
     """The model and why it was picked, what it may do, its window as far as it is known, the session.
 
     `asks` says whether a person is asked for each call that changes something.

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 
-__all__ = ["Attachment", "Gateway", "Incoming", "NotDelivered", "Take", "Where"]
+__all__ = ["Attachment", "ChatPlace", "Gateway", "Incoming", "NotDelivered", "Receive"]
 
 
 class NotDelivered(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
@@ -21,7 +21,7 @@ class NotDelivered(FoldlineError):  # noqa: N818 - says what happened, like Does
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class ChatPlace:
     """A place where people write: a chat and, where the platform has them, a thread in it ("" for none)."""
 
     chat: str
@@ -49,7 +49,7 @@ class Incoming:
 
     key: str
     user: str
-    where: Where
+    where: ChatPlace
     text: str = ""
     own: bool = True
     files: tuple[Attachment, ...] = ()
@@ -66,7 +66,7 @@ class Incoming:
         """What `as_json` made an object of. Raises InvalidInput for any other."""
         try:
             given = dict(value)
-            given["where"] = Where(**given["where"])
+            given["where"] = ChatPlace(**given["where"])
             given["files"] = tuple(Attachment(**each) for each in given["files"])
             given["unreadable"] = tuple(given["unreadable"])
             return cls(**given)
@@ -74,7 +74,7 @@ class Incoming:
             raise InvalidInput(f"is no message that was kept: {error}", place="inbox") from None
 
 
-Take: TypeAlias = Callable[[Sequence[Incoming]], Awaitable[None]]
+Receive: TypeAlias = Callable[[Sequence[Incoming]], Awaitable[None]]
 """Takes messages over. Once it returns they are written down, and the platform may be told that they arrived."""
 
 
@@ -96,20 +96,20 @@ class Gateway(Protocol):
     def units(self, line: str) -> int:
         """How much of a message one line takes, as the platform counts; never more than for the line as it stands."""
 
-    async def run(self, take: Take) -> None:
+    async def run(self, take: Receive) -> None:
         """Receive until cancelled, through losses of the network. Tell the platform that a message arrived only after
         `take` has returned. Raises InvalidInput when the account is refused.
         """
 
-    async def send(self, where: Where, text: str) -> str:
+    async def send(self, where: ChatPlace, text: str) -> str:
         """Send a text of at most `most_units`; the id of the message. Waits while the network is away, or as long as
         the platform asks for. Raises NotDelivered.
         """
 
-    async def edit(self, where: Where, sent: str, text: str) -> None:
+    async def edit(self, where: ChatPlace, sent: str, text: str) -> None:
         """Put another text in the place of a message that was sent, or leave it: nothing depends on it, no wait."""
 
-    async def typing(self, where: Where) -> None:
+    async def typing(self, where: ChatPlace) -> None:
         """Show that an answer is being made, for some seconds, or do nothing."""
 
     async def fetch(self, file: Attachment, most_bytes: int) -> bytes:

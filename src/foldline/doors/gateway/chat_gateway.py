@@ -17,16 +17,16 @@ from typing import Any, Final
 
 from foldline.agent.events import AgentEvent, Notice
 from foldline.doors.gateway.base import Gateway, Incoming, NotDelivered
-from foldline.doors.gateway.commands import COMMANDS, Asked, parsed, unknown
-from foldline.doors.gateway.inbox import Inbox, Waiting
-from foldline.doors.gateway.markdown import literal
+from foldline.doors.gateway.commands import COMMANDS, CommandRequest, parse_command, unknown_command
+from foldline.doors.gateway.inbox import Inbox, PendingMessage
+from foldline.doors.gateway.markdown import escape_markdown
 from foldline.doors.gateway.progress import Pace, Progress
-from foldline.doors.gateway.replies import REFUSALS, after_restart, answer, sentence, tell
+from foldline.doors.gateway.replies import REPORTED_ERRORS, after_restart, error_sentence, reply, send_text
 from foldline.errors import FoldlineError, Stopping, TooManyWaiting
-from foldline.hosting.process import stopped
-from foldline.hosting.session_pool import Actors
+from foldline.hosting.process import stop_with_grace
+from foldline.hosting.session_pool import SessionPool
 
-__all__ = ["Desk"]
+__all__ = ["ChatGateway"]
 
 # So many people who are not allowed are told of in the log, once each.
 _STRANGERS: Final = 1_000
@@ -50,21 +50,21 @@ _COMMANDS: Final = {each.name: each for each in COMMANDS}
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Queue:
     """What one person sent to one place, in order; what is being done now is not among `waiting`."""
 
-    waiting: deque[Waiting] = field(default_factory=deque)
+    waiting: deque[PendingMessage] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
 
 
-class Desk:
+class ChatGateway:
     """Answers what comes in over one account. `users` are the ids that may write, `notice` is told what its owner is
     to know.
     """
 
     def __init__(
         self,
-        actors: Actors,
+        actors: SessionPool,
         gateway: Gateway,
         *,
         users: Collection[str],
@@ -77,7 +77,7 @@ class Desk:
         own = gateway.most_file_bytes
         self._most_file_bytes = own if most_file_bytes is None else min(own, most_file_bytes)
         self._inbox = Inbox(actors.store, gateway.name)
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, _Queue] = {}
         self._at_once: set[asyncio.Task[None]] = set()
         self._turns: dict[str, Progress] = {}
         self._strangers: set[str] = set()
@@ -102,7 +102,7 @@ class Desk:
                 try:
                     await asyncio.gather(receiving, asked, return_exceptions=True)
                 finally:
-                    await stopped(self._stop, grace_seconds)
+                    await stop_with_grace(self._stop, grace_seconds)
         if not receiving.cancelled() and (fault := receiving.exception()) is not None:
             raise fault
 
@@ -133,7 +133,7 @@ class Desk:
                 told = True
                 await asyncio.sleep(_RETRY_SECONDS)
         for each in new:
-            self._put(Waiting(each))
+            self._put(PendingMessage(each))
 
     def _tell_of_stranger(self, message: Incoming) -> None:
         known = message.user in self._users or message.user in self._strangers
@@ -147,21 +147,21 @@ class Desk:
         where = message.where
         return f"{self._gateway.name}:{where.chat}:{where.thread}:{message.user}"
 
-    def _put(self, one: Waiting) -> None:
+    def _put(self, one: PendingMessage) -> None:
         """Do it at once, or when what came before is done."""
         message, key = one.message, self._key(one.message)
         lane = self._lanes.get(key)
         waiting = 0 if lane is None else len(lane.waiting)
-        if _is_at_once(message):
+        if _is_immediate(message):
             self._start(self._handled(one, waiting))
         elif waiting >= _MOST_WAITING:
             self._start(self._handled(one, waiting, refused=TooManyWaiting(waiting)))
         else:
-            lane = self._lanes.setdefault(key, _Lane())
+            lane = self._lanes.setdefault(key, _Queue())
             lane.waiting.append(one)
             self._go_on(key, lane)
 
-    def _go_on(self, key: str, lane: _Lane) -> None:
+    def _go_on(self, key: str, lane: _Queue) -> None:
         """Begin with what waits next, if nothing is being done. What waits at a stop is in the inbox."""
         if lane.task is None and lane.waiting and not self._stopping:
             one = lane.waiting.popleft()
@@ -170,7 +170,7 @@ class Desk:
         elif lane.task is None and self._lanes.get(key) is lane:
             del self._lanes[key]
 
-    def _ended(self, task: asyncio.Task[None], key: str, lane: _Lane) -> None:
+    def _ended(self, task: asyncio.Task[None], key: str, lane: _Queue) -> None:
         lane.task = None
         self._report(task)
         self._go_on(key, lane)
@@ -198,7 +198,7 @@ class Desk:
 
     # --- one message -------------------------------------------------------------------------------------------------
 
-    async def _handled(self, one: Waiting, waiting: int, *, refused: FoldlineError | None = None) -> None:
+    async def _handled(self, one: PendingMessage, waiting: int, *, refused: FoldlineError | None = None) -> None:
         """Do what a message asks for, and let go of it. One that a stop was faster than waits for the next start."""
         message, stays = one.message, False
         try:
@@ -209,10 +209,10 @@ class Desk:
             stays = True
         except NotDelivered as fault:
             self._notice(f"Not delivered to user {message.user}: {fault}")
-        except REFUSALS as fault:
+        except REPORTED_ERRORS as fault:
             if isinstance(fault, OSError):
                 self._notice(f"A message of user {message.user} could not be taken: {fault}")
-            await self._told(message, literal(sentence(fault)))
+            await self._told(message, escape_markdown(error_sentence(fault)))
         except BaseException:  # its traceback is for the owner; the person hears that there is one
             await self._told(message, _UNFORESEEN)
             raise
@@ -220,18 +220,18 @@ class Desk:
             if not stays:
                 await self._let_go(message)
 
-    async def _done(self, one: Waiting, waiting: int) -> None:
+    async def _done(self, one: PendingMessage, waiting: int) -> None:
         message, key = one.message, self._key(one.message)
         if message.edited:
-            await tell(self._gateway, message.where, _EDITED)
+            await send_text(self._gateway, message.where, _EDITED)
             return
-        command = parsed(message.text) if message.own else None
+        command = parse_command(message.text) if message.own else None
         progress = Progress(self._gateway, message.where, self._pace)
         if command is None:
             actor = await self._actors.bound(key)
             self._turns[actor.id] = progress
             try:
-                await answer(
+                await reply(
                     actor,
                     self._gateway,
                     message,
@@ -242,14 +242,14 @@ class Desk:
             finally:
                 self._turns.pop(actor.id, None)
             return
-        await tell(self._gateway, message.where, await self._commanded(one, *command, progress, waiting))
+        await send_text(self._gateway, message.where, await self._commanded(one, *command, progress, waiting))
 
-    async def _commanded(self, one: Waiting, name: str, given: str, progress: Progress, waiting: int) -> str:
+    async def _commanded(self, one: PendingMessage, name: str, given: str, progress: Progress, waiting: int) -> str:
         """What a command answers. One that changes something is never begun a second time."""
         known = _COMMANDS.get(name)
         if known is None:
-            return unknown(name)
-        asked = Asked(self._actors, self._key(one.message), given, waiting)
+            return unknown_command(name)
+        asked = CommandRequest(self._actors, self._key(one.message), given, waiting)
         if known.at_once:
             return await known.run(asked)
         if one.begun:
@@ -260,7 +260,7 @@ class Desk:
 
     async def _told(self, message: Incoming, text: str) -> None:
         try:
-            await tell(self._gateway, message.where, text)
+            await send_text(self._gateway, message.where, text)
         except NotDelivered as fault:
             self._notice(f"Not delivered to user {message.user}: {fault}")
 
@@ -275,9 +275,9 @@ class Desk:
             self._turns[name].notice(event.text)
 
 
-def _is_at_once(message: Incoming) -> bool:
+def _is_immediate(message: Incoming) -> bool:
     """Whether a message waits for nothing that came before it."""
-    command = parsed(message.text) if message.own else None
+    command = parse_command(message.text) if message.own else None
     if command is None:
         return message.edited
     return command[0] not in _COMMANDS or _COMMANDS[command[0]].at_once

@@ -19,14 +19,14 @@ from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.base import Store
 
-__all__ = ["Inbox", "Waiting"]
+__all__ = ["Inbox", "PendingMessage"]
 
 # More than a platform hands over at once (Telegram: 100).
 _REMEMBERED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingMessage:
     """A message that is not answered yet; whether it was begun with."""
 
     message: Incoming
@@ -38,17 +38,17 @@ class Inbox:
 
     def __init__(self, store: Store, account: str) -> None:
         self._store, self._key = store, f"{account}:inbox"
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, PendingMessage] = {}
         self._seen: deque[str] = deque(maxlen=_REMEMBERED)
         self._writing = asyncio.Lock()
 
-    async def open(self) -> list[Waiting]:
+    async def open(self) -> list[PendingMessage]:
         """What waits from before, oldest first. Raises OSError, and InvalidInput for what is none of it."""
         kept = await to_its_end(self._store.remembered, self._key)
         found = kept.get("waiting", [])
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise InvalidInput("is no inbox", place=self._key)
-        waiting = [Waiting(Incoming.of(each["message"]), bool(each["begun"])) for each in found]
+        waiting = [PendingMessage(Incoming.of(each["message"]), bool(each["begun"])) for each in found]
         self._waiting = {each.message.key: each for each in waiting}
         self._seen.extend(str(key) for key in kept.get("seen", []))
         return waiting
@@ -61,7 +61,7 @@ class Inbox:
                 return []
             seen, waiting = deque(self._seen, maxlen=_REMEMBERED), dict(self._waiting)
             seen.extend(new)
-            waiting |= {key: Waiting(each) for key, each in new.items()}
+            waiting |= {key: PendingMessage(each) for key, each in new.items()}
             await self._write(waiting, seen)
             return list(new.values())
 
@@ -78,7 +78,7 @@ class Inbox:
             if key in self._waiting:
                 await self._write({k: each for k, each in self._waiting.items() if k != key}, self._seen)
 
-    async def _write(self, waiting: dict[str, Waiting], seen: deque[str]) -> None:
+    async def _write(self, waiting: dict[str, PendingMessage], seen: deque[str]) -> None:
         kept: list[Json] = [{"message": each.message.as_json(), "begun": each.begun} for each in waiting.values()]
         await to_its_end(self._store.remember, self._key, {"waiting": kept, "seen": list(seen)})
         self._waiting, self._seen = waiting, seen

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["FENCE", "Fence", "Piece", "literal", "pieces", "utf16_units", "whole"]
+__all__ = ["FENCE", "Fence", "Piece", "close_fence", "escape_markdown", "split_text", "utf16_units"]
 
 FENCE: Final = re.compile(r"([ \t]*)(`{3,}|~{3,})([^\n]*)")
 """A line that may open or close a code block (CommonMark 0.31, section 4.5); any indentation, as models put it."""
@@ -89,7 +89,7 @@ class Piece:
         return f"{self.opens}{self.body}{self.closes}"
 
 
-def pieces(text: str, most_units: int, units: Callable[[str], int] = utf16_units) -> list[Piece]:
+def split_text(text: str, most_units: int, units: Callable[[str], int] = utf16_units) -> list[Piece]:
     """The text in pieces of at most `most_units` (500 or more) each; [] for none. O(size), and a call of `units` for
     each line outside of code.
 
@@ -100,8 +100,8 @@ def pieces(text: str, most_units: int, units: Callable[[str], int] = utf16_units
         raise ValueError(f"pieces have room for {_LEAST_UNITS} units at least, not {most_units}")
     filling = _Filling(most_units)
     for block in _blocks(text, most_units, units):
-        whole = sum(atom.units for atom in block) + utf16_units(block[-1].closes)
-        if whole <= most_units < filling.used + whole:
+        close_fence = sum(atom.units for atom in block) + utf16_units(block[-1].closes)
+        if close_fence <= most_units < filling.used + close_fence:
             filling.cut()
         for atom in block:
             filling.take(atom)
@@ -151,7 +151,7 @@ class _Filling:
         self._atoms, self.used = [], 0
 
 
-def whole(text: str) -> str:
+def close_fence(text: str) -> str:
     """The text with a code block closed that was left open at its end. O(size)."""
     fence: Fence | None = None
     for line in text.split(_END):
@@ -267,6 +267,6 @@ def _is_flag(char: str) -> bool:
     return _FLAGS[0] <= char <= _FLAGS[1]
 
 
-def literal(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """One line of text so that it reads as it stands, no sign of it a mark. O(size)."""
     return _MARK.sub(r"\\\g<0>", text)

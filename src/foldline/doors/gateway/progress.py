@@ -11,8 +11,8 @@ from typing import Final
 
 from foldline.agent.events import AgentEvent, ReplyFinished, ToolStarted
 from foldline.doors.chat.event_lines import call_text, seconds_text
-from foldline.doors.gateway.base import Gateway, NotDelivered, Where
-from foldline.doors.gateway.markdown import literal
+from foldline.doors.gateway.base import ChatPlace, Gateway, NotDelivered
+from foldline.doors.gateway.markdown import escape_markdown
 from foldline.engine.window_usage import Figures
 from foldline.text.printable import plain_line
 
@@ -37,7 +37,7 @@ class Pace:
 class Progress:
     """Shows that a turn runs, in its place, until the block ends; `hear` is the turn's listener."""
 
-    def __init__(self, gateway: Gateway, where: Where, pace: Pace) -> None:
+    def __init__(self, gateway: Gateway, where: ChatPlace, pace: Pace) -> None:
         self._gateway, self._where, self._pace = gateway, where, pace
         self._news, self._over = asyncio.Event(), asyncio.Event()
         self._tools: Counter[str] = Counter()
@@ -69,7 +69,7 @@ class Progress:
             self.figures = event.figures
         elif isinstance(event, ToolStarted):
             self._tools[plain_line(event.tool, 64)] += 1
-            self._line = f"⏳ {literal(plain_line(call_text(event), _LINE_CHARS))}"
+            self._line = f"⏳ {escape_markdown(plain_line(call_text(event), _LINE_CHARS))}"
             self._news.set()
 
     def notice(self, text: str) -> None:
@@ -93,7 +93,9 @@ class Progress:
                 await self._wait(self._pace.line_seconds)
         if self._sent:
             done = ", ".join(f"{tool} ×{count}" if count > 1 else tool for tool, count in self._tools.items())
-            await self._show(f"✓ {literal(plain_line(done, _LINE_CHARS))} ({seconds_text(monotonic() - self._began)})")
+            await self._show(
+                f"✓ {escape_markdown(plain_line(done, _LINE_CHARS))} ({seconds_text(monotonic() - self._began)})"
+            )
 
     async def _show(self, line: str) -> None:
         if line == self._shown:

@@ -9,8 +9,8 @@ from foldline.agent.events import TurnEnded
 from foldline.agent.workers import TOOLS, Stop
 from foldline.display import size_text, telegram_footer, telegram_warning
 from foldline.doors.chat.event_lines import failure_text
-from foldline.doors.gateway.base import Attachment, Gateway, Incoming, NotDelivered, Where
-from foldline.doors.gateway.markdown import Piece, literal, pieces, whole
+from foldline.doors.gateway.base import Attachment, ChatPlace, Gateway, Incoming, NotDelivered
+from foldline.doors.gateway.markdown import Piece, close_fence, escape_markdown, split_text
 from foldline.doors.gateway.progress import Progress
 from foldline.engine.window_usage import Figures
 from foldline.errors import (
@@ -24,18 +24,18 @@ from foldline.errors import (
     SummaryError,
     TooManyWaiting,
 )
-from foldline.hosting.documents import kept_document
-from foldline.hosting.session_actor import Actor
-from foldline.hosting.session_lease import AnotherDialect
+from foldline.hosting.documents import store_document
+from foldline.hosting.session_actor import SessionActor
+from foldline.hosting.session_lease import DialectMismatch
 from foldline.text.printable import plain_line
 
-__all__ = ["REFUSALS", "after_restart", "answer", "ending", "sentence", "tell", "words_of"]
+__all__ = ["REPORTED_ERRORS", "after_restart", "ending_sentence", "error_sentence", "prompt_of", "reply", "send_text"]
 
 _NAME_CHARS: Final = 100
 _NOTICE_CHARS: Final = 1_000
 
 
-async def tell(gateway: Gateway, where: Where, text: str) -> None:
+async def send_text(gateway: Gateway, where: ChatPlace, text: str) -> None:
     """Send a text, in as many messages as it takes. Raises NotDelivered."""
 
     def cut(stop: Stop) -> list[Piece]:
@@ -43,7 +43,7 @@ async def tell(gateway: Gateway, where: Where, text: str) -> None:
             stop.check()
             return gateway.units(line)
 
-        return pieces(text, gateway.most_units, units)
+        return split_text(text, gateway.most_units, units)
 
     # A million short lines take some seconds; a text that may be one message does not.
     short = len(text) <= gateway.most_units
@@ -52,10 +52,10 @@ async def tell(gateway: Gateway, where: Where, text: str) -> None:
             await gateway.send(where, piece.text)
 
 
-async def words_of(actor: Actor, gateway: Gateway, message: Incoming, most_file_bytes: int) -> str:
+async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, most_file_bytes: int) -> str:
     """What the agent is told: the words, and the files, which are kept in its session; "" where there is nothing.
 
-    The person is told at once of what cannot be read. Raises NotDelivered, and what `Actor.keep` raises.
+    The person is told at once of what cannot be read. Raises NotDelivered, and what `SessionActor.keep` raises.
     """
     text = message.text
     parts = [text[1:] if message.own and text.startswith("//") else text]
@@ -63,17 +63,21 @@ async def words_of(actor: Actor, gateway: Gateway, message: Incoming, most_file_
     taken_tokens = 0
     for what in message.unreadable:
         goes_on = " I go on with the rest." if text.strip() or message.files else ""
-        await tell(gateway, message.where, f"I cannot read {what}: the model here is given text only.{goes_on}")
+        await send_text(gateway, message.where, f"I cannot read {what}: the model here is given text only.{goes_on}")
         notes.append(f"[With it the user sent something that cannot be read here: {what}.]")
     for file in message.files:
         name = plain_line(file.name, _NAME_CHARS) or "file"
         try:
             data = await _fetched(gateway, file, most_file_bytes)
         except NotDelivered as fault:
-            await tell(gateway, message.where, f"{literal(name)} was not read: {literal(plain_line(str(fault)))}.")
+            await send_text(
+                gateway,
+                message.where,
+                f"{escape_markdown(name)} was not read: {escape_markdown(plain_line(str(fault)))}.",
+            )
             notes.append(f"[With it the user sent the file {json.dumps(name)}, which was not read: {fault}.]")
             continue
-        document = await kept_document(actor, name, data, taken_tokens=taken_tokens)
+        document = await store_document(actor, name, data, taken_tokens=taken_tokens)
         taken_tokens += document.tokens if document.shown else 0
         parts.append(document.said)
     said = [part for part in parts if part.strip()]
@@ -86,45 +90,49 @@ async def _fetched(gateway: Gateway, file: Attachment, most_bytes: int) -> bytes
     return await gateway.fetch(file, most_bytes)
 
 
-async def answer(
-    actor: Actor, gateway: Gateway, message: Incoming, progress: Progress, most_file_bytes: int, *, key: str
+async def reply(
+    actor: SessionActor, gateway: Gateway, message: Incoming, progress: Progress, most_file_bytes: int, *, key: str
 ) -> None:
-    """Say it to the agent, and send what it answers, how its turn ended, and how full the window is (S4.02, S4.03).
+    """Run one turn for a message and send its answer, how it ended, and how full the window is (S4.02, S4.03).
 
-    A `key` that the session had before runs nothing: what came of it then is sent. Raises what `Actor.say` raises, and
-    NotDelivered.
+    A `key` that the session has seen runs nothing: the outcome of that turn is sent again. Raises what
+    `SessionActor.say` raises, and NotDelivered.
     """
     async with progress:
-        words = await words_of(actor, gateway, message, most_file_bytes)
+        words = await prompt_of(actor, gateway, message, most_file_bytes)
         if not words:
             return
         ended = await actor.say(words, key=key, listener=progress.hear)
     figures = await _figures(actor, progress)
-    await tell(gateway, message.where, _text(ended, progress.notices, figures))
+    await send_text(gateway, message.where, _text(ended, progress.notices, figures))
     if figures is not None and figures.asks:
-        await tell(gateway, message.where, telegram_warning(figures))
+        await send_text(gateway, message.where, telegram_warning(figures))
 
 
-async def _figures(actor: Actor, progress: Progress) -> Figures | None:
+async def _figures(actor: SessionActor, progress: Progress) -> Figures | None:
     try:
         return await actor.look(lambda look: look.context.figures)
-    except (*REFUSALS, Stopping):  # the answer is more than its figures
+    except (*REPORTED_ERRORS, Stopping):  # the answer is more than its figures
         return progress.figures
 
 
 def _text(ended: TurnEnded, notices: list[str], figures: Figures | None) -> str:
     """All that is sent after a turn; the figures are its last line."""
-    said = whole(ended.text.strip("\n"))
-    end = ending(ended)
+    said = close_fence(ended.text.strip("\n"))
+    end = ending_sentence(ended)
     if not said.strip() and not end:
         end = "The answer was empty."
-    parts = [said, literal(end), *(f"ℹ {literal(plain_line(notice, _NOTICE_CHARS))}" for notice in notices)]
+    parts = [
+        said,
+        escape_markdown(end),
+        *(f"ℹ {escape_markdown(plain_line(notice, _NOTICE_CHARS))}" for notice in notices),
+    ]
     if figures is not None:
         parts.append(telegram_footer(figures))
     return "\n\n".join(part for part in parts if part.strip())
 
 
-REFUSALS = (
+REPORTED_ERRORS = (
     DoesNotFit,
     FoldRefused,
     InvalidInput,
@@ -138,14 +146,14 @@ REFUSALS = (
 waits for the next start."""
 
 
-def sentence(fault: BaseException) -> str:
+def error_sentence(fault: BaseException) -> str:
     """What to tell the person who asked."""
     match fault:
         case TooManyWaiting():
             return f"{fault.queued} messages wait here already. Send it again when one of them is answered."
         case SessionTaken():
             return "This conversation is in use elsewhere at the moment. Send it again in a minute."
-        case AnotherDialect():
+        case DialectMismatch():
             return "This conversation was held with a model of another kind. /new begins another one."
         case SessionLost():
             return "Another process has taken this conversation over. Send it again to go on."
@@ -162,7 +170,7 @@ def sentence(fault: BaseException) -> str:
     return _words(str(fault))
 
 
-def ending(ended: TurnEnded) -> str:
+def ending_sentence(ended: TurnEnded) -> str:
     """What to say below an answer of how its turn ended; "" where it is simply done."""
     match ended.reason:
         case "done":

@@ -20,11 +20,11 @@ from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, Invali
 from telegram.request import HTTPXRequest
 
 from foldline.display import size_text
-from foldline.doors.gateway.base import Attachment, Incoming, NotDelivered, Take, Where
+from foldline.doors.gateway.base import Attachment, ChatPlace, Incoming, NotDelivered, Receive
 from foldline.doors.gateway.telegram_html import as_html, as_plain, line_units
 from foldline.errors import InvalidInput
 
-__all__ = ["MOST_FILE_BYTES", "TelegramGateway", "incoming", "telegram"]
+__all__ = ["MOST_FILE_BYTES", "TelegramGateway", "parse_update", "telegram"]
 
 T = TypeVar("T")
 
@@ -105,13 +105,13 @@ class TelegramGateway:
         """UTF-16 units, without the markup."""
         return line_units(line)
 
-    async def run(self, take: Take) -> None:
+    async def run(self, take: Receive) -> None:
         """Receive until cancelled. Raises InvalidInput when the token is no longer good."""
         offset: int | None = None
         while True:
             updates = await self.patiently(lambda offset=offset: self._updates(offset))  # type: ignore[misc]
             if updates:
-                found = (incoming(update, self._bot.username) for update in updates)
+                found = (parse_update(update, self._bot.username) for update in updates)
                 await take([each for each in found if each is not None])
                 offset = updates[-1].update_id + 1  # the next call tells Telegram that they arrived
 
@@ -120,7 +120,7 @@ class TelegramGateway:
             offset=offset, timeout=_POLL_SECONDS, allowed_updates=[Update.MESSAGE, Update.EDITED_MESSAGE]
         )
 
-    async def send(self, where: Where, text: str) -> str:
+    async def send(self, where: ChatPlace, text: str) -> str:
         """Send a text as HTML, or as it reads where Telegram refuses that. Raises NotDelivered."""
         html = as_html(text)
         try:
@@ -131,7 +131,7 @@ class TelegramGateway:
             except BadRequest as refused:
                 raise NotDelivered(f"Telegram refused it: {refused.message}") from None
 
-    async def _send(self, where: Where, text: str, parse_mode: ParseMode | None) -> str:
+    async def _send(self, where: ChatPlace, text: str, parse_mode: ParseMode | None) -> str:
         async def call() -> Message:
             return await self._bot.send_message(
                 chat,
@@ -148,7 +148,7 @@ class TelegramGateway:
             chat = moved.new_chat_id
             return str((await self.patiently(call)).message_id)
 
-    async def edit(self, where: Where, sent: str, text: str) -> None:
+    async def edit(self, where: ChatPlace, sent: str, text: str) -> None:
         """Change a message that was sent; a wait that Telegram asks for is not waited for, the change is left out."""
         with suppress(TelegramError):
             await self._bot.edit_message_text(
@@ -159,7 +159,7 @@ class TelegramGateway:
                 link_preview_options=_NO_PREVIEW,
             )
 
-    async def typing(self, where: Where) -> None:
+    async def typing(self, where: ChatPlace) -> None:
         """Show "typing" for five seconds."""
         with suppress(TelegramError):
             await self._bot.send_chat_action(int(where.chat), ChatAction.TYPING, message_thread_id=_thread(where))
@@ -225,11 +225,11 @@ class TelegramGateway:
             wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)
 
 
-def _thread(where: Where) -> int | None:
+def _thread(where: ChatPlace) -> int | None:
     return int(where.thread) if where.thread else None
 
 
-def incoming(update: Update, account: str = "") -> Incoming | None:
+def parse_update(update: Update, account: str = "") -> Incoming | None:
     """What a person sent; None for what nobody did (other bots, channels, an anonymous administrator, news of a group),
     and for what is meant for another bot.
     """
@@ -244,7 +244,7 @@ def incoming(update: Update, account: str = "") -> Incoming | None:
     return Incoming(
         key=str(update.update_id),
         user=str(message.from_user.id),
-        where=Where(str(message.chat.id), str(message.message_thread_id) if message.is_topic_message else ""),
+        where=ChatPlace(str(message.chat.id), str(message.message_thread_id) if message.is_topic_message else ""),
         text=text,
         own=bool(message.text) and message.forward_origin is None and message.via_bot is None,
         files=files,

@@ -39,7 +39,7 @@ _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _StyledText:
     """Words of one look; `tags` from the outside inwards, `url` of a link."""
 
     text: str
@@ -110,39 +110,39 @@ def _language(fence: Fence) -> str:
     return fence.language if _LANGUAGE.fullmatch(fence.language) else ""
 
 
-def _line(line: str) -> list[_Run]:
+def _line(line: str) -> list[_StyledText]:
     if len(line) > _MOST_LINE_CHARS:
-        return [_Run(line)]
+        return [_StyledText(line)]
     if (heading := _HEADING.fullmatch(line)) is not None:
         return list(_inline(heading["words"], ("b",)))
     if (bullet := _BULLET.fullmatch(line)) is not None:
-        return [_Run(f"{bullet['indent']}•{bullet['space']}"), *_inline(bullet["words"], ())]
+        return [_StyledText(f"{bullet['indent']}•{bullet['space']}"), *_inline(bullet["words"], ())]
     return list(_inline(line, ()))
 
 
-def _inline(text: str, tags: tuple[str, ...]) -> Iterator[_Run]:
+def _inline(text: str, tags: tuple[str, ...]) -> Iterator[_StyledText]:
     at = 0
     for found in _INLINE.finditer(text):
         if found.start() > at:
-            yield _Run(text[at : found.start()], tags)
+            yield _StyledText(text[at : found.start()], tags)
         at = found.end()
         yield from _marked(found, tags)
     if at < len(text):
-        yield _Run(text[at:], tags)
+        yield _StyledText(text[at:], tags)
 
 
-def _marked(found: re.Match[str], tags: tuple[str, ...]) -> Iterator[_Run]:
+def _marked(found: re.Match[str], tags: tuple[str, ...]) -> Iterator[_StyledText]:
     if found["escaped"] is not None:
-        yield _Run(found["escaped"], tags)
+        yield _StyledText(found["escaped"], tags)
     elif found["code"] is not None:
         code = found["code"]
         inner = code[1:-1] if code[0] == code[-1] == " " and code.strip() else code
-        yield _Run(inner, ("code",))  # Telegram allows nothing around it
+        yield _StyledText(inner, ("code",))  # Telegram allows nothing around it
     elif found["url"] is not None:
         for run in _inline(found["label"], tags):
-            yield _Run(run.text, run.tags, found["url"])
+            yield _StyledText(run.text, run.tags, found["url"])
     elif found["bare"] is not None:
-        yield _Run(found["bare"], tags)
+        yield _StyledText(found["bare"], tags)
     else:
         names = {"bold": "b", "bold_too": "b", "struck": "s", "italic": "i", "italic_too": "i"}
         name = next(name for name in names if found[name] is not None)

@@ -18,7 +18,7 @@ from foldline.doors.http.state import Door
 from foldline.doors.http.streams import EventStream, Outbox, encoded, left
 from foldline.engine.window_usage import Figures
 from foldline.errors import FoldlineError, InvalidInput
-from foldline.hosting.session_actor import Actor
+from foldline.hosting.session_actor import SessionActor
 from foldline.messages import Json
 
 __all__ = ["cancel", "compact", "create", "delete", "pin", "policy", "say", "undo"]
@@ -125,14 +125,14 @@ async def say(door: Door, call: Call) -> Handled:
 class _Saying:
     """One turn that a client asked for. Its events go to the outbox, if there is one."""
 
-    def __init__(self, actor: Actor, call: Call, outbox: Outbox | None) -> None:
+    def __init__(self, actor: SessionActor, call: Call, outbox: Outbox | None) -> None:
         self._actor, self._call, self._outbox = actor, call, outbox
         self._figures: Figures | None = None
         self._seq: int | None = None
         self.accepted = asyncio.Event()
 
     async def turn(self) -> dict[str, Json]:
-        """How it ended. Raises what `Actor.say` raises."""
+        """How it ended. Raises what `SessionActor.say` raises."""
         key = self._call["Idempotency-Key"] or ""
         ended = await self._actor.say(self._call["text"], key=key, same_text=True, listener=self._hear)
         if self._seq is None or self._figures is None:

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from foldline.agent.events import AgentEvent, ReplyFinished, TurnEnded
 from foldline.engine.events import FoldFinished
-from foldline.hosting.session_actor import Actor
-from foldline.hosting.session_pool import Actors
+from foldline.hosting.session_actor import SessionActor
+from foldline.hosting.session_pool import SessionPool
 
 __all__ = ["Metrics"]
 
@@ -20,7 +20,7 @@ _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 class Metrics:
     """Counts of what happens in the sessions, and how they stand. `streams` says how many are open."""
 
-    def __init__(self, actors: Actors, streams: Callable[[], int]) -> None:
+    def __init__(self, actors: SessionPool, streams: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
         self._turns = Counter("foldline_turns", "Turns that ended", ["reason"], registry=self._registry)
         self._folds = Counter("foldline_folds", "Folds that were made", ["reducer"], registry=self._registry)
@@ -37,7 +37,7 @@ class Metrics:
         def gauge(name: str, about: str, value: Callable[[], float]) -> None:
             Gauge(name, about, registry=self._registry).set_function(value)
 
-        def total(of: Callable[[Actor], int]) -> Callable[[], float]:
+        def total(of: Callable[[SessionActor], int]) -> Callable[[], float]:
             return lambda: float(sum(of(actor) for actor in actors.known.values()))
 
         gauge("foldline_turns_running", "Turns under way", total(lambda actor: actor.running))

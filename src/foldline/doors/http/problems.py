@@ -21,8 +21,8 @@ from foldline.errors import (
     SummaryError,
     TooManyWaiting,
 )
-from foldline.hosting.actor_values import KeyUsed, SessionDeleted
-from foldline.hosting.session_lease import AnotherDialect
+from foldline.hosting.actor_values import KeyReused, SessionDeleted
+from foldline.hosting.session_lease import DialectMismatch
 from foldline.messages import Json
 
 __all__ = ["NAMES", "Problem", "answer", "problem_of"]
@@ -59,10 +59,10 @@ NAMES: Final[Mapping[str, tuple[int, str]]] = {
 """The kinds of problems: status and title."""
 
 _OF: Final[tuple[tuple[type[BaseException], str], ...]] = (
-    (AnotherDialect, "another-dialect"),
+    (DialectMismatch, "another-dialect"),
     (SessionTaken, "taken"),
     (SessionDeleted, "not-found"),
-    (KeyUsed, "key-used"),
+    (KeyReused, "key-used"),
     (InvalidInput, "bad-request"),
     (SessionLost, "lost"),
     (TooManyWaiting, "queue"),

@@ -16,8 +16,8 @@ from foldline.doors.http.json_output import dumped
 from foldline.doors.http.problems import Problem
 from foldline.doors.http.state import Door
 from foldline.errors import InvalidInput
-from foldline.hosting.session_actor import Actor, Look
-from foldline.hosting.turns import Turn, turns_of
+from foldline.hosting.session_actor import SessionActor, SessionState
+from foldline.hosting.turns import TurnRecord, turns_of
 from foldline.messages import Json
 from foldline.store.recording import ID
 from foldline.store.snapshot import Listed
@@ -34,7 +34,7 @@ def as_response(value: Json, status: int = 200, **headers: str) -> Response:
     return Response(dumped(value), status, headers=named, media_type="application/json")
 
 
-async def actor_of(door: Door, call: Call, field: str = "id") -> Actor:
+async def actor_of(door: Door, call: Call, field: str = "id") -> SessionActor:
     """The session that a request names, by its whole id. Raises Problem (404)."""
     name = call[field]
     try:
@@ -63,7 +63,7 @@ async def sessions(door: Door, call: Call) -> Handled:
     return as_response({"sessions": rows, "next": page[-1].id if len(found) > len(page) else None})
 
 
-def _as_it_stands(one: Listed, actor: Actor | None) -> Listed:
+def _as_it_stands(one: Listed, actor: SessionActor | None) -> Listed:
     """The session as it is in memory, where that is newer than what is kept of it: its turn has just ended, or runs."""
     live = None if actor is None else actor.snapshot
     if live is None or one.snapshot is None or live.updated <= one.snapshot.updated:
@@ -116,7 +116,7 @@ class _Page:
         self.dialect, self.states = dialect, states
 
 
-def _shown(look: Look, start: int, stop: int) -> _Page:
+def _shown(look: SessionState, start: int, stop: int) -> _Page:
     view = look.context.view
     return _Page(look.header.dialect, {seq: shapes.shown_as(view, seq) for seq in range(start, stop)})
 
@@ -157,7 +157,7 @@ async def turns(door: Door, call: Call) -> Handled:
     """The newest turns."""
     actor = await actor_of(door, call)
 
-    def read() -> list[Turn]:
+    def read() -> list[TurnRecord]:
         return list(deque(turns_of(while_wanted(door.actors.store.records(actor.id))), maxlen=call["limit"]))
 
     return as_response({"turns": [shapes.turn_row(one) for one in await door.read(read)]})

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from foldline.doors.http.state import Door
 from foldline.errors import InvalidInput
-from foldline.hosting.process import heard
+from foldline.hosting.process import signal_handlers
 
 __all__ = ["Connection", "Ending", "Patient", "Stop", "is_loopback", "listening", "run"]
 
@@ -132,7 +132,7 @@ class Ending(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """Signals, while the server runs. They are not raised again at its end: the stop was in order."""
         numbers = (signal.SIGINT, signal.SIGTERM)
-        with heard({number: partial(self.handle_exit, number, None) for number in numbers}):
+        with signal_handlers({number: partial(self.handle_exit, number, None) for number in numbers}):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

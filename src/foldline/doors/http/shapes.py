@@ -11,9 +11,9 @@ from foldline.agent.events import TurnEnded, as_json
 from foldline.codecs.base import Codec
 from foldline.engine.window_usage import Figures
 from foldline.hosting.request_rows import parts_of, rows_of
-from foldline.hosting.session_actor import Actor, Compacted, Look
-from foldline.hosting.session_text import said
-from foldline.hosting.turns import Turn
+from foldline.hosting.session_actor import CompactionResult, SessionActor, SessionState
+from foldline.hosting.session_text import message_text
+from foldline.hosting.turns import TurnRecord
 from foldline.messages import Json, Message, ToolCall, ToolResult
 from foldline.store.recording import snapshot_of
 from foldline.store.records import Record, event_of
@@ -49,7 +49,7 @@ def figures(value: Figures) -> dict[str, Json]:
     return {**dataclasses.asdict(value), "used_tokens": value.used_tokens, "utilization": value.utilization}
 
 
-def row(listed: Listed, actor: Actor | None) -> dict[str, Json]:
+def row(listed: Listed, actor: SessionActor | None) -> dict[str, Json]:
     """A session in a list; the figures of one that cannot be read are 0, and `damage` says why."""
     if listed.snapshot is not None:
         return _row(listed.snapshot, actor)
@@ -59,14 +59,14 @@ def row(listed: Listed, actor: Actor | None) -> dict[str, Json]:
     return {**_row(unread, actor), "damage": listed.damage}
 
 
-def _row(found: Snapshot, actor: Actor | None) -> dict[str, Json]:
+def _row(found: Snapshot, actor: SessionActor | None) -> dict[str, Json]:
     plain = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
     del plain["log_bytes"]
     running = actor is not None and actor.running
     return {**plain, "state": "running" if running else "idle", "queued": 0 if actor is None else actor.queued}
 
 
-def session(look: Look, actor: Actor) -> dict[str, Json]:
+def session(look: SessionState, actor: SessionActor) -> dict[str, Json]:
     """One session: its row, its figures, all it has used, and whether its window is to be folded."""
     now, spent = look.context, [event for event in look.context.events if isinstance(event, Usage)]
     return {
@@ -81,14 +81,14 @@ def session(look: Look, actor: Actor) -> dict[str, Json]:
     }
 
 
-def _pressure(look: Look) -> str:
+def _pressure(look: SessionState) -> str:
     now = look.context
     if now.view.tokens > now.limits.input_tokens:
         return "hard"
     return "soft" if now.policy.trigger.due(now.view, now.view.tokens, now.limits) else "none"
 
 
-def context(look: Look) -> dict[str, Json]:
+def context(look: SessionState) -> dict[str, Json]:
     """What the model is shown now: the messages as they are sent, and what each part takes. O(shown)."""
     now = look.context
     rows = tuple(rows_of(now))
@@ -107,7 +107,7 @@ def context(look: Look) -> dict[str, Json]:
                 "tokens": one.tokens,
                 "fold": one.fold,
                 "state": one.state,
-                "text": said(one.message),
+                "text": message_text(one.message),
             }
             for one in rows
         ],
@@ -125,7 +125,7 @@ def turn(ended: TurnEnded, name: str, seq: int | None, now: Figures | None) -> d
     return {"session": name, **own, "seq": seq, "figures": None if now is None else figures(now)}
 
 
-def turn_row(one: Turn) -> dict[str, Json]:
+def turn_row(one: TurnRecord) -> dict[str, Json]:
     """A turn in a list."""
     return dataclasses.asdict(one)
 
@@ -133,7 +133,7 @@ def turn_row(one: Turn) -> dict[str, Json]:
 def fold(one: Fold, *, in_effect: bool = True) -> dict[str, Json]:
     """A fold, with what it shows."""
     keep = ("id", "start", "stop", "form", "reducer", "reason", "before_tokens", "tokens", "archive")
-    shown = "\n\n".join(said(message) for message in one.shown)
+    shown = "\n\n".join(message_text(message) for message in one.shown)
     return {**{name: getattr(one, name) for name in keep}, "shown": shown, "in_effect": in_effect}
 
 
@@ -150,7 +150,7 @@ def folds_of(records: Iterable[Record], codec: Codec) -> list[tuple[Fold, bool]]
     return list(found.values())
 
 
-def compacted(done: Compacted) -> dict[str, Json]:
+def compacted(done: CompactionResult) -> dict[str, Json]:
     """What a compaction did."""
     return {
         "before": figures(done.before),
@@ -203,7 +203,9 @@ def entry(record: Record, codec: Codec, shown: Mapping[int, Shown], *, whole: bo
 
 def _words(message: Message) -> str:
     """What a message says beside calls and results, which stand in lists of their own."""
-    return said(replace(message, parts=tuple(p for p in message.parts if not isinstance(p, ToolCall | ToolResult))))
+    return message_text(
+        replace(message, parts=tuple(p for p in message.parts if not isinstance(p, ToolCall | ToolResult)))
+    )
 
 
 class _Cut:

@@ -13,7 +13,7 @@ from foldline.doors.http.bodies import BodyLimits
 from foldline.doors.http.metrics import Metrics
 from foldline.doors.http.problems import Problem
 from foldline.doors.http.streams import Broadcast
-from foldline.hosting.session_pool import Actors
+from foldline.hosting.session_pool import SessionPool
 from foldline.messages import Json
 from foldline.store.snapshot import Listed
 
@@ -46,7 +46,9 @@ class DoorLimits:
 class Door:
     """One server's state."""
 
-    def __init__(self, actors: Actors, *, version: str, limits: DoorLimits | None = None, page: bool = True) -> None:
+    def __init__(
+        self, actors: SessionPool, *, version: str, limits: DoorLimits | None = None, page: bool = True
+    ) -> None:
         self.actors, self.version, self.page = actors, version, page
         self.limits = limits or DoorLimits()
         self.broadcast = Broadcast()

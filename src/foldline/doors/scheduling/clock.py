@@ -9,11 +9,11 @@ from datetime import UTC, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from foldline.hosting.process import stopped
-from foldline.hosting.session_pool import Actors
+from foldline.hosting.process import stop_with_grace
+from foldline.hosting.session_pool import SessionPool
 
 if TYPE_CHECKING:
-    from foldline.doors.scheduling.runner import Schedule
+    from foldline.doors.scheduling.runner import ScheduleRunner
 
 __all__ = ["running", "scheduled"]
 
@@ -26,13 +26,13 @@ _JUMP: Final = timedelta(seconds=5)
 
 @asynccontextmanager
 async def scheduled(
-    actors: Actors,
+    actors: SessionPool,
     *,
     tell: Callable[[str], None],
     grace_seconds: float = 30.0,
     environ: Mapping[str, str] | None = None,
     telegram_url: str | None = None,
-) -> AsyncIterator[Schedule | None]:
+) -> AsyncIterator[ScheduleRunner | None]:
     """Run what the agent's settings have as `schedule` until the end of the block; None where nothing is set.
 
     What was missed begins at once. At the end runs that are under way may end or pause within `grace_seconds`; a
@@ -43,15 +43,15 @@ async def scheduled(
     if not any(entry.enabled for entry in actors.crew.settings.schedule.values()):
         yield None
         return
-    from foldline.doors.scheduling.runner import schedule_of
+    from foldline.doors.scheduling.runner import runner_for
 
-    schedule = schedule_of(actors, tell=tell, environ=environ, telegram_url=telegram_url)
+    schedule = runner_for(actors, tell=tell, environ=environ, telegram_url=telegram_url)
     async with running(schedule, grace_seconds=grace_seconds):
         yield schedule
 
 
 @asynccontextmanager
-async def running(schedule: Schedule, *, grace_seconds: float) -> AsyncIterator[None]:
+async def running(schedule: ScheduleRunner, *, grace_seconds: float) -> AsyncIterator[None]:
     """Look at each entry when it is due, and at all of them now and then, until the end of the block."""
     from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
@@ -78,10 +78,10 @@ async def running(schedule: Schedule, *, grace_seconds: float) -> AsyncIterator[
             scheduler.shutdown(wait=False)
             await asyncio.gather(watching, return_exceptions=True)
     finally:
-        await stopped(schedule.stop, grace_seconds, spared=spared)
+        await stop_with_grace(schedule.stop, grace_seconds, spared=spared)
 
 
-async def _watch(schedule: Schedule, scheduler: Any) -> None:
+async def _watch(schedule: ScheduleRunner, scheduler: Any) -> None:
     """Look again, and set the timers anew when the clock was: one that went back would ring years too late."""
     while True:
         wall, steady = schedule.now(), monotonic()

@@ -21,12 +21,12 @@ from foldline.agent.settings.schedule import TELEGRAM_TOKEN, Delivery, ToFile, T
 from foldline.agent.settings.values import variables
 from foldline.agent.threads import to_its_end
 from foldline.agent.tools.workspace import Workspace
-from foldline.doors.gateway.markdown import pieces
-from foldline.doors.scheduling.entries import Entry, stamp_of
+from foldline.doors.gateway.markdown import split_text
+from foldline.doors.scheduling.entries import ScheduleEntry, timestamp
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 
-__all__ = ["TELEGRAM_URL", "Courier", "Report", "place_of"]
+__all__ = ["TELEGRAM_URL", "Courier", "Report", "delivery_label"]
 
 TELEGRAM_URL: Final = "https://api.telegram.org"
 
@@ -48,7 +48,7 @@ _MOST_REPLY_BYTES: Final = 64 * 1024
 Sleep = Callable[[float], Awaitable[None]]
 
 
-def place_of(to: Delivery) -> str:
+def delivery_label(to: Delivery) -> str:
     """A place in few words, without what may be a secret: "file reports/a.md", "webhook hooks.example"."""
     if isinstance(to, ToFile):
         return f"file {to.path}"
@@ -58,7 +58,7 @@ def place_of(to: Delivery) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response:
     """What a server answered."""
 
     status: int
@@ -142,7 +142,7 @@ class Courier:
 
     async def _send(self, report: Report, to: ToTelegram) -> None:
         url = f"{self._telegram_url}/bot{self._variable(TELEGRAM_TOKEN)}/sendMessage"
-        for piece in pieces(report.words, _MOST_UNITS):
+        for piece in split_text(report.words, _MOST_UNITS):
             if not piece.text.strip():  # Telegram refuses it
                 continue
             given: dict[str, Any] = {
@@ -159,16 +159,18 @@ class Courier:
                 again_after_silence=False,  # it may have arrived: rather one line in the log than a message twice
             )
             if answer.status != 200:
-                raise FoldlineError(f"Telegram answered {answer.status}: {_described(answer)}")
+                raise FoldlineError(f"Telegram answered {answer.status}: {_description(answer)}")
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    async def _tried(self, url: str, body: bytes, headers: Mapping[str, str], *, again_after_silence: bool) -> _Answer:
+    async def _tried(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, again_after_silence: bool
+    ) -> _Response:
         """The answer to a request, sent again while its server is away, busy or broken. Redirects are not followed."""
         async with httpx.AsyncHTTPTransport() as transport:
             for pause in (*_PAUSES_SECONDS, None):
                 try:
-                    answer = await _answer(transport, httpx.Request("POST", url, content=body, headers=headers))
+                    answer = await _send_request(transport, httpx.Request("POST", url, content=body, headers=headers))
                 except httpx.InvalidURL:
                     raise FoldlineError("is no address, with the environment's values put in") from None
                 except (httpx.TransportError, TimeoutError) as error:
@@ -179,7 +181,7 @@ class Courier:
                 else:
                     if pause is None or not (answer.status in (408, 429) or answer.status >= 500):
                         return answer
-                    wait_seconds = max(pause, _asked_seconds(answer))
+                    wait_seconds = max(pause, _retry_after_seconds(answer))
                 await self._sleep(wait_seconds)
         raise AssertionError("the last attempt returns or raises")
 
@@ -195,7 +197,7 @@ class Courier:
         return url
 
 
-async def _answer(transport: httpx.AsyncBaseTransport, request: httpx.Request) -> _Answer:
+async def _send_request(transport: httpx.AsyncBaseTransport, request: httpx.Request) -> _Response:
     request.extensions = {**request.extensions, "timeout": httpx.Timeout(_TIMEOUT_SECONDS).as_dict()}
     async with asyncio.timeout(4 * _TIMEOUT_SECONDS):  # one that trickles is none
         response = await transport.handle_async_request(request)
@@ -207,7 +209,7 @@ async def _answer(transport: httpx.AsyncBaseTransport, request: httpx.Request) -
                     break
         finally:
             await response.aclose()
-    return _Answer(response.status_code, body, response.headers.get("retry-after"))
+    return _Response(response.status_code, body, response.headers.get("retry-after"))
 
 
 def _kind(error: Exception) -> str:
@@ -215,14 +217,14 @@ def _kind(error: Exception) -> str:
     return type(error).__name__
 
 
-def _described(answer: _Answer) -> str:
-    found = _parsed(answer).get("description")
+def _description(answer: _Response) -> str:
+    found = _json_object(answer).get("description")
     return " ".join(str(found)[:200].split()) if found else "no reason given"
 
 
-def _asked_seconds(answer: _Answer) -> float:
+def _retry_after_seconds(answer: _Response) -> float:
     """How long the server asks to be left alone, in the header or as Telegram says it; 0 where it does not say."""
-    parameters = _parsed(answer).get("parameters")
+    parameters = _json_object(answer).get("parameters")
     told = parameters.get("retry_after") if isinstance(parameters, dict) else answer.retry_after
     try:
         return min(max(0.0, float(told or 0)), _LONGEST_PAUSE_SECONDS)
@@ -230,7 +232,7 @@ def _asked_seconds(answer: _Answer) -> float:
         return 0.0
 
 
-def _parsed(answer: _Answer) -> dict[str, Any]:
+def _json_object(answer: _Response) -> dict[str, Any]:
     try:
         found = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -243,7 +245,7 @@ class Report:
     """What came of a run, whose name is `id`: `text` is the answer, `message` says why where `reason` is not "done"."""
 
     id: str
-    entry: Entry
+    entry: ScheduleEntry
     due: datetime
     session: str
     reason: str
@@ -278,7 +280,7 @@ class Report:
         """The body of a webhook."""
         return {
             "schedule": self.entry.name,
-            "due": stamp_of(self.due),
+            "due": timestamp(self.due),
             "session": self.session,
             "reason": self.reason,
             "text": self.text,

@@ -20,19 +20,19 @@ try:
 except ImportError as error:
     raise MissingExtra("schedule", "runs at set times") from error
 
-__all__ = ["Entry", "Times", "entries_of", "stamp_of"]
+__all__ = ["DueTimes", "ScheduleEntry", "entries_of", "timestamp"]
 
 _SECOND: Final = timedelta(seconds=1)
 _TICK: Final = timedelta(microseconds=1)
 _WEEKDAYS: Final = "sun mon tue wed thu fri sat".split()
 
 
-def stamp_of(moment: datetime) -> str:
+def timestamp(moment: datetime) -> str:
     """A moment as it stands in the store: "2026-11-28T07:00:00Z"."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Times(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
+class DueTimes(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
     """Moments at which something is due: whole seconds, in UTC. What comes next depends on nothing but the moment.
 
     `triggers` are APScheduler's, of which each due time of any counts. With `every_hour` off the clock on the wall
@@ -44,7 +44,7 @@ class Times(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
         self._every_hour: Final = every_hour
 
     @classmethod
-    def of(cls, cron: Cron, zone: tzinfo) -> Times:
+    def of(cls, cron: Cron, zone: tzinfo) -> DueTimes:
         """The times of an entry, on the clocks of a zone."""
         # Numbers are spelled out: to CronTrigger 0 is Monday, and a day and a weekday have to come together.
         fixed = {"minute": _listed(cron.minutes), "hour": _listed(cron.hours), "month": _listed(cron.months)}
@@ -103,13 +103,13 @@ def _listed(numbers: frozenset[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ScheduleEntry:
     """One entry. `key` names it in the store; `mark` stands for its times: with other ones it counts as a new entry."""
 
     name: str
     key: str
     settings: ScheduleSettings
-    times: Times
+    times: DueTimes
     zone: tzinfo
     mark: str
 
@@ -129,14 +129,14 @@ class Entry:
 
     def claim_key(self, due: datetime) -> str:
         """What is claimed before a run: two servers, or one that starts again, run a due time once."""
-        return f"{self.key}:{stamp_of(due)}"
+        return f"{self.key}:{timestamp(due)}"
 
     def local(self, moment: datetime) -> str:
         """A moment on the entry's clocks, for people."""
         return moment.astimezone(self.zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
-def entries_of(settings: AgentSettings) -> tuple[Entry, ...]:
+def entries_of(settings: AgentSettings) -> tuple[ScheduleEntry, ...]:
     """The entries of an agent, by name. Those of another agent than main have its name in their keys.
 
     Raises InvalidInput for a time zone that this machine does not know.
@@ -146,11 +146,11 @@ def entries_of(settings: AgentSettings) -> tuple[Entry, ...]:
     for name, entry in sorted(settings.schedule.items()):
         zone = _zone(name, entry)
         made.append(
-            Entry(
+            ScheduleEntry(
                 name=name,
                 key=f"schedule:{owner}{name}",
                 settings=entry,
-                times=Times.of(entry.cron, zone),
+                times=DueTimes.of(entry.cron, zone),
                 zone=zone,
                 mark=f"{entry.cron.text} {entry.timezone}",
             )

@@ -12,16 +12,23 @@ from typing import Final
 
 from foldline.agent.events import TurnEnded
 from foldline.agent.threads import to_its_end
-from foldline.doors.scheduling.claims import Held, LeftOut, take
-from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier, Report, place_of
-from foldline.doors.scheduling.entries import Entry, entries_of, stamp_of
-from foldline.doors.scheduling.entry_status import BEAT_SECONDS, Run, begun, moment_of, run_of, under_way
+from foldline.doors.scheduling.claims import PendingClaim, SkippedRun, claim_due
+from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier, Report, delivery_label
+from foldline.doors.scheduling.entries import ScheduleEntry, entries_of, timestamp
+from foldline.doors.scheduling.entry_status import (
+    BEAT_SECONDS,
+    EntryRun,
+    is_running,
+    load_run,
+    new_run,
+    parse_timestamp,
+)
 from foldline.errors import FoldlineError, InvalidInput, Stopping
-from foldline.hosting.session_actor import Actor, Look
-from foldline.hosting.session_pool import Actors
+from foldline.hosting.session_actor import SessionActor, SessionState
+from foldline.hosting.session_pool import SessionPool
 from foldline.messages import Json
 
-__all__ = ["Clock", "Schedule", "now_utc", "schedule_of"]
+__all__ = ["Clock", "ScheduleRunner", "now_utc", "runner_for"]
 
 Clock = Callable[[], datetime]
 
@@ -34,13 +41,13 @@ def now_utc() -> datetime:
     return datetime.now(UTC)
 
 
-class Schedule:
+class ScheduleRunner:
     """The entries of an agent. `tell` hears a line on each run; `clock` is the time in UTC."""
 
     def __init__(
         self,
-        actors: Actors,
-        entries: Sequence[Entry],
+        actors: SessionPool,
+        entries: Sequence[ScheduleEntry],
         courier: Courier,
         *,
         tell: Callable[[str], None],
@@ -49,10 +56,10 @@ class Schedule:
         self._actors, self._courier, self._say, self._clock = actors, courier, tell, clock
         self.entries: Final = {entry.name: entry for entry in entries}
         self._locks = {name: asyncio.Lock() for name in self.entries}
-        self._held = {name: Held() for name in self.entries}
+        self._held = {name: PendingClaim() for name in self.entries}
         self._looks: set[asyncio.Task[None]] = set()
-        self._running: dict[str, asyncio.Task[Run]] = {}
-        self._talking: dict[str, Actor] = {}
+        self._running: dict[str, asyncio.Task[EntryRun]] = {}
+        self._talking: dict[str, SessionActor] = {}
         self._stopping = False
 
     def now(self) -> datetime:
@@ -76,7 +83,7 @@ class Schedule:
         looking.add_done_callback(self._looks.discard)
         await asyncio.shield(looking)
 
-    async def run_now(self, name: str) -> Run:
+    async def run_now(self, name: str) -> EntryRun:
         """Run an entry at once, due or not, and return how it ended.
 
         Raises InvalidInput for one that is not there or runs already, and OSError.
@@ -87,12 +94,12 @@ class Schedule:
         entry, store = self.entries[name], self._actors.store
         async with self._locks[name]:
             now = self._clock()
-            last = await to_its_end(run_of, store, entry)
-            if name in self._running or under_way(last, now):
+            last = await to_its_end(load_run, store, entry)
+            if name in self._running or is_running(last, now):
                 raise InvalidInput("is running already", place=f"schedule.{name}")
             # Two within a second would go by one name, and the second be taken for the first.
-            due = now if last is None else max(now, moment_of(last.due) + timedelta(seconds=1))
-            run = begun(due, now, asked=True)
+            due = now if last is None else max(now, parse_timestamp(last.due) + timedelta(seconds=1))
+            run = new_run(due, now, asked=True)
             await to_its_end(run.keep, store, entry)
             task = self._begin(entry, run)
         return await asyncio.shield(task)
@@ -119,30 +126,30 @@ class Schedule:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _tell(self, entry: Entry, line: str) -> None:
+    def _tell(self, entry: ScheduleEntry, line: str) -> None:
         self._say(f"Schedule {entry.name}: {line}")
 
-    async def _look_at(self, entry: Entry) -> None:
+    async def _look_at(self, entry: ScheduleEntry) -> None:
         store, held = self._actors.store, self._held[entry.name]
         async with self._locks[entry.name]:
             if self._stopping or self._actors.stopping:  # what is claimed now would be lost
                 return
             running = entry.name in self._running
             try:
-                taken = await to_its_end(take, store, entry, self._clock(), held, running=running)
+                taken = await to_its_end(claim_due, store, entry, self._clock(), held, running=running)
             except (OSError, FoldlineError) as error:  # what is due or held stays so until the next look
                 self._tell(entry, f"the store cannot be used: {error}")
                 return
-            if isinstance(taken, LeftOut):
+            if isinstance(taken, SkippedRun):
                 self._tell(entry, taken)
             elif taken is not None:
                 self._begin(entry, taken)
 
-    def _begin(self, entry: Entry, run: Run) -> asyncio.Task[Run]:
+    def _begin(self, entry: ScheduleEntry, run: EntryRun) -> asyncio.Task[EntryRun]:
         task = asyncio.create_task(self._run(entry, run))
         self._running[entry.name] = task
 
-        def over(done: asyncio.Task[Run]) -> None:
+        def over(done: asyncio.Task[EntryRun]) -> None:
             self._running.pop(entry.name, None)
             if not done.cancelled() and (error := done.exception()) is not None:
                 self._tell(entry, f"how a run ended could not be written down: {error}")
@@ -150,31 +157,31 @@ class Schedule:
         task.add_done_callback(over)
         return task
 
-    async def _run(self, entry: Entry, run: Run) -> Run:
+    async def _run(self, entry: ScheduleEntry, run: EntryRun) -> EntryRun:
         store, began = self._actors.store, monotonic()
         try:
             async with self._beating(entry, run):
                 report = await self._report(entry, run)
                 run = replace(run, session=report.session, reason=report.reason, message=report.message)
                 for to in entry.settings.deliver:
-                    run = await self._delivered(entry, run, report, place_of(to), self._courier.bring(report, to))
+                    run = await self._delivered(entry, run, report, delivery_label(to), self._courier.bring(report, to))
         except asyncio.CancelledError:
             left = run.reason == ""
             run = replace(run, reason="cancelled", message="Cut off: the process stops.") if left else run
-            await to_its_end(replace(run, ended=stamp_of(self._clock())).keep, store, entry)
+            await to_its_end(replace(run, ended=timestamp(self._clock())).keep, store, entry)
             raise
-        run = replace(run, ended=stamp_of(self._clock()))
+        run = replace(run, ended=timestamp(self._clock()))
         await to_its_end(run.keep, store, entry)
         told = f", told {', '.join(run.delivered)}" if run.delivered else ""
         why = f": {run.message}" if run.message else ""
         self._tell(entry, f"{run.reason} in {monotonic() - began:,.0f} s (session {run.session or 'none'}){told}{why}")
         return run
 
-    async def _report(self, entry: Entry, run: Run) -> Report:
+    async def _report(self, entry: ScheduleEntry, run: EntryRun) -> Report:
         """One turn of the entry's session, and what came of it."""
         session = ""
         figures: dict[str, Json] = {}
-        name = f"{entry.key}:now:{run.due}" if run.asked else entry.claim_key(moment_of(run.due))
+        name = f"{entry.key}:now:{run.due}" if run.asked else entry.claim_key(parse_timestamp(run.due))
         try:
             actor = await self._actor(entry, run)
             session = actor.id
@@ -191,7 +198,7 @@ class Schedule:
         return Report(
             id=name,
             entry=entry,
-            due=moment_of(run.due),
+            due=parse_timestamp(run.due),
             session=session,
             reason=ended.reason,
             text=ended.text,
@@ -199,17 +206,19 @@ class Schedule:
             figures=figures,
         )
 
-    async def _actor(self, entry: Entry, run: Run) -> Actor:
+    async def _actor(self, entry: ScheduleEntry, run: EntryRun) -> SessionActor:
         """The session that an entry goes on with, or a new one."""
         if entry.session_id is not None:
             return await self._actors.actor(entry.session_id)
         policy = entry.settings.policy
         if entry.session_key is not None:
             return await self._actors.bound(entry.session_key, policy=policy, title=f"Schedule: {entry.name}")
-        day = entry.local(moment_of(run.due))
+        day = entry.local(parse_timestamp(run.due))
         return await self._actors.create(policy=policy, title=f"Schedule: {entry.name}, {day}")
 
-    async def _delivered(self, entry: Entry, run: Run, report: Report, place: str, bringing: Awaitable[bool]) -> Run:
+    async def _delivered(
+        self, entry: ScheduleEntry, run: EntryRun, report: Report, place: str, bringing: Awaitable[bool]
+    ) -> EntryRun:
         try:
             brought = await bringing
         except (FoldlineError, OSError) as error:
@@ -218,13 +227,13 @@ class Schedule:
         return replace(run, delivered=(*run.delivered, place)) if brought else run
 
     @asynccontextmanager
-    async def _beating(self, entry: Entry, run: Run) -> AsyncIterator[None]:
+    async def _beating(self, entry: ScheduleEntry, run: EntryRun) -> AsyncIterator[None]:
         """Say every few seconds that the run is alive; whoever looks tells it from one that was killed."""
 
         async def beat() -> None:
             while True:
                 await asyncio.sleep(BEAT_SECONDS)
-                alive = replace(run, alive=stamp_of(self._clock()))
+                alive = replace(run, alive=timestamp(self._clock()))
                 with suppress(OSError, FoldlineError):  # the next one may do
                     await to_its_end(alive.keep, self._actors.store, entry)
 
@@ -236,18 +245,18 @@ class Schedule:
             await asyncio.gather(beats, return_exceptions=True)
 
 
-def _figures(look: Look) -> dict[str, Json]:
+def _figures(look: SessionState) -> dict[str, Json]:
     now = look.context.figures
     return {**asdict(now), "used_tokens": now.used_tokens, "utilization": now.utilization}
 
 
-def schedule_of(
-    actors: Actors,
+def runner_for(
+    actors: SessionPool,
     *,
     tell: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
     telegram_url: str | None = None,
-) -> Schedule:
+) -> ScheduleRunner:
     """The schedule of the agent behind these sessions, at rest. Tells which variables its deliveries lack.
 
     Raises InvalidInput for a time zone that this machine does not know.
@@ -255,7 +264,7 @@ def schedule_of(
     crew = actors.crew
     secrets = crew.environ if environ is None else environ
     courier = Courier(crew.workspace, secrets, telegram_url=(telegram_url or TELEGRAM_URL).rstrip("/"))
-    schedule = Schedule(actors, entries_of(crew.settings), courier, tell=tell)
+    schedule = ScheduleRunner(actors, entries_of(crew.settings), courier, tell=tell)
     for entry in schedule.entries.values():
         for name in {name for to in entry.settings.deliver for name in courier.missing(to)}:
             tell(f"Schedule {entry.name}: nothing can be delivered as set: the environment has no {name}")
