@@ -12,7 +12,7 @@ import pytest
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
-from foldline.recorded.sessions import read_session
+from foldline.recorded.files import read_session
 from foldline.replay import Managed, Pauses, Recording, bill_tokens, context_for, replay
 from foldline.text.formatting import DASH
 from foldline_bench.run import BenchPlan, BenchProgress, bench

@@ -21,7 +21,7 @@ from foldline.conversations.service import Conversations
 from foldline.engine.fitting import check, count
 from foldline.engine.policy import policy
 from foldline.errors import InvalidInput
-from foldline.recorded.sessions import read_session
+from foldline.recorded.files import read_session
 from foldline.view.arrangement import NO_RESULT
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foldline.failures import classify
-from foldline.failures.complaints import without_shown_value
+from foldline.failures.echoes import without_shown_value
 
 OVERFLOWS = (
     "This model's maximum context length is 3000 tokens. However, your messages resulted in 14000 tokens",

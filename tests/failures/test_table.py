@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from foldline.failures.wordings import ROWS
 
 from foldline.failures import Kind, classify
-from foldline.failures.table import ROWS
 
 PROMPT: Kind = "prompt_overflow"
 OUTPUT: Kind = "output_overflow"

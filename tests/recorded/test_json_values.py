@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from foldline.codecs import codec
 from foldline.engine.fitting import check, fit
 from foldline.errors import InvalidInput
+from foldline.recorded.files import parse_session
 from foldline.recorded.json_values import Reading, text_in, values_in
-from foldline.recorded.sessions import Session, parse_session
+from foldline.recorded.sessions import Session
 
 TURNS = 6
 

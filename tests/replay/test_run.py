@@ -13,7 +13,8 @@ from foldline.codecs import DIALECTS
 from foldline.engine.policy import POLICIES
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
-from foldline.recorded.sessions import Session, read_session
+from foldline.recorded.files import read_session
+from foldline.recorded.sessions import Session
 from foldline.replay import NONE, Asked, Recording, Replay, Sent, Tally, Turn, bill_tokens, policy_named, replay
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from foldline.engine.context import Context
-from foldline.recorded.sessions import Session, read_session
+from foldline.recorded.files import read_session
+from foldline.recorded.sessions import Session
 from foldline.replay import Recording
 from foldline.store.call_log import CallLog
 from foldline.store.folders import FileStore

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.recorded.sessions import read_session
+from foldline.recorded.files import read_session
 from foldline.replay import Recording
 from foldline.text import identifiers as module
 from foldline.text.identifiers import ALARM, names

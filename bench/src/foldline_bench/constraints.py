@@ -23,7 +23,8 @@ from foldline.catalog.models import CACHE_RULES
 from foldline.engine.policy import policy
 from foldline.errors import DoesNotFit, FoldlineError, InvalidInput
 from foldline.messages import Wire
-from foldline.recorded.sessions import Session, read_session
+from foldline.recorded.files import read_session
+from foldline.recorded.sessions import Session
 from foldline.replay import Managed, Recording, Sender, Sent, context_for
 from foldline.tokens import ESTIMATE
 from foldline_bench.workers.environment import surroundings

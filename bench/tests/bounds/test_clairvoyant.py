@@ -15,7 +15,8 @@ from tests.property.depth import costly
 from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import CacheRule, PriceStep
 from foldline.engine.policy import POLICIES
-from foldline.recorded.sessions import Session, read_session
+from foldline.recorded.files import read_session
+from foldline.recorded.sessions import Session
 from foldline.replay import Recording, context_for, replay
 from foldline_bench.bounds.clairvoyant import ReferenceNeed, clairvoyant_of, least_hiding_tokens, met_of, needs_of
 from foldline_bench.bounds.hindsight import WatchedSender, bound_of, course_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foldline.catalog.models import CACHE_RULES
-from foldline.recorded.sessions import read_session
+from foldline.recorded.files import read_session
 from foldline.replay import Recording, Replay, context_for, replay
 from foldline_bench.bounds.hindsight import WatchedSender, bound_of, course_of
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from foldline.messages import Wire
-from foldline.recorded.sessions import read_session
+from foldline.recorded.files import read_session
 from foldline.replay import Recording
 from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import MakeSystem

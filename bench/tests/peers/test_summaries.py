@@ -10,7 +10,7 @@ from bench.tests.peers.support import ROOT, run_through
 from bench.tests.peers.test_peers import LONG, SUMMARISING
 
 from foldline.messages import Wire
-from foldline.recorded.sessions import read_session
+from foldline.recorded.files import read_session
 
 pytestmark = pytest.mark.xdist_group("peers")
 

@@ -20,7 +20,7 @@ from tests.real.postgresql import fresh_database
 
 from foldline import Context
 from foldline.errors import InvalidInput
-from foldline.recorded.sessions import read_session
+from foldline.recorded.files import read_session
 from foldline.store.addresses import open_store
 from foldline_bench.tuning.sources import _tried, located, read_source
 from foldline_bench.tuning.values import SessionSource, content_sha256

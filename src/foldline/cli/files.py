@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from foldline.errors import InvalidInput
-from foldline.recorded.sessions import Session, parse_session, read_session
+from foldline.recorded.files import parse_session, read_session
+from foldline.recorded.sessions import Session
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import isfinite
 
+from foldline.failures.error_fields import is_of_output, kind_of_codes, kinds_excluded
+from foldline.failures.evidence import Evidence, read_body, read_error
 from foldline.failures.figures import Figures, LimitOf, rate_figures, retry_after_seconds, size_figures
 from foldline.failures.parts import PartKind, RefusedPart, read_part
-from foldline.failures.reading import Evidence, read_body, read_error
 from foldline.failures.sentences import Size, cap_in, overflow_in
-from foldline.failures.subject import is_of_output, kind_of_codes, kinds_excluded
-from foldline.failures.table import ROWS, Kind, Row
+from foldline.failures.wordings import ROWS, Kind, Row
 from foldline.text.redaction import redact
 
 __all__ = [

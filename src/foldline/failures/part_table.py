@@ -6,7 +6,7 @@ that of `foldline.failures.table`.
 
 from __future__ import annotations
 
-from foldline.failures.rows import Row
+from foldline.failures.wordings import Row
 
 __all__ = ["DOCUMENT", "IMAGE", "MALFORMED", "STRINGS"]
 

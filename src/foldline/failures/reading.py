@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import unescape
 
-from foldline.failures.complaints import without_shown_value
-from foldline.failures.echoes import stands_in, strip_echoes, strip_values
+from foldline.failures.echoes import stands_in, strip_echoes, strip_values, without_shown_value
 
 __all__ = ["PARSED_CHARS", "SEARCHED_CHARS", "Evidence", "read_body", "read_error"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from foldline.failures.reading import Evidence
-from foldline.failures.table import Kind
+from foldline.failures.evidence import Evidence
+from foldline.failures.wordings import Kind
 
 __all__ = ["is_of_output", "kind_of_codes", "kinds_excluded"]
 

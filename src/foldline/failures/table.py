@@ -16,7 +16,7 @@ bounded (`.{0,60}`), so that no text makes a search slow. `source` names where t
 from __future__ import annotations
 
 from foldline.failures.part_table import DOCUMENT, IMAGE, MALFORMED, STRINGS
-from foldline.failures.rows import Kind, Row
+from foldline.failures.wordings import Kind, Row
 
 __all__ = ["ROWS", "Kind", "Row"]
 

@@ -1,1 +1,1 @@
-"""Sessions that were recorded in files, by this project or by others."""
+"""Recorded sessions of any agent, read from files."""

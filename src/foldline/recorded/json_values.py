@@ -1,7 +1,7 @@
-"""The JSON values of a file and where each stands: the items of a list, one object, or one value per line.
+"""The JSON values of a file and their places in it: the items of a list, one object, or one value per line.
 
 A file of another program may be damaged: cut off by a crash, with a page of zero bytes, with a line that two processes
-wrote at once. `Reading` says what becomes of that: it is refused, or what is whole is read and the rest is named.
+wrote at once. `Reading` decides between two answers: refuse the file, or read what is whole and report the rest.
 """
 
 from __future__ import annotations
@@ -18,27 +18,32 @@ from typing import Final, NoReturn
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 
-__all__ = ["Reading", "Unread", "Value", "text_in", "values_in"]
+__all__ = [
+    "Reading",
+    "Unread",
+    "Value",
+    "json_type",
+    "text_in",
+    "values_in",
+]
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_BLOCK_BYTES: Final = 65_536
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
-_SPACE: Final = " \t\r\n\0"
-"""What a line may hold and still be empty; a power cut leaves zeros."""
+_BLANK: Final = " \t\r\n\0"  # a power cut leaves zeros
+_SEPARATORS: Final = tuple(" \t\r\n,")  # between the items of a list
 
-_BETWEEN: Final = tuple(" \t\r\n,")
-"""What stands between the items of a list."""
-
+# A list of messages, alone or in an object whose other fields come first. Bounded, for the search starts at the front
+# of any file.
 _MESSAGES: Final = re.compile(r'\s*(?:\[|\{.{0,4000}?"(?:messages|input)"\s*:\s*\[)', re.DOTALL)
-_MOST_DAMAGES: Final = 50
-"""Places in one list after which the rest of it is given up: each costs a look at all that follows."""
+_MAX_DAMAGES: Final = 50  # in one list; behind each, the search for the next message reads on to the end
 
 _MESSAGE: Final = re.compile(r'\{\s*"role"\s*:')
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What was not read, or not as it was written, and why."""
+    """Something that was not read, or not as written, and why."""
 
     place: str
     reason: str
@@ -49,7 +54,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One JSON value of a file and where it stands."""
+    """One JSON value of a file and its place there."""
 
     place: str
     value: Json
@@ -57,21 +62,21 @@ class Value:
 
 @dataclass(slots=True)
 class Reading:
-    """What becomes of damage: it is refused, or (`lenient`) what is whole is read and the rest is named."""
+    """The treatment of damage: refuse it or, when `lenient`, collect it in `unread` and read on."""
 
     lenient: bool = False
     unread: list[Unread] = field(default_factory=list)
 
     def fault(self, error: InvalidInput) -> None:
-        """Something cannot be read. Raises the error, unless it may be left out."""
+        """Record an error when lenient; raise it otherwise."""
         if not self.lenient:
             raise error
         self.unread.append(Unread(error.place or "", error.reason))
 
 
 def text_in(data: bytes, place: str, reading: Reading) -> str:
-    """The text of a file, unpacked. Raises InvalidInput. O(size)."""
-    data = _unpacked(data, place, reading)
+    """The text of a file, decompressed. Raises InvalidInput. O(size)."""
+    data = _decompressed(data, place, reading)
     if reading.lenient and data.startswith(_UTF_16):
         return data.decode("utf-16", "replace")
     try:
@@ -91,8 +96,8 @@ def text_in(data: bytes, place: str, reading: Reading) -> str:
 
 
 def values_in(text: str, place: str, reading: Reading) -> list[Value]:
-    """All JSON values of a file. Raises InvalidInput, also where nothing of a damaged one can be read. O(size)."""
-    if not text.strip(_SPACE):
+    """All JSON values of a file. Raises InvalidInput, also when nothing of a damaged file can be read. O(size)."""
+    if not text.strip(_BLANK):
         raise InvalidInput("is empty", place=place)
     try:
         return _whole(text, place)
@@ -100,16 +105,17 @@ def values_in(text: str, place: str, reading: Reading) -> list[Value]:
         if not reading.lenient:
             raise
         refused = error
-    by_line, lost_lines = _lines_that_are_whole(text, place)
-    inside, lost_items = _items_that_are_whole(text, place)
-    found, lost = (inside, lost_items) if len(inside) > len(by_line) else (by_line, lost_lines)
+    # Damage may hide which of the two forms the file has: the one that yields more values is taken.
+    by_line, lost_lines = _intact_lines(text, place)
+    in_list, lost_items = _intact_items(text, place)
+    found, lost = (in_list, lost_items) if len(in_list) > len(by_line) else (by_line, lost_lines)
     if not found:
         raise refused
     reading.unread += lost
     return found
 
 
-def _unpacked(data: bytes, place: str, reading: Reading) -> bytes:
+def _decompressed(data: bytes, place: str, reading: Reading) -> bytes:
     if not data.startswith(_GZIP_MAGIC):
         return data
     out = bytearray()
@@ -153,7 +159,7 @@ def _whole(text: str, place: str) -> list[Value]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, int, str]]:
-    """Each line with its number and where it begins: split at line feeds, and at no other sign that JSON may hold."""
+    """Each line with its number and offset. `splitlines` would also split at U+2028 and others, legal in JSON text."""
     start = 0
     for number, line in enumerate(text.split("\n"), 1):
         yield number, start, line
@@ -167,13 +173,13 @@ def _line(text: str, number: int, start: int, line: str, place: str) -> Value:
     return Value(f"{place}: line {number}", value)
 
 
-def _lines_that_are_whole(text: str, place: str) -> tuple[list[Value], list[Unread]]:
-    """The lines that hold a JSON object each, and those that do not."""
+def _intact_lines(text: str, place: str) -> tuple[list[Value], list[Unread]]:
+    """The lines that hold one JSON object each, and the others."""
     found: list[Value] = []
     lost: list[Unread] = []
     for number, _, line in _lines(text):
         where = f"{place}: line {number}"
-        if not line.strip(_SPACE):
+        if not line.strip(_BLANK):
             if "\0" in line:
                 lost.append(Unread(where, f"{line.count(chr(0)):,} zero bytes"))
             continue
@@ -189,8 +195,8 @@ def _lines_that_are_whole(text: str, place: str) -> tuple[list[Value], list[Unre
     return found, lost
 
 
-def _items_that_are_whole(text: str, place: str) -> tuple[list[Value], list[Unread]]:
-    """The messages of a list, or of the list in an object, up to where it is damaged, and from the next one on."""
+def _intact_items(text: str, place: str) -> tuple[list[Value], list[Unread]]:
+    """The messages of a list, or of the list in an object; after damage the next message that begins is found."""
     begun = _MESSAGES.match(text)
     if begun is None:
         return [], []
@@ -198,7 +204,7 @@ def _items_that_are_whole(text: str, place: str) -> tuple[list[Value], list[Unre
     lost: list[Unread] = []
     at = begun.end()
     while True:
-        while text[at : at + 1] in _BETWEEN:
+        while text[at : at + 1] in _SEPARATORS:
             at += 1
         if text[at : at + 1] in ("]", ""):
             break
@@ -207,7 +213,7 @@ def _items_that_are_whole(text: str, place: str) -> tuple[list[Value], list[Unre
             found.append(Value(f"{place}: message {len(found)}", value))
         except InvalidInput as error:
             lost.append(Unread(error.place or place, error.reason))
-            again = _MESSAGE.search(text, at + 1) if len(lost) < _MOST_DAMAGES else None
+            again = _MESSAGE.search(text, at + 1) if len(lost) < _MAX_DAMAGES else None
             if again is None:
                 break
             at = again.start()
@@ -236,3 +242,11 @@ def _at(text: str, position: int, place: str) -> str:
     line = text.count("\n", 0, position) + 1
     column = position - text.rfind("\n", 0, position)
     return f"{place}: line {line} column {column}"
+
+
+def json_type(value: Json) -> str:
+    """The type of a JSON value, in words for an error."""
+    for types, name in ((bool, "true or false"), (int | float, "a number"), (str, "text"), (list, "a list")):
+        if isinstance(value, types):
+            return name
+    return "null" if value is None else "an object"

@@ -20,7 +20,7 @@ from tests.hosting.keeping import SECRET, delegate, good, plain, run, store_in, 
 import foldline
 from foldline.cli.main import cli
 from foldline.hosting.session_text import redacted
-from foldline.recorded.sessions import read_session
+from foldline.recorded.files import read_session
 from foldline.store import read_events
 
 ROOT = Path(__file__).parents[3]

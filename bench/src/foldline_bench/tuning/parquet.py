@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.messages import Json
-from foldline.recorded.sessions import Session, parse_session
+from foldline.recorded.files import parse_session
+from foldline.recorded.sessions import Session
 from foldline.store.addresses import is_address
 from foldline_bench.tuning.objects import opened, reason_of
 from foldline_bench.tuning.values import SessionSource

@@ -10,7 +10,8 @@ from time import sleep
 from typing import Any, Final, TypeVar
 
 from foldline.errors import InvalidInput
-from foldline.recorded.sessions import Session, parse_session, read_session
+from foldline.recorded.files import parse_session, read_session
+from foldline.recorded.sessions import Session
 from foldline.store.addresses import is_address, open_store
 from foldline.store.folders import FileStore
 from foldline.view.transcript import active

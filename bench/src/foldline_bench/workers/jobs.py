@@ -11,7 +11,8 @@ from foldline.codecs import codec
 from foldline.codecs.convert import convert_all
 from foldline.messages import Text
 from foldline.providers.exact import exact_counter
-from foldline.recorded.sessions import Session, read_session
+from foldline.recorded.files import read_session
+from foldline.recorded.sessions import Session
 from foldline.tokens import ESTIMATE, Counter
 
 __all__ = ["COUNTER", "BenchJob", "CachingCounter", "SessionFile", "as_chat", "neutral_counter", "read_sessions"]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.property.depth import costly
 
 from foldline.errors import InvalidInput
-from foldline.recorded.sessions import Session, detect_dialect, parse_session, read_session
+from foldline.recorded.files import parse_session, read_session
+from foldline.recorded.sessions import Session, detect_dialect
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))
 HELLO = {"role": "user", "content": "hello"}
