@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
 
-from foldline.failures.figures import Figures, rate_figures, retry_after_seconds, size_figures
+from foldline.failures.figures import TokenFigures, rate_figures, retry_after_seconds, size_figures
 
 TOKENS = st.integers(min_value=1, max_value=10**11)
 
@@ -68,13 +68,13 @@ def test_any_separator_of_thousands_is_read(limit: int, excess: int, separator: 
 @given(window=TOKENS, prompt=TOKENS, output=TOKENS)
 def test_a_sum_over_a_limit_gives_all_of_its_parts(window: int, prompt: int, output: int) -> None:
     figures = size_figures(f"exceed context limit: {prompt} + {output} > {window}", {})
-    assert figures == Figures(window, "window", prompt + output, prompt, output)
+    assert figures == TokenFigures(window, "window", prompt + output, prompt, output)
 
 
 def test_numbers_beside_the_message_are_believed_first() -> None:
     figures = size_figures("request (1 tokens) exceeds", {"n_prompt_tokens": 9000, "n_ctx": 8192})
     assert (figures.limit, figures.requested, figures.input_tokens) == (8192, 9000, 9000)
-    assert size_figures("", {"n_ctx": -1, "n_tokens": 10**30}) == Figures()
+    assert size_figures("", {"n_ctx": -1, "n_tokens": 10**30}) == TokenFigures()
 
 
 def test_a_number_too_large_to_be_a_count_is_none() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-__all__ = ["Figures", "LimitOf", "number_of", "rate_figures", "retry_after_seconds", "size_figures"]
+__all__ = ["LimitOf", "TokenFigures", "number_of", "rate_figures", "retry_after_seconds", "size_figures"]
 
 LimitOf = Literal["window", "output", "rate"]
 
@@ -103,7 +103,7 @@ _WAIT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class TokenFigures:
     """Tokens as far as the wording gives them; `lower_bound` says that the request is "at least" that large."""
 
     limit: int | None = None
@@ -146,7 +146,7 @@ def _found(text: str, pattern: str) -> dict[str, int | None]:
     return {name: 1 if name == "least" else _tokens(digits) for name, digits in groups.items()}
 
 
-def size_figures(text: str, fields: Mapping[str, int]) -> Figures:
+def size_figures(text: str, fields: Mapping[str, int]) -> TokenFigures:
     """Reads the figures of an overflow. `fields` are numbers that came beside the message (n_ctx, n_prompt_tokens)."""
     beside = {at: value for at, value in fields.items() if 0 < value < _MAX_TOKENS}
     known: dict[str, int | None] = {
@@ -171,19 +171,19 @@ def size_figures(text: str, fields: Mapping[str, int]) -> Figures:
     requested = known.get("requested") if limit_of != "output" else None
     if requested is None and given is not None:
         requested = given + (output or 0)
-    return Figures(known.get("limit"), limit_of, requested, given, output, known.get("least") is not None)
+    return TokenFigures(known.get("limit"), limit_of, requested, given, output, known.get("least") is not None)
 
 
-def rate_figures(text: str) -> Figures:
+def rate_figures(text: str) -> TokenFigures:
     """Reads "Limit 30000, Requested 45000" where tokens are what is counted; a limit on requests is none on tokens."""
     if not re.search(_COUNTS_TOKENS, text, re.IGNORECASE):
-        return Figures()
+        return TokenFigures()
     known: dict[str, int | None] = {}
     for pattern in _RATES:
         for name, value in _found(text, pattern).items():
             known.setdefault(name, value)
     limit = known.get("limit")
-    return Figures(limit, "rate" if limit is not None else None, known.get("requested"))
+    return TokenFigures(limit, "rate" if limit is not None else None, known.get("requested"))
 
 
 def _unit_seconds(unit: str) -> float:

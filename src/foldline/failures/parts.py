@@ -10,7 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["PartKind", "RefusedPart", "read_part"]
+__all__ = [
+    "PartKind",
+    "RefusedPart",
+    "read_part",
+]
 
 PartKind = Literal[
     "image",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from foldline.failures.wordings import ROWS
 
 from foldline.failures import Kind, classify
+from foldline.failures.wordings import WORDINGS
 
 PROMPT: Kind = "prompt_overflow"
 OUTPUT: Kind = "output_overflow"
@@ -261,18 +261,18 @@ def test_each_wording_of_the_field_has_its_kind(status: int, code: str | None, w
 def test_each_example_is_matched_by_its_row(status: int, body: object, pattern: str) -> None:
     failure = classify(status, body)
     assert failure.pattern == pattern
-    assert failure.kind == next(row.kind for row in ROWS if row.id == pattern)
+    assert failure.kind == next(row.kind for row in WORDINGS if row.id == pattern)
 
 
 def test_no_row_of_the_table_is_without_an_example() -> None:
     reached = {classify(status, openai(words, code)).pattern for status, code, words, _ in FIELD}
-    assert {row.id for row in ROWS} - reached - {pattern for _, _, pattern in EXAMPLES} == set()
+    assert {row.id for row in WORDINGS} - reached - {pattern for _, _, pattern in EXAMPLES} == set()
 
 
 def test_each_row_has_an_id_of_its_own_and_names_its_source() -> None:
-    assert len({row.id for row in ROWS}) == len(ROWS)
-    assert all(row.source and row.provider for row in ROWS)
+    assert len({row.id for row in WORDINGS}) == len(WORDINGS)
+    assert all(row.source and row.provider for row in WORDINGS)
 
 
 def test_no_pattern_has_a_gap_without_a_bound() -> None:
-    assert [row.id for row in ROWS if re.search(r"(?<!\\)\.[*+]|\w[*+]|\)[*+]", row.pattern)] == []
+    assert [row.id for row in WORDINGS if re.search(r"(?<!\\)\.[*+]|\w[*+]|\)[*+]", row.pattern)] == []

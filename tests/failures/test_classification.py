@@ -9,9 +9,9 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
 from foldline.failures import Failure, Kind, classify, silent_truncation
-from tests.property.depth import costly
 
 PROMPT: Kind = "prompt_overflow"
 OUTPUT: Kind = "output_overflow"

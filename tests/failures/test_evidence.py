@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from foldline.failures.evidence import SEARCHED_CHARS, read_body, read_error
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
 
 from foldline.failures import classify, redact
+from foldline.failures.evidence import SEARCHED_CHARS, read_body, read_error
 
 WORDS = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens."
 INNER = {"message": WORDS, "type": "invalid_request_error", "code": "context_length_exceeded"}
