@@ -32,10 +32,10 @@ from foldline.engine.events import FoldFinished
 from foldline.messages import Json
 from foldline.providers.base import Provider
 from foldline.providers.embedded import EmbeddedServer, weights
-from foldline.providers.emulated_tools.provider import SchemaTools
-from foldline.providers.emulated_tools.schema import SMALL
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
+from foldline.providers.tool_emulation import SchemaTools
+from foldline.providers.tool_emulation_prompt import SMALL
 from foldline.store.folders import FileStore
 
 ROOT = Path(__file__).resolve().parents[1]

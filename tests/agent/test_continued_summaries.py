@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.agent.support import DIALECTS, Answers, agent_over
 
-from foldline.providers.bodies import encoded
-from foldline.providers.summarise import summariser
+from foldline.providers.bodies import encode_body
+from foldline.providers.summariser import summariser
 from foldline.testing import FakeProvider, FakeReply
 from foldline.testing.values import Body
 
@@ -88,8 +88,8 @@ def looked_through(model: Model, dialect: str) -> FakeProvider:
 
 def prefix(body: Body, dialect: str) -> bytes:
     """The bytes of a request up to the end of its last message."""
-    whole = encoded({name: value for name, value in body.items() if name in {"model", "tools", "system"}})
-    return whole + encoded({"m": body[LIST[dialect]]})[:-2]
+    whole = encode_body({name: value for name, value in body.items() if name in {"model", "tools", "system"}})
+    return whole + encode_body({"m": body[LIST[dialect]]})[:-2]
 
 
 @every_dialect

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.conversations.clients import body_of, turns
-from tests.providers.test_text_only import ACTS, FORMS
+from tests.providers.test_summariser import ACTS, FORMS
 
 from foldline.conversations.as_client import as_client
 from foldline.conversations.request_body import FORMS as DIALECTS

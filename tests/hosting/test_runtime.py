@@ -19,7 +19,7 @@ from foldline.engine.context import Request
 from foldline.errors import InvalidInput
 from foldline.hosting.runtime import Options, Runtime, WindowSize, model_choice, settings_for, window_size
 from foldline.providers.base import Piece
-from foldline.providers.selection import Picked, pick
+from foldline.providers.selection import SelectedModel, select_model
 
 SERVER = Path(mcp_plain.__file__).with_name("mcp_child.py")
 
@@ -103,7 +103,7 @@ def test_an_option_goes_before_the_file_and_is_named_when_it_is_wrong(tmp_path: 
     assert caught.value.place == "--window"
 
 
-def crew(folder: Path, settings: AgentSettings, picked: Picked, notices: list[str]) -> Runtime:
+def crew(folder: Path, settings: AgentSettings, picked: SelectedModel, notices: list[str]) -> Runtime:
     return Runtime(settings, {}, picked, workspace=Workspace(folder), learned={}, notice=notices.append)
 
 
@@ -119,7 +119,7 @@ def test_servers_start_once_and_one_that_does_not_is_told_and_left_out(tmp_path:
     provider = Silent(window=9_000)
 
     async def run() -> None:
-        made = crew(tmp_path, settings, Picked(provider, "as set"), notices)
+        made = crew(tmp_path, settings, SelectedModel(provider, "as set"), notices)
         try:
             first = await made.parts(nobody)
             assert {tool.name.partition("_")[0] for tool in first.more_tools} == {"child"}
@@ -139,7 +139,7 @@ def test_a_model_that_would_only_call_tools_gets_none(tmp_path: Path) -> None:
     settings = AgentSettings(mcp={"child": McpSettings(command=sys.executable, args=(str(SERVER), "stdio"))})
 
     async def run() -> tuple[tuple[str, ...], int]:
-        made = crew(tmp_path, settings, Picked(Silent(window=9_000), "as set", tools=False), [])
+        made = crew(tmp_path, settings, SelectedModel(Silent(window=9_000), "as set", tools=False), [])
         parts = await made.parts(nobody)
         await made.aclose()
         return tool_names(parts.settings), len(parts.more_tools)
@@ -151,9 +151,9 @@ def test_another_model_is_asked_for_its_own_window_and_the_first_is_let_go_of(tm
     first, second = Silent(window=9_000), Silent(window=4_000)
 
     async def run() -> tuple[int, int]:
-        made = crew(tmp_path, AgentSettings(), Picked(first, "as set"), [])
+        made = crew(tmp_path, AgentSettings(), SelectedModel(first, "as set"), [])
         before = (await made.parts(nobody)).window_tokens
-        await made.change(AgentSettings(), Picked(second, "as set"))
+        await made.change(AgentSettings(), SelectedModel(second, "as set"))
         after = (await made.parts(nobody)).window_tokens
         await made.aclose()
         return before, after
@@ -163,12 +163,12 @@ def test_another_model_is_asked_for_its_own_window_and_the_first_is_let_go_of(tm
 
 
 def test_further_fields_of_a_model_go_into_each_request() -> None:
-    from foldline.providers.selection import pick
+    from foldline.providers.selection import select_model
 
     model = ModelSettings(base_url="https://far.example/v1", name="m", extra={"temperature": 0.25})
 
     async def run() -> str:
-        provider = (await pick(model_choice(model), {})).provider
+        provider = (await select_model(model_choice(model), {})).provider
         await provider.aclose()
         return repr(provider)
 
@@ -180,7 +180,7 @@ def test_requests_of_one_chat_share_a_name_for_the_providers_cache() -> None:
     assert first.session_id
     assert first.session_id != second.session_id
     environ = {"OPENAI_API_KEY": "k"}
-    provider = asyncio.run(pick(replace(first, provider="openai", model="gpt-4.1-mini"), environ)).provider
+    provider = asyncio.run(select_model(replace(first, provider="openai", model="gpt-4.1-mini"), environ)).provider
     assert first.session_id in repr(provider)
 
 

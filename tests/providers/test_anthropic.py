@@ -9,18 +9,18 @@ import pytest
 from tests.providers.serving import endpoint, request
 
 from foldline.providers.anthropic import AnthropicDialect
-from foldline.providers.assembly import Outcome, StreamedError
+from foldline.providers.assembly import AssembledReply
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
-from foldline.providers.sse import Event
+from foldline.providers.bodies import Event, StreamedError
 
 START = {"type": "message_start", "message": {"role": "assistant", "usage": {"input_tokens": 9, "output_tokens": 1}}}
 STOP = {"type": "message_stop"}
 
 
-def played(*bodies: dict[str, Any]) -> tuple[list[Piece], Outcome | None]:
+def played(*bodies: dict[str, Any]) -> tuple[list[Piece], AssembledReply | None]:
     assembler = AnthropicDialect().assembler()
-    pieces = [piece for body in bodies for piece in assembler.take(Event(str(body.get("type", "")), json.dumps(body)))]
-    return pieces, assembler.outcome()
+    pieces = [piece for body in bodies for piece in assembler.feed(Event(str(body.get("type", "")), json.dumps(body)))]
+    return pieces, assembler.result()
 
 
 def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
@@ -36,9 +36,9 @@ def ended(reason: str = "end_turn", **usage: Any) -> list[dict[str, Any]]:
 
 
 def content_of(*bodies: dict[str, Any]) -> list[dict[str, Any]]:
-    _, outcome = played(START, *bodies, *ended())
-    assert outcome is not None
-    [message] = outcome.messages
+    _, result = played(START, *bodies, *ended())
+    assert result is not None
+    [message] = result.messages
     content = message["content"]
     assert isinstance(content, list)
     return content
@@ -47,7 +47,7 @@ def content_of(*bodies: dict[str, Any]) -> list[dict[str, Any]]:
 def test_every_kind_of_block_comes_together_in_its_place() -> None:
     thinking = {"type": "thinking", "thinking": "", "signature": ""}
     call = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
-    pieces, outcome = played(
+    pieces, result = played(
         START,
         {"type": "ping"},
         *block(
@@ -76,7 +76,7 @@ def test_every_kind_of_block_comes_together_in_its_place() -> None:
         {**call, "input": {"p": "x"}},
     ]
     usage = {"input_tokens": 9, "output_tokens": 40}
-    assert outcome == Outcome(({"role": "assistant", "content": content},), "tool_calls", usage)
+    assert result == AssembledReply(({"role": "assistant", "content": content},), "tool_calls", usage)
 
 
 def test_server_tools_and_blocks_that_are_not_known_here_stay_whole() -> None:
@@ -124,8 +124,8 @@ def test_blank_text_which_the_api_refuses_is_no_block() -> None:
 
 
 def test_a_reply_that_says_nothing_is_no_message() -> None:
-    _, outcome = played(START, *ended())
-    assert outcome is not None and outcome.messages == ()
+    _, result = played(START, *ended())
+    assert result is not None and result.messages == ()
 
 
 @pytest.mark.parametrize(
@@ -138,15 +138,15 @@ def test_a_reply_that_says_nothing_is_no_message() -> None:
     ],
 )
 def test_counts_of_both_events_become_one_report(first: Any, last: Any, whole: tuple[Any, ...]) -> None:
-    _, outcome = played({"type": "message_start", "message": {"usage": first}}, *ended(**last))
-    assert outcome is not None and outcome.usage is not None
-    found = tuple(outcome.usage.get(name) for name in ("input_tokens", "cache_read_input_tokens", "output_tokens"))
+    _, result = played({"type": "message_start", "message": {"usage": first}}, *ended(**last))
+    assert result is not None and result.usage is not None
+    found = tuple(result.usage.get(name) for name in ("input_tokens", "cache_read_input_tokens", "output_tokens"))
     assert found == whole
 
 
 def test_a_server_that_does_not_count_reports_nothing_rather_than_zero() -> None:
-    _, outcome = played({"type": "message_start", "message": {}}, *ended(output_tokens=0))
-    assert outcome is not None and outcome.usage is None
+    _, result = played({"type": "message_start", "message": {}}, *ended(output_tokens=0))
+    assert result is not None and result.usage is None
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_a_server_that_does_not_count_reports_nothing_rather_than_zero() -> None
     ],
 )
 def test_endings_have_one_vocabulary(said: str, reason: str) -> None:
-    _, outcome = played(START, *ended(said))
-    assert outcome is not None and outcome.finish_reason == reason
+    _, result = played(START, *ended(said))
+    assert result is not None and result.finish_reason == reason
 
 
 def test_a_stream_without_ending_has_no_outcome() -> None:
@@ -179,11 +179,11 @@ def test_a_message_in_one_piece_is_taken_as_well() -> None:
     assembler = AnthropicDialect().assembler()
     content = [{"type": "text", "text": "hi"}, {"type": "tool_use", "id": "1", "name": "f", "input": {}}]
     body = {"type": "message", "content": content, "stop_reason": "tool_use", "usage": {"input_tokens": 3}}
-    assert list(assembler.whole(body)) == [TextDelta("hi"), CallStarted("f")]
-    expected = Outcome(({"role": "assistant", "content": content},), "tool_calls", {"input_tokens": 3})
-    assert assembler.outcome() == expected
+    assert list(assembler.feed_body(body)) == [TextDelta("hi"), CallStarted("f")]
+    expected = AssembledReply(({"role": "assistant", "content": content},), "tool_calls", {"input_tokens": 3})
+    assert assembler.result() == expected
     with pytest.raises(StreamedError):
-        list(AnthropicDialect().assembler().whole({"type": "error", "error": {"message": "no"}}))
+        list(AnthropicDialect().assembler().feed_body({"type": "error", "error": {"message": "no"}}))
 
 
 def test_a_small_request_is_sent_as_it_is() -> None:

@@ -19,8 +19,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from tests.providers.emulated_tools.test_history import TOOLS
 from tests.providers.serving import reply_of, request
+from tests.providers.test_tool_emulation_prompt import TOOLS
 
 from foldline.catalog.models import lookup
 from foldline.codecs import codec

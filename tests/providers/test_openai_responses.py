@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.providers.serving import endpoint, request
 
-from foldline.providers.assembly import Outcome, StreamedError
+from foldline.providers.assembly import AssembledReply
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.openai_responses import ResponsesDialect, reasons
-from foldline.providers.sse import Event
 
 THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xx", "unknown": 1}
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "read", "arguments": "{}"}
@@ -23,10 +23,10 @@ TEXT = {
 }
 
 
-def played(*bodies: dict[str, Any]) -> tuple[list[Piece], Outcome | None]:
+def played(*bodies: dict[str, Any]) -> tuple[list[Piece], AssembledReply | None]:
     assembler = ResponsesDialect().assembler()
-    pieces = [piece for body in bodies for piece in assembler.take(Event(str(body.get("type", "")), json.dumps(body)))]
-    return pieces, assembler.outcome()
+    pieces = [piece for body in bodies for piece in assembler.feed(Event(str(body.get("type", "")), json.dumps(body)))]
+    return pieces, assembler.result()
 
 
 def done(*items: dict[str, Any]) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def end(*items: dict[str, Any], kind: str = "completed", **fields: Any) -> dict[
 
 def test_items_come_back_whole_and_unchanged() -> None:
     usage = {"input_tokens": 9, "output_tokens": 3}
-    pieces, outcome = played(
+    pieces, result = played(
         {"type": "response.created", "response": {}},
         {"type": "response.output_item.added", "item": {"type": "reasoning"}},
         {"type": "response.reasoning_summary_part.added", "summary_index": 0},
@@ -54,20 +54,20 @@ def test_items_come_back_whole_and_unchanged() -> None:
     assert pieces == [
         ReasoningDelta("hm"), ReasoningDelta("\n\n"), ReasoningDelta("so"), CallStarted("read"), TextDelta("Hello"),
     ]  # fmt: skip
-    assert outcome == Outcome((THOUGHT, CALL, TEXT), "tool_calls", usage)
+    assert result == AssembledReply((THOUGHT, CALL, TEXT), "tool_calls", usage)
 
 
 def test_items_stand_where_the_closing_event_lists_none() -> None:
     second, first = done(THOUGHT, TEXT)[::-1]
-    _, outcome = played(second, first, end())
-    assert outcome is not None
-    assert outcome.messages == (THOUGHT, TEXT)
+    _, result = played(second, first, end())
+    assert result is not None
+    assert result.messages == (THOUGHT, TEXT)
 
 
 def test_a_call_without_an_id_gets_one() -> None:
-    _, outcome = played(end({"type": "function_call", "name": "f", "arguments": "{}"}))
-    assert outcome is not None
-    assert outcome.messages[0]["call_id"].startswith("call_")
+    _, result = played(end({"type": "function_call", "name": "f", "arguments": "{}"}))
+    assert result is not None
+    assert result.messages[0]["call_id"].startswith("call_")
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_a_call_without_an_id_gets_one() -> None:
     ],
 )
 def test_endings_have_one_vocabulary(closing: dict[str, Any], reason: str) -> None:
-    _, outcome = played(closing)
-    assert outcome is not None and outcome.finish_reason == reason
+    _, result = played(closing)
+    assert result is not None and result.finish_reason == reason
 
 
 def test_a_stream_without_ending_has_no_outcome() -> None:
@@ -113,10 +113,10 @@ def test_a_response_in_one_piece_is_taken_as_well() -> None:
         "output": [CALL, TEXT],
         "usage": {"input_tokens": 3},
     }
-    assert list(assembler.whole(body)) == [CallStarted("read"), TextDelta("Hello")]
-    assert assembler.outcome() == Outcome((CALL, TEXT), "tool_calls", {"input_tokens": 3})
+    assert list(assembler.feed_body(body)) == [CallStarted("read"), TextDelta("Hello")]
+    assert assembler.result() == AssembledReply((CALL, TEXT), "tool_calls", {"input_tokens": 3})
     with pytest.raises(StreamedError):
-        list(ResponsesDialect().assembler().whole({"status": "failed", "error": {"message": "no"}}))
+        list(ResponsesDialect().assembler().feed_body({"status": "failed", "error": {"message": "no"}}))
 
 
 def body(model: str, url: str = "https://api.openai.com/v1", **fields: Any) -> dict[str, Any]:

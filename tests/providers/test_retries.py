@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from foldline.failures import Failure, Kind, classify
-from foldline.providers.retries import FAULT_RETRIES, RATE_RETRIES, asked_pause, pause, retries
+from foldline.providers.retries import FAULT_RETRIES, RATE_RETRIES, pause, requested_pause, retries
 
 NOW = datetime(2026, 11, 28, 12, 0, 0, tzinfo=UTC)
 
@@ -86,4 +86,4 @@ def test_the_pause_that_a_server_asks_for_is_never_cut_short() -> None:
     ],
 )
 def test_headers_say_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
-    assert asked_pause(headers, NOW) == seconds
+    assert requested_pause(headers, NOW) == seconds

@@ -19,7 +19,7 @@ from foldline.errors import ProviderError
 from foldline.messages import ToolCall
 from foldline.providers.base import CallStarted, Piece, Provider, ReasoningDelta, Reply, Retrying, TextDelta
 from foldline.providers.http import provider_for
-from foldline.providers.summarise import summariser
+from foldline.providers.summariser import summariser
 from foldline.testing import FakeProvider, FakeReply
 from foldline.view.transcript import Fold
 

@@ -32,8 +32,7 @@ from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.providers.base import Provider, Reply
 from foldline.providers.exact import exact_counter
-from foldline.providers.summarise import summariser
-from foldline.providers.text_only import is_text_only
+from foldline.providers.summariser import is_text_only, summariser
 from foldline.reducers.base import Reducer
 from foldline.reducers.summarize import Summarize, SumUp
 from foldline.reducers.truncate import ShortenNew

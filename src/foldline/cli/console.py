@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldline.cli.files import terminal
-from foldline.text.formatting import compact
-from foldline.text.printable import plain
+from foldline.text.formatting import compact, plain
 
 if TYPE_CHECKING:
     from rich.console import Console

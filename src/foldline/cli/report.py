@@ -27,8 +27,7 @@ from foldline.report.account import Account
 from foldline.report.recorded import recorded_account
 from foldline.report.sessions_page import DETAILED, LeftOut, sessions_page
 from foldline.store.files import can_hold
-from foldline.text.formatting import plural
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line, plural
 from foldline.view.transcript import active
 
 if TYPE_CHECKING:

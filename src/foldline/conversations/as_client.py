@@ -10,7 +10,7 @@ from foldline.conversations.request_body import RequestBody
 from foldline.engine.context import Completion, Request, SummarizeWith
 from foldline.messages import Json, Wire
 from foldline.providers.cache_points import has_point
-from foldline.providers.text_only import is_text_only
+from foldline.providers.summariser import is_text_only
 
 __all__ = ["ForClient", "as_client"]
 

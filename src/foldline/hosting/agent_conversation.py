@@ -21,14 +21,16 @@ from foldline.engine.context import Context
 from foldline.errors import FoldRefused, InvalidInput
 from foldline.hosting.runtime import Runtime, model_choice
 from foldline.messages import Message
+from foldline.providers.discovery import DEFAULT_ADDRESSES
 from foldline.providers.endpoint import HOSTED
-from foldline.providers.local import PLACES
-from foldline.providers.selection import pick
+from foldline.providers.selection import select_model
 from foldline.store.base import Store, StoredSession
 
 __all__ = ["AgentConversation", "carry_over", "with_policy"]
 
-_PROVIDERS: Final = frozenset({*(hosted.name for hosted in HOSTED), *(place.kind for place in PLACES), "embedded"})
+_PROVIDERS: Final = frozenset(
+    {*(hosted.name for hosted in HOSTED), *(place.kind for place in DEFAULT_ADDRESSES), "embedded"}
+)
 
 
 class AgentConversation:
@@ -139,11 +141,11 @@ class AgentConversation:
         """Go on with another model: NAME, PROVIDER, or PROVIDER:NAME.
 
         Returns the id of the session that was left when the other speaks another dialect: a new one then begins with
-        what the model was shown, converted. Raises InvalidInput and what `pick` raises; then nothing has changed.
+        what the model was shown, converted. Raises InvalidInput and what `select_model` raises; then nothing has changed.
         """
         before = self.crew.provider
         model = self._named(name)
-        picked = await pick(model_choice(model), self.crew.environ)
+        picked = await select_model(model_choice(model), self.crew.environ)
         own_summaries = replace(self.crew.settings, model=model)
         agent, left = self._agent, self.id
         await self.crew.change(own_summaries, picked)

@@ -21,8 +21,7 @@ from foldline.display import Room, preview_lines, size_text
 from foldline.errors import InvalidInput
 from foldline.hosting.session_actor import SessionActor, SessionState
 from foldline.messages import Json
-from foldline.text.formatting import plural
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line, plural
 from foldline.tokens import ESTIMATE
 
 __all__ = ["StoredDocument", "store_document"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from foldline.agent.tools.base import Ask, Tool
     from foldline.agent.tools.workspace import Workspace
     from foldline.providers.base import Provider
-    from foldline.providers.selection import Picked, Wanted
+    from foldline.providers.selection import ModelPreference, SelectedModel
     from foldline.store.call_log import CallLog
 
 __all__ = [
@@ -117,11 +117,11 @@ def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path |
     return loaded
 
 
-def model_choice(model: ModelSettings) -> Wanted:
+def model_choice(model: ModelSettings) -> ModelPreference:
     """What of a model's settings decides where it is looked for, and a name under which its requests are cached."""
-    from foldline.providers.selection import Wanted
+    from foldline.providers.selection import ModelPreference
 
-    return Wanted(
+    return ModelPreference(
         provider=model.provider,
         model=model.name,
         base_url=model.base_url,
@@ -149,12 +149,12 @@ def _check_allowed(settings: AgentSettings) -> None:
         raise InvalidInput(f"{name!r} is no tool; {', '.join(ALLOWABLE)} are off unless allowed", place="tools.allow")
 
 
-async def _summariser(model: ModelSettings, environ: Mapping[str, str]) -> Picked:
-    """The model that summarises. Raises as `pick` does, and says of which model it speaks."""
-    from foldline.providers.selection import pick
+async def _summariser(model: ModelSettings, environ: Mapping[str, str]) -> SelectedModel:
+    """The model that summarises. Raises as `select_model` does, and says of which model it speaks."""
+    from foldline.providers.selection import select_model
 
     try:
-        return await pick(model_choice(model), environ)
+        return await select_model(model_choice(model), environ)
     except InvalidInput as error:
         raise InvalidInput(error.reason, place=f"summariser.{error.place or 'model'}") from None
     except MissingExtra:
@@ -209,12 +209,12 @@ class Runtime:
         self,
         settings: AgentSettings,
         environ: Mapping[str, str],
-        picked: Picked,
+        picked: SelectedModel,
         *,
         workspace: Workspace,
         learned: MutableMapping[tuple[str, str], int],
         calls: CallLog | None = None,
-        summaries: Picked | None = None,
+        summaries: SelectedModel | None = None,
         notice: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.settings, self.environ, self.picked = settings, environ, picked
@@ -239,14 +239,14 @@ class Runtime:
     ) -> Runtime:
         """Pick the models. Starts an embedded one and does not wait for it; asks no server for its window.
 
-        Raises InvalidInput for a setting or a workspace that cannot be, and what `pick` raises.
+        Raises InvalidInput for a setting or a workspace that cannot be, and what `select_model` raises.
         """
         from foldline.agent.tools.workspace import Workspace
-        from foldline.providers.selection import pick
+        from foldline.providers.selection import select_model
 
         _check_allowed(settings)
         root = Workspace(workspace)
-        picked = await pick(model_choice(settings.model), environ)
+        picked = await select_model(model_choice(settings.model), environ)
         summaries = None
         try:
             if settings.summaries and settings.summariser is not None:
@@ -299,7 +299,7 @@ class Runtime:
             learned=self.learned,
         )
 
-    async def change(self, settings: AgentSettings, picked: Picked | None = None) -> None:
+    async def change(self, settings: AgentSettings, picked: SelectedModel | None = None) -> None:
         """Go on under other settings and, if one is given, with another model; the one before is let go of."""
         before = self.picked.provider
         self.settings = settings

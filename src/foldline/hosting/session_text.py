@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from foldline.errors import InvalidInput
 from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line
 from foldline.text.redaction import redact as redact_text
 from foldline.view.transcript import Entry, Event, Fold, Seq, active
 

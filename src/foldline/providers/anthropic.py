@@ -14,12 +14,11 @@ from foldline.codecs.anthropic import is_blank
 from foldline.codecs.encoding import object_of
 from foldline.engine.context import Request
 from foldline.messages import Json, snapshot
-from foldline.providers.assembly import Outcome, StreamedError, new_call_id, object_in, reported
+from foldline.providers.assembly import AssembledReply, finish_reason_of, new_call_id, object_in, reported
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.cache_points import anthropic_points
-from foldline.providers.endings import finish_reason_of
 from foldline.providers.endpoint import Endpoint
-from foldline.providers.sse import Event
 
 __all__ = ["AnthropicDialect"]
 
@@ -89,7 +88,7 @@ class _MessagesAssembler:
         self._usage: dict[str, Json] = {}
         self._reason: Json = None
 
-    def take(self, event: Event) -> Iterator[Piece]:
+    def feed(self, event: Event) -> Iterator[Piece]:
         if event.data.strip() == "[DONE]":  # gateways that speak both dialects
             return
         body = object_in(event)
@@ -112,7 +111,7 @@ class _MessagesAssembler:
             self.finished = True
             self._reason = self._reason or "end_turn"
 
-    def whole(self, body: Mapping[str, Json]) -> Iterator[Piece]:
+    def feed_body(self, body: Mapping[str, Json]) -> Iterator[Piece]:
         content = body.get("content")
         if body.get("type") == "error" or body.get("error") or not isinstance(content, list):
             raise StreamedError(dict(body))
@@ -121,14 +120,14 @@ class _MessagesAssembler:
         self._count(body.get("usage"))
         self._reason, self.finished = body.get("stop_reason") or "end_turn", True
 
-    def outcome(self) -> Outcome | None:
+    def result(self) -> AssembledReply | None:
         if self._reason is None:
             return None
         blocks = [block for index in sorted(self._blocks) if not is_blank(block := self._block(index))]
         calls = any(block.get("type") == "tool_use" for block in blocks)
         messages = ({"role": "assistant", "content": blocks},) if blocks else ()
         reason = finish_reason_of(self._reason, calls=calls)
-        return Outcome(messages, reason, reported(self._usage))
+        return AssembledReply(messages, reason, reported(self._usage))
 
     def _index(self, body: Mapping[str, Json]) -> int:
         index = body.get("index")

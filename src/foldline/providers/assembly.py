@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import uuid4
 
 from foldline.engine.context import Request
 from foldline.messages import Json, Wire
 from foldline.providers.base import Piece
+from foldline.providers.bodies import BrokenEventError, Event
 from foldline.providers.endpoint import Endpoint
-from foldline.providers.sse import Event
 
 __all__ = [
+    "AssembledReply",
     "Assembler",
-    "BrokenEventError",
     "Dialect",
-    "Outcome",
-    "StreamedError",
+    "finish_reason_of",
     "new_call_id",
     "object_in",
     "reported",
 ]
 
 
-class StreamedError(Exception):
-    """An error that came inside a stream, or as a body with the status of success; `body` is what it says."""
-
-    def __init__(self, body: Json) -> None:
-        super().__init__("an error inside a reply")
-        self.body = body
-
-
-class BrokenEventError(StreamedError):
-    """An event that is no JSON object: a line that was cut off, or an error as plain text."""
-
-
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AssembledReply:
     """What a stream came to: no message when the model said nothing, no usage when the server reported none."""
 
     messages: tuple[Wire, ...]
@@ -61,13 +49,13 @@ class Assembler(Protocol):
     def finished(self) -> bool:
         """Whether nothing more is to come: the rest of the stream need not be read."""
 
-    def take(self, event: Event) -> Iterator[Piece]:
+    def feed(self, event: Event) -> Iterator[Piece]:
         """What an event brings. Raises StreamedError."""
 
-    def whole(self, body: Mapping[str, Json]) -> Iterator[Piece]:
+    def feed_body(self, body: Mapping[str, Json]) -> Iterator[Piece]:
         """What a reply brings that came in one piece, though a stream was asked for. Raises StreamedError."""
 
-    def outcome(self) -> Outcome | None:
+    def result(self) -> AssembledReply | None:
         """The whole reply; None when the stream broke off before its closing event."""
 
 
@@ -110,3 +98,46 @@ def reported(usage: Json) -> Mapping[str, Json] | None:
         return None
     counts = (value for value in usage.values() if isinstance(value, int | float) and not isinstance(value, bool))
     return usage if any(count > 0 for count in counts) else None
+
+
+_WORDS: Final = {
+    "stop": "end_turn end_of_turn stop_sequence eos eos_token complete completed done finished end normal",
+    "tool_calls": "tool_use tool_call function_call function_calls",
+    "length": "max_tokens max_output_tokens max_new_tokens max_completion_tokens max_length model_length token_limit",
+    "refusal": (
+        "content_filter content_filtered safety sensitive recitation blocklist prohibited_content spii image_safety "
+        "image_prohibited_content image_recitation guardrail_intervened moderation blocked error_toxic language"
+    ),
+    "pause": "pause_turn paused",
+    "malformed_call": (
+        "malformed_function_call malformed_tool_call malformed_tool_use malformed_model_output malformed_response "
+        "unexpected_tool_call invalid_tool_call tool_call_error too_many_tool_calls missing_thought_signature"
+    ),
+    "context_window": (
+        "model_context_window_exceeded context_window_exceeded context_length_exceeded context_length context_limit "
+        "context_overflow max_context_length error_limit"
+    ),
+    "failed": (
+        "network_error insufficient_system_resource abort aborted cancel cancelled canceled error server_error "
+        "internal_error engine_error engine_overloaded timeout time_limit incomplete repetition repetition_truncation "
+        "repetition_detected repeat other unknown unspecified in_progress queued"
+    ),
+}
+"""Anthropic, stop reasons; OpenAI, Chat and Responses; Gemini and Vertex, FinishReason; Bedrock, StopReason; Cohere,
+finish reasons; DeepSeek (insufficient_system_resource); Z.ai and GLM (sensitive, network_error,
+model_context_window_exceeded); Mistral (model_length, error); vLLM and SGLang (abort); Hugging Face (eos_token)."""
+
+_REASONS: Final = {said: reason for reason, words in _WORDS.items() for said in (reason, *words.split())}
+
+
+def finish_reason_of(said: Json, *, calls: bool, refused: bool = False) -> str:
+    """The reason in one vocabulary; what is unknown stays as the server said it.
+
+    A turn with calls that "stops" (Ollama, some gateways) ended with its calls.
+    """
+    reason = said.lower() if isinstance(said, str) and said else "stop"
+    reason = re.sub(r"[ -]", "_", reason).removeprefix("finish_reason_")
+    reason = _REASONS.get(reason, reason)
+    if reason == "stop":
+        return "tool_calls" if calls else "refusal" if refused else "stop"
+    return reason

@@ -49,7 +49,7 @@ class Reply:
     `messages` are what to append to the session, in the provider's dialect: one message, or several items in Responses.
     `usage` is the server's own report, unchanged; None where it made none. `finish_reason` is one of "stop",
     "tool_calls", "length", "refusal", "pause", "malformed_call", "context_window", "failed" (see
-    `foldline.providers.endings`) or what the server said. `request_body` is the JSON that was sent.
+    `foldline.providers.assembly`) or what the server said. `request_body` is the JSON that was sent.
     """
 
     messages: tuple[Wire, ...]

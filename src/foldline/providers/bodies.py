@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from foldline.codecs.encoding import clean
-from foldline.errors import MissingExtra
+from foldline.errors import InvalidInput, MissingExtra
 from foldline.messages import Json
-from foldline.providers.assembly import StreamedError
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["encoded", "innermost", "json_object", "load_httpx", "read_bytes"]
+__all__ = [
+    "MAX_EVENT_BYTES",
+    "BrokenEventError",
+    "Event",
+    "EventReader",
+    "StreamedError",
+    "encode_body",
+    "json_object",
+    "load_httpx",
+    "read_bytes",
+    "root_message",
+]
+
+
+class StreamedError(Exception):
+    """An error that came inside a stream, or as a body with the status of success; `body` is what it says."""
+
+    def __init__(self, body: Json) -> None:
+        super().__init__("an error inside a reply")
+        self.body = body
+
+
+class BrokenEventError(StreamedError):
+    """An event that is no JSON object: a line that was cut off, or an error as plain text."""
 
 
 def load_httpx() -> ModuleType:
@@ -27,7 +50,7 @@ def load_httpx() -> ModuleType:
     return httpx
 
 
-def encoded(body: dict[str, Json]) -> bytes:
+def encode_body(body: dict[str, Json]) -> bytes:
     """The body as UTF-8 JSON. What cannot be sent (a lone surrogate in a tool's schema) is replaced."""
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
@@ -64,7 +87,7 @@ async def read_bytes(response: httpx.Response, most_bytes: int) -> bytes:
     return b"".join(pieces)[:most_bytes]
 
 
-def innermost(error: BaseException) -> str:
+def root_message(error: BaseException) -> str:
     """What the innermost error says: "All connection attempts failed" hides that one was refused."""
     said = str(error)
     inner: BaseException | None = error
@@ -73,3 +96,95 @@ def innermost(error: BaseException) -> str:
             said = inner.strerror
         inner = inner.__cause__ or inner.__context__
     return said or type(error).__name__
+
+
+MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+"""A longer event is an error: the largest in use repeat a whole reply, with images, and stay below this."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+_LF, _CR = 0x0A, 0x0D
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event: its name ("" where the server gives none) and its data, lines joined by newlines."""
+
+    name: str
+    data: str
+
+
+class EventReader:
+    """Takes bytes as they come, gives events as they become whole. Each byte is looked at once."""
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._pieces: list[bytes] = []  # of the line that is not yet whole
+        self._size_bytes = 0
+        self._after_cr = False
+        self._first = True
+        self._name = ""
+        self._data: list[str] = []
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that these bytes complete. Raises InvalidInput for one over `max_event_bytes`."""
+        if self._after_cr and chunk:
+            self._after_cr = False
+            if chunk[0] == _LF:  # the other half of a CRLF that was split
+                chunk = chunk[1:]
+        self._size_bytes += len(chunk)
+        events: list[Event] = []
+        start = 0
+        while (end := _line_end(chunk, start)) >= 0:
+            self._pieces.append(chunk[start:end])
+            start = end + 1
+            if chunk[end] == _CR:
+                if start == len(chunk):
+                    self._after_cr = True
+                elif chunk[start] == _LF:
+                    start += 1
+            event = self._line(b"".join(self._pieces))
+            self._pieces.clear()
+            if event is not None:
+                events.append(event)
+                self._size_bytes = len(chunk) - start
+        self._pieces.append(chunk[start:])
+        if self._size_bytes > self._max_event_bytes:
+            raise InvalidInput(f"an event of more than {self._max_event_bytes:,} bytes", place="stream")
+        return events
+
+    def finish(self) -> list[Event]:
+        """What the end of the stream completes: at most one event."""
+        rest = b"".join(self._pieces)
+        self._pieces.clear()
+        found = [self._line(rest) if rest else None, self._line(b"")]
+        return [event for event in found if event is not None]
+
+    def _line(self, line: bytes) -> Event | None:
+        if self._first:
+            self._first = False
+            line = line.removeprefix(_BOM)
+        if not line:
+            return self._dispatch()
+        # A line is decoded whole, so that a character split between two chunks comes together first.
+        name, _, value = line.decode("utf-8", "replace").partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+        elif name == "event":
+            self._name = value
+        elif name == "error":
+            self._name = "error"
+            self._data.append(value)
+        return None  # a comment (no name), or a field that says nothing to us: id, retry
+
+    def _dispatch(self) -> Event | None:
+        event = Event(self._name, "\n".join(self._data)) if self._data else None
+        self._name, self._data = "", []
+        return event
+
+
+def _line_end(chunk: bytes, start: int) -> int:
+    """Where the next line ends; -1 if it does not end in this chunk."""
+    feed = chunk.find(b"\n", start)
+    back = chunk.find(b"\r", start, feed if feed >= 0 else len(chunk))
+    return back if back >= 0 else feed

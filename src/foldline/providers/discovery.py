@@ -11,17 +11,27 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from foldline.messages import Json
+from foldline.providers.bodies import load_httpx
 from foldline.providers.endpoint import Endpoint
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["ask_window", "served_models"]
+__all__ = [
+    "DEFAULT_ADDRESSES",
+    "LocalServer",
+    "ServerAddress",
+    "fetch_models",
+    "fetch_window",
+    "find_local_servers",
+    "has_tools",
+]
 
 _SECONDS: Final = 2.0
 """A server at hand answers within milliseconds; nobody is kept waiting for one that is off."""
@@ -37,14 +47,14 @@ _SILENT: Final = frozenset({"api.openai.com", "generativelanguage.googleapis.com
 """Hosts whose lists of models say nothing about windows."""
 
 
-async def ask_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | None:
+async def fetch_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | None:
     """The window in tokens that the server names for the endpoint's model; None where it does not say.
 
     Questions are asked together, so it takes 4 s at most. Raises nothing for a server that is off or talks nonsense.
     """
     if endpoint.host in _SILENT:
         return None
-    ask = _Asker(client, endpoint.request_headers)
+    ask = _JsonClient(client, endpoint.request_headers)
     model = endpoint.model
     models = f"{_versioned(endpoint)}/models"
     if endpoint.dialect == "anthropic" and not endpoint.is_local:
@@ -69,9 +79,9 @@ async def ask_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | Non
     )
 
 
-async def served_models(endpoint: Endpoint, client: httpx.AsyncClient) -> tuple[str, ...]:
+async def fetch_models(endpoint: Endpoint, client: httpx.AsyncClient) -> tuple[str, ...]:
     """The names of the models that the server lists; none where it does not answer. Takes 2 s at most."""
-    listed = await _Asker(client, endpoint.request_headers).get(f"{_versioned(endpoint)}/models")
+    listed = await _JsonClient(client, endpoint.request_headers).get(f"{_versioned(endpoint)}/models")
     return tuple(str(entry["id"]) for entry in _entries(listed.get("data")) if isinstance(entry.get("id"), str))
 
 
@@ -80,7 +90,7 @@ def _versioned(endpoint: Endpoint) -> str:
     return f"{endpoint.base_url}/v1" if endpoint.dialect == "anthropic" else endpoint.base_url
 
 
-class _Asker:
+class _JsonClient:
     def __init__(self, client: httpx.AsyncClient, headers: Mapping[str, str]) -> None:
         self._client, self._headers = client, dict(headers)
 
@@ -115,15 +125,13 @@ class _Asker:
         return value if isinstance(value, dict) else {"data": value}
 
 
-def _entries(value: Json) -> Iterator[Mapping[str, Any]]:
-    for entry in value if isinstance(value, list) else ():
-        if isinstance(entry, Mapping):
-            yield entry
+def _entries(value: Json) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
 def _entry(value: Json, model: str) -> Mapping[str, Any]:
     """The entry of the model, by any of the names lists use; the only entry if there is just one."""
-    entries = list(_entries(value))
+    entries = _entries(value)
     wanted = {model, f"{model}:latest"}
     for entry in entries:
         if wanted & {entry.get(name) for name in ("id", "model", "name") if isinstance(entry.get(name), str)}:
@@ -156,3 +164,148 @@ def _tokens(entry: Json, *names: str) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool) and 256 <= value <= 100_000_000:
             return value
     return None
+
+
+_CONNECT_SECONDS: Final = 0.5
+"""On loopback a closed port refuses at once, except on Windows, where it takes two seconds."""
+
+_PROBE_SECONDS: Final = 2.0
+"""What listens answers in milliseconds, unless the machine is busy: then it must not be taken for none."""
+
+_MAX_PROBE_BYTES: Final = 1024 * 1024
+_MODELS_TRIED: Final = 5  # of Ollama's, newest first, until one can chat
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """A kind of server, and where it usually is: an address without path."""
+
+    kind: str
+    root_url: str
+
+
+DEFAULT_ADDRESSES: Final = (
+    ServerAddress("ollama", "http://127.0.0.1:11434"),
+    ServerAddress("llama.cpp", "http://127.0.0.1:8080"),
+    ServerAddress("lm-studio", "http://127.0.0.1:1234"),
+    ServerAddress("vllm", "http://127.0.0.1:8000"),
+)
+"""The usual places, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    """A server that answered. `models` begins with the one to take; `window_tokens` is None where it does not say.
+
+    `has_tools` is False when the server says that the template of that model has none.
+    """
+
+    kind: str
+    base_url: str
+    models: tuple[str, ...]
+    has_tools: bool = True
+    window_tokens: int | None = None
+
+
+_Get = Callable[..., Awaitable[Mapping[str, Json]]]
+
+
+async def find_local_servers(
+    addresses: Sequence[ServerAddress] = DEFAULT_ADDRESSES, *, timeout_seconds: float = _PROBE_SECONDS
+) -> tuple[LocalServer, ...]:
+    """The servers with a model among `addresses`, in that order. Raises MissingExtra without httpx, else nothing.
+
+    All are asked at once; with nothing there it takes half a second at most, with a server that accepts and never
+    answers `timeout_seconds`. Only a server that was recognised is asked for its window, with more patience.
+    """
+    httpx = load_httpx()
+    patience = httpx.Timeout(timeout_seconds, connect=min(_CONNECT_SECONDS, timeout_seconds))
+    async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=patience) as client:
+        found = await asyncio.gather(*(_identify(client, address, timeout_seconds) for address in addresses))
+        return tuple(await asyncio.gather(*(_with_window(client, local) for local in found if local and local.models)))
+
+
+def has_tools(props: Mapping[str, Json]) -> bool:
+    """Whether the template of a llama.cpp server has tools, by its `/props`; True where that does not say."""
+    caps = props.get("chat_template_caps")
+    if isinstance(caps, Mapping) and isinstance(caps.get("supports_tools"), bool):
+        return bool(caps["supports_tools"])
+    template = props.get("chat_template")
+    return "tools" in template if isinstance(template, str) else True
+
+
+async def _identify(client: httpx.AsyncClient, address: ServerAddress, seconds: float) -> LocalServer | None:
+    async def get(path: str, body: Json = None) -> Mapping[str, Json]:
+        return await _answer(client, f"{address.root_url}{path}", body)
+
+    httpx = load_httpx()
+    try:
+        async with asyncio.timeout(seconds):
+            return await _KINDS[address.kind](get, f"{address.root_url}/v1")
+    except (TimeoutError, httpx.HTTPError, ValueError, RecursionError):
+        return None  # nothing there, or nothing that talks as such a server does
+
+
+async def _with_window(client: httpx.AsyncClient, local: LocalServer) -> LocalServer:
+    endpoint = Endpoint(name=local.kind, dialect="openai-chat", base_url=local.base_url, model=local.models[0])
+    return replace(local, window_tokens=await fetch_window(endpoint, client))
+
+
+async def _answer(client: httpx.AsyncClient, url: str, body: Json) -> Mapping[str, Json]:
+    """The object that a server answers with; an empty one for anything else."""
+    content = bytearray()
+    async with client.stream("GET" if body is None else "POST", url, json=body) as response:
+        if not response.is_success:
+            return {}
+        async for chunk in response.aiter_bytes():
+            content += chunk
+            if len(content) > _MAX_PROBE_BYTES:
+                return {}
+    value = json.loads(content)
+    return value if isinstance(value, dict) else {}
+
+
+def _names(value: Json, field: str) -> tuple[str, ...]:
+    return tuple(entry[field] for entry in _entries(value) if isinstance(entry.get(field), str) and entry[field])
+
+
+async def _find_ollama(get: _Get, base_url: str) -> LocalServer | None:
+    if not isinstance((await get("/api/version")).get("version"), str):
+        return None
+    names = _names((await get("/api/tags")).get("models"), "name")
+    for name in names[:_MODELS_TRIED]:
+        able = (await get("/api/show", {"model": name})).get("capabilities")
+        if not isinstance(able, list):  # versions before 0.6.4 do not say
+            return LocalServer("ollama", base_url, names)
+        if "completion" in able:
+            others = tuple(other for other in names if other != name)
+            return LocalServer("ollama", base_url, (name, *others), "tools" in able)
+    return None
+
+
+async def _find_llama(get: _Get, base_url: str) -> LocalServer | None:
+    props = await get("/props")
+    settings = props.get("default_generation_settings")
+    if not isinstance(settings, Mapping) or not isinstance(settings.get("n_ctx", props.get("n_ctx")), int):
+        return None
+    return LocalServer("llama.cpp", base_url, _names((await get("/v1/models")).get("data"), "id"), has_tools(props))
+
+
+async def _find_lm_studio(get: _Get, base_url: str) -> LocalServer | None:
+    listed = _entries((await get("/api/v0/models")).get("data"))
+    able = [entry for entry in listed if entry.get("type") in ("llm", "vlm") and isinstance(entry.get("state"), str)]
+    loaded_first = sorted(able, key=lambda entry: entry["state"] != "loaded")
+    return LocalServer("lm-studio", base_url, _names(loaded_first, "id")) if able else None
+
+
+async def _find_vllm(get: _Get, base_url: str) -> LocalServer | None:
+    listed = [entry for entry in _entries((await get("/v1/models")).get("data")) if entry.get("owned_by") == "vllm"]
+    return LocalServer("vllm", base_url, _names(listed, "id")) if listed else None
+
+
+_KINDS: Final[Mapping[str, Callable[[_Get, str], Awaitable[LocalServer | None]]]] = {
+    "ollama": _find_ollama,
+    "llama.cpp": _find_llama,
+    "lm-studio": _find_lm_studio,
+    "vllm": _find_vllm,
+}

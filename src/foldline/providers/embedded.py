@@ -27,11 +27,11 @@ from foldline.errors import FoldlineError, InvalidInput, MissingExtra
 from foldline.messages import Json
 from foldline.providers.base import Piece, Provider
 from foldline.providers.bodies import load_httpx
-from foldline.providers.emulated_tools.provider import SchemaTools
-from foldline.providers.emulated_tools.schema import SMALL, Bounds
+from foldline.providers.discovery import has_tools
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
-from foldline.providers.local import has_tools
+from foldline.providers.tool_emulation import SchemaTools
+from foldline.providers.tool_emulation_prompt import SMALL, Bounds
 
 __all__ = ["INSTALL", "WINDOW_TOKENS", "Embedded", "EmbeddedServer", "Weights", "weights"]
 

@@ -13,7 +13,7 @@ from foldline.codecs import codec
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 
-__all__ = ["HOSTED", "TIMEOUT_SECONDS", "Endpoint", "Hosted", "endpoint_from_environment"]
+__all__ = ["HOSTED", "TIMEOUT_SECONDS", "Endpoint", "HostedProvider", "endpoint_from_environment"]
 
 TIMEOUT_SECONDS: Final = 300.0
 """Longest silence of a server. A model on a slow machine reads 50 tokens a second: a prompt of 8,192 takes 164 s, and
@@ -103,7 +103,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Hosted:
+class HostedProvider:
     """A provider that is known by the variable that holds its key; `base_variable` names one that moves the address."""
 
     name: str
@@ -115,8 +115,10 @@ class Hosted:
 
 
 HOSTED: Final = (
-    Hosted("openai", "OPENAI_API_KEY", "https://api.openai.com/v1", "openai-responses", "gpt-5.4", "OPENAI_BASE_URL"),
-    Hosted(
+    HostedProvider(
+        "openai", "OPENAI_API_KEY", "https://api.openai.com/v1", "openai-responses", "gpt-5.4", "OPENAI_BASE_URL"
+    ),
+    HostedProvider(
         "anthropic",
         "ANTHROPIC_API_KEY",
         "https://api.anthropic.com",
@@ -124,26 +126,26 @@ HOSTED: Final = (
         "claude-sonnet-5-5",
         "ANTHROPIC_BASE_URL",
     ),
-    Hosted(
+    HostedProvider(
         "openrouter",
         "OPENROUTER_API_KEY",
         "https://openrouter.ai/api/v1",
         "openai-chat",
         "anthropic/claude-sonnet-5.5",
     ),
-    Hosted(
+    HostedProvider(
         "gemini",
         "GEMINI_API_KEY",
         "https://generativelanguage.googleapis.com/v1beta/openai",
         "openai-chat",
         "gemini-3.8-flash",
     ),
-    Hosted("deepseek", "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1", "openai-chat", "deepseek-v4-flash"),
-    Hosted("mistral", "MISTRAL_API_KEY", "https://api.mistral.ai/v1", "openai-chat", "mistral-large-latest"),
-    Hosted("groq", "GROQ_API_KEY", "https://api.groq.com/openai/v1", "openai-chat", "openai/gpt-oss-120b"),
-    Hosted("xai", "XAI_API_KEY", "https://api.x.ai/v1", "openai-chat", "grok-4.7"),
-    Hosted("together", "TOGETHER_API_KEY", "https://api.together.xyz/v1", "openai-chat", "openai/gpt-oss-120b"),
-    Hosted("moonshot", "MOONSHOT_API_KEY", "https://api.moonshot.ai/v1", "openai-chat", "kimi-k3"),
+    HostedProvider("deepseek", "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1", "openai-chat", "deepseek-v4-flash"),
+    HostedProvider("mistral", "MISTRAL_API_KEY", "https://api.mistral.ai/v1", "openai-chat", "mistral-large-latest"),
+    HostedProvider("groq", "GROQ_API_KEY", "https://api.groq.com/openai/v1", "openai-chat", "openai/gpt-oss-120b"),
+    HostedProvider("xai", "XAI_API_KEY", "https://api.x.ai/v1", "openai-chat", "grok-4.7"),
+    HostedProvider("together", "TOGETHER_API_KEY", "https://api.together.xyz/v1", "openai-chat", "openai/gpt-oss-120b"),
+    HostedProvider("moonshot", "MOONSHOT_API_KEY", "https://api.moonshot.ai/v1", "openai-chat", "kimi-k3"),
 )
 """Hosted providers in the order in which their variables are looked at. Addresses: each provider's API reference."""
 

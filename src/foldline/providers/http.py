@@ -23,16 +23,24 @@ from foldline.errors import InvalidInput, ProviderError
 from foldline.failures import Failure, classify
 from foldline.messages import Json
 from foldline.providers.anthropic import AnthropicDialect
-from foldline.providers.assembly import Assembler, BrokenEventError, Dialect, Outcome, StreamedError
+from foldline.providers.assembly import AssembledReply, Assembler, Dialect
 from foldline.providers.base import Piece, Provider, Reply, Retrying
-from foldline.providers.bodies import encoded, innermost, json_object, load_httpx, read_bytes
-from foldline.providers.discovery import ask_window
+from foldline.providers.bodies import (
+    BrokenEventError,
+    EventReader,
+    StreamedError,
+    encode_body,
+    json_object,
+    load_httpx,
+    read_bytes,
+    root_message,
+)
+from foldline.providers.discovery import fetch_window
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.openai_chat import ChatDialect
 from foldline.providers.openai_responses import ResponsesDialect
-from foldline.providers.retries import CONNECT_RETRIES, FAULT_RETRIES, asked_pause, pause, retries
-from foldline.providers.sse import EventReader
-from foldline.providers.text_only import text_only
+from foldline.providers.retries import CONNECT_RETRIES, FAULT_RETRIES, pause, requested_pause, retries
+from foldline.providers.summariser import text_only
 
 if TYPE_CHECKING:
     import httpx
@@ -162,7 +170,7 @@ class HttpProvider:
 
     async def window_tokens(self) -> int | None:
         """The window that the server names, asked anew each time; None where it does not say."""
-        found = await ask_window(self._endpoint, self._client())
+        found = await fetch_window(self._endpoint, self._client())
         self._window_tokens = found or self._window_tokens
         return found
 
@@ -205,7 +213,7 @@ class HttpProvider:
         url = self._endpoint.request_url or self._endpoint.base_url + self._dialect.path
         headers = {**self._endpoint.request_headers, **_JSON_HEADERS}
         try:
-            async with self._client().stream("POST", url, content=encoded(body), headers=headers) as response:
+            async with self._client().stream("POST", url, content=encode_body(body), headers=headers) as response:
                 if not response.is_success:
                     raise await self._refused(response, request)
                 async with aclosing(self._pieces(response, assembler)) as pieces:
@@ -218,11 +226,11 @@ class HttpProvider:
         except httpx.InvalidURL as error:
             raise self._other(f"is no address: {error}") from error
         except (httpx.HTTPError, OSError) as error:
-            if assembler.outcome() is None:  # else all that matters had come
+            if assembler.result() is None:  # else all that matters had come
                 raise self._fault(error) from error
-        yield self._reply(assembler.outcome(), body, request.max_output_tokens, monotonic() - start)
+        yield self._reply(assembler.result(), body, request.max_output_tokens, monotonic() - start)
 
-    def _reply(self, outcome: Outcome | None, body: dict[str, Json], cap_tokens: int, seconds: float) -> Reply:
+    def _reply(self, outcome: AssembledReply | None, body: dict[str, Json], cap_tokens: int, seconds: float) -> Reply:
         if outcome is None:
             raise self._other("the reply was cut off: it ended without its closing event", FAULT_RETRIES)
         try:
@@ -245,7 +253,7 @@ class HttpProvider:
     async def _pieces(self, response: httpx.Response, assembler: Assembler) -> AsyncGenerator[Piece]:
         media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media == "application/json":
-            for piece in assembler.whole(json_object(await read_bytes(response, _MAX_REPLY_BYTES))):
+            for piece in assembler.feed_body(json_object(await read_bytes(response, _MAX_REPLY_BYTES))):
                 yield piece
             return
         if media == "text/html":
@@ -253,13 +261,13 @@ class HttpProvider:
         reader = EventReader()
         async for chunk in response.aiter_bytes():
             for event in reader.feed(chunk):
-                for piece in assembler.take(event):
+                for piece in assembler.feed(event):
                     yield piece
                 if assembler.finished:  # some servers leave the connection open
                     return
         for event in reader.finish():
             try:
-                for piece in assembler.take(event):
+                for piece in assembler.feed(event):
                     yield piece
             except BrokenEventError:  # half a line: the reply was cut off, which its missing end says
                 return
@@ -273,7 +281,7 @@ class HttpProvider:
         text = (await read_bytes(response, _MAX_ERROR_BYTES)).decode("utf-8", "replace")
         trouble = self._trouble(status, text, request)
         failure = trouble.failure
-        asked = asked_pause(response.headers, datetime.now(UTC))
+        asked = requested_pause(response.headers, datetime.now(UTC))
         if asked is not None:
             failure = replace(failure, retry_after_seconds=asked)
         if not failure.message:
@@ -294,7 +302,7 @@ class HttpProvider:
 
     def _fault(self, error: httpx.HTTPError | OSError) -> _Trouble:
         """A connection that failed, in words that name the address."""
-        httpx, said = load_httpx(), self._clean(innermost(error))
+        httpx, said = load_httpx(), self._clean(root_message(error))
         if isinstance(error, httpx.ReadTimeout):
             return self._other(f"nothing came for {self._endpoint.timeout_seconds:g} s", _SILENT_RETRIES)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from foldline.codecs.encoding import json_text
+from foldline.codecs.openai_chat import says_nothing
 from foldline.engine.context import Request
 from foldline.messages import Json, Wire
+from foldline.providers.assembly import AssembledReply, finish_reason_of, new_call_id, object_in, reported
+from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.cache_points import chat_points, wants_chat_points
-from foldline.providers.chat_assembly import ChatAssembler
 from foldline.providers.endpoint import Endpoint
 
-__all__ = ["ChatDialect", "is_openai", "output_field"]
+__all__ = ["ChatAssembler", "ChatDialect", "is_openai", "output_field"]
 
 _OUTPUT_FIELDS: Final = ("max_completion_tokens", "max_tokens")
 _UNKNOWN_FIELD: Final = re.compile(
@@ -93,3 +97,215 @@ def _system_message(request: Request) -> list[Wire]:
         # Many servers' templates know text only.
         return [{"role": "system", "content": "\n\n".join(str(block.get("text", "")) for block in system)}]
     return [{"role": "system", "content": list(system)}]
+
+
+_JOINED: Final = frozenset({"text", "thinking", "summary", "signature", "data", "transcript", "arguments"})
+"""Fields of streamed blocks whose pieces are joined; any other is taken as it came last."""
+
+
+def _merge(into: dict[str, Json], piece: Mapping[str, Json]) -> None:
+    """Add a piece to what has come so far: text is joined where it comes in pieces, objects are merged."""
+    for name, value in piece.items():
+        old = into.get(name)
+        if value is None and name in into:
+            continue
+        if isinstance(value, str) and isinstance(old, str) and name in _JOINED:
+            into[name] = old + value
+        elif isinstance(value, Mapping) and isinstance(old, dict):
+            _merge(old, value)
+        elif isinstance(value, Mapping):
+            into[name] = {}
+            _merge(into[name], value)
+        elif isinstance(value, list) and isinstance(old, list):
+            _extend(old, value)
+        else:
+            into[name] = value
+
+
+def _extend(blocks: list[Json], pieces: Sequence[Json]) -> None:
+    """Add blocks to a list; a piece that goes on with the last block of its kind is joined to it."""
+    for piece in pieces:
+        last = blocks[-1] if blocks else None
+        if not isinstance(piece, Mapping):
+            blocks.append(piece)
+        elif isinstance(last, dict) and _goes_on(last, piece):
+            _merge(last, piece)
+        else:
+            fresh: dict[str, Json] = {}
+            _merge(fresh, piece)
+            blocks.append(fresh)
+
+
+def _goes_on(last: Mapping[str, Json], piece: Mapping[str, Json]) -> bool:
+    if last.get("type") != piece.get("type") or last.get("index") != piece.get("index"):
+        return False
+    if last.get("signature") and not piece.get("signature"):  # a signature closes its block
+        return False
+    if not _JOINED & piece.keys():
+        return False
+    # An encrypted block comes whole: only an index tells that it goes on.
+    return "data" not in piece or piece.get("index") is not None
+
+
+class ChatAssembler:
+    """One reply of the dialect "openai-chat"; see `Assembler`."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self._fields: dict[str, Json] = {}
+        self._texts: dict[str, list[str]] = {}  # text fields, whose pieces are joined once
+        self._blocks: list[Json] = []
+        self._calls: list[dict[str, Json]] = []
+        self._arguments: list[list[str]] = []
+        self._usage: Mapping[str, Json] | None = None
+        self._reason: str | None = None
+        self._closed = False
+
+    def feed(self, event: Event) -> Iterator[Piece]:
+        """What an event brings. Raises StreamedError."""
+        if event.data.strip() == "[DONE]":
+            self.finished = self._closed = True
+            return
+        chunk = object_in(event)
+        if event.name == "error":
+            raise StreamedError(chunk)
+        yield from self._chunk(chunk, "delta")
+
+    def feed_body(self, body: Mapping[str, Json]) -> Iterator[Piece]:
+        """What a reply in one piece brings. Raises StreamedError."""
+        yield from self._chunk(body, "message")
+        if not isinstance(body.get("choices"), list) or not body["choices"]:
+            raise StreamedError(dict(body))
+        self.finished = self._closed = True
+
+    def result(self) -> AssembledReply | None:
+        """The whole reply; None when it broke off."""
+        if not self._closed:
+            return None
+        message = self._message()
+        refused = bool(message.get("refusal")) and not message.get("content")
+        reason = finish_reason_of(self._reason, calls=bool(self._calls), refused=refused)
+        thoughts = any(message.get(name) for name in ("reasoning_content", "reasoning", "reasoning_details"))
+        kept = thoughts or not says_nothing(message)
+        return AssembledReply((message,) if kept else (), reason, self._usage)
+
+    def _chunk(self, chunk: Mapping[str, Json], inner: str) -> Iterator[Piece]:
+        if chunk.get("error"):
+            raise StreamedError(dict(chunk))
+        self._count(chunk)
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if not isinstance(choice, Mapping) or choice.get("index") not in (None, 0):
+                continue
+            if choice.get("error") or choice.get("finish_reason") == "error":
+                raise StreamedError(choice.get("error") or dict(choice))
+            self._count(choice)
+            delta = choice.get(inner)
+            if isinstance(delta, Mapping):
+                yield from self._delta(delta)
+            if choice.get("finish_reason"):
+                self._reason, self._closed = str(choice["finish_reason"]), True
+
+    def _count(self, chunk: Mapping[str, Json]) -> None:
+        """Usage comes last, in each chunk (zeros while it is not known), or in a field of the server's own (Groq)."""
+        own = chunk.get("x_groq")
+        usage = chunk.get("usage") or (own.get("usage") if isinstance(own, Mapping) else None)
+        self._usage = reported(usage) or self._usage
+
+    def _delta(self, delta: Mapping[str, Json]) -> Iterator[Piece]:
+        told = False  # some servers send one thought under two names
+        for name, value in delta.items():
+            if value is None or value in ("", []) or name == "role":
+                continue
+            if name == "content" and isinstance(value, list):
+                yield from self._listed(value)
+            elif name == "tool_calls":
+                for piece in value if isinstance(value, list) else ():
+                    yield from self._call(piece)
+            elif isinstance(value, str) and name in ("content", "refusal", "reasoning_content", "reasoning"):
+                thought = name.startswith("reasoning")
+                self._texts.setdefault(name, []).append(value)
+                if name == "content" and self._blocks:
+                    _extend(self._blocks, [{"type": "text", "text": value}])
+                if not (thought and told):
+                    yield ReasoningDelta(value) if thought else TextDelta(value)
+                told = told or thought
+            else:
+                if name == "reasoning_details" and not (delta.get("reasoning") or delta.get("reasoning_content")):
+                    yield from map(ReasoningDelta, _thoughts(value))
+                _merge(self._fields, {name: value})
+
+    def _listed(self, blocks: Sequence[Json]) -> Iterator[Piece]:
+        """Content in blocks (Mistral's reasoning models): text that came before as plain text becomes the first."""
+        if not self._blocks and (before := "".join(self._texts.get("content", ()))):
+            self._blocks.append({"type": "text", "text": before})
+        _extend(self._blocks, blocks)
+        for block in blocks:
+            if isinstance(block, Mapping) and isinstance(block.get("text"), str):
+                yield TextDelta(block["text"])
+            elif isinstance(block, Mapping):
+                yield from map(ReasoningDelta, _thoughts(block.get("thinking")))
+
+    def _call(self, piece: Json) -> Iterator[Piece]:
+        if not isinstance(piece, Mapping):
+            return
+        number = self._place(piece)
+        call = self._calls[number]
+        body_name = "custom" if isinstance(piece.get("custom"), Mapping) else "function"
+        text_name = "input" if body_name == "custom" else "arguments"
+        given = piece.get(body_name)
+        given = given if isinstance(given, Mapping) else {}
+        body = call.setdefault(body_name, {})
+        before, name = body.get("name"), given.get("name")
+        if isinstance(name, str) and name and name != before:
+            # Only the first pieces of a call may go on with its name; a later one repeats it.
+            body["name"] = f"{before}{name}" if before and not self._arguments[number] else before or name
+        if not before and body.get("name"):
+            yield CallStarted(body["name"])
+        text = given.get(text_name)
+        if text is not None and text != "":
+            self._arguments[number].append(text if isinstance(text, str) else json_text(text))
+        _merge(body, {key: value for key, value in given.items() if key not in ("name", text_name)})
+        _merge(call, {key: value for key, value in piece.items() if key not in ("index", body_name)})
+
+    def _place(self, piece: Mapping[str, Json]) -> int:
+        """The number of the call that a piece belongs to: by index, by id, or the newest; a new one is begun."""
+        index, call_id = piece.get("index"), piece.get("id")
+        for number in reversed(range(len(self._calls))):
+            call = self._calls[number]
+            if index is not None and call["index"] == index and (not call_id or call.get("id") in (None, "", call_id)):
+                return number
+            if index is None and call_id and call.get("id") == call_id:
+                return number
+        body = piece.get("function") or piece.get("custom")
+        named = isinstance(body, Mapping) and bool(body.get("name"))
+        if index is None and not call_id and not named and self._calls:
+            return len(self._calls) - 1
+        self._calls.append({"index": index})
+        self._arguments.append([])
+        return len(self._calls) - 1
+
+    def _message(self) -> dict[str, Json]:
+        texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        text = texts.pop("content", "")
+        content = self._blocks or text or (None if self._calls else "")
+        message: dict[str, Json] = {"role": "assistant", "content": content, **texts, **self._fields}
+        if self._calls:
+            message["tool_calls"] = [_whole_call(*each) for each in zip(self._calls, self._arguments, strict=True)]
+        return message
+
+
+def _whole_call(call: Mapping[str, Json], pieces: Sequence[str]) -> dict[str, Any]:
+    kind = "custom" if "custom" in call and not call.get("function") else "function"
+    text = "".join(pieces)
+    body = {**call[kind], "input": text} if kind == "custom" else {**call[kind], "arguments": text or "{}"}
+    given = {key: value for key, value in call.items() if key not in ("index", "function", "custom")}
+    return {**given, "id": call.get("id") or new_call_id(), "type": call.get("type") or kind, kind: body}
+
+
+def _thoughts(value: Json) -> Iterator[str]:
+    for block in value if isinstance(value, list) else ():
+        if isinstance(block, Mapping):
+            text = block.get("text") or block.get("summary") or block.get("thinking")
+            if isinstance(text, str):
+                yield text

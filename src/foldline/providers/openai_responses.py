@@ -15,12 +15,11 @@ from foldline.codecs.encoding import call_id_of
 from foldline.codecs.openai_responses import CALL_FIELDS
 from foldline.engine.context import Request
 from foldline.messages import Json, Wire
-from foldline.providers.assembly import Outcome, StreamedError, new_call_id, object_in, reported
+from foldline.providers.assembly import AssembledReply, finish_reason_of, new_call_id, object_in, reported
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
-from foldline.providers.endings import finish_reason_of
+from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.openai_chat import is_openai
-from foldline.providers.sse import Event
 
 __all__ = ["ResponsesDialect", "reasons"]
 
@@ -78,7 +77,7 @@ class _ResponsesAssembler:
         self._items: dict[int, dict[str, Any]] = {}
         self._response: Mapping[str, Json] | None = None
 
-    def take(self, event: Event) -> Iterator[Piece]:
+    def feed(self, event: Event) -> Iterator[Piece]:
         if event.data.strip() == "[DONE]":
             return
         body = object_in(event)
@@ -103,7 +102,7 @@ class _ResponsesAssembler:
             if self._response.get("status") == "failed" or self._response.get("error"):
                 raise StreamedError(_error_in(body))
 
-    def whole(self, body: Mapping[str, Json]) -> Iterator[Piece]:
+    def feed_body(self, body: Mapping[str, Json]) -> Iterator[Piece]:
         if body.get("error") or body.get("status") == "failed" or not isinstance(body.get("output"), list):
             raise StreamedError(_error_in(body))
         self._response, self.finished = body, True
@@ -115,7 +114,7 @@ class _ResponsesAssembler:
                 if isinstance(text, str):
                     yield TextDelta(text)
 
-    def outcome(self) -> Outcome | None:
+    def result(self) -> AssembledReply | None:
         response = self._response
         if response is None:
             return None
@@ -131,7 +130,7 @@ class _ResponsesAssembler:
         status = response.get("status")
         ended = said or ("length" if status == "incomplete" else status)
         reason = finish_reason_of(ended, calls=calls, refused=refused)
-        return Outcome(messages, reason, reported(response.get("usage")))
+        return AssembledReply(messages, reason, reported(response.get("usage")))
 
 
 def _error_in(body: Mapping[str, Json]) -> Json:

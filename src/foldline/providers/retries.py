@@ -15,8 +15,8 @@ __all__ = [
     "FAULT_RETRIES",
     "LONGEST_PAUSE_SECONDS",
     "RATE_RETRIES",
-    "asked_pause",
     "pause",
+    "requested_pause",
     "retries",
 ]
 
@@ -71,7 +71,7 @@ def pause(attempt: int, failure: Failure, chance: Callable[[], float]) -> float 
     return asked + _FIRST_PAUSE_SECONDS * chance()  # never earlier than asked
 
 
-def asked_pause(headers: Mapping[str, str], now: datetime) -> float | None:
+def requested_pause(headers: Mapping[str, str], now: datetime) -> float | None:
     """Seconds that the headers ask to wait: `retry-after-ms`, or `retry-after` as seconds or as a date; else None."""
     in_milliseconds = headers.get("retry-after-ms", "").strip()
     if _NUMBER.fullmatch(in_milliseconds):

@@ -1,4 +1,4 @@
-"""Chooses the model to talk to: what was asked for, a key, a server that answers, the embedded model. Says why."""
+"""Select the model to talk to: the user's setting, an API key, a local server or the embedded model."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 from foldline.providers.base import Provider
 from foldline.providers.bodies import load_httpx
-from foldline.providers.discovery import served_models
+from foldline.providers.discovery import DEFAULT_ADDRESSES, LocalServer, ServerAddress, fetch_models, find_local_servers
 from foldline.providers.embedded import INSTALL, WINDOW_TOKENS, Embedded, weights
-from foldline.providers.emulated_tools.provider import SchemaTools
 from foldline.providers.endpoint import HOSTED, Endpoint, endpoint_from_environment
 from foldline.providers.http import provider_for
-from foldline.providers.local import PLACES, Local, Place, find_local
+from foldline.providers.tool_emulation import SchemaTools
 
-__all__ = ["Picked", "Wanted", "pick"]
+__all__ = ["ModelPreference", "SelectedModel", "select_model"]
 
 _EMBEDDED: Final = "embedded"
 _BASE_URLS: Final = {hosted.name: hosted for hosted in HOSTED}
@@ -34,12 +33,12 @@ _WITHOUT_TOOLS: Final = "It gets no tools: set tools to schema in its model sett
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the user set, in a file or by options; None for what was left open.
+class ModelPreference:
+    """The model settings of a user, from a file or from options; None where the user left the choice open.
 
-    `provider` is the name of a hosted one, of a kind of local server, or "embedded"; with `base_url` it is any name.
-    `model` of the embedded one is a path of a GGUF file. `api_key_env` is the variable that holds the key. `window` is
-    in tokens; only the embedded model is started with it. `extra` goes into each request, except to that one.
+    `provider` names a hosted provider, a kind of local server, or "embedded"; with `base_url` any name is allowed.
+    `model` of the embedded provider is the path of a GGUF file. `api_key_env` is the variable that holds the key.
+    `window` is in tokens and only starts the embedded model. `extra` is added to each request of the other providers.
     `session_id` groups requests for a provider's cache.
     """
 
@@ -55,11 +54,11 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
-    """The provider, why it was chosen, and what the user should know of it. The caller closes the provider.
+class SelectedModel:
+    """A provider, the reason for its selection, and notes for the user. The caller closes the provider.
 
-    `summaries` is False for a model that is too small to be trusted with them; `tools` then too, unless they were asked
-    for: such a model calls whatever the schema begins with, and never answers.
+    `summaries` is False for a model too small to be trusted with them. `tools` is then False too unless the user set
+    tools explicitly: such a model calls the first tool of the schema forever and never answers.
     """
 
     provider: Provider
@@ -70,141 +69,150 @@ class Picked:
 
     @property
     def line(self) -> str:
-        """What was chosen and why, in one line."""
+        """The selection and its reason, in one line."""
         return f"{self.provider.model or 'the default model'} by {self.provider.name}: {self.why}"
 
 
-async def pick(wanted: Wanted, environ: Mapping[str, str], *, places: Sequence[Place] = PLACES) -> Picked:
-    """The provider to use. In this order: what was asked for, keys in the environment, a server at one of `places`, the
-    embedded model.
+async def select_model(
+    preference: ModelPreference, environ: Mapping[str, str], *, addresses: Sequence[ServerAddress] = DEFAULT_ADDRESSES
+) -> SelectedModel:
+    """Select a provider: the user's setting, then keys in the environment, a server at `addresses`, the embedded model.
 
-    Raises InvalidInput for a setting that cannot be, MissingExtra, and FoldlineError with what to set or to install.
-    A server is looked for only where nothing else decides, the embedded one is started and not waited for.
+    Raises InvalidInput for an invalid setting, MissingExtra, and FoldlineError that says what to set or to install.
+    Probes for a server only if nothing else decides. Starts the embedded model without waiting for it.
     """
-    if wanted.base_url is not None:
-        return await _at_address(wanted, wanted.base_url, environ)
-    if wanted.provider == _EMBEDDED or (wanted.provider is None and _is_file(wanted.model)):
-        return _embedded(wanted, "as set")
-    if wanted.provider is not None:
-        return await _named(wanted, wanted.provider, environ, places)
-    endpoint = endpoint_from_environment(environ, model=wanted.model)
+    if preference.base_url is not None:
+        return await _select_address(preference, preference.base_url, environ)
+    if preference.provider == _EMBEDDED or (preference.provider is None and _is_file(preference.model)):
+        return _select_embedded(preference, "as set")
+    if preference.provider is not None:
+        return await _select_named(preference, preference.provider, environ, addresses)
+    endpoint = endpoint_from_environment(environ, model=preference.model)
     if endpoint is not None:
-        return await _picked(_adjusted(endpoint, wanted, environ), wanted, f"{_variable(endpoint, environ)} is set")
-    found = [local for local in await find_local(places) if _serves(local, wanted.model)]
+        return await _select_endpoint(
+            _with_overrides(endpoint, preference, environ), preference, f"{_variable(endpoint, environ)} is set"
+        )
+    found = [local for local in await find_local_servers(addresses) if _served_name(local, preference.model)]
     if found:
-        return _local(found[0], wanted, "it answers, and no key is set")
-    if wanted.model is not None:
-        raise FoldlineError(f"no key is set, and no local server has the model {wanted.model!r}: set provider as well")
+        return _select_local(found[0], preference, "it answers, and no key is set")
+    if preference.model is not None:
+        raise FoldlineError(
+            f"no key is set, and no local server has the model {preference.model!r}: set provider as well"
+        )
     try:
-        return _embedded(wanted, "no key is set and no local server answers")
+        return _select_embedded(preference, "no key is set and no local server answers")
     except InvalidInput:
         raise
     except FoldlineError:
         raise FoldlineError(_NO_MODEL) from None
 
 
-async def _named(wanted: Wanted, name: str, environ: Mapping[str, str], places: Sequence[Place]) -> Picked:
+async def _select_named(
+    preference: ModelPreference, name: str, environ: Mapping[str, str], addresses: Sequence[ServerAddress]
+) -> SelectedModel:
     if name in _BASE_URLS:
         hosted = _BASE_URLS[name]
-        # A key under another name is as good as under the usual one.
-        given = {**environ, hosted.variable: _key(wanted, environ) or environ.get(hosted.variable, "")}
-        endpoint = endpoint_from_environment(given, name=name, model=wanted.model)
+        # `endpoint_from_environment` reads the usual variable only, so a key under another name is copied there.
+        given = {**environ, hosted.variable: _api_key(preference, environ) or environ.get(hosted.variable, "")}
+        endpoint = endpoint_from_environment(given, name=name, model=preference.model)
         if endpoint is None:
-            raise FoldlineError(f"{name} needs a key: set {wanted.api_key_env or hosted.variable}")
-        return await _picked(_adjusted(endpoint, wanted, environ), wanted, "as set")
-    own = [place for place in places if name in ("local", place.kind)]
+            raise FoldlineError(f"{name} needs a key: set {preference.api_key_env or hosted.variable}")
+        return await _select_endpoint(_with_overrides(endpoint, preference, environ), preference, "as set")
+    own = [address for address in addresses if name in ("local", address.kind)]
     if not own:
-        known = ", ".join([*_BASE_URLS, *(place.kind for place in places), "local", _EMBEDDED])
+        known = ", ".join([*_BASE_URLS, *(address.kind for address in addresses), "local", _EMBEDDED])
         raise InvalidInput(f"unknown provider {name!r} without base_url; known are {known}", place="provider")
-    found = await find_local(own)
+    found = await find_local_servers(own)
     if not found:
-        where = ", ".join(place.root_url for place in own)
+        where = ", ".join(address.root_url for address in own)
         raise FoldlineError(f"no {name} server with a model answers at {where}: start it, or set base_url")
-    fitting = [local for local in found if _serves(local, wanted.model)]
+    fitting = [local for local in found if _served_name(local, preference.model)]
     if not fitting:
         models = ", ".join(model for local in found for model in local.models)
-        raise InvalidInput(f"{name} has no {wanted.model!r}; it has {models}", place="model")
-    return _local(fitting[0], wanted, "as set")
+        raise InvalidInput(f"{name} has no {preference.model!r}; it has {models}", place="model")
+    return _select_local(fitting[0], preference, "as set")
 
 
-async def _at_address(wanted: Wanted, base_url: str, environ: Mapping[str, str]) -> Picked:
-    hosted = _BASE_URLS.get(wanted.provider or "")
+async def _select_address(preference: ModelPreference, base_url: str, environ: Mapping[str, str]) -> SelectedModel:
+    hosted = _BASE_URLS.get(preference.provider or "")
     usual = environ.get(hosted.variable, "").strip() if hosted else ""
     endpoint = Endpoint(
-        name=wanted.provider or "custom",
-        dialect=wanted.dialect or ("anthropic" if hosted and hosted.dialect == "anthropic" else "openai-chat"),
+        name=preference.provider or "custom",
+        dialect=preference.dialect or ("anthropic" if hosted and hosted.dialect == "anthropic" else "openai-chat"),
         base_url=base_url,
-        model=wanted.model or "",
-        api_key=_key(wanted, environ) or usual,
+        model=preference.model or "",
+        api_key=_api_key(preference, environ) or usual,
     )
-    return await _picked(endpoint, wanted, "as set")
+    return await _select_endpoint(endpoint, preference, "as set")
 
 
-async def _picked(endpoint: Endpoint, wanted: Wanted, why: str) -> Picked:
-    """A provider at an endpoint; a server near by is asked for its model and whether it has tools."""
+async def _select_endpoint(endpoint: Endpoint, preference: ModelPreference, why: str) -> SelectedModel:
+    """Select the provider at an endpoint. A local server is asked for its model and whether it supports tools."""
     httpx = load_httpx()
-    by_schema = wanted.tools == "schema"
+    by_schema = preference.tools == "schema"
     if not endpoint.model:
         async with httpx.AsyncClient(trust_env=not endpoint.is_local, timeout=2.0) as client:
-            models = await served_models(endpoint, client)
+            models = await fetch_models(endpoint, client)
         if not models:
             raise InvalidInput(f"{endpoint.base_url} does not say which models it has: set model", place="model")
         endpoint = replace(endpoint, model=models[0])
-    if wanted.tools is None and endpoint.is_local and endpoint.dialect == "openai-chat":
-        found = await find_local((Place("llama.cpp", endpoint.root_url),))
+    if preference.tools is None and endpoint.is_local and endpoint.dialect == "openai-chat":
+        found = await find_local_servers((ServerAddress("llama.cpp", endpoint.root_url),))
         by_schema = any(not local.has_tools for local in found)
-    return _at(endpoint, by_schema, wanted, why)
+    return _build(endpoint, by_schema, preference, why)
 
 
-def _local(local: Local, wanted: Wanted, why: str) -> Picked:
+def _select_local(local: LocalServer, preference: ModelPreference, why: str) -> SelectedModel:
     endpoint = Endpoint(
         name=local.kind,
-        dialect=wanted.dialect or "openai-chat",
+        dialect=preference.dialect or "openai-chat",
         base_url=local.base_url,
-        model=_serves(local, wanted.model) or "",
+        model=_served_name(local, preference.model) or "",
     )
-    by_schema = not local.has_tools if wanted.tools is None else wanted.tools == "schema"
-    return _at(endpoint, by_schema and endpoint.dialect == "openai-chat", wanted, f"{why} ({local.base_url})")
+    by_schema = not local.has_tools if preference.tools is None else preference.tools == "schema"
+    return _build(endpoint, by_schema and endpoint.dialect == "openai-chat", preference, f"{why} ({local.base_url})")
 
 
-def _at(endpoint: Endpoint, by_schema: bool, wanted: Wanted, why: str) -> Picked:
+def _build(endpoint: Endpoint, by_schema: bool, preference: ModelPreference, why: str) -> SelectedModel:
     def with_fields(fields: Mapping[str, Json]) -> Provider:
         return provider_for(
-            replace(endpoint, extra={**endpoint.extra, **wanted.extra, **fields}, session_id=wanted.session_id)
+            replace(endpoint, extra={**endpoint.extra, **preference.extra, **fields}, session_id=preference.session_id)
         )
 
     if not by_schema:
-        return _told(with_fields({}), wanted, why)
+        return _selected(with_fields({}), preference, why)
     note = "The server's template has no tools: calls are held to a JSON schema."
-    return _told(SchemaTools(with_fields), wanted, why, note)
+    return _selected(SchemaTools(with_fields), preference, why, note)
 
 
-def _embedded(wanted: Wanted, why: str) -> Picked:
-    found = weights(wanted.model)
-    by_schema = None if wanted.tools is None else wanted.tools == "schema"
-    return _told(Embedded(found, window_tokens=wanted.window or WINDOW_TOKENS, by_schema=by_schema), wanted, why)
+def _select_embedded(preference: ModelPreference, why: str) -> SelectedModel:
+    found = weights(preference.model)
+    by_schema = None if preference.tools is None else preference.tools == "schema"
+    return _selected(
+        Embedded(found, window_tokens=preference.window or WINDOW_TOKENS, by_schema=by_schema), preference, why
+    )
 
 
-def _told(provider: Provider, wanted: Wanted, why: str, *notes: str) -> Picked:
+def _selected(provider: Provider, preference: ModelPreference, why: str, *notes: str) -> SelectedModel:
     trusted = lookup(provider.model, local=True).summaries != "off"
-    tools = trusted or wanted.tools is not None
+    tools = trusted or preference.tools is not None
     honest = () if trusted else (_UNTRUSTED.format(model=provider.model),)
     without = () if tools else (_WITHOUT_TOOLS,)
-    return Picked(provider, why, (*honest, *without, *notes), trusted, tools)
+    return SelectedModel(provider, why, (*honest, *without, *notes), trusted, tools)
 
 
-def _adjusted(endpoint: Endpoint, wanted: Wanted, environ: Mapping[str, str]) -> Endpoint:
-    key = _key(wanted, environ) or endpoint.api_key
-    return replace(endpoint, dialect=wanted.dialect or endpoint.dialect, api_key=key)
+def _with_overrides(endpoint: Endpoint, preference: ModelPreference, environ: Mapping[str, str]) -> Endpoint:
+    key = _api_key(preference, environ) or endpoint.api_key
+    return replace(endpoint, dialect=preference.dialect or endpoint.dialect, api_key=key)
 
 
-def _key(wanted: Wanted, environ: Mapping[str, str]) -> str:
-    """The key in the variable that was named; "" where none was."""
-    if wanted.api_key_env is None:
+def _api_key(preference: ModelPreference, environ: Mapping[str, str]) -> str:
+    """The key from the variable that the user named; "" without one."""
+    if preference.api_key_env is None:
         return ""
-    key = environ.get(wanted.api_key_env, "").strip()
+    key = environ.get(preference.api_key_env, "").strip()
     if not key:
-        raise InvalidInput(f"the variable {wanted.api_key_env} is not set", place="api_key_env")
+        raise InvalidInput(f"the variable {preference.api_key_env} is not set", place="api_key_env")
     return key
 
 
@@ -213,8 +221,8 @@ def _variable(endpoint: Endpoint, environ: Mapping[str, str]) -> str:
     return hosted.variable if environ.get(hosted.variable, "").strip() else hosted.base_variable
 
 
-def _serves(local: Local, model: str | None) -> str | None:
-    """The name under which the server has the model; its first one where none is wanted."""
+def _served_name(local: LocalServer, model: str | None) -> str | None:
+    """The name by which the server lists the model; its first model if the user named none."""
     if model is None:
         return local.models[0]
     return next((name for name in local.models if name in (model, f"{model}:latest")), None)

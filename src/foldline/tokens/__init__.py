@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from foldline.tokens.chars import CharsPerFour, MessageCounter
 from foldline.tokens.estimate import ESTIMATE, Counter
-from foldline.tokens.pdf import pdf_pages_of_base64
-from foldline.tokens.pictures import image_size, image_size_of_base64
+from foldline.tokens.media import image_size, image_size_of_base64, pdf_pages_of_base64
 from foldline.tokens.sizes import (
     content_bytes,
     json_tokens,

@@ -9,7 +9,7 @@ from typing import Final
 
 from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, Wire
 from foldline.tokens.estimate import ESTIMATE, Counter
-from foldline.tokens.pictures import image_tokens
+from foldline.tokens.media import image_tokens
 
 __all__ = ["content_bytes", "json_tokens", "lone_text", "message_tokens", "system_tokens", "tools_tokens", "wire_bytes"]
 

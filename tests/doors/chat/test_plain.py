@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.text.printable import plain, plain_line
+from foldline.text.formatting import plain, plain_line
 
 JOINERS = {"\u200c", "\u200d"}
 

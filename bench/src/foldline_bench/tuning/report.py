@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from foldline.cli.console import Column, print_table
 from foldline.cli.files import terminal
-from foldline.text.formatting import DASH, compact, money, plural, share
-from foldline.text.printable import plain_line
+from foldline.text.formatting import DASH, compact, money, plain_line, plural, share
 from foldline_bench.measure.intervals import FEWEST, enough
 from foldline_bench.tuning import Conditions, ExcludedSession, ResampledFigure, SettingFigures, TuneResult
 from foldline_bench.tuning.candidates import OURS, own_figures

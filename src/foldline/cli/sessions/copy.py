@@ -19,8 +19,7 @@ from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_choice import AGENTS, OpenedStore, select_session, store_options, store_place
 from foldline.store.base import Store
 from foldline.store.folders import FileStore
-from foldline.text.formatting import plural
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line, plural
 from foldline.view.archive import key_of
 
 if TYPE_CHECKING:

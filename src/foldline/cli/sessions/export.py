@@ -12,7 +12,7 @@ from foldline.cli.files import log
 from foldline.hosting.session_choice import OpenedStore, select_session, store_options
 from foldline.hosting.session_text import export_session, json_text, redacted
 from foldline.store.files import can_hold
-from foldline.text.printable import plain
+from foldline.text.formatting import plain
 
 __all__ = ["FORMATS", "export"]
 

@@ -13,8 +13,7 @@ from foldline.cli.files import json_out, log
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import OpenedStore, SelectedSession, select_session, store_options
 from foldline.hosting.session_text import author_of, entries_of, folds_of, message_text, seq_range
-from foldline.text.formatting import plural
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line, plural
 from foldline.view.transcript import Fold, active
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from foldline.hosting.session_choice import (
 )
 from foldline.hosting.session_text import entries_of, local_time
 from foldline.store.snapshot import Snapshot
-from foldline.text.formatting import DASH, compact, plural
-from foldline.text.printable import plain_line
+from foldline.text.formatting import DASH, compact, plain_line, plural
 
 if TYPE_CHECKING:
     from foldline.store.base import Store

@@ -15,8 +15,7 @@ from foldline.errors import DoesNotFit, FoldlineError, InvalidInput
 from foldline.hosting.session_choice import OpenedStore, SelectedSession, agent_count, select_session, store_options
 from foldline.hosting.session_text import author_of, local_time, message_text, seq_range
 from foldline.messages import Json, Wire
-from foldline.text.formatting import DASH, plural
-from foldline.text.printable import plain_line
+from foldline.text.formatting import DASH, plain_line, plural
 from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage, active
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from foldline.agent.tools.base import Ask
 from foldline.doors.chat.prompt import PromptInput
 from foldline.doors.chat.screen import Screen
-from foldline.text.printable import plain
+from foldline.text.formatting import plain
 
 __all__ = ["Consent"]
 

@@ -11,7 +11,7 @@ from foldline.display import size_text, token_line
 from foldline.engine.events import FoldFinished
 from foldline.engine.window_usage import Figures
 from foldline.messages import Json
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line
 from foldline.view.transcript import Fold
 
 __all__ = [

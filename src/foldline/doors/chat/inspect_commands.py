@@ -15,8 +15,7 @@ from foldline.doors.chat.event_lines import fold_source
 from foldline.engine.context import Context
 from foldline.errors import InvalidInput
 from foldline.hosting.session_text import author_of, message_text, seq_range
-from foldline.text.formatting import plural
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line, plural
 from foldline.tokens import ESTIMATE, system_tokens
 from foldline.view.transcript import Entry, Fold, Usage
 

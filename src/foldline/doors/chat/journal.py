@@ -13,7 +13,7 @@ from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, To
 from foldline.doors.chat.event_lines import reply_text
 from foldline.engine.events import FoldFinished, FoldStarted, call_line, log_line
 from foldline.failures import redact
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line
 
 __all__ = ["FILE", "Journal"]
 

@@ -12,7 +12,7 @@ from foldline.agent.events import AgentEvent, as_json
 from foldline.doors.chat.interrupts import Interrupts, LeaveError
 from foldline.doors.chat.startup import Chat, open_conversation, ticking
 from foldline.errors import InvalidInput
-from foldline.text.printable import plain
+from foldline.text.formatting import plain
 
 __all__ = ["answer_once", "prompt_text", "read_piped"]
 

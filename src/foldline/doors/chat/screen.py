@@ -36,7 +36,7 @@ from foldline.doors.chat.event_lines import (
 from foldline.doors.chat.markdown import AnswerBlocks, markdown
 from foldline.engine.events import FoldFinished, FoldStarted, LimitLearned, Repaired, SilentTruncation, UsageDoubted
 from foldline.providers.base import CallStarted, ReasoningDelta, Retrying, TextDelta
-from foldline.text.printable import plain, plain_line
+from foldline.text.formatting import plain, plain_line
 
 __all__ = ["Screen"]
 

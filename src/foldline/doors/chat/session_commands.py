@@ -9,8 +9,7 @@ from foldline.doors.chat.commands import whole_number
 from foldline.doors.chat.inspect_commands import entry_of
 from foldline.errors import InvalidInput
 from foldline.hosting.session_text import local_time
-from foldline.text.formatting import plural
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line, plural
 
 if TYPE_CHECKING:
     from foldline.doors.chat.chat_loop import ChatLoop

@@ -14,7 +14,7 @@ from foldline.doors.chat.event_lines import call_text, seconds_text
 from foldline.doors.gateway.base import ChatPlace, Gateway, NotDelivered
 from foldline.doors.gateway.markdown import escape_markdown
 from foldline.engine.window_usage import Figures
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line
 
 __all__ = ["Pace", "Progress"]
 

@@ -27,7 +27,7 @@ from foldline.errors import (
 from foldline.hosting.documents import store_document
 from foldline.hosting.session_actor import SessionActor
 from foldline.hosting.session_lease import DialectMismatch
-from foldline.text.printable import plain_line
+from foldline.text.formatting import plain_line
 
 __all__ = ["REPORTED_ERRORS", "after_restart", "ending_sentence", "error_sentence", "prompt_of", "reply", "send_text"]
 

@@ -19,7 +19,7 @@ from foldline.engine.context import Completion, Request
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.providers.http import provider_for
-from foldline.providers.summarise import Summariser, summariser
+from foldline.providers.summariser import ProviderSummariser, summariser
 from foldline.view.transcript import Usage
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class Summaries:
             raise InvalidInput("given up: no summaries are asked for any more", place="summarise") from None
         return found if began else replace(found, usage=None)
 
-    async def from_upstream(self, endpoint: Endpoint, ask: Callable[[Summariser], Awaitable[Completion]]) -> Completion:
+    async def from_upstream(
+        self, endpoint: Endpoint, ask: Callable[[ProviderSummariser], Awaitable[Completion]]
+    ) -> Completion:
         """One question to the upstream, as this client reaches it."""
         task = asyncio.current_task()
         if task is None:
@@ -192,7 +194,7 @@ class ForRequest:
         return self._asked(key, fields, lambda asks: asks.continued(request))
 
     def _asked(
-        self, key: bytes, fields: Mapping[str, Json] | None, ask: Callable[[Summariser], Awaitable[Completion]]
+        self, key: bytes, fields: Mapping[str, Json] | None, ask: Callable[[ProviderSummariser], Awaitable[Completion]]
     ) -> Completion:
         async def begin() -> Completion:
             endpoint = self._summaries.endpoint(self._dialect, self.model, self._headers, self._target)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from foldline.errors import FoldlineError, InvalidInput, MissingExtra
-from foldline.providers.bodies import innermost
+from foldline.providers.bodies import root_message
 from foldline.providers.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -375,4 +375,4 @@ def _fault(error: BaseException, name: str) -> UpstreamFault:
             pass
     if isinstance(error, (socket.gaierror, aiohttp.ClientConnectorDNSError)):
         return UpstreamFault("connect", f"{name}: its name is not known")
-    return UpstreamFault(kind, f"{name}: {innermost(error)}")
+    return UpstreamFault(kind, f"{name}: {root_message(error)}")

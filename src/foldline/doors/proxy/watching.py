@@ -17,7 +17,7 @@ from foldline.doors.proxy.inflating import Inflate, decoded, readable
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.providers.assembly import reported
-from foldline.providers.sse import EventReader
+from foldline.providers.bodies import EventReader
 from foldline.view.transcript import Usage
 from foldline.view.usage import usage_of
 

@@ -15,7 +15,7 @@ from foldline.conversations.conversation import Learned
 from foldline.doors.proxy.clients import says_who
 from foldline.errors import InvalidInput
 from foldline.providers.bodies import load_httpx
-from foldline.providers.discovery import ask_window
+from foldline.providers.discovery import fetch_window
 from foldline.providers.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Windows:
         try:
             if self._client is None:
                 self._client = asking_client(endpoint)
-            found = await ask_window(endpoint, self._client)
+            found = await fetch_window(endpoint, self._client)
             for kept in (self._asked, self._unsaid):
                 if len(kept) >= _MOST_MODELS:
                     kept.clear()

@@ -20,8 +20,7 @@ from foldline.engine.context import Request
 from foldline.errors import InvalidInput
 from foldline.messages import Json, ToolCall
 from foldline.providers.base import CallStarted, Piece, Provider, Reply, TextDelta
-from foldline.providers.emulated_tools.history import plain_messages
-from foldline.providers.emulated_tools.schema import Bounds, functions, turn_schema
+from foldline.providers.tool_emulation_prompt import Bounds, functions, plain_messages, turn_schema
 
 __all__ = ["Fields", "SchemaTools"]
 
@@ -76,7 +75,7 @@ class SchemaTools:
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         """Send a request; text comes as it is written, a call with the `Reply`. Raises ProviderError."""
         plain = replace(request, messages=plain_messages(request), system=None, tools=None, stable_until=0)
-        turn = _Turn() if any(functions(request.tools)) else None
+        turn = _TurnReader() if any(functions(request.tools)) else None
         inner = self._holding(request) if turn else self._plain
         # The protocol promises an iterator; that of every provider here is a generator, which can be closed.
         async with aclosing(cast("Any", inner.stream(plain))) as pieces:
@@ -84,7 +83,7 @@ class SchemaTools:
                 if turn is None:
                     yield piece
                 elif isinstance(piece, TextDelta):
-                    for read in turn.take(piece.text):
+                    for read in turn.feed(piece.text):
                         yield read
                 elif isinstance(piece, Reply):
                     for read in turn.close(piece, plain):
@@ -107,7 +106,7 @@ _STRING: Final = re.compile(r'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*')
 
 
 @dataclass(slots=True)
-class _Turn:
+class _TurnReader:
     """The object of one turn while it is being written.
 
     `read` is how much of `written` has been understood, `told` how much text has gone out.
@@ -119,7 +118,7 @@ class _Turn:
     told: str = ""
     named: bool = False
 
-    def take(self, text: str) -> Iterator[Piece]:
+    def feed(self, text: str) -> Iterator[Piece]:
         """What a piece of output brings."""
         self.written += text
         if not self.kind:
@@ -138,7 +137,7 @@ class _Turn:
     def close(self, reply: Reply, request: Request) -> Iterator[Piece]:
         """The reply with the call or the text that the object stands for; before it, text that has not gone out."""
         if not self.written:
-            yield from self.take(reply.text)  # a server that did not stream
+            yield from self.feed(reply.text)  # a server that did not stream
         found = _object(self.written)
         if isinstance(found.get("tool"), str) and isinstance(found.get("arguments"), Mapping) and not reply.calls:
             call = ToolCall(

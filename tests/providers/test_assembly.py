@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.providers.endings import finish_reason_of
+from foldline.providers.assembly import finish_reason_of
 
 
 @pytest.mark.parametrize(

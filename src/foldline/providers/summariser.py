@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 from foldline.codecs import codec
 from foldline.engine.context import Completion, Request
 from foldline.errors import InvalidInput
 from foldline.failures import redact
-from foldline.messages import Wire
+from foldline.messages import Json, Wire
 from foldline.providers.base import Provider, Reply
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens
 from foldline.view.system_and_tools import System
 from foldline.view.transcript import Usage
 from foldline.view.usage import usage_of
 
-__all__ = ["Summariser", "summariser"]
+__all__ = ["ProviderSummariser", "is_text_only", "summariser", "text_only"]
 
 _BETWEEN: Final = "\n\n"
 
 OnReply: TypeAlias = Callable[[Reply], Awaitable[None] | None]
 
 
-def summariser(provider: Provider, *, on_reply: OnReply | None = None, counter: Counter = ESTIMATE) -> Summariser:
+def summariser(
+    provider: Provider, *, on_reply: OnReply | None = None, counter: Counter = ESTIMATE
+) -> ProviderSummariser:
     """What asks the provider for a summary; `on_reply` gets each reply, for its usage, and may be awaitable."""
-    return Summariser(provider, on_reply, counter)
+    return ProviderSummariser(provider, on_reply, counter)
 
 
-class Summariser:
+class ProviderSummariser:
     """Asks a provider for summaries, by a prompt of their own or by going on from a request of the session.
 
     Keys and tokens in known shapes are taken out of a summary. ProviderError is raised, which the context takes for a
@@ -97,3 +99,71 @@ def _request(dialect: str, messages: list[dict[str, str]], max_output_tokens: in
         repairs=(),
         once=len(wires),
     )
+
+
+_KNOWN: Final = frozenset(
+    # How much is written, how it is sampled, and where it ends.
+    "max_tokens max_completion_tokens max_output_tokens n seed random_seed stop stop_sequences temperature top_p top_k "
+    "min_p top_a typical_p presence_penalty frequency_penalty repetition_penalty repeat_penalty logit_bias logprobs "
+    "top_logprobs prediction verbosity "
+    # How much is thought before.
+    "thinking reasoning reasoning_effort reasoning_format reasoning_split include_reasoning enable_thinking "
+    "thinking_budget preserve_thinking chat_template_kwargs chat_template_args prompt_mode "
+    # How calls of tools are written: which tools there are is looked at elsewhere.
+    "parallel_tool_calls max_tool_calls tool_stream "
+    # What comes back beside the text, and how.
+    "include stream_options usage timings_per_token return_progress "
+    # Where, how fast and for whom it is computed.
+    "service_tier speed inference_geo provider user user_id safety_identifier metadata client_metadata store "
+    "session_id user_profile_id anthropic_version anthropic_beta safe_prompt moderation diagnostics "
+    # What is kept or left out of the prompt.
+    "cache_control prompt_cache_key prompt_cache_retention prompt_cache_options cache_prompt id_slot truncation "
+    "transforms context_management keep_alive options num_ctx".split()
+)
+
+_CHOICES: Final = (None, "auto", "none")
+
+
+def text_only(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """Those of some fields that are known to do no harm."""
+    return {name: value for name, value in fields.items() if _is_harmless(name, value)}
+
+
+def is_text_only(fields: Mapping[str, Json]) -> bool:
+    """Whether all of some fields are. Those of the conversation itself (model, messages, tools) are not for here."""
+    return all(_is_harmless(name, value) for name, value in fields.items())
+
+
+def _is_harmless(name: str, value: Json) -> bool:
+    if value is None or value is False or value == []:  # switched off, whatever it is
+        return True
+    check = _CHECKED.get(name)
+    return name in _KNOWN if check is None else check(value)
+
+
+def _is_free(choice: Json) -> bool:
+    named = choice.get("type") if isinstance(choice, Mapping) else choice
+    return named in _CHOICES
+
+
+def _is_plain(form: Json) -> bool:
+    """Whether a form of the answer is none."""
+    return not form or (isinstance(form, Mapping) and form.get("type") == "text")
+
+
+def _holds(*names: str) -> Callable[[Json], bool]:
+    """A check for an object with no other fields than `format`, which is none, and these."""
+
+    def check(value: Json) -> bool:
+        return isinstance(value, Mapping) and value.keys() <= {"format", *names} and _is_plain(value.get("format"))
+
+    return check
+
+
+_CHECKED: Final[Mapping[str, Callable[[Json], bool]]] = {
+    "tool_choice": _is_free,
+    "response_format": _is_plain,
+    "text": _holds("verbosity"),
+    "output_config": _holds("effort", "task_budget"),
+    "modalities": lambda value: value == ["text"],
+}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.property.depth import costly
 
 from foldline.errors import InvalidInput
-from foldline.providers.sse import Event, EventReader
+from foldline.providers.bodies import Event, EventReader
 
 
 def read(*chunks: bytes) -> list[Event]:

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
-from tests.providers.emulated_tools.test_history import TOOLS
 from tests.providers.serving import Answer, Server, as_json, chat, endpoint, pieces_of, reply_of, request, serving
+from tests.providers.test_tool_emulation_prompt import TOOLS
 
 from foldline.engine.context import Request
 from foldline.errors import InvalidInput, ProviderError
 from foldline.providers.base import CallStarted, Piece, Provider, Reply, TextDelta
-from foldline.providers.emulated_tools.provider import SchemaTools
 from foldline.providers.http import provider_for
+from foldline.providers.tool_emulation import SchemaTools
 
 CALL = '{\n  "tool": "read_file",\n "arguments": {"path": "a.py", "start_line": 3}}'
 

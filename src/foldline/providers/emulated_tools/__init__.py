@@ -1,1 +1,0 @@
-"""Tool calls of models that have none: a turn is text in a JSON schema."""
