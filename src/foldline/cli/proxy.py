@@ -82,7 +82,7 @@ def proxy(
         raise MissingExtra("proxy", "the proxy")
     from foldline.doors.proxy.gate import GateRules
     from foldline.doors.proxy.opening import ProxySettings
-    from foldline.doors.proxy.server import listening, loop_factory
+    from foldline.doors.proxy.server import listen, loop_factory
     from foldline.store.paths import conversations_path
 
     if dry_run and strict:
@@ -100,7 +100,7 @@ def proxy(
         store=None if place is None else str(place),
         **{name: value for name, value in given.items() if value is not None},
     )
-    with listening(host, port) as at, asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with listen(host, port) as at, asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serving(at, host, settings, rules, grace_seconds))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import socket
 
     from foldline.doors.http.guard import GuardRules
-    from foldline.doors.http.state import DoorLimits
+    from foldline.doors.http.state import ServerLimits
     from foldline.hosting.runtime import Options
     from foldline.hosting.session_actor import ActorLimits
 
@@ -70,19 +70,19 @@ def serve(
 
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("serve", "the server")
-    from foldline.doors.http.bodies import BodyLimits
     from foldline.doors.http.guard import GuardRules
-    from foldline.doors.http.server import listening
-    from foldline.doors.http.state import DoorLimits
+    from foldline.doors.http.requests import BodyLimits
+    from foldline.doors.http.server import listen
+    from foldline.doors.http.state import ServerLimits
     from foldline.hosting.session_actor import ActorLimits
 
     token = token_of(token_file, os.environ)
     rules = GuardRules(token=token, hosts=names_of(host, token, allow_host), rate=rate)
     limits = ActorLimits(**{name: value for name, value in actors.items() if value is not None})
-    own = DoorLimits(body=BodyLimits(max_bytes=max_body_bytes))
-    with listening(host, port) as at:
+    own = ServerLimits(body=BodyLimits(max_bytes=max_body_bytes))
+    with listen(host, port) as bound:
         work = _serving(
-            at,
+            bound,
             options,
             host=host,
             rules=rules,
@@ -98,13 +98,13 @@ def serve(
 
 
 async def _serving(
-    at: socket.socket,
+    bound: socket.socket,
     options: Options,
     *,
     host: str,
     rules: GuardRules,
     limits: ActorLimits,
-    own: DoorLimits,
+    own: ServerLimits,
     workspace: str,
     store: str | None,
     yes: bool,
@@ -115,7 +115,7 @@ async def _serving(
 
     from foldline.doors.http.app import app_of
     from foldline.doors.http.server import run
-    from foldline.doors.http.state import Door
+    from foldline.doors.http.state import ServerState
     from foldline.doors.scheduling.clock import scheduled
     from foldline.hosting.process import set_pace
     from foldline.hosting.session_pool import open_pool
@@ -125,14 +125,16 @@ async def _serving(
     async with open_pool(
         options, os.environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
     ) as actors:
-        door = Door(actors, version=version("foldline"), limits=own, page=page)
+        state = ServerState(actors, version=version("foldline"), limits=own, page=page)
         set_pace()
-        at.listen()  # who reads these lines and asks at once waits for the server instead of being refused
-        click.echo(f"foldline serve: http://{where}:{at.getsockname()[1]}/{'' if rules.token is None else ' (token)'}")
+        bound.listen()  # who reads these lines and asks at once waits for the server instead of being refused
+        click.echo(
+            f"foldline serve: http://{where}:{bound.getsockname()[1]}/{'' if rules.token is None else ' (token)'}"
+        )
         click.echo(f"model  {actors.crew.picked.line}")
         for note in actors.crew.picked.notes:
             log(note)
         click.echo(f"store  {actors.store.place}")
         async with scheduled(actors, tell=log, grace_seconds=grace) as plan:
-            beside = () if plan is None else (plan.stop,)  # its deliveries hear of a second signal too
-            await run(app_of(door, rules), door, at, beside=beside, grace_seconds=grace, notice=log)
+            stops = () if plan is None else (plan.stop,)  # its deliveries hear of a second signal too
+            await run(app_of(state, rules), state, bound, stops=stops, grace_seconds=grace, notice=log)

@@ -15,7 +15,7 @@ from tests.serving import Served, serve
 
 from foldline.doors.http.app import app_of
 from foldline.doors.http.guard import GuardRules
-from foldline.doors.http.state import Door, DoorLimits
+from foldline.doors.http.state import ServerLimits, ServerState
 from foldline.hosting.session_actor import ActorLimits
 from foldline.hosting.session_pool import SessionPool
 from foldline.store.base import Store
@@ -26,10 +26,12 @@ from foldline.testing.values import Scripts
 class Behind:
     """An ASGI application that has its actors from the server's start to its end."""
 
-    def __init__(self, actors: AbstractAsyncContextManager[SessionPool], rules: GuardRules, limits: DoorLimits) -> None:
+    def __init__(
+        self, actors: AbstractAsyncContextManager[SessionPool], rules: GuardRules, limits: ServerLimits
+    ) -> None:
         self._actors, self._rules, self._limits = actors, rules, limits
         self._app: Any = None
-        self.door: Door
+        self.state: ServerState
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "lifespan":
@@ -37,8 +39,8 @@ class Behind:
             return
         await receive()
         async with self._actors as actors:
-            self.door = Door(actors, version="0", limits=self._limits)
-            self._app = app_of(self.door, self._rules)
+            self.state = ServerState(actors, version="0", limits=self._limits)
+            self._app = app_of(self.state, self._rules)
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
@@ -56,8 +58,8 @@ class Api:
     folder: Path
 
     @property
-    def door(self) -> Door:
-        return self.behind.door
+    def state(self) -> ServerState:
+        return self.behind.state
 
     @property
     def url(self) -> str:
@@ -86,7 +88,7 @@ def serving(
     script: Scripts = None,
     *,
     rules: GuardRules | None = None,
-    limits: DoorLimits | None = None,
+    limits: ServerLimits | None = None,
     actor_limits: ActorLimits | None = None,
     store: Store | None = None,
     repeat: bool = True,
@@ -99,7 +101,7 @@ def serving(
     with serve(fake) as model:
         more["yaml"] = yaml.replace("{url}", model.url)
         actors = acting(model.url, folder, store=store, limits=actor_limits, window=window_tokens, **more)
-        behind = Behind(actors, rules or GuardRules(), limits or DoorLimits())
+        behind = Behind(actors, rules or GuardRules(), limits or ServerLimits())
         with serve(behind) as served, httpx.Client(base_url=served.url, timeout=30) as client:
             yield Api(client, fake, model, served, behind, folder)
 

@@ -13,9 +13,9 @@ import httpx
 import pytest
 from tests.doors.http.support import Api, serving
 
-from foldline.doors.http.bodies import BodyLimits
+from foldline.doors.http.requests import BodyLimits
 from foldline.doors.http.routes import ROUTES, Route
-from foldline.doors.http.state import DoorLimits
+from foldline.doors.http.state import ServerLimits
 
 NOBODY = "20260101-000000-00000000"
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -23,7 +23,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    limits = DoorLimits(body=BodyLimits(max_bytes=300_000, seconds=0.5))
+    limits = ServerLimits(body=BodyLimits(max_bytes=300_000, seconds=0.5))
     with serving(tmp_path_factory.mktemp("served"), "Noted.", limits=limits) as served:
         yield served
 
@@ -45,7 +45,7 @@ def problem(reply: httpx.Response, status: int, field: str | None) -> dict[str, 
     return told
 
 
-WITH_BODY = [route for route in ROUTES if route.takes.body is not None]
+WITH_BODY = [route for route in ROUTES if route.fields.body is not None]
 OF_SESSION = [route for route in ROUTES if "{id}" in route.path]
 named = pytest.mark.parametrize
 
@@ -95,8 +95,8 @@ BAD_FLAGS: list[Any] = [None, "true", 0, 1, [], {}]
 def test_a_field_of_the_wrong_kind_is_named(api: Api, session: str, route: Route) -> None:
     kinds = {"text": BAD_TEXTS, "whole": BAD_NUMBERS, "flag": BAD_FLAGS}
     good: dict[str, Any] = {"text": "Hi", "seq": 0, "policy": "balanced"}
-    needed = {one.name: good[one.name] for one in route.takes.body or () if one.required}
-    for one in route.takes.body or ():
+    needed = {one.name: good[one.name] for one in route.fields.body or () if one.required}
+    for one in route.fields.body or ():
         for value in kinds[one.kind]:
             content = json.dumps({**needed, one.name: value})
             head = {"content-type": "application/json"}
@@ -145,9 +145,9 @@ def test_a_wrong_query_or_path_is_named(api: Api, session: str, path: str, field
 @named("name", [NOBODY, "latest", "2026", "%00", "x" * 60, "٢٠٢٦٠١٠١-000000-00000000", "a b", "%F0%9F%98%80"])
 def test_a_session_that_is_not_there_is_not_found(api: Api, session: str, route: Route, name: str) -> None:
     good: dict[str, Any] = {"text": "Hi", "seq": 0, "policy": "balanced"}
-    body = {one.name: good[one.name] for one in route.takes.body or () if one.required}
+    body = {one.name: good[one.name] for one in route.fields.body or () if one.required}
     path = path_of(route, name if name.startswith("%") else quote(name, safe=""))
-    reply = api.client.request(route.method, path, json=body if route.takes.body is not None else None)
+    reply = api.client.request(route.method, path, json=body if route.fields.body is not None else None)
     if name == "%00":
         problem(reply, 400, "id")
     else:

@@ -108,7 +108,7 @@ def test_whoever_asks_too_often_is_told_when_to_come_again(tmp_path_factory: pyt
         for _ in range(WRONG_TOKENS):
             assert asked(api, authorization="Bearer wrong").status_code == 401
         assert asked(api, authorization="Bearer wrong").status_code == 429
-        assert 'foldline_refused_total{status="429"} ' in api.door.metrics.text().decode()
+        assert 'foldline_refused_total{status="429"} ' in api.state.metrics.text().decode()
 
 
 def test_wrong_tokens_of_one_client_keep_no_other_out(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -107,7 +107,7 @@ def test_a_store_that_is_away_and_a_fault_are_told_apart(tmp_path: Path) -> None
 @pytest.mark.parametrize("path", ["/health", "/v1/sessions"])
 def test_a_server_that_stops_begins_nothing_and_says_so(tmp_path: Path, path: str) -> None:
     with serving(tmp_path) as api:
-        asyncio.run_coroutine_threadsafe(api.door.stop(1.0), api.served.loop).result(20)
+        asyncio.run_coroutine_threadsafe(api.state.stop(1.0), api.served.loop).result(20)
         reply = api.client.get(path)
         assert reply.status_code == 503
         stops = {"status": "stopping", "version": "0"} if path == "/health" else {"type": "/problems/stopping"}

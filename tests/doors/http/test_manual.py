@@ -14,7 +14,7 @@ from tests.real.parts import missing
 
 from foldline.agent import events
 from foldline.agent.events import EndReason
-from foldline.doors.http.problems import NAMES
+from foldline.doors.http.responses import NAMES
 from foldline.doors.http.routes import ROUTES
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +42,7 @@ def test_the_session_with_curl_does_what_the_page_says(tmp_path: Path) -> None:
 def test_every_route_and_all_that_it_takes_is_in_the_manual(route: Any) -> None:
     line = next((line for line in PAGE.splitlines() if f"`{route.method} {route.path}`" in line), None)
     assert line is not None
-    named = [one.name for one in (*route.takes.query, *(route.takes.body or ()))]
+    named = [one.name for one in (*route.fields.query, *(route.fields.body or ()))]
     assert [name for name in named if name not in line] == []
 
 

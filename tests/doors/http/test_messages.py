@@ -181,7 +181,7 @@ def test_a_turn_whose_client_has_left_pauses(
     assert [turn["reason"] for turn in api.get(f"/{session}/turns")["turns"]] == ["paused"]
     assert [bool(one["results"]) for one in api.get(f"/{session}/history")["messages"]] == [False, False, True]
     assert api.said(session, "Go on.")["reason"] == "done"
-    until(lambda: api.door.turn_streams == 0)
+    until(lambda: api.state.turn_streams == 0)
 
 
 def test_a_message_that_waits_is_taken_back_when_its_client_leaves(

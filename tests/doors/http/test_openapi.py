@@ -43,7 +43,7 @@ def asked(api: Api, route: Route, examples: int, *, good: bool = True) -> Counte
     operation = next(one for one in found if one.definition.raw["operationId"] == route.name)
     known = api.created()
     statuses: Counter[int] = Counter()
-    fixed: dict[str, Any] = {"path_parameters": {"id": known}} if not good and route.takes.path else {}
+    fixed: dict[str, Any] = {"path_parameters": {"id": known}} if not good and route.fields.path else {}
 
     @seeded(20261128)
     @settings(
@@ -68,7 +68,9 @@ def asked(api: Api, route: Route, examples: int, *, good: bool = True) -> Counte
 
 
 OPERATIONS = [route for route in ROUTES if route.name not in STREAMS]
-REFUSING = [route for route in OPERATIONS if route.takes.query or route.takes.headers or route.takes.body is not None]
+REFUSING = [
+    route for route in OPERATIONS if route.fields.query or route.fields.headers or route.fields.body is not None
+]
 """Wrong paths are made by hand in test_bad_input.py: schemathesis needs seconds to find one."""
 each = pytest.mark.parametrize("route", OPERATIONS, ids=lambda route: route.name)
 

@@ -20,12 +20,12 @@ from tests.doors.connecting import (
 )
 
 from foldline.doors import http as serving
-from foldline.doors.http.server import Connection, is_loopback, listening
-from foldline.doors.http.state import DoorLimits
+from foldline.doors.http.server import H11Connection, is_loopback, listen
+from foldline.doors.http.state import ServerLimits
 from foldline.errors import InvalidInput
 
 
-class Quick(Connection):
+class Quick(H11Connection):
     head_seconds = 0.2
     stall_seconds = 0.2
 
@@ -79,16 +79,16 @@ def test_loopback_is_told_from_what_others_reach() -> None:
 
 
 def test_a_port_that_is_taken_and_an_address_that_is_none_are_named() -> None:
-    with listening("127.0.0.1", 0) as at:
+    with listen("127.0.0.1", 0) as at:
         at.listen()
         port = at.getsockname()[1]
         with pytest.raises(InvalidInput, match=f"--port {port}: "):
-            listening("127.0.0.1", port)
+            listen("127.0.0.1", port)
     with pytest.raises(InvalidInput, match=r"--host 256\.1\.1\.1: "):
-        listening("256.1.1.1", 0)
+        listen("256.1.1.1", 0)
 
 
 def test_every_limit_of_a_server_is_kept_somewhere() -> None:
     code = "".join(path.read_text("utf-8") for path in Path(next(iter(serving.__path__))).glob("*.py"))
-    unread = [one.name for one in fields(DoorLimits) if f"limits.{one.name}" not in code]
+    unread = [one.name for one in fields(ServerLimits) if f"limits.{one.name}" not in code]
     assert unread == []

@@ -15,14 +15,14 @@ import pytest
 from tests.doors.http.support import Api, events, serving
 
 from foldline.agent.events import Notice
-from foldline.doors.http.state import DoorLimits
-from foldline.doors.http.streams import Broadcast, Outbox, encoded
+from foldline.doors.http.state import ServerLimits
+from foldline.doors.http.streams import Broadcast, Outbox, encode_event
 from foldline.providers.base import TextDelta
 
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with serving(tmp_path_factory.mktemp("served"), "Hello there.", limits=DoorLimits(streams=4)) as served:
+    with serving(tmp_path_factory.mktemp("served"), "Hello there.", limits=ServerLimits(streams=4)) as served:
         yield served
 
 
@@ -43,11 +43,11 @@ def names_in(data: bytes) -> list[str]:
 def test_what_waits_comes_in_order_and_ends() -> None:
     async def read() -> list[bytes | None]:
         outbox = Outbox()
-        outbox.put(encoded("a", {"n": 1}))
-        outbox.put(encoded("b", {"text": "two\nlines"}))
+        outbox.append(encode_event("a", {"n": 1}))
+        outbox.append(encode_event("b", {"text": "two\nlines"}))
         first = await outbox.next()
-        outbox.put(encoded("c", {}), last=True)
-        outbox.put(encoded("d", {}))
+        outbox.append(encode_event("c", {}), last=True)
+        outbox.append(encode_event("d", {}))
         return [first, await outbox.next(), await outbox.next()]
 
     first, second, end = asyncio.run(read())
@@ -58,11 +58,11 @@ def test_what_waits_comes_in_order_and_ends() -> None:
 
 def test_a_slow_reader_is_told_how_much_it_missed_and_memory_stays() -> None:
     async def read() -> tuple[bytes, int]:
-        outbox = Outbox(most_bytes=1_000)
+        outbox = Outbox(max_bytes=1_000)
         for number in range(10_000):
-            outbox.put(encoded("text", {"text": f"{number:>50}"}))
-        waiting = outbox.waiting_bytes
-        outbox.put(encoded("turn_ended", {}), last=True)
+            outbox.append(encode_event("text", {"text": f"{number:>50}"}))
+        waiting = outbox._size_bytes
+        outbox.append(encode_event("turn_ended", {}), last=True)
         data = b""
         while (piece := await outbox.next()) is not None:
             data += piece
@@ -78,23 +78,23 @@ def test_a_slow_reader_is_told_how_much_it_missed_and_memory_stays() -> None:
 
 def test_one_event_that_is_larger_than_all_that_may_wait_is_sent() -> None:
     async def read() -> bytes | None:
-        outbox = Outbox(most_bytes=10)
-        outbox.put(encoded("tool_finished", {"text": "x" * 1_000}))
+        outbox = Outbox(max_bytes=10)
+        outbox.append(encode_event("tool_finished", {"text": "x" * 1_000}))
         return await outbox.next()
 
     assert b"x" * 1_000 in (asyncio.run(read()) or b"")
 
 
 def test_a_silent_stream_gives_signs_of_life() -> None:
-    assert asyncio.run(Outbox(beat_seconds=0.01).next()) == b": here\n\n"
+    assert asyncio.run(Outbox(heartbeat_seconds=0.01).next()) == b": here\n\n"
 
 
 def test_single_words_go_to_those_who_follow_the_session_alone() -> None:
     async def read() -> list[bytes | None]:
         broadcast = Broadcast()
         one, every = broadcast.follow("s"), broadcast.follow(None)
-        broadcast.hear("s", TextDelta("word"))
-        broadcast.hear("other", Notice("of another"))
+        broadcast.publish("s", TextDelta("word"))
+        broadcast.publish("other", Notice("of another"))
         broadcast.stop()
         return [await one.outbox.next(), await every.outbox.next()]
 
@@ -116,7 +116,7 @@ def test_a_session_is_followed_live(api: Api) -> None:
         told = list(until_ended(reply))
     assert [name for name, _ in told if name != "calling"] == ["accepted", "text", "reply", "turn_ended"]
     assert told[-1][1]["text"] == ended["text"]
-    until(lambda: api.door.broadcast.open == 0)
+    until(lambda: api.state.broadcast.open == 0)
 
 
 def following(client: httpx.Client, session: str) -> AbstractContextManager[httpx.Response]:
@@ -152,12 +152,12 @@ def test_a_client_that_leaves_leaves_nothing_behind_and_too_many_are_refused(api
     for connection in connections:
         connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
-    until(lambda: api.door.broadcast.open == 4)
+    until(lambda: api.state.broadcast.open == 4)
     reply = api.client.get("/v1/events")
     assert (reply.status_code, reply.json()["type"]) == (503, "/problems/busy")
     for connection in connections:
         connection.close()
-    until(lambda: api.door.broadcast.open == 0)
+    until(lambda: api.state.broadcast.open == 0)
 
 
 def test_a_client_that_does_not_read_does_not_grow_memory(api: Api) -> None:
@@ -166,22 +166,22 @@ def test_a_client_that_does_not_read_does_not_grow_memory(api: Api) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         connection.connect(("127.0.0.1", port))
         connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        until(lambda: api.door.broadcast.open == 1)
+        until(lambda: api.state.broadcast.open == 1)
         heard = asyncio.run_coroutine_threadsafe(flooded(api), api.served.loop)
         most_bytes, sent_bytes = heard.result(30)
     assert sent_bytes > 20_000_000
     assert most_bytes < 600_000
-    until(lambda: api.door.broadcast.open == 0)
+    until(lambda: api.state.broadcast.open == 0)
 
 
 async def flooded(api: Api) -> tuple[int, int]:
     """Tell of much more than sockets hold; the most that waited for the one that follows, and how much was told."""
-    (outbox,) = api.door.broadcast.all_followers
+    (outbox,) = api.state.broadcast.all_followers
     most = sent = 0
     for number in range(3_000):
-        api.door.broadcast.hear("s", Notice("x" * 10_000))
+        api.state.broadcast.publish("s", Notice("x" * 10_000))
         sent += 10_000
-        most = max(most, outbox.waiting_bytes)
+        most = max(most, outbox._size_bytes)
         if number % 10 == 0:
             await asyncio.sleep(0)
     return most, sent

@@ -31,7 +31,7 @@ from tests.doors.proxy.test_upstream import connected, request
 
 from foldline.doors.proxy.gate import GateRules
 from foldline.doors.proxy.opening import ProxySettings, proxying
-from foldline.doors.proxy.server import CUT, Connection, listening, loop_factory, run
+from foldline.doors.proxy.server import CUT, Connection, listen, loop_factory, run
 
 Factory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 
@@ -405,7 +405,7 @@ def running(act: Callable[[Running], Any], *, grace_seconds: float, factory: Any
 
     async def work() -> None:
         streams, notices = Streams(), list[str]()
-        with listening("127.0.0.1", 0) as at:
+        with listen("127.0.0.1", 0) as at:
             at.listen()  # who comes before the server waits for it
             task = asyncio.create_task(run(streams, at, grace_seconds=grace_seconds, notice=notices.append))
             try:
@@ -513,7 +513,7 @@ def through(handle: Any, act: Callable[[Any, int], Any], home: Path, *, grace_se
             settings = ProxySettings(upstream=server.url, summaries=False, window=8_000)
             rules, environ = GateRules(hosts=frozenset({"127.0.0.1"})), {"FOLDLINE_HOME": str(home)}
             async with proxying(settings, rules, environ, notice=print) as opened:
-                with listening("127.0.0.1", 0) as at:
+                with listen("127.0.0.1", 0) as at:
                     at.listen()
                     stop: Any = {"grace_seconds": grace_seconds, "stopping": opened.stopping}
                     task = asyncio.create_task(run(opened.app, at, notice=print, **stop))

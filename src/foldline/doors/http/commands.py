@@ -1,4 +1,4 @@
-"""Handlers that do something: begin and delete sessions, say, compact, undo, pin, use another policy, cancel."""
+"""Handlers that change something: sessions begin and end, turns run, folds are made and undone."""
 
 from __future__ import annotations
 
@@ -10,171 +10,173 @@ from typing import TypeVar
 from starlette.responses import Response
 
 from foldline.agent.events import Accepted, AgentEvent, ReplyFinished, TurnEnded, as_json
-from foldline.doors.http import shapes
-from foldline.doors.http.bodies import Call
-from foldline.doors.http.problems import Problem, problem_of
-from foldline.doors.http.queries import Handled, actor_of, as_response
-from foldline.doors.http.state import Door
-from foldline.doors.http.streams import EventStream, Outbox, encoded, left
+from foldline.doors.http import payloads
+from foldline.doors.http.queries import HandlerResult, actor_of
+from foldline.doors.http.requests import ApiRequest
+from foldline.doors.http.responses import Problem, json_response, problem_of
+from foldline.doors.http.schemas import TurnJson
+from foldline.doors.http.state import ServerState
+from foldline.doors.http.streams import EventStream, Outbox, encode_event, wait_for_disconnect
 from foldline.engine.window_usage import Figures
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_actor import SessionActor
-from foldline.messages import Json
 
 __all__ = ["cancel", "compact", "create", "delete", "pin", "policy", "say", "undo"]
 
 T = TypeVar("T")
 
 
-async def create(door: Door, call: Call) -> Handled:
-    """A new session."""
-    source = None if call["from"] is None else (await actor_of(door, call, "from")).id
-    made = await door.actors.create(policy=call["policy"], title=call["title"], source=source)
-    door.changed()
-    plain = await made.look(lambda look: shapes.session(look, made))
-    return as_response(plain, 201, Location=f"/v1/sessions/{made.id}")
+async def create(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Begin a session."""
+    source = None if request["from"] is None else (await actor_of(server, request, "from")).id
+    actor = await server.actors.create(policy=request["policy"], title=request["title"], source=source)
+    server.expire_sessions()
+    payload = await actor.look(lambda look: payloads.session(look, actor))
+    return json_response(payload, 201, Location=f"/v1/sessions/{actor.id}")
 
 
-async def delete(door: Door, call: Call) -> Handled:
-    """A session is removed."""
-    actor = await actor_of(door, call)
-    await door.actors.delete(actor.id)
-    door.changed()
-    door.broadcast.over(actor.id)
+async def delete(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Remove a session."""
+    actor = await actor_of(server, request)
+    await server.actors.delete(actor.id)
+    server.expire_sessions()
+    server.broadcast.end_session(actor.id)
     return Response(status_code=204)
 
 
-async def compact(door: Door, call: Call) -> Handled:
-    """A session is compacted."""
-    actor = await actor_of(door, call)
-    done = await _unless_left(call, actor.compact(call["instructions"] or None))
-    return as_response({} if done is None else shapes.compacted(done))
+async def compact(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Compact a session."""
+    actor = await actor_of(server, request)
+    done = await _while_connected(request, actor.compact(request["instructions"] or None))
+    return json_response({} if done is None else payloads.compacted(done))
 
 
-async def undo(door: Door, call: Call) -> Handled:
-    """The last batch of folds is taken back."""
-    actor = await actor_of(door, call)
-    return as_response({"unfolded": [one.fold for one in await actor.undo()]})
+async def undo(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Take back the last batch of folds."""
+    actor = await actor_of(server, request)
+    return json_response({"unfolded": [one.fold for one in await actor.undo()]})
 
 
-async def pin(door: Door, call: Call) -> Handled:
-    """A message is kept whole, or no longer."""
-    actor = await actor_of(door, call)
+async def pin(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Keep a message whole, or no longer."""
+    actor = await actor_of(server, request)
     try:
-        await actor.pin(call["seq"], pinned=call["pinned"])
+        await actor.pin(request["seq"], pinned=request["pinned"])
     except InvalidInput as error:
         if error.place != "seq":
             raise
-        raise Problem(name="not-found", detail=f"there is no message {call['seq']}", field="seq") from None
-    return as_response({"seq": call["seq"], "pinned": call["pinned"]})
+        raise Problem(name="not-found", detail=f"there is no message {request['seq']}", field="seq") from None
+    return json_response({"seq": request["seq"], "pinned": request["pinned"]})
 
 
-async def policy(door: Door, call: Call) -> Handled:
-    """A session goes on under another policy."""
-    actor = await actor_of(door, call)
-    await actor.use_policy(call["policy"])
-    return as_response(await actor.look(lambda look: shapes.session(look, actor)))
+async def policy(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Fold a session by another policy from here on."""
+    actor = await actor_of(server, request)
+    await actor.use_policy(request["policy"])
+    return json_response(await actor.look(lambda look: payloads.session(look, actor)))
 
 
-async def cancel(door: Door, call: Call) -> Handled:
-    """The turn that runs is stopped."""
-    actor = await actor_of(door, call)
-    return as_response({"cancelled": actor.cancel()})
+async def cancel(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Stop the turn that runs."""
+    actor = await actor_of(server, request)
+    return json_response({"cancelled": actor.cancel()})
 
 
-# --- saying -----------------------------------------------------------------------------------------------------------
+# --- turns ------------------------------------------------------------------------------------------------------------
 
 
-async def say(door: Door, call: Call) -> Handled:
-    """One turn: its events, or how it ended."""
-    actor = await actor_of(door, call)
-    streams = call["stream"] or "text/event-stream" in call.request.headers.get("accept", "")
+async def say(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Run one turn. Answers with its events, or with how it ended."""
+    actor = await actor_of(server, request)
+    streams = request["stream"] or "text/event-stream" in request.request.headers.get("accept", "")
     if not streams:
-        saying = _Saying(actor, call, None)
-        ended = await _unless_left(call, saying.turn())
-        return as_response({} if ended is None else ended)
-    door.stream_more()
+        running = _RunningTurn(actor, request, None)
+        ended = await _while_connected(request, running.run())
+        return json_response({} if ended is None else ended)
+    server.check_stream_count()
     outbox = Outbox()
-    saying = _Saying(actor, call, outbox)
-    turn = asyncio.create_task(saying.turn())
-    begun = asyncio.create_task(saying.accepted.wait())
-    gone = asyncio.create_task(left(call.request.receive))
+    running = _RunningTurn(actor, request, outbox)
+    turn = asyncio.create_task(running.run())
+    accepted = asyncio.create_task(running.accepted.wait())
+    gone = asyncio.create_task(wait_for_disconnect(request.request.receive))
+    # The status line waits until the turn is accepted: a full queue or a wrong key is still a problem response then.
     try:
-        await asyncio.wait({turn, begun, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({turn, accepted, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        begun.cancel()
+        accepted.cancel()
         gone.cancel()
-        await asyncio.gather(begun, gone, return_exceptions=True)
-        if not saying.accepted.is_set() and not turn.done():
+        await asyncio.gather(accepted, gone, return_exceptions=True)
+        if not running.accepted.is_set() and not turn.done():
             turn.cancel()
             await asyncio.gather(turn, return_exceptions=True)
-    if turn.done() and not saying.accepted.is_set():
-        if turn.cancelled():  # the client has left
+    if turn.done() and not running.accepted.is_set():
+        if turn.cancelled():  # the client has disconnected, so nobody reads this
             return Response(status_code=204)
-        saying.repeated(turn.result())
-    door.turn_streams += 1
-    turn.add_done_callback(lambda _: _last(turn, outbox))
+        running.replay_accepted(turn.result())
+    server.turn_streams += 1
+    turn.add_done_callback(lambda _: _end_stream(turn, outbox))
 
     def closed() -> None:
-        door.turn_streams -= 1
+        server.turn_streams -= 1
         turn.cancel()
 
     return EventStream(outbox, closed)
 
 
-class _Saying:
-    """One turn that a client asked for. Its events go to the outbox, if there is one."""
+class _RunningTurn:
+    """A turn on behalf of a client. Its events go to the outbox, if there is one."""
 
-    def __init__(self, actor: SessionActor, call: Call, outbox: Outbox | None) -> None:
-        self._actor, self._call, self._outbox = actor, call, outbox
+    def __init__(self, actor: SessionActor, request: ApiRequest, outbox: Outbox | None) -> None:
+        self._actor, self._request, self._outbox = actor, request, outbox
         self._figures: Figures | None = None
         self._seq: int | None = None
         self.accepted = asyncio.Event()
 
-    async def turn(self) -> dict[str, Json]:
-        """How it ended. Raises what `SessionActor.say` raises."""
-        key = self._call["Idempotency-Key"] or ""
-        ended = await self._actor.say(self._call["text"], key=key, same_text=True, listener=self._hear)
+    async def run(self) -> TurnJson:
+        """Run the turn and return how it ended. Raises what `SessionActor.say` raises."""
+        key = self._request["Idempotency-Key"] or ""
+        ended = await self._actor.say(self._request["text"], key=key, same_text=True, listener=self._on_event)
+        # A turn that had run before under this key brings no events, so its figures come from the session.
         if self._seq is None or self._figures is None:
-            with suppress(FoldlineError, OSError):  # it stops, or was deleted: how the turn ended is told all the same
+            with suppress(FoldlineError, OSError):  # stopping or deleted: the end of the turn is reported all the same
                 seq, self._figures = await self._actor.look(
                     lambda look: (look.tally.keys.get(key), look.context.figures)
                 )
-                self._seq = seq if self._seq is None else self._seq  # it was asked for before
-        return shapes.turn(ended, self._actor.id, self._seq, self._figures)
+                self._seq = seq if self._seq is None else self._seq
+        return payloads.turn(ended, self._actor.id, self._seq, self._figures)
 
-    def repeated(self, turn: dict[str, Json]) -> None:
-        """Tell of a turn that ran before as of one that was accepted."""
+    def replay_accepted(self, turn: TurnJson) -> None:
+        """Send `accepted` for a turn that had run before: each stream begins with it."""
         if self._outbox is not None:
-            self._outbox.put(encoded("accepted", {"event": "accepted", "seq": turn["seq"]}))
+            self._outbox.append(encode_event("accepted", {"event": "accepted", "seq": turn["seq"]}))
 
-    def _hear(self, event: AgentEvent) -> None:
+    def _on_event(self, event: AgentEvent) -> None:
         if isinstance(event, Accepted):
             self._seq = event.seq
         elif isinstance(event, ReplyFinished):
             self._figures = event.figures
-        if self._outbox is not None and not isinstance(event, TurnEnded):  # its end is told with its figures
-            plain = as_json(event)
-            self._outbox.put(encoded(plain["event"], plain))
+        if self._outbox is not None and not isinstance(event, TurnEnded):  # `_end_stream` sends that with figures
+            payload = as_json(event)
+            self._outbox.append(encode_event(payload["event"], payload))
         if isinstance(event, Accepted):
             self.accepted.set()
 
 
-def _last(turn: asyncio.Task[dict[str, Json]], outbox: Outbox) -> None:
-    """The last event of a turn's stream."""
+def _end_stream(turn: asyncio.Task[TurnJson], outbox: Outbox) -> None:
+    """Send the last event of a turn's stream."""
     if turn.cancelled():
         outbox.end()
     elif (error := turn.exception()) is None:
-        outbox.put(encoded("turn_ended", {"event": "turn_ended", **turn.result()}), last=True)
+        outbox.append(encode_event("turn_ended", {"event": "turn_ended", **turn.result()}), last=True)
     else:
         problem = problem_of(error) or Problem(name="internal", detail="the turn broke off")
-        outbox.put(encoded("error", {"event": "error", **problem.plain()}), last=True)
+        outbox.append(encode_event("error", {"event": "error", **problem.as_json()}), last=True)
 
 
-async def _unless_left(call: Call, work: Awaitable[T]) -> T | None:
-    """The result; None when the client left before it was there, and nobody waits for it any more."""
+async def _while_connected(request: ApiRequest, work: Awaitable[T]) -> T | None:
+    """The result of `work`; None, and `work` is cancelled, when the client disconnects first."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.create_task(left(call.request.receive))
+    gone = asyncio.create_task(wait_for_disconnect(request.request.receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:

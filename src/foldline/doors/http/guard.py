@@ -1,4 +1,4 @@
-"""Who may come in: the token, hosts and origins that are ours, and how often; and what browsers are told."""
+"""Admission: token, hosts, origins and request rates; and the security headers of every response."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foldline.doors.http.problems import Problem, answer
+from foldline.doors.http.responses import Problem, problem_response
 
 __all__ = ["SAFE_HEADERS", "Guard", "GuardRules", "Rates"]
 
 WRONG_TOKENS: Final = 20
-"""Wrong tokens a minute from one address: a token cannot be guessed in any number, but a log can be flooded."""
+"""Wrong tokens a minute from one address. No number of guesses finds a token, but they would flood a log."""
 
 _MOST_ADDRESSES: Final = 10_000
 _CSP: Final = (
@@ -33,16 +33,16 @@ SAFE_HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
-"""What goes with every answer of ours, pages above all."""
+"""Security headers of every response, for pages above all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardRules:
-    """Who may come in.
+    """Who is admitted.
 
-    `token` is what a client must show (None: nothing). `hosts` are the names under which the server may be asked for,
-    None for any: on loopback they keep pages of other people, whose names may lead here too (DNS rebinding), from
-    asking. `rate` are requests a minute from one address, 0 for any number.
+    `token` is what a client must present (None: nothing). `hosts` are the names that requests may address, None for
+    any: on loopback they shut out foreign pages whose own name resolves to this machine (DNS rebinding). `rate` is the
+    number of requests a minute from one address, 0 for any.
     """
 
     token: str | None = None
@@ -51,14 +51,14 @@ class GuardRules:
 
 
 class Rates:
-    """How often something may happen per minute, for each of many keys (a token bucket each). Memory is bounded."""
+    """A rate limit per key, by one token bucket each. Memory is bounded: the keys used longest ago are dropped."""
 
     def __init__(self, per_minute: int, *, clock: Callable[[], float] = monotonic) -> None:
         self._most, self._per_second, self._clock = per_minute, per_minute / 60, clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_seconds(self, key: str, *, take: bool = True) -> float:
-        """0 when it may happen now, which is counted if `take`; else the seconds until it may."""
+        """0 if the key may go on now, which `take` counts; else the seconds until it may."""
         if not self._most:
             return 0.0
         now = self._clock()
@@ -76,18 +76,24 @@ class Rates:
 
 
 class Guard:
-    """Lets through what the rules allow. `free` paths, and those under `free_under`, need no token."""
+    """Admits what the rules allow. `free` paths, and those under `free_under`, need no token."""
 
     def __init__(
-        self, app: ASGIApp, rules: GuardRules, *, free: frozenset[str], free_under: str, refused: Callable[[int], None]
+        self,
+        app: ASGIApp,
+        rules: GuardRules,
+        *,
+        free: frozenset[str],
+        free_under: str,
+        on_refused: Callable[[int], None],
     ) -> None:
         self._app, self._rules = app, rules
-        self._free, self._free_under, self._refused = free, free_under, refused
+        self._free, self._free_under, self._on_refused = free, free_under, on_refused
         self._token = None if rules.token is None else rules.token.encode()
         self._rates, self._wrong = Rates(rules.rate), Rates(WRONG_TOKENS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -101,24 +107,24 @@ class Guard:
             await send(message)
 
         headers, address = Headers(scope=scope), (scope.get("client") or ("", 0))[0]
-        problem = self._foreign(scope, headers) or self._unknown(headers, scope["path"], address)
-        if problem is None and scope["path"] != "/health":  # whoever looks whether it lives must hear of it
+        problem = self._foreign_problem(scope, headers) or self._token_problem(headers, scope["path"], address)
+        if problem is None and scope["path"] != "/health":  # a health check that is refused restarts the process
             wait_seconds = self._rates.wait_seconds(address)
             problem = _too_many("this address asks too often", wait_seconds) if wait_seconds else None
         if problem is None:
             await self._app(scope, receive, marked)
             return
-        self._refused(problem.status)
-        await answer(problem)(scope, receive, marked)
+        self._on_refused(problem.status)
+        await problem_response(problem)(scope, receive, marked)
 
-    def _foreign(self, scope: Scope, headers: Headers) -> Problem | None:
-        if len(headers.getlist("host")) > 1:
+    def _foreign_problem(self, scope: Scope, headers: Headers) -> Problem | None:
+        if len(headers.getlist("host")) > 1:  # servers and proxies differ in which one counts
             return Problem(name="bad-request", detail="there are several of it", field="Host")
         hosts = self._rules.hosts
         if hosts is None:
             return None
         host = headers.get("host", "").lower()
-        if host_name(host) not in hosts and not names_none(scope, "host" in headers):
+        if host_name(host) not in hosts and not may_omit_host(scope, "host" in headers):
             detail = f"this server is not {host[:100]!r} (--allow-host adds a name)"
             return Problem(name="foreign", detail=detail, field="Host")
         origin = headers.get("origin")
@@ -129,12 +135,12 @@ class Guard:
             return Problem(name="foreign", detail="a page of another site may ask nothing", field="Sec-Fetch-Site")
         return None
 
-    def _unknown(self, headers: Headers, path: str, address: str) -> Problem | None:
+    def _token_problem(self, headers: Headers, path: str, address: str) -> Problem | None:
         if self._token is None or path in self._free or path.startswith(self._free_under):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
-            return None  # also after wrong ones: behind a proxy all clients have one address
+            return None  # also after wrong ones: behind a reverse proxy all clients share one address
         wait_seconds = self._wrong.wait_seconds(address, take=bool(given))
         if wait_seconds:
             return _too_many("too many wrong tokens came from this address", wait_seconds)
@@ -144,18 +150,18 @@ class Guard:
         )
 
 
+# A name or an address, and a port (RFC 9110, section 7.2; RFC 3986, section 3.2).
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+(?:%[0-9a-z.-]+)?)\]|([^\[\]:@/?#\s]+))(?::\d*)?", re.IGNORECASE)
-"""A name or an address, and a port (RFC 9110, section 7.2; RFC 3986, section 3.2)."""
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without its port; "" for what is none: no name begins with one of ours and goes on."""
+    """The name in a Host header, without its port; "" for a malformed one, such as "localhost@example.org"."""
     found = _HOST.fullmatch(host)
     return "" if found is None else found[1] or found[2].rstrip(".")
 
 
-def names_none(scope: Scope, has_host: bool) -> bool:
-    """Whether a client may leave out the host: those of HTTP/1.0 may (RFC 9112, section 3.2), and no browser is one."""
+def may_omit_host(scope: Scope, has_host: bool) -> bool:
+    """Whether a request may lack Host: HTTP/1.0 has none (RFC 9112, section 3.2), and no browser speaks it."""
     return not has_host and scope.get("http_version") == "1.0"
 
 

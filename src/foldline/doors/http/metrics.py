@@ -1,4 +1,4 @@
-"""Figures for Prometheus, in a registry of their own."""
+"""Prometheus metrics of the server, in a registry of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 
 
 class Metrics:
-    """Counts of what happens in the sessions, and how they stand. `streams` says how many are open."""
+    """Counters and gauges of the sessions. `streams` returns the number of open streams."""
 
     def __init__(self, actors: SessionPool, streams: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
@@ -45,7 +45,7 @@ class Metrics:
         gauge("foldline_sessions_warm", "Sessions in memory", total(lambda actor: actor.warm))
         gauge("foldline_streams_open", "Event streams that are open", streams)
 
-    def hear(self, name: str, event: AgentEvent) -> None:
+    def on_event(self, name: str, event: AgentEvent) -> None:
         """Count an event of a session."""
         del name
         if isinstance(event, TurnEnded):
@@ -59,13 +59,13 @@ class Metrics:
             self._tokens.labels("cached").inc(event.cached_tokens)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request by its route, never by its address: that would be a series for each session."""
+        """Count a request by its route, not its URL: that would make a series for each session."""
         self._seconds.labels(method, route, str(status)).observe(seconds)
 
     def refused(self, status: int) -> None:
-        """Count a request that got no further than the door: no token, too many, from elsewhere."""
+        """Count a request that was not admitted: wrong token, wrong origin or too many."""
         self._refused.labels(str(status)).inc()
 
     def text(self) -> bytes:
-        """All figures, in the text format 0.0.4."""
+        """All metrics, in the text format 0.0.4."""
         return generate_latest(self._registry)

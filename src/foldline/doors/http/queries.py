@@ -1,70 +1,90 @@
-"""Handlers that look: sessions, what a model is shown, everything that was said, folds, turns."""
+"""Handlers that read: sessions and their histories, and the server's own health, figures, document and page."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from starlette.responses import Response
 
 from foldline.agent.workers import while_wanted
 from foldline.codecs import codec as codec_for
-from foldline.doors.http import shapes
-from foldline.doors.http.bodies import Call
-from foldline.doors.http.json_output import dumped
-from foldline.doors.http.problems import Problem
-from foldline.doors.http.state import Door
-from foldline.errors import InvalidInput
+from foldline.doors.http import payloads
+from foldline.doors.http.requests import ApiRequest
+from foldline.doors.http.responses import Problem, asset_response, assets, dump_json, json_response
+from foldline.doors.http.schemas import FoldsJson, HealthJson, HistoryJson, SessionsJson
+from foldline.doors.http.state import ServerState
+from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_actor import SessionActor, SessionState
 from foldline.hosting.turns import TurnRecord, turns_of
-from foldline.messages import Json
 from foldline.store.recording import ID
 from foldline.store.snapshot import Listed
 
-__all__ = ["Handled", "actor_of", "as_response", "context", "entry", "folds", "history", "row", "sessions", "turns"]
+__all__ = [
+    "HandlerResult",
+    "actor_of",
+    "context",
+    "document",
+    "entry",
+    "events",
+    "folds",
+    "health",
+    "history",
+    "metrics",
+    "page",
+    "ready",
+    "session",
+    "session_events",
+    "sessions",
+    "static",
+    "turns",
+]
 
-Handled = Response | Any
-"""What a handler returns: an ASGI application that answers."""
+HandlerResult = Response | Any
+"""What a handler returns: an ASGI application that sends the response."""
+
+_READY_SECONDS: Final = 5.0
+_PAGE: Final = "index.html"
 
 
-def as_response(value: Json, status: int = 200, **headers: str) -> Response:
-    """An answer in JSON."""
-    named = {name.replace("_", "-"): text for name, text in headers.items()}
-    return Response(dumped(value), status, headers=named, media_type="application/json")
-
-
-async def actor_of(door: Door, call: Call, field: str = "id") -> SessionActor:
-    """The session that a request names, by its whole id. Raises Problem (404)."""
-    name = call[field]
+async def actor_of(server: ServerState, request: ApiRequest, field: str = "id") -> SessionActor:
+    """The actor of the session that a request names by its whole id. Raises Problem (404)."""
+    name = request[field]
     try:
+        # The store also finds sessions by a prefix of their ids, which is for people at a command line.
         if ID.fullmatch(name) and name.isascii():
-            return await door.actors.actor(name)
+            return await server.actors.actor(name)
     except InvalidInput as error:
         if error.place != "session":
             raise
     raise Problem(name="not-found", detail=f"there is no session {name[:80]!r}", field=field)
 
 
-async def sessions(door: Door, call: Call) -> Handled:
-    """The sessions, the one written last first."""
-    found = await door.sessions()
-    if call["query"]:
-        wanted = call["query"].casefold()
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+async def sessions(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """A page of the list of sessions, the one written last first."""
+    found = await server.sessions()
+    if request["query"]:
+        wanted = request["query"].casefold()
         found = [one for one in found if wanted in one.id or wanted in _title(one).casefold()]
-    if call["after"] is not None:
-        at = next((at for at, one in enumerate(found) if one.id == call["after"]), None)
+    if request["after"] is not None:
+        at = next((at for at, one in enumerate(found) if one.id == request["after"]), None)
         if at is None:
             raise Problem(name="not-found", detail="is no session of this list (any more)", field="after")
         found = found[at + 1 :]
-    page = found[: call["limit"]]
-    known = door.actors.known
-    rows = [shapes.row(_as_it_stands(one, known.get(one.id)), known.get(one.id)) for one in page]
-    return as_response({"sessions": rows, "next": page[-1].id if len(found) > len(page) else None})
+    page = found[: request["limit"]]
+    known = server.actors.known
+    rows = [payloads.session_row(_newest(one, known.get(one.id)), known.get(one.id)) for one in page]
+    out: SessionsJson = {"sessions": rows, "next": page[-1].id if len(found) > len(page) else None}
+    return json_response(out)
 
 
-def _as_it_stands(one: Listed, actor: SessionActor | None) -> Listed:
-    """The session as it is in memory, where that is newer than what is kept of it: its turn has just ended, or runs."""
+def _newest(one: Listed, actor: SessionActor | None) -> Listed:
+    """The session as it is in memory where that is newer than its stored snapshot: its turn runs, or has just ended."""
     live = None if actor is None else actor.snapshot
     if live is None or one.snapshot is None or live.updated <= one.snapshot.updated:
         return one
@@ -75,89 +95,160 @@ def _title(one: Listed) -> str:
     return "" if one.snapshot is None else one.snapshot.title
 
 
-async def row(door: Door, call: Call) -> Handled:
+async def session(server: ServerState, request: ApiRequest) -> HandlerResult:
     """One session."""
-    actor = await actor_of(door, call)
-    return as_response(await actor.look(lambda look: shapes.session(look, actor)))
+    actor = await actor_of(server, request)
+    return json_response(await actor.look(lambda look: payloads.session(look, actor)))
 
 
-async def context(door: Door, call: Call) -> Handled:
+async def context(server: ServerState, request: ApiRequest) -> HandlerResult:
     """What the model is shown now."""
-    actor = await actor_of(door, call)
-    plain = await actor.look(shapes.context)
-    return Response(await door.read(dumped, plain), media_type="application/json")
+    actor = await actor_of(server, request)
+    payload = await actor.look(payloads.context)
+    # A whole window as JSON takes tens of milliseconds, so a thread does it.
+    return Response(await server.read(dump_json, payload), media_type="application/json")
 
 
-async def history(door: Door, call: Call) -> Handled:
-    """A page of everything that was said."""
-    actor, limit = await actor_of(door, call), call["limit"]
+async def history(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """A page of the recorded messages."""
+    actor, limit = await actor_of(server, request), request["limit"]
     count = await actor.look(lambda look: look.tally.messages)
-    last = count if call["before"] is None else min(call["before"], count)
-    if call["after"] is not None or call["before"] is None:
-        start = min(0 if call["after"] is None else call["after"] + 1, last)
+    last = count if request["before"] is None else min(request["before"], count)
+    if request["after"] is not None or request["before"] is None:
+        start = min(0 if request["after"] is None else request["after"] + 1, last)
         stop = min(last, start + limit)
     else:
         start, stop = max(0, last - limit), last
-    shown = await actor.look(lambda look: _shown(look, start, stop))
+    visible = await actor.look(lambda look: _visible(look, start, stop))
 
     def read() -> bytes:
-        codec = codec_for(shown.dialect)
-        found = door.actors.store.messages(actor.id, start=start, stop=stop)
-        page = [shapes.entry(record, codec, shown.states) for record in found]
-        return dumped({"messages": page, "first": start, "next": stop if stop < count else None})
+        codec = codec_for(visible.dialect)
+        found = server.actors.store.messages(actor.id, start=start, stop=stop)
+        page = [payloads.entry(record, codec, visible.states) for record in found]
+        out: HistoryJson = {"messages": page, "first": start, "next": stop if stop < count else None}
+        return dump_json(out)
 
-    return Response(await door.read(read), media_type="application/json")
-
-
-class _Page:
-    """What became of the messages of a page."""
-
-    def __init__(self, dialect: str, states: dict[int, shapes.Shown]) -> None:
-        self.dialect, self.states = dialect, states
+    return Response(await server.read(read), media_type="application/json")
 
 
-def _shown(look: SessionState, start: int, stop: int) -> _Page:
+@dataclass(frozen=True, slots=True)
+class _VisiblePage:
+    """The messages of a page as the model sees them now. It is taken from the actor before the store is read."""
+
+    dialect: str
+    states: dict[int, payloads.Visibility]
+
+
+def _visible(look: SessionState, start: int, stop: int) -> _VisiblePage:
     view = look.context.view
-    return _Page(look.header.dialect, {seq: shapes.shown_as(view, seq) for seq in range(start, stop)})
+    return _VisiblePage(look.header.dialect, {seq: payloads.visibility(view, seq) for seq in range(start, stop)})
 
 
-async def entry(door: Door, call: Call) -> Handled:
-    """One message whole, and why it is not shown as it was."""
-    actor, seq = await actor_of(door, call), call["seq"]
-    shown = await actor.look(lambda look: _shown(look, seq, seq + 1))
+async def entry(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """One message in full, and every fold over it."""
+    actor, seq = await actor_of(server, request), request["seq"]
+    visible = await actor.look(lambda look: _visible(look, seq, seq + 1))
 
     def read() -> bytes | None:
-        codec, store = codec_for(shown.dialect), door.actors.store
+        codec, store = codec_for(visible.dialect), server.actors.store
         found = store.messages(actor.id, start=seq, stop=seq + 1)
         if not found:
             return None
-        folds = shapes.folds_of(while_wanted(store.records(actor.id)), codec)
-        covering = [shapes.fold(one, in_effect=now) for one, now in folds if one.start <= seq < one.stop]
-        return dumped({**shapes.entry(found[0], codec, shown.states, whole=True), "folds": covering})
+        folds = payloads.folds_of(while_wanted(store.records(actor.id)), codec)
+        covering = [payloads.fold(one, in_effect=now) for one, now in folds if one.start <= seq < one.stop]
+        return dump_json(payloads.entry(found[0], codec, visible.states, covering))
 
-    text = await door.read(read)
+    text = await server.read(read)
     if text is None:
         raise Problem(name="not-found", detail=f"there is no message {seq}", field="seq")
     return Response(text, media_type="application/json")
 
 
-async def folds(door: Door, call: Call) -> Handled:
+async def folds(server: ServerState, request: ApiRequest) -> HandlerResult:
     """The folds in effect."""
-    actor = await actor_of(door, call)
+    actor = await actor_of(server, request)
     dialect = await actor.look(lambda look: look.header.dialect)
 
     def read() -> bytes:
-        found = shapes.folds_of(while_wanted(door.actors.store.records(actor.id)), codec_for(dialect))
-        return dumped({"folds": [shapes.fold(one) for one, in_effect in found if in_effect]})
+        found = payloads.folds_of(while_wanted(server.actors.store.records(actor.id)), codec_for(dialect))
+        out: FoldsJson = {"folds": [payloads.fold(one) for one, in_effect in found if in_effect]}
+        return dump_json(out)
 
-    return Response(await door.read(read), media_type="application/json")
+    return Response(await server.read(read), media_type="application/json")
 
 
-async def turns(door: Door, call: Call) -> Handled:
+async def turns(server: ServerState, request: ApiRequest) -> HandlerResult:
     """The newest turns."""
-    actor = await actor_of(door, call)
+    actor = await actor_of(server, request)
 
     def read() -> list[TurnRecord]:
-        return list(deque(turns_of(while_wanted(door.actors.store.records(actor.id))), maxlen=call["limit"]))
+        records = while_wanted(server.actors.store.records(actor.id))
+        return list(deque(turns_of(records), maxlen=request["limit"]))
 
-    return as_response({"turns": [shapes.turn_row(one) for one in await door.read(read)]})
+    return json_response({"turns": [payloads.turn_row(one) for one in await server.read(read)]})
+
+
+async def session_events(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """The events of one session, as they happen."""
+    actor = await actor_of(server, request)
+    server.check_stream_count()
+    return server.broadcast.follow(actor.id)
+
+
+# --- the server itself ------------------------------------------------------------------------------------------------
+
+
+async def events(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """The events of all sessions, as they happen."""
+    del request
+    server.check_stream_count()
+    return server.broadcast.follow(None)
+
+
+async def health(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Whether the process is well: 503 once it stops."""
+    del request
+    out: HealthJson = {"status": "stopping" if server.stopping else "ok", "version": server.version}
+    return json_response(out, 503 if server.stopping else 200)
+
+
+async def ready(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Whether sessions can be reached. It needs no token, so neither answer says where they are."""
+    del request
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            await server.read_quickly(server.actors.store.bound, "ready")
+    except TimeoutError:  # an OSError too, but with a problem of its own
+        raise
+    except (FoldlineError, OSError):
+        raise Problem(name="store", detail="the sessions cannot be reached now") from None
+    return json_response({"status": "ready"})
+
+
+async def metrics(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """The figures for Prometheus."""
+    del request
+    return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+async def document(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """The OpenAPI document."""
+    del request
+    return json_response(server.document)
+
+
+async def page(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """The page."""
+    return _file(server, request, _PAGE)
+
+
+async def static(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """A file of the page."""
+    return _file(server, request, request["name"])
+
+
+def _file(server: ServerState, request: ApiRequest, name: str) -> Response:
+    found = assets("foldline.doors.http", "page").get(name) if server.page else None
+    if found is None:
+        raise Problem(name="not-found", detail=f"there is no file {name[:80]!r} here", field="name")
+    return asset_response(found, request.request)

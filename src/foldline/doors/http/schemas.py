@@ -1,137 +1,301 @@
-"""The shapes of answers as JSON Schema, by name: for the document, and for the tests that hold answers to it."""
+"""The JSON objects of answers, as types.
+
+They are the only definition: mypy holds `payloads.py` to them, and `openapi.py` derives the document from them. The
+document names each type without "Json".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 from foldline.agent.events import EndReason
+from foldline.messages import Json
 
-__all__ = ["SCHEMAS", "ref"]
+__all__ = [
+    "CallJson",
+    "CancelledJson",
+    "CompactedJson",
+    "ContextJson",
+    "ContextPartsJson",
+    "ContextRowJson",
+    "EntryJson",
+    "EntryState",
+    "FiguresJson",
+    "FoldJson",
+    "FoldsJson",
+    "HealthJson",
+    "HistoryJson",
+    "PinnedJson",
+    "Pressure",
+    "ProblemJson",
+    "ReadyJson",
+    "ResultJson",
+    "SessionFields",
+    "SessionJson",
+    "SessionRowJson",
+    "SessionsJson",
+    "TurnJson",
+    "TurnRowJson",
+    "TurnsJson",
+    "UndoneJson",
+    "UsageJson",
+    "WholeEntryJson",
+]
 
-TEXT: Final = {"type": "string"}
-WHOLE: Final = {"type": "integer"}
-FLAG: Final = {"type": "boolean"}
-ANY: Final[Mapping[str, Any]] = {}
+EntryState: TypeAlias = Literal["shown", "hidden", "shortened", "pinned", "repaired"]
+"""What became of a message in what the model sees."""
+
+Pressure: TypeAlias = Literal["none", "soft", "hard"]
+"""Whether the window is due to be folded."""
 
 
-def ref(name: str) -> dict[str, Any]:
-    """A reference to a shape."""
-    return {"$ref": f"#/components/schemas/{name}"}
+class ProblemJson(TypedDict):
+    """A problem (RFC 9457). Some kinds have figures beside these members."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: NotRequired[str]
 
 
-def _list(of: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": of}
+class FiguresJson(TypedDict):
+    """How full the window is."""
+
+    max_context_tokens: int
+    current_context_tokens: int
+    last_prompt_tokens: int
+    last_completion_tokens: int
+    total_prompt_tokens: int
+    total_completion_tokens: int
+    ask_at_tokens: int
+    used_tokens: int
+    utilization: float
 
 
-def _or_null(kind: str) -> dict[str, Any]:
-    return {"type": [kind, "null"]}
+class SessionFields(TypedDict):
+    """What a list and a single session have in common."""
+
+    id: str
+    title: str
+    created: str
+    updated: str
+    dialect: str
+    policy: str
+    model: str | None
+    parent: str | None
+    turns: int
+    messages: int
+    folds: int
+    tokens: int
+    window_tokens: int
+    queued: int
+    state: Literal["idle", "running"]
 
 
-def _one_of(*values: str) -> dict[str, Any]:
-    return {"type": "string", "enum": list(values)}
+class SessionRowJson(SessionFields):
+    """A session in a list. `damage` says why its figures are 0: its log cannot be read."""
+
+    damage: NotRequired[str]
 
 
-def _object(*groups: Mapping[str, Any], optional: tuple[str, ...] = (), **more: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {name: schema for group in (*groups, more) for name, schema in group.items()}
-    needed = [name for name in fields if name not in optional]
-    return {"type": "object", "required": needed, "properties": fields, "additionalProperties": False}
+class SessionsJson(TypedDict):
+    """A page of the list of sessions."""
+
+    sessions: list[SessionRowJson]
+    next: str | None
 
 
-_STATE = _one_of("shown", "hidden", "shortened", "pinned", "repaired")
-_PRESSURE = _one_of("none", "soft", "hard")
-_ROW: Final[dict[str, Mapping[str, Any]]] = {
-    **dict.fromkeys(("id", "title", "created", "updated", "dialect", "policy"), TEXT),
-    **dict.fromkeys(("model", "parent"), _or_null("string")),
-    **dict.fromkeys(("turns", "messages", "folds", "tokens", "window_tokens", "queued"), WHOLE),
-    "state": _one_of("idle", "running"),
-}
-_FIGURES = (
-    "max_context_tokens",
-    "current_context_tokens",
-    "last_prompt_tokens",
-    "last_completion_tokens",
-    "total_prompt_tokens",
-    "total_completion_tokens",
-    "ask_at_tokens",
-    "used_tokens",
-)
-_FOLD: Final[dict[str, Mapping[str, Any]]] = {
-    **dict.fromkeys(("id", "start", "stop", "before_tokens", "tokens"), WHOLE),
-    **dict.fromkeys(("reducer", "reason", "shown"), TEXT),
-    **dict.fromkeys(("form", "in_effect"), FLAG),
-    "archive": _or_null("string"),
-}
-_ENTRY: Final[dict[str, Mapping[str, Any]]] = {
-    **dict.fromkeys(("seq", "tokens"), WHOLE),
-    **dict.fromkeys(("role", "kind", "at", "text"), TEXT),
-    "cut": FLAG,
-    "calls": _list(_object(id=TEXT, name=TEXT, arguments=TEXT)),
-    "results": _list(_object(call_id=TEXT, text=TEXT)),
-    "state": _STATE,
-    "fold": _or_null("integer"),
-}
+class UsageJson(TypedDict):
+    """What a session has used, over all model calls."""
 
-SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "Problem": {
-        "type": "object",
-        "required": ["type", "title", "status", "detail"],
-        "properties": {"type": TEXT, "title": TEXT, "status": WHOLE, "detail": TEXT, "field": TEXT},
-    },
-    "Figures": _object(dict.fromkeys(_FIGURES, WHOLE), utilization={"type": "number"}),
-    "SessionRow": _object(_ROW, damage=TEXT, optional=("damage",)),
-    "Sessions": _object(sessions=_list(ref("SessionRow")), next=_or_null("string")),
-    "Session": _object(
-        _ROW,
-        figures=ref("Figures"),
-        usage=_object(prompt_tokens=WHOLE, completion_tokens=WHOLE),
-        pressure=_PRESSURE,
-        limit_tokens=WHOLE,
-    ),
-    "Turn": _object(
-        session=TEXT,
-        reason=_one_of(*get_args(EndReason)),
-        text=TEXT,
-        message=TEXT,
-        iterations=WHOLE,
-        seq=_or_null("integer"),
-        figures={"anyOf": [ref("Figures"), {"type": "null"}]},
-    ),
-    "TurnRow": _object(
-        dict.fromkeys(("number", "start", "stop", "prompt_tokens", "completion_tokens"), WHOLE),
-        dict.fromkeys(("began", "ended", "reason"), TEXT),
-        folds=_list(WHOLE),
-    ),
-    "Turns": _object(turns=_list(ref("TurnRow"))),
-    "Fold": _object(_FOLD),
-    "Folds": _object(folds=_list(ref("Fold"))),
-    "Entry": _object(_ENTRY),
-    "WholeEntry": _object(_ENTRY, folds=_list(ref("Fold"))),
-    "History": _object(messages=_list(ref("Entry")), first=WHOLE, next=_or_null("integer")),
-    "Context": _object(
-        dict.fromkeys(("tokens", "window_tokens", "max_output_tokens"), WHOLE),
-        dialect=TEXT,
-        model=_or_null("string"),
-        messages=_list({"type": "object"}),
-        system=ANY,
-        tools=ANY,
-        rows=_list(
-            _object(
-                dict.fromkeys(("start", "stop", "tokens"), WHOLE),
-                dict.fromkeys(("role", "kind", "text"), TEXT),
-                fold=_or_null("integer"),
-                state=_STATE,
-            )
-        ),
-        parts=_object(system=WHOLE, tools=WHOLE, folded=WHOLE, messages=WHOLE),
-        pressure=_PRESSURE,
-    ),
-    "Compacted": _object(before=ref("Figures"), after=ref("Figures"), folds=_list(ref("Fold")), summary=TEXT),
-    "Undone": _object(unfolded=_list(WHOLE)),
-    "Pinned": _object(seq=WHOLE, pinned=FLAG),
-    "Cancelled": _object(cancelled=FLAG),
-    "Health": _object(status=_one_of("ok", "stopping"), version=TEXT),
-    "Ready": _object(status=_one_of("ready")),
-    "Document": {"type": "object"},
-}
-"""Every shape of an answer. Objects have these fields and no others, but for problems, which may have figures."""
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class SessionJson(SessionFields):
+    """One session."""
+
+    figures: FiguresJson
+    usage: UsageJson
+    pressure: Pressure
+    limit_tokens: int
+
+
+class TurnJson(TypedDict):
+    """How a turn ended. `seq` is the user's message."""
+
+    session: str
+    reason: EndReason
+    text: str
+    message: str
+    iterations: int
+    seq: int | None
+    figures: FiguresJson | None
+
+
+class TurnRowJson(TypedDict):
+    """A turn in a list."""
+
+    number: int
+    start: int
+    stop: int
+    prompt_tokens: int
+    completion_tokens: int
+    began: str
+    ended: str
+    reason: str
+    folds: list[int]
+
+
+class TurnsJson(TypedDict):
+    """The newest turns."""
+
+    turns: list[TurnRowJson]
+
+
+class FoldJson(TypedDict):
+    """A fold, with the text that it shows."""
+
+    id: int
+    start: int
+    stop: int
+    before_tokens: int
+    tokens: int
+    reducer: str
+    reason: str
+    shown: str
+    form: bool
+    in_effect: bool
+    archive: str | None
+
+
+class FoldsJson(TypedDict):
+    """The folds in effect."""
+
+    folds: list[FoldJson]
+
+
+class CallJson(TypedDict):
+    """A call of a tool."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ResultJson(TypedDict):
+    """The result of a call."""
+
+    call_id: str
+    text: str
+
+
+class EntryJson(TypedDict):
+    """A recorded message. `cut`: its texts are shortened to CUT_CHARS."""
+
+    seq: int
+    tokens: int
+    role: str
+    kind: str
+    at: str
+    text: str
+    cut: bool
+    calls: list[CallJson]
+    results: list[ResultJson]
+    state: EntryState
+    fold: int | None
+
+
+class WholeEntryJson(EntryJson):
+    """A recorded message in full, with every fold over it."""
+
+    folds: list[FoldJson]
+
+
+class HistoryJson(TypedDict):
+    """A page of the recorded messages."""
+
+    messages: list[EntryJson]
+    first: int
+    next: int | None
+
+
+class ContextRowJson(TypedDict):
+    """A message of the next request, and the recorded messages [start, stop) behind it."""
+
+    start: int
+    stop: int
+    tokens: int
+    role: str
+    kind: str
+    text: str
+    fold: int | None
+    state: EntryState
+
+
+class ContextPartsJson(TypedDict):
+    """Tokens of each part of the next request."""
+
+    system: int
+    tools: int
+    folded: int
+    messages: int
+
+
+class ContextJson(TypedDict):
+    """The next request as the model would see it."""
+
+    tokens: int
+    window_tokens: int
+    max_output_tokens: int
+    dialect: str
+    model: str | None
+    messages: list[Mapping[str, Json]]
+    system: Json
+    tools: Json
+    rows: list[ContextRowJson]
+    parts: ContextPartsJson
+    pressure: Pressure
+
+
+class CompactedJson(TypedDict):
+    """The outcome of a compaction."""
+
+    before: FiguresJson
+    after: FiguresJson
+    folds: list[FoldJson]
+    summary: str
+
+
+class UndoneJson(TypedDict):
+    """The folds that were taken back."""
+
+    unfolded: list[int]
+
+
+class PinnedJson(TypedDict):
+    """Whether a message is kept whole."""
+
+    seq: int
+    pinned: bool
+
+
+class CancelledJson(TypedDict):
+    """Whether a turn was stopped."""
+
+    cancelled: bool
+
+
+class HealthJson(TypedDict):
+    """Whether the process is well."""
+
+    status: Literal["ok", "stopping"]
+    version: str
+
+
+class ReadyJson(TypedDict):
+    """The sessions can be reached."""
+
+    status: Literal["ready"]

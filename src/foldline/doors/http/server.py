@@ -1,4 +1,4 @@
-"""The server process: connections that are not waited for without end, and a stop in good order."""
+"""The server process: connections with time limits, and a graceful stop."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from foldline.doors.http.state import Door
+from foldline.doors.http.state import ServerState
 from foldline.errors import InvalidInput
 from foldline.hosting.process import signal_handlers
 
-__all__ = ["Connection", "Ending", "Patient", "Stop", "is_loopback", "listening", "run"]
+__all__ = ["GracefulServer", "H11Connection", "Stop", "TimedConnection", "is_loopback", "listen", "run"]
 
 HEAD_SECONDS: Final = 20.0
-"""How long the head of a request may take to come."""
+"""How long the head of a request may take to arrive."""
 
 STALL_SECONDS: Final = 60.0
-"""How long a client may read nothing of what is sent to it."""
+"""How long a client may read nothing of a response."""
 
+# For responses still under way when all turns have ended.
 _LAST_SECONDS: Final = 5
-"""What answers may take that are under way when all turns have ended."""
 
 Stop = Callable[[float], Awaitable[None]]
-"""Ends what is under way within so many seconds; called again with 0 it cuts it off."""
+"""Ends pending work within so many seconds; a second call with 0 cuts it off."""
 
 
-class Patient(asyncio.Protocol):
-    """A protocol of uvicorn that waits for the head of a request, and for whoever reads an answer, but not for ever."""
+class TimedConnection(asyncio.Protocol):
+    """A mixin for uvicorn's protocols that closes a connection whose request or whose reader does not come.
+
+    uvicorn itself waits for ever in both cases, so a few idle connections could use up all there may be.
+    """
 
     loop: asyncio.AbstractEventLoop
     transport: Any
@@ -51,78 +54,78 @@ class Patient(asyncio.Protocol):
         self._unread_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request."""
+        """Start waiting for a request."""
         super().connection_made(transport)
-        self._wait()
+        self._wait_for_head()
 
     def pause_writing(self) -> None:
-        """What was sent is not read: wait some time."""
+        """Start waiting for the client to read."""
         super().pause_writing()
         self._unread_bytes = self.transport.get_write_buffer_size()
-        self._set("stall", self.stall_seconds, self._look_at_stall)
+        self._start_timer("stall", self.stall_seconds, self._check_stall)
 
     def resume_writing(self) -> None:
-        """It is read again."""
+        """The client reads again."""
         super().resume_writing()
-        self._drop("stall")
+        self._cancel_timer("stall")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Cancel all timers."""
         super().connection_lost(exc)
         for name in list(self._timers):
-            self._drop(name)
+            self._cancel_timer(name)
 
-    def _is_answering(self) -> bool:
+    def _is_responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _came(self) -> None:
-        """Something came: wait for the rest of a head, or no longer if it is whole."""
-        if self._is_answering():
-            self._drop("head")
+    def _on_data(self) -> None:
+        """Wait for the rest of a head, or no longer if it is complete."""
+        if self._is_responding():
+            self._cancel_timer("head")
         else:
-            self._wait()
+            self._wait_for_head()
 
-    def _wait(self) -> None:
+    def _wait_for_head(self) -> None:
         if "head" not in self._timers:
-            self._set("head", self.head_seconds, self._late)
+            self._start_timer("head", self.head_seconds, self._close_if_idle)
 
-    def _late(self) -> None:
-        if not self._is_answering():
+    def _close_if_idle(self) -> None:
+        if not self._is_responding():
             self.transport.abort()
 
-    def _look_at_stall(self) -> None:
+    def _check_stall(self) -> None:
         unread_bytes = self.transport.get_write_buffer_size()
         if unread_bytes >= self._unread_bytes:
             self.transport.abort()
-        else:  # slow, but it reads
+        else:  # slow, but it does read
             self._unread_bytes = unread_bytes
-            self._set("stall", self.stall_seconds, self._look_at_stall)
+            self._start_timer("stall", self.stall_seconds, self._check_stall)
 
-    def _set(self, name: str, seconds: float, look: Callable[[], None]) -> None:
-        def rings() -> None:
+    def _start_timer(self, name: str, seconds: float, on_time: Callable[[], None]) -> None:
+        def fire() -> None:
             self._timers.pop(name, None)
-            look()
+            on_time()
 
-        self._drop(name)
-        self._timers[name] = self.loop.call_later(seconds, rings)
+        self._cancel_timer(name)
+        self._timers[name] = self.loop.call_later(seconds, fire)
 
-    def _drop(self, name: str) -> None:
+    def _cancel_timer(self, name: str) -> None:
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
 
 
-class Connection(Patient, H11Protocol):
-    """A connection that is cut off when its request does not come, or when nobody reads what is sent."""
+class H11Connection(TimedConnection, H11Protocol):
+    """A connection over h11, with time limits."""
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; a request that is only half there is waited for, however slowly it comes."""
+        """Parse data. The time limit is for the whole head: slow clients get no extension for each byte."""
         super().data_received(data)
-        self._came()
+        self._on_data()
 
 
-class Ending(uvicorn.Server):
-    """A server that the first signal stops in order; `at_once` is set by the next."""
+class GracefulServer(uvicorn.Server):
+    """A server that the first signal stops gracefully; the next one sets `at_once`."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -130,39 +133,39 @@ class Ending(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals, while the server runs. They are not raised again at its end: the stop was in order."""
+        """Handle signals while the server runs. Unlike uvicorn, do not raise them again after a graceful stop."""
         numbers = (signal.SIGINT, signal.SIGTERM)
         with signal_handlers({number: partial(self.handle_exit, number, None) for number in numbers}):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal stops in order, the next at once."""
+        """Stop gracefully at the first signal, at once at the next."""
         if self.should_exit:
             self.at_once.set()
         self.should_exit = True
 
 
-class _Server(Ending):
-    """A server that lets turns end before it lets go of its connections. A second signal ends it at once."""
+class _SessionServer(GracefulServer):
+    """A server that lets turns end before it closes connections. A second signal ends it at once."""
 
     def __init__(
         self,
         config: uvicorn.Config,
-        door: Door,
-        beside: Sequence[Stop],
+        state: ServerState,
+        stops: Sequence[Stop],
         grace_seconds: float,
         notice: Callable[[str], None],
     ) -> None:
         super().__init__(config)
-        self._door, self._grace_seconds, self._notice = door, grace_seconds, notice
-        self._stops = (door.stop, *beside)
+        self._state, self._grace_seconds, self._notice = state, grace_seconds, notice
+        self._stops = (state.stop, *stops)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, let turns end or pause, end the streams, then the connections."""
-        self._door.stopping = True
+        """Accept no more connections, let turns end or pause, then end streams and connections."""
+        self._state.stopping = True
         for server in self.servers:
             server.close()
-        running = sum(actor.running for actor in self._door.actors.known.values())
+        running = sum(actor.running for actor in self._state.actors.known.values())
         if running:
             self._notice(f"Stopping; {running} running, at most {self._grace_seconds:g} s more (again: at once)")
         stop = asyncio.create_task(self._stop(self._grace_seconds))
@@ -182,51 +185,51 @@ class _Server(Ending):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether a listener at `host` can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket at an address, before anything else is begun. Raises InvalidInput when it cannot be had."""
+def listen(host: str, port: int) -> socket.socket:
+    """Bind a socket to an address, before anything else starts. Raises InvalidInput when that is not possible."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
         raise InvalidInput(f"is no address to listen at: {error.strerror or error}", place=f"--host {host}") from None
-    taken = socket.socket(family, kind, protocol)
+    bound = socket.socket(family, kind, protocol)
     try:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(address)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
     except OSError as error:
-        taken.close()
+        bound.close()
         raise InvalidInput(f"cannot be listened at: {error.strerror or error}", place=f"--port {port}") from None
-    return taken
+    return bound
 
 
 async def run(
     app: ASGIApp,
-    door: Door,
-    at: socket.socket,
+    state: ServerState,
+    bound: socket.socket,
     *,
-    beside: Sequence[Stop] = (),
+    stops: Sequence[Stop] = (),
     grace_seconds: float,
     notice: Callable[[str], None],
 ) -> None:
-    """Serve until a signal says to stop, and stop in order, with what runs `beside`; at a second signal at once."""
+    """Serve until a signal, then stop gracefully, with further `stops`; a second signal stops at once."""
     config = uvicorn.Config(
         app,
-        http=Connection,
+        http=H11Connection,
         ws="none",
         lifespan="off",
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # who can reach this could claim any address
+        proxy_headers=False,  # any client could claim any address by them
         timeout_keep_alive=60,
         timeout_graceful_shutdown=_LAST_SECONDS,
     )
-    await _Server(config, door, beside, grace_seconds, notice).serve(sockets=[at])
+    await _SessionServer(config, state, stops, grace_seconds, notice).serve(sockets=[bound])

@@ -1,4 +1,4 @@
-"""Server-sent events: bounded for readers that are slow, ended for those that are gone."""
+"""Server-sent events: bounded for slow readers, ended for those that have disconnected."""
 
 from __future__ import annotations
 
@@ -10,84 +10,80 @@ from typing import Final
 from starlette.types import Receive, Scope, Send
 
 from foldline.agent.events import AgentEvent, as_json
-from foldline.doors.http.json_output import dumped
+from foldline.doors.http.responses import dump_json
 from foldline.messages import Json
 from foldline.providers.base import ReasoningDelta, TextDelta
 
-__all__ = ["Broadcast", "EventStream", "Outbox", "encoded", "left"]
+__all__ = ["Broadcast", "EventStream", "Outbox", "encode_event", "wait_for_disconnect"]
 
-BEAT_SECONDS: Final = 15.0
-"""Something is sent this often, if only a comment: proxies end connections that are silent for a minute."""
+# A comment is sent when nothing else was for so long: reverse proxies close connections that are silent for a minute.
+_HEARTBEAT_SECONDS: Final = 15.0
 
-_MOST_BYTES: Final = 262_144
-"""What may wait for a reader that is slow."""
+# What may wait for a slow reader.
+_MAX_BYTES: Final = 262_144
 
-_BEAT: Final = b": here\n\n"
+_HEARTBEAT: Final = b": here\n\n"
 _DELTAS: Final = (TextDelta, ReasoningDelta)
 
 
-def encoded(name: str, data: Json) -> bytes:
-    """One event as it is sent."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), dumped(data))
+def encode_event(name: str, data: Json) -> bytes:
+    """One event in the wire format (WHATWG HTML, "Server-sent events")."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), dump_json(data))
 
 
 class Outbox:
-    """Events on their way to one reader. What a slow one cannot take is left out, and it is told how much."""
+    """A queue of events for one reader. What a slow reader cannot take is dropped, and `behind` says how many."""
 
-    def __init__(self, most_bytes: int = _MOST_BYTES, *, beat_seconds: float = BEAT_SECONDS) -> None:
-        self._most_bytes, self._beat_seconds = most_bytes, beat_seconds
+    def __init__(self, max_bytes: int = _MAX_BYTES, *, heartbeat_seconds: float = _HEARTBEAT_SECONDS) -> None:
+        self._max_bytes, self._heartbeat_seconds = max_bytes, heartbeat_seconds
         self._waiting: deque[bytes] = deque()
         self._size_bytes = 0
         self._missed = 0
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._ended = False
 
-    @property
-    def waiting_bytes(self) -> int:
-        """What waits to be sent."""
-        return self._size_bytes
-
-    def put(self, event: bytes, *, last: bool = False) -> None:
-        """Add an event; the `last` one is always taken, and ends the stream."""
+    def append(self, event: bytes, *, last: bool = False) -> None:
+        """Add an event. The `last` one always fits, and ends the stream."""
         if self._ended:
             return
-        full = bool(self._waiting) and self._size_bytes + len(event) > self._most_bytes
+        full = bool(self._waiting) and self._size_bytes + len(event) > self._max_bytes
+        # After a gap everything is dropped until the reader has caught up: `behind` then stands where the gap was.
         if not last and (full or self._missed):
             self._missed += 1
         else:
-            self._tell_missed()
+            self._append_missed()
             self._add(event)
         self._ended = last
-        self._news.set()
+        self._wake.set()
 
     def end(self) -> None:
-        """No more comes."""
+        """End the stream."""
         self._ended = True
-        self._news.set()
+        self._wake.set()
 
     async def next(self) -> bytes | None:
-        """What is to be sent: what waits, a sign of life where nothing comes, None at the end."""
+        """The next bytes to send: waiting events, a heartbeat if none come, None at the end."""
         while not self._waiting:
-            self._tell_missed()
+            self._append_missed()
             if self._waiting:
                 break
             if self._ended:
                 return None
-            self._news.clear()
+            self._wake.clear()
             try:
-                async with asyncio.timeout(self._beat_seconds):
-                    await self._news.wait()
+                async with asyncio.timeout(self._heartbeat_seconds):
+                    await self._wake.wait()
             except TimeoutError:
-                return _BEAT
+                return _HEARTBEAT
         pieces = b"".join(self._waiting)
         self._waiting.clear()
         self._size_bytes = 0
         return pieces
 
-    def _tell_missed(self) -> None:
+    def _append_missed(self) -> None:
         if self._missed:
             missed, self._missed = self._missed, 0
-            self._add(encoded("behind", {"event": "behind", "missed": missed}))
+            self._add(encode_event("behind", {"event": "behind", "missed": missed}))
 
     def _add(self, event: bytes) -> None:
         self._waiting.append(event)
@@ -95,7 +91,7 @@ class Outbox:
 
 
 class EventStream:
-    """The answer that streams an outbox. `closed` is called when it ends, however it ends."""
+    """The response that streams an outbox. `closed` is called when it ends, however it ends."""
 
     status_code = 200
 
@@ -103,8 +99,8 @@ class EventStream:
         self.outbox, self._closed = outbox, closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until there are no more, or nobody listens."""
-        gone = asyncio.create_task(left(receive))
+        """Send events until the outbox ends or the client disconnects."""
+        gone = asyncio.create_task(wait_for_disconnect(receive))
         gone.add_done_callback(lambda _: self.outbox.end())
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -113,7 +109,7 @@ class EventStream:
         ]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": _BEAT, "more_body": True})
+            await send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
             while (piece := await self.outbox.next()) is not None and not gone.done():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -123,60 +119,60 @@ class EventStream:
             await asyncio.gather(gone, return_exceptions=True)
 
 
-async def left(receive: Receive) -> None:
-    """Wait until the client is gone."""
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 class Broadcast:
-    """What happens in the sessions, to those who follow it. Give `hear` to `Actors.subscribe`."""
+    """Sends events of sessions to their followers. Pass `publish` to `SessionPool.subscribe`."""
 
     def __init__(self) -> None:
-        self._of: dict[str, set[Outbox]] = {}
+        self._followers: dict[str, set[Outbox]] = {}
         self.all_followers: set[Outbox] = set()
-        """Those who follow all sessions."""
+        """Followers of all sessions."""
 
-    def hear(self, name: str, event: AgentEvent) -> None:
-        """Pass an event on. O(followers); nothing where there are none."""
-        own = self._of.get(name)
+    def publish(self, name: str, event: AgentEvent) -> None:
+        """Send an event to its followers. O(followers); without any it is not even encoded."""
+        own = self._followers.get(name)
         if own:
-            plain = as_json(event)
-            piece = encoded(plain["event"], plain)
+            payload = as_json(event)
+            piece = encode_event(payload["event"], payload)
             for outbox in own:
-                outbox.put(piece)
-        if self.all_followers and not isinstance(event, _DELTAS):
-            plain = as_json(event)
-            piece = encoded(plain["event"], {"session": name, **plain})
+                outbox.append(piece)
+        if self.all_followers and not isinstance(event, _DELTAS):  # single words of every session would swamp a reader
+            payload = as_json(event)
+            piece = encode_event(payload["event"], {"session": name, **payload})
             for outbox in self.all_followers:
-                outbox.put(piece)
+                outbox.append(piece)
 
     def follow(self, name: str | None) -> EventStream:
-        """The events of a session, of all without a name."""
+        """Follow a session; without a name, all of them."""
         outbox = Outbox()
-        followers = self.all_followers if name is None else self._of.setdefault(name, set())
+        followers = self.all_followers if name is None else self._followers.setdefault(name, set())
         followers.add(outbox)
 
         def closed() -> None:
             followers.discard(outbox)
-            if name is not None and not followers and self._of.get(name) is followers:
-                del self._of[name]
+            if name is not None and not followers and self._followers.get(name) is followers:
+                del self._followers[name]
 
         return EventStream(outbox, closed)
 
     @property
     def open(self) -> int:
-        """How many follow."""
-        return len(self.all_followers) + sum(map(len, self._of.values()))
+        """The number of followers."""
+        return len(self.all_followers) + sum(map(len, self._followers.values()))
 
-    def over(self, name: str) -> None:
-        """End the streams of a session that is deleted."""
-        for outbox in tuple(self._of.get(name, ())):
-            outbox.put(encoded("deleted", {"event": "deleted"}), last=True)
+    def end_session(self, name: str) -> None:
+        """End the streams of a deleted session."""
+        for outbox in tuple(self._followers.get(name, ())):
+            outbox.append(encode_event("deleted", {"event": "deleted"}), last=True)
         for outbox in self.all_followers:
-            outbox.put(encoded("deleted", {"session": name, "event": "deleted"}))
+            outbox.append(encode_event("deleted", {"session": name, "event": "deleted"}))
 
     def stop(self) -> None:
-        """End all streams: the server stops."""
-        for outbox in (*self.all_followers, *(one for own in self._of.values() for one in own)):
-            outbox.put(encoded("stopping", {"event": "stopping"}), last=True)
+        """End all streams, as the server stops."""
+        for outbox in (*self.all_followers, *(one for own in self._followers.values() for one in own)):
+            outbox.append(encode_event("stopping", {"event": "stopping"}), last=True)

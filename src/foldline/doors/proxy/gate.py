@@ -10,7 +10,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foldline.doors.http.guard import WRONG_TOKENS, Rates, host_name, names_none
+from foldline.doors.http.guard import WRONG_TOKENS, Rates, host_name, may_omit_host
 from foldline.doors.proxy.dialects import dialect_of
 from foldline.doors.proxy.page import FREE_PATHS
 from foldline.doors.proxy.refusals import Refusal, refused
@@ -75,7 +75,7 @@ class Gate:
         if self._hosts is None:
             return None
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if host_name(host) not in self._hosts and not names_none(scope, b"host" in headers):
+        if host_name(host) not in self._hosts and not may_omit_host(scope, b"host" in headers):
             return _refused(scope, 403, f"this proxy is not {host[:100]!r} (--allow-host adds a name)")
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:

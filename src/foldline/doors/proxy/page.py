@@ -11,12 +11,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foldline.doors.http.assets import Asset, asset_answer, assets
 from foldline.doors.http.guard import SAFE_HEADERS
-from foldline.doors.http.json_output import dumped
+from foldline.doors.http.responses import Asset, asset_response, assets, json_response
 from foldline.doors.proxy.metrics import ProxyMetrics
 from foldline.doors.proxy.status import Standing
-from foldline.messages import Json
 
 __all__ = ["FREE_PATHS", "routes"]
 
@@ -43,7 +41,7 @@ def routes(standing: Standing, metrics: ProxyMetrics) -> list[Route]:
     files = _files()
 
     async def page(request: Request) -> Response:
-        return asset_answer(files[_PAGE], request)
+        return asset_response(files[_PAGE], request)
 
     async def slash(request: Request) -> Response:
         del request
@@ -53,7 +51,7 @@ def routes(standing: Standing, metrics: ProxyMetrics) -> list[Route]:
         found = files.get(request.path_params["name"])
         if found is None or found is files[_PAGE]:
             return _refusal(404, "there is nothing here")
-        return asset_answer(found, request)
+        return asset_response(found, request)
 
     async def without_slash(request: Request) -> Response:
         name, query = request.path_params["name"], request.url.query
@@ -65,13 +63,13 @@ def routes(standing: Standing, metrics: ProxyMetrics) -> list[Route]:
 
     async def state(request: Request) -> Response:
         del request
-        return _answer(standing.state())
+        return json_response(standing.state())
 
     async def folds(request: Request) -> Response:
         found = standing.folds(request.query_params.get("session", ""))
         if found is None:
             return _refusal(404, "this conversation is not known, or was let go of")
-        return _answer({"folds": found})
+        return json_response({"folds": found})
 
     async def events(request: Request) -> ASGIApp:
         if request.method == "HEAD":
@@ -112,10 +110,5 @@ class _Safe:
         await self._app(scope, receive, marked)
 
 
-def _answer(value: Json, status: int = 200, **headers: str) -> Response:
-    named = {name.replace("_", "-"): text for name, text in headers.items()}
-    return Response(dumped(value), status, headers=named, media_type="application/json")
-
-
 def _refusal(status: int, detail: str, **headers: str) -> Response:
-    return _answer({"detail": detail}, status, **headers)
+    return json_response({"detail": detail}, status, **headers)

@@ -15,10 +15,10 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from foldline.doors.http.server import Ending, Patient, is_loopback, listening
+from foldline.doors.http.server import GracefulServer, TimedConnection, is_loopback, listen
 from foldline.doors.proxy.half_closed import HalfClosed
 
-__all__ = ["CUT", "Connection", "is_loopback", "listening", "loop_factory", "run"]
+__all__ = ["CUT", "Connection", "is_loopback", "listen", "loop_factory", "run"]
 
 CUT: Final = "foldline.cut"
 """In the scope of a request: what ends the client's connection, so that an answer which broke off does not look whole.
@@ -48,7 +48,7 @@ _NO_HTTP: Final = (
 _OF_UPGRADES: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
-class Connection(Patient, HttpToolsProtocol):
+class Connection(TimedConnection, HttpToolsProtocol):
     """A connection that is cut off when its request does not come, or when nobody reads what is sent."""
 
     body_seconds = BODY_SECONDS
@@ -79,9 +79,9 @@ class Connection(Patient, HttpToolsProtocol):
         if self._refusal:
             self._refuse(self._refusal)
             return
-        self._came()
-        if self._is_answering() and self.cycle.more_body and "body" not in self._timers:
-            self._set("body", self.body_seconds, self._look_at_body)
+        self._on_data()
+        if self._is_responding() and self.cycle.more_body and "body" not in self._timers:
+            self._start_timer("body", self.body_seconds, self._look_at_body)
 
     def _fed(self, data: bytes) -> None:
         while True:
@@ -113,7 +113,7 @@ class Connection(Patient, HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP; in the middle of an answer it can only be cut off."""
         del msg
-        if self._is_answering() and self.cycle.more_body and not self.cycle.response_started and not self.pipeline:
+        if self._is_responding() and self.cycle.more_body and not self.cycle.response_started and not self.pipeline:
             self.cycle.disconnected = True  # what is wrong is its body: nothing else is said to it
             self.cycle.message_event.set()
             self._answer(_NO_HTTP)
@@ -121,7 +121,7 @@ class Connection(Patient, HttpToolsProtocol):
             self._refuse(_NO_HTTP)
 
     def _refuse(self, answer: bytes) -> None:
-        if self._is_answering():
+        if self._is_responding():
             self.transport.abort()
         else:
             self._answer(answer)
@@ -131,11 +131,11 @@ class Connection(Patient, HttpToolsProtocol):
         self._is_deaf = True
         self.transport.write(answer)
         self.transport.write_eof()
-        self._set("deaf", _DEAF_SECONDS, self.transport.abort)
+        self._start_timer("deaf", _DEAF_SECONDS, self.transport.abort)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """No more comes; a client whose request is whole may still listen (RFC 9112, section 9.6)."""
-        if self._is_deaf or not self._is_answering() or self.cycle.more_body:
+        if self._is_deaf or not self._is_responding() or self.cycle.more_body:
             return False
         self._half_closed = HalfClosed(self.cycle, self.loop)
         return True
@@ -200,7 +200,7 @@ class Connection(Patient, HttpToolsProtocol):
         self.transport.close()
 
     def _look_at_body(self) -> None:
-        if not self._is_answering() or not self.cycle.more_body:
+        if not self._is_responding() or not self.cycle.more_body:
             return
         if self.flow.read_paused:  # it is we who do not read
             self._since = self.loop.time()
@@ -208,7 +208,7 @@ class Connection(Patient, HttpToolsProtocol):
         if left_seconds <= 0:
             self.transport.abort()
         else:
-            self._set("body", left_seconds, self._look_at_body)
+            self._start_timer("body", left_seconds, self._look_at_body)
 
 
 def _of_coding(codings: bytes) -> bytes:
@@ -246,7 +246,7 @@ def _unchunked(app: ASGIApp, cycle: RequestResponseCycle) -> ASGIApp:
     return plainly
 
 
-class _Server(Ending):
+class _Server(GracefulServer):
     """A server that lets answers end before it lets go of its connections. A second signal ends it at once."""
 
     def __init__(

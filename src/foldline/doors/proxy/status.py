@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from foldline.catalog.models import lookup
-from foldline.doors.http.streams import EventStream, Outbox, encoded
+from foldline.doors.http.streams import EventStream, Outbox, encode_event
 from foldline.doors.proxy.dialects import dialect_of
 from foldline.doors.proxy.values import Mode, Served
 from foldline.messages import Json
@@ -233,7 +233,7 @@ class Standing:
 
         A reader that is too slow gets the event `behind`, and should ask for the state again.
         """
-        return self._followers.add(encoded("state", self.state()))
+        return self._followers.add(encode_event("state", self.state()))
 
     def stop(self) -> None:
         """End all streams: the server stops."""
@@ -246,7 +246,7 @@ class Standing:
             "conversations": [one.plain() for one in known],
             "requests": [_request(one) for one in requests],
         }
-        return encoded("change", change)
+        return encode_event("change", change)
 
 
 class _Followers:
@@ -268,7 +268,7 @@ class _Followers:
         if len(self._outboxes) >= MOST_FOLLOWERS:
             return None
         outbox = Outbox()
-        outbox.put(first)
+        outbox.append(first)
         if self._stopped:
             outbox.end()
         self._outboxes.add(outbox)
@@ -292,14 +292,14 @@ class _Followers:
         self._sessions.clear()
         self._requests.clear()
         for outbox in self._outboxes:
-            outbox.put(piece)
+            outbox.append(piece)
 
     def stop(self) -> None:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
         for outbox in self._outboxes:
-            outbox.put(encoded("stopping", {}), last=True)
+            outbox.append(encode_event("stopping", {}), last=True)
 
 
 class _Kept(NamedTuple):

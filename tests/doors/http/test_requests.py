@@ -1,4 +1,4 @@
-"""The body of a request is read beside the loop where that takes its time."""
+"""Large request bodies are parsed in a thread."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from foldline.doors.http.bodies import BodyLimits, Takes, read_call
-from foldline.doors.http.fields import Field
-from foldline.doors.http.problems import Problem
+from foldline.doors.http.requests import BodyLimits, RequestField, RequestFields, read_request
+from foldline.doors.http.responses import Problem
 from foldline.messages import Json
 
 THREADS: list[threading.Thread] = []
 
 
-class Watched(Field):
+class ThreadRecorder(RequestField):
     """A field that notes in which thread its value is checked."""
 
     def check(self, value: Json) -> Json:
@@ -34,9 +33,9 @@ def read(body: bytes, most_chars: int = 10**7) -> Json:
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    takes = Takes(body=[Watched(name="text", about="what is said", required=True, most=most_chars)])
-    call = asyncio.run(read_call(Request(scope, receive), takes, BodyLimits(max_bytes=10**7)))
-    return call["text"]
+    fields = RequestFields(body=[ThreadRecorder(name="text", about="what is said", required=True, most=most_chars)])
+    request = asyncio.run(read_request(Request(scope, receive), fields, BodyLimits(max_bytes=10**7)))
+    return request["text"]
 
 
 @pytest.mark.parametrize(("chars", "inline"), [(10, True), (2_000_000, False)])
