@@ -7,6 +7,8 @@ WORKERS ?= 2
 # Examples of each property test: dev and ci 200 (a quarter or an eighth where each takes long; ci the same ones each
 # time), fuzz 100,000; any other number: FOLDLINE_EXAMPLES=5000 make unit
 PROFILE ?= ci
+# The promises run new examples each day. To repeat those of a run: make unit SEED=20261129
+SEED ?= $(shell date -u +%Y%m%d)
 POLICIES ?= all
 WINDOW ?= 8000
 # Of demo and bench, files or (bench) folders: make demo SESSIONS=examples/sessions/NAME.json.gz
@@ -15,6 +17,10 @@ SESSIONS ?= $(sort $(wildcard examples/sessions/*.json.gz))
 # Of bench: sizes in tokens, and further options
 BUDGETS ?= 4k,8k,16k
 BENCH ?=
+
+# What `quick` runs
+CORE := $(addprefix tests/,test_messages.py test_architecture.py tokens text catalog codecs failures view reducers engine) \
+	tests/property/test_promises.py
 
 # How long the agent is at work in the demo
 DEMO_SECONDS ?= 60
@@ -25,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types unit contract fuzz soak speed bench bench-peers bench-proxy format clean test-clients
+.PHONY: help demo test quick lint types unit contract fuzz soak speed bench bench-peers bench-proxy format clean test-clients
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.\/-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -62,7 +68,12 @@ types: .venv ## mypy, strict
 	$(BIN)/mypy --strict --num-workers $(WORKERS) src tests bench/src bench/tests
 
 unit: .venv .npm ## the project's tests, the examples of README.md and docs/ among them
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --hypothesis-profile=$(PROFILE)
+	@echo "promises: --hypothesis-seed=$(SEED)"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --hypothesis-profile=$(PROFILE) --hypothesis-seed=$(SEED)
+
+quick: .venv ## the core alone: its modules, the reducers, the codecs and the promises, in under a minute
+	@echo "promises: --hypothesis-seed=$(SEED)"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --hypothesis-profile=$(PROFILE) --hypothesis-seed=$(SEED) $(CORE)
 
 contract: .venv ## the black-box contract, where there is one, on the built wheel
 	@bash tools/contract.sh '$(CONTRACT)' $(WORKERS)

@@ -2,7 +2,8 @@
 
 Profiles, chosen with pytest's --hypothesis-profile: `dev` (200, the default), `ci` (200, the same ones each time, so
 that a red run can be repeated) and `fuzz` (100,000). FOLDLINE_EXAMPLES, a number, overrides the count of any of them.
-Those whose every example takes long run a quarter or an eighth of that each day (tests/property/depth.py).
+Those whose every example takes long run a quarter or an eighth of that each day, and the promises run new ones each day
+(tests/property/depth.py).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-__all__ = ["costly", "dear"]
+__all__ = ["costly", "dear", "promise"]
 
 DAILY = 400
 """The most examples that a profile for every day runs (`ci`)."""
@@ -22,3 +22,6 @@ costly = _daily(_most // 4)
 
 dear = _daily(max(_most // 8, min(_most, 25)))
 """For one whose every example is a whole session, or takes as long for another reason: an eighth."""
+
+promise = settings(max_examples=_most, derandomize=False)
+"""For a promise of the engine: all examples of the profile, new ones each day. `make` gives them the day as seed."""

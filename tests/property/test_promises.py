@@ -19,7 +19,7 @@ from foldline.messages import ToolResult
 from foldline.tokens import ESTIMATE
 from foldline.view.tiles import speaks
 from foldline.view.transcript import Entry, Fold
-from tests.property.depth import dear
+from tests.property.depth import promise
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, legal, sessions, text
 
 policies = st.sampled_from(POLICIES)
@@ -61,7 +61,7 @@ def text_of(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-@dear
+@promise
 @given(sessions(), policies, windows)
 def test_promise_1_nothing_is_lost(session: tuple[str, list[Wire], bool], policy: str, window: int) -> None:
     """Everything that came in is in the log as it came, and every original that is not shown can be read."""
@@ -75,7 +75,7 @@ def test_promise_1_nothing_is_lost(session: tuple[str, list[Wire], bool], policy
             assert originals == [json.loads(json.dumps(e.recorded)) for e in entries[fold.start : fold.stop]]
 
 
-@dear
+@promise
 @given(sessions(), policies, windows)
 def test_promise_2_every_request_is_valid(session: tuple[str, list[Wire], bool], policy: str, window: int) -> None:
     """Whatever came in, the provider takes what goes out; what had to be repaired is reported."""
@@ -90,7 +90,7 @@ def test_promise_2_every_request_is_valid(session: tuple[str, list[Wire], bool],
         assert not requests[-1].repairs
 
 
-@dear
+@promise
 @given(sessions(), policies, windows)
 def test_promise_3_every_request_fits(session: tuple[str, list[Wire], bool], policy: str, window: int) -> None:
     """A request is within its limit, or the floor is named, and fitting at that floor works."""
@@ -108,7 +108,7 @@ def test_promise_3_every_request_fits(session: tuple[str, list[Wire], bool], pol
         assert at_floor.tokens <= no.floor_tokens and check(at_floor.messages, dialect=dialect) == []
 
 
-@dear
+@promise
 @given(sessions(), policies, windows)
 def test_promise_4_untouched_bytes_stay_untouched(
     session: tuple[str, list[Wire], bool], policy: str, window: int
@@ -127,7 +127,7 @@ def test_promise_4_untouched_bytes_stay_untouched(
     assert [json.dumps(wire) for wire in wires] == before, "the caller's messages were changed"
 
 
-@dear
+@promise
 @given(sessions(), policies, windows)
 def test_promise_5_the_prefix_is_stable(session: tuple[str, list[Wire], bool], policy: str, window: int) -> None:
     """Between two folds, each request is the one before and new messages."""
@@ -141,7 +141,7 @@ def test_promise_5_the_prefix_is_stable(session: tuple[str, list[Wire], bool], p
             assert stable >= len(before.messages)
 
 
-@dear
+@promise
 @given(sessions(), policies, windows)
 def test_promise_6_a_fold_shrinks_and_folding_again_changes_nothing(
     session: tuple[str, list[Wire], bool], policy: str, window: int
@@ -181,7 +181,7 @@ def bad(kind: str) -> Any:
     return answer
 
 
-@dear
+@promise
 @given(sessions(), policies, st.sampled_from(BAD))
 def test_promise_7_folding_is_atomic(session: tuple[str, list[Wire], bool], policy: str, kind: str) -> None:
     """A summary that fails leaves the request byte-identical."""
@@ -195,7 +195,7 @@ def test_promise_7_folding_is_atomic(session: tuple[str, list[Wire], bool], poli
     assert after.messages == before.messages and after.tokens == before.tokens and not after.folds
 
 
-@dear
+@promise
 @given(sessions(), st.sampled_from(("balanced", "sliding", "checkpoint")), windows, st.sampled_from(BAD))
 def test_promise_8_the_last_rung_needs_no_model(
     session: tuple[str, list[Wire], bool], policy: str, window: int, kind: str
@@ -212,7 +212,7 @@ def test_promise_8_the_last_rung_needs_no_model(
     assert check(request.messages, dialect=dialect) == [] and request.tokens <= 0.9 * window
 
 
-@dear
+@promise
 @given(sessions(), policies, windows, st.data())
 def test_promise_9_what_must_stay_stays(
     session: tuple[str, list[Wire], bool], policy: str, window: int, data: st.DataObject
@@ -243,7 +243,7 @@ def test_promise_9_what_must_stay_stays(
             assert json.dumps(part.text)[1:-1] in shown
 
 
-@dear
+@promise
 @given(sessions(), policies, windows)
 def test_promise_10_every_fold_says_why_and_undo_takes_it_back(
     session: tuple[str, list[Wire], bool], policy: str, window: int
@@ -274,7 +274,7 @@ class Metered:
         return ESTIMATE.text(text)
 
 
-@dear
+@promise
 @given(st.sampled_from(DIALECTS), st.data(), text(60))
 def test_promise_11_a_turn_costs_what_is_new(dialect: str, data: st.DataObject, result: str) -> None:
     """Between folds a turn counts its own text only, however long the session is."""
@@ -290,7 +290,7 @@ def test_promise_11_a_turn_costs_what_is_new(dialect: str, data: st.DataObject, 
         assert meter.characters <= 2 * len(json.dumps(turn, ensure_ascii=False)) + 400
 
 
-@dear
+@promise
 @given(sessions(), policies, windows, st.data())
 def test_replaying_the_log_gives_the_live_view(
     session: tuple[str, list[Wire], bool], policy: str, window: int, data: st.DataObject
