@@ -45,10 +45,10 @@ async def long_session(url: str, folder: Path) -> str:
     """A session of MESSAGES messages, by real turns."""
     folder.mkdir()
     chance = random.Random(2)
-    async with acting(url, folder, window=WINDOW) as actors:
-        actor = await actors.create()
-        while await actor.look(lambda seen: seen.tally.messages) < MESSAGES:
-            ended = await actor.say(" ".join(chance.choices(WORDS, k=60)))
+    async with acting(url, folder, window=WINDOW) as pool:
+        actor = await pool.create()
+        while await actor.inspect(lambda seen: seen.tally.messages) < MESSAGES:
+            ended = await actor.run_turn(" ".join(chance.choices(WORDS, k=60)))
             assert ended.reason == "done", ended
         return actor.id
 

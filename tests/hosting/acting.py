@@ -37,11 +37,11 @@ async def acting(
         config = str(path)
     given = {"base_url": f"{url}/v1", "model": "fake-model", "config": config, **options}
     loaded = settings_for(Options(**given), home, folder=folder)
-    crew = await Runtime.start(loaded.settings, home, workspace=folder, learned={}, calls=None)
+    runtime = await Runtime.start(loaded.settings, home, workspace=folder, learned={}, calls=None)
     kept = store or FileStore(folder / "sessions", fsync=False)
     try:
-        async with SessionPool(crew, kept, limits=limits, allowed=allowed) as actors:
-            yield actors
+        async with SessionPool(runtime, kept, limits=limits, allowed=allowed) as pool:
+            yield pool
     finally:
-        await crew.aclose()
+        await runtime.aclose()
         kept.close()

@@ -27,15 +27,17 @@ async def talking(url: str, folder: Path, tell: Callable[[AgentEvent], None]) ->
     """A conversation in `folder`, with its sessions in `folder`/sessions."""
     environ = {"FOLDLINE_HOME": str(folder / "home")}
     loaded = settings_for(Options(base_url=f"{url}/v1", model="fake-model"), environ, folder=folder)
-    crew = await Runtime.start(
+    runtime = await Runtime.start(
         loaded.settings, environ, workspace=folder, learned={}, calls=None, notice=lambda line: tell(Notice(line))
     )
-    talk = AgentConversation(crew, store=FileStore(folder / "sessions", fsync=False), tell=tell, allowed=nobody)
+    conversation = AgentConversation(
+        runtime, store=FileStore(folder / "sessions", fsync=False), emit=tell, allowed=nobody
+    )
     try:
-        yield talk
+        yield conversation
     finally:
-        talk.close()
-        await crew.aclose()
+        conversation.close()
+        await runtime.aclose()
 
 
 def test_a_session_that_was_taken_up_is_never_removed_however_little_is_in_it(tmp_path: Path) -> None:
@@ -48,9 +50,9 @@ def test_a_session_that_was_taken_up_is_never_removed_however_little_is_in_it(tm
 
     async def look() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with talking(served.url, tmp_path, lambda _: None) as talk:
-                talk.resume(name)
-                assert (await talk.agent()).session.empty
+            async with talking(served.url, tmp_path, lambda _: None) as conversation:
+                conversation.resume(name)
+                assert (await conversation.agent()).session.empty
 
     asyncio.run(look())
     assert list(log.parent.glob("events.torn-*"))
@@ -59,8 +61,8 @@ def test_a_session_that_was_taken_up_is_never_removed_however_little_is_in_it(tm
 def test_a_session_without_a_word_leaves_nothing(tmp_path: Path) -> None:
     async def look() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with talking(served.url, tmp_path, lambda _: None) as talk:
-                await talk.agent()
+            async with talking(served.url, tmp_path, lambda _: None) as conversation:
+                await conversation.agent()
 
     asyncio.run(look())
     assert list((tmp_path / "sessions").iterdir()) == []
@@ -71,13 +73,13 @@ def test_a_snapshot_that_cannot_be_written_is_told_and_takes_no_answer(tmp_path:
 
     async def turn() -> str:
         with serve(FakeProvider("Here I am.")) as served:
-            async with talking(served.url, tmp_path, heard.append) as talk:
-                await talk.agent()
-                assert talk.stored is not None
-                state = Path(talk.stored.place) / "state.yaml"
+            async with talking(served.url, tmp_path, heard.append) as conversation:
+                await conversation.agent()
+                assert conversation.stored is not None
+                state = Path(conversation.stored.place) / "state.yaml"
                 state.unlink()
                 state.mkdir()  # nothing can take its place
-                return (await talk.say("Hello?")).text
+                return (await conversation.run_turn("Hello?")).text
 
     assert asyncio.run(turn()) == "Here I am."
     assert any(isinstance(event, Notice) and "snapshot" in event.text for event in heard)

@@ -19,13 +19,13 @@ def documents(folder: Path, *given: tuple[str, bytes], window: int = 32_000, off
     async def run() -> list[StoredDocument]:
         with serve(FakeProvider("ok")) as served:
             yaml = f"tools: {{off: [{off}]}}" if off else ""
-            async with acting(served.url, folder, window=window, yaml=yaml) as actors:
-                actor = await actors.create()
+            async with acting(served.url, folder, window=window, yaml=yaml) as pool:
+                actor = await pool.create()
                 out: list[StoredDocument] = []
                 for name, data in given:
                     taken = sum(each.tokens for each in out if each.shown)
                     out.append(await store_document(actor, name, data, taken_tokens=taken))
-                archive = actors.store.archive(actor.id)
+                archive = pool.store.archive(actor.id)
                 assert [archive.get(each.original) for each in out] == [data for _, data in given]
                 return out
 

@@ -103,7 +103,7 @@ def test_an_option_goes_before_the_file_and_is_named_when_it_is_wrong(tmp_path: 
     assert caught.value.place == "--window"
 
 
-def crew(folder: Path, settings: AgentSettings, picked: SelectedModel, notices: list[str]) -> Runtime:
+def runtime(folder: Path, settings: AgentSettings, picked: SelectedModel, notices: list[str]) -> Runtime:
     return Runtime(settings, {}, picked, workspace=Workspace(folder), learned={}, notice=notices.append)
 
 
@@ -119,7 +119,7 @@ def test_servers_start_once_and_one_that_does_not_is_told_and_left_out(tmp_path:
     provider = Silent(window=9_000)
 
     async def run() -> None:
-        made = crew(tmp_path, settings, SelectedModel(provider, "as set"), notices)
+        made = runtime(tmp_path, settings, SelectedModel(provider, "as set"), notices)
         try:
             first = await made.parts(nobody)
             assert {tool.name.partition("_")[0] for tool in first.more_tools} == {"child"}
@@ -139,7 +139,7 @@ def test_a_model_that_would_only_call_tools_gets_none(tmp_path: Path) -> None:
     settings = AgentSettings(mcp={"child": McpSettings(command=sys.executable, args=(str(SERVER), "stdio"))})
 
     async def run() -> tuple[tuple[str, ...], int]:
-        made = crew(tmp_path, settings, SelectedModel(Silent(window=9_000), "as set", tools=False), [])
+        made = runtime(tmp_path, settings, SelectedModel(Silent(window=9_000), "as set", tools=False), [])
         parts = await made.parts(nobody)
         await made.aclose()
         return tool_names(parts.settings), len(parts.more_tools)
@@ -151,7 +151,7 @@ def test_another_model_is_asked_for_its_own_window_and_the_first_is_let_go_of(tm
     first, second = Silent(window=9_000), Silent(window=4_000)
 
     async def run() -> tuple[int, int]:
-        made = crew(tmp_path, AgentSettings(), SelectedModel(first, "as set"), [])
+        made = runtime(tmp_path, AgentSettings(), SelectedModel(first, "as set"), [])
         before = (await made.parts(nobody)).window_tokens
         await made.change(AgentSettings(), SelectedModel(second, "as set"))
         after = (await made.parts(nobody)).window_tokens

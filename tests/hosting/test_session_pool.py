@@ -56,7 +56,7 @@ async def begun(actor: SessionActor, text: str) -> asyncio.Task[TurnEnded]:
         if isinstance(event, Calling):
             calling.set()
 
-    turn = asyncio.create_task(actor.say(text, listener=hear))
+    turn = asyncio.create_task(actor.run_turn(text, listener=hear))
     await calling.wait()
     return turn
 
@@ -64,15 +64,15 @@ async def begun(actor: SessionActor, text: str) -> asyncio.Task[TurnEnded]:
 def test_a_session_is_made_goes_on_and_is_found_by_its_id(tmp_path: Path) -> None:
     async def talk() -> list[str]:
         with serve(FakeProvider(["one", "two"])) as served:
-            async with acting(served.url, tmp_path) as actors:
-                actor = await actors.create(title="A")
+            async with acting(served.url, tmp_path) as pool:
+                actor = await pool.create(title="A")
                 heard: list[AgentEvent] = []
-                first = await actor.say("1?", listener=heard.append)
+                first = await actor.run_turn("1?", listener=heard.append)
                 assert isinstance(heard[0], Accepted)
                 assert isinstance(heard[-1], TurnEnded)
-                again = await actors.actor(actor.id[:20])
+                again = await pool.actor(actor.id[:20])
                 assert again is actor
-                second = await again.say("2?")
+                second = await again.run_turn("2?")
                 assert (first.text, second.text) == ("one", "two")
                 return words(tmp_path, actor.id)
 
@@ -82,11 +82,11 @@ def test_a_session_is_made_goes_on_and_is_found_by_its_id(tmp_path: Path) -> Non
 def test_turns_of_one_session_wait_for_each_other_and_those_of_others_do_not(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as actors:
-                slow, other = await actors.create(), await actors.create()
+            async with acting(served.url, tmp_path) as pool:
+                slow, other = await pool.create(), await pool.create()
                 first = await begun(slow, "a")
-                second = asyncio.create_task(slow.say("b"))
-                assert (await other.say("c")).text == "ok"
+                second = asyncio.create_task(slow.run_turn("b"))
+                assert (await other.run_turn("c")).text == "ok"
                 assert slow.running
                 assert slow.queued == 1
                 let()
@@ -101,18 +101,20 @@ def test_a_key_that_was_there_runs_nothing_and_brings_the_same_answer(tmp_path: 
 
     async def talk() -> None:
         with serve(fake) as served:
-            async with acting(served.url, tmp_path) as actors:
-                actor = await actors.create()
-                first = await actor.say("What?", key="k1")
-                again = await actor.say("What?", key="k1")
+            async with acting(served.url, tmp_path) as pool:
+                actor = await pool.create()
+                first = await actor.run_turn("What?", key="k1")
+                again = await actor.run_turn("What?", key="k1")
                 assert (again.text, again.reason) == (first.text, "done")
-                other = await actor.say("What?", key="k2")
+                other = await actor.run_turn("What?", key="k2")
                 assert other.text == "another"
-                assert (await actor.say("Why?", key="k1")).text == "the answer"  # of a file, in other words by then
+                assert (
+                    await actor.run_turn("Why?", key="k1")
+                ).text == "the answer"  # of a file, in other words by then
                 with pytest.raises(KeyReused):
-                    await actor.say("Why?", key="k1", same_text=True)
-            async with acting(served.url, tmp_path) as actors:
-                assert (await (await actors.actor(actor.id)).say("What?", key="k1")).text == "the answer"
+                    await actor.run_turn("Why?", key="k1", same_text=True)
+            async with acting(served.url, tmp_path) as pool:
+                assert (await (await pool.actor(actor.id)).run_turn("What?", key="k1")).text == "the answer"
 
     asyncio.run(talk())
     assert fake.served == 2
@@ -125,10 +127,10 @@ def test_who_leaves_pauses_the_turn_or_lets_it_go_on_as_it_is_set(tmp_path: Path
     async def talk() -> None:
         look = FakeReply("", calls=[("list_files", {})])
         with held(look) as (served, let):
-            async with acting(served.url, tmp_path, yaml=yaml) as actors:
-                actor = await actors.create()
+            async with acting(served.url, tmp_path, yaml=yaml) as pool:
+                actor = await pool.create()
                 heard: list[AgentEvent] = []
-                actors.subscribe(lambda _, event: heard.append(event))
+                pool.subscribe(lambda _, event: heard.append(event))
                 first = await begun(actor, "a")
                 first.cancel()
                 await asyncio.gather(first, return_exceptions=True)
@@ -143,10 +145,10 @@ def test_who_leaves_pauses_the_turn_or_lets_it_go_on_as_it_is_set(tmp_path: Path
 def test_who_leaves_before_the_turn_began_leaves_nothing(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as actors:
-                actor = await actors.create()
+            async with acting(served.url, tmp_path) as pool:
+                actor = await pool.create()
                 first = await begun(actor, "a")
-                second = asyncio.create_task(actor.say("b"))
+                second = asyncio.create_task(actor.run_turn("b"))
                 await until(lambda: actor.queued == 1)
                 second.cancel()
                 let()
@@ -160,11 +162,11 @@ def test_who_leaves_before_the_turn_began_leaves_nothing(tmp_path: Path) -> None
 def test_a_turn_that_is_stopped_is_recorded_and_what_waits_goes_on(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as actors:
-                actor = await actors.create()
+            async with acting(served.url, tmp_path) as pool:
+                actor = await pool.create()
                 assert not actor.cancel()
                 first = await begun(actor, "a")
-                second = asyncio.create_task(actor.say("b"))
+                second = asyncio.create_task(actor.run_turn("b"))
                 await until(lambda: actor.queued == 1)
                 assert actor.cancel()
                 assert (await first).reason == "cancelled"
@@ -179,15 +181,15 @@ def test_a_turn_that_is_stopped_is_recorded_and_what_waits_goes_on(tmp_path: Pat
 def test_a_queue_that_is_full_and_words_that_are_none_are_refused(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path, limits=ActorLimits(queued=1)) as actors:
-                actor = await actors.create()
+            async with acting(served.url, tmp_path, limits=ActorLimits(queued=1)) as pool:
+                actor = await pool.create()
                 with pytest.raises(InvalidInput, match="text: there is nothing in it"):
-                    await actor.say("  ")
+                    await actor.run_turn("  ")
                 first = await begun(actor, "a")
-                second = asyncio.create_task(actor.say("b"))
+                second = asyncio.create_task(actor.run_turn("b"))
                 await until(lambda: actor.queued == 1)
                 with pytest.raises(TooManyWaiting, match="1 wait for this session"):
-                    await actor.say("c")
+                    await actor.run_turn("c")
                 let()
                 assert [(await first).text, (await second).text] == ["slow", "ok"]
 
@@ -197,12 +199,12 @@ def test_a_queue_that_is_full_and_words_that_are_none_are_refused(tmp_path: Path
 def test_a_turn_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path, limits=ActorLimits(turn_seconds=0.2)) as actors:
-                actor = await actors.create()
-                ended = await actor.say("a")
+            async with acting(served.url, tmp_path, limits=ActorLimits(turn_seconds=0.2)) as pool:
+                actor = await pool.create()
+                ended = await actor.run_turn("a")
                 assert (ended.reason, ended.message) == ("cancelled", "Stopped after 0 seconds.")
                 let()
-                assert (await actor.say("b")).text == "ok"
+                assert (await actor.run_turn("b")).text == "ok"
 
     asyncio.run(talk())
 
@@ -211,12 +213,12 @@ def test_a_turn_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
 def test_a_stop_lets_the_turn_end_or_records_that_it_was_cut_off(tmp_path: Path, grace_seconds: float) -> None:
     async def talk() -> list[str]:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as actors:
-                actor = await actors.create()
+            async with acting(served.url, tmp_path) as pool:
+                actor = await pool.create()
                 first = await begun(actor, "a")
-                waiting = asyncio.create_task(actor.say("b"))
+                waiting = asyncio.create_task(actor.run_turn("b"))
                 await until(lambda: actor.queued == 1)
-                stopping = asyncio.create_task(actors.stop(grace_seconds))
+                stopping = asyncio.create_task(pool.stop(grace_seconds))
                 with pytest.raises(Stopping):
                     await waiting
                 if grace_seconds:
@@ -225,7 +227,7 @@ def test_a_stop_lets_the_turn_end_or_records_that_it_was_cut_off(tmp_path: Path,
                 ended = await first
                 assert ended.reason == ("done" if grace_seconds else "cancelled")
                 with pytest.raises(Stopping):
-                    await actors.create()
+                    await pool.create()
                 let()
                 return words(tmp_path, actor.id)
 
@@ -239,18 +241,18 @@ def test_a_stop_lets_the_turn_end_or_records_that_it_was_cut_off(tmp_path: Path,
 def test_a_session_that_another_process_writes_is_read_and_waited_for(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, limits=ActorLimits(take_seconds=0.1)) as actors:
-                actor = await actors.create()
-                await actor.say("a")
+            async with acting(served.url, tmp_path, limits=ActorLimits(take_seconds=0.1)) as pool:
+                actor = await pool.create()
+                await actor.run_turn("a")
                 other = FileStore(tmp_path / "sessions").open(actor.id)
                 with pytest.raises(SessionTaken):
-                    await actor.say("b")
-                assert await actor.look(lambda seen: len(seen.context.view.entries)) == 2
+                    await actor.run_turn("b")
+                assert await actor.inspect(lambda seen: len(seen.context.view.entries)) == 2
                 assert len((await actor.whole()).view.entries) == 2
                 other.change(title="By another.")
                 other.close()
-                await actor.say("c")
-                assert await actor.look(lambda seen: seen.header.title) == "By another."
+                await actor.run_turn("c")
+                assert await actor.inspect(lambda seen: seen.header.title) == "By another."
                 assert words(tmp_path, actor.id) == ["a", "ok", "c", "ok"]
 
     asyncio.run(talk())
@@ -261,11 +263,11 @@ def test_a_turn_whose_process_ended_is_recorded_as_interrupted(tmp_path: Path) -
 
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path) as actors:
-                actor = await actors.create()
+            async with acting(served.url, tmp_path) as pool:
+                actor = await pool.create()
                 with store.open(actor.id) as other:
                     other.turn("begun")
-                await actor.say("a")
+                await actor.run_turn("a")
                 turns = [one.get("reason", "") for one in store.records(actor.id) if one["type"] == "turn"]
                 assert turns == ["", "interrupted", "", "done"]
 
@@ -276,14 +278,14 @@ def test_what_is_idle_leaves_memory_and_goes_on_where_it_was(tmp_path: Path) -> 
     async def talk() -> None:
         limits = ActorLimits(idle_seconds=0.05)
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, limits=limits) as actors:
-                actor = await actors.create()
-                await actor.say("a")
-                await until(lambda: actor.id not in actors.known)
+            async with acting(served.url, tmp_path, limits=limits) as pool:
+                actor = await pool.create()
+                await actor.run_turn("a")
+                await until(lambda: actor.id not in pool.actors)
                 assert not actor.warm
-                again = await actors.actor(actor.id)
+                again = await pool.actor(actor.id)
                 assert again is not actor
-                await again.say("b")
+                await again.run_turn("b")
                 assert words(tmp_path, actor.id) == ["a", "ok", "b", "ok"]
 
     asyncio.run(talk())
@@ -292,10 +294,10 @@ def test_what_is_idle_leaves_memory_and_goes_on_where_it_was(tmp_path: Path) -> 
 def test_no_more_sessions_than_are_wanted_stay_in_memory(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, limits=ActorLimits(warm=1)) as actors:
-                made = [await actors.create() for _ in range(3)]
+            async with acting(served.url, tmp_path, limits=ActorLimits(warm=1)) as pool:
+                made = [await pool.create() for _ in range(3)]
                 for actor in made:
-                    await actor.say("a")
+                    await actor.run_turn("a")
                 await until(lambda: [actor.warm for actor in made] == [False, False, True])
 
     asyncio.run(talk())
@@ -304,15 +306,15 @@ def test_no_more_sessions_than_are_wanted_stay_in_memory(tmp_path: Path) -> None
 def test_a_key_has_one_session_until_it_is_renewed(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path) as actors:
-                both = await asyncio.gather(actors.bound("telegram:1"), actors.bound("telegram:1"))
+            async with acting(served.url, tmp_path) as pool:
+                both = await asyncio.gather(pool.bound("telegram:1"), pool.bound("telegram:1"))
                 assert both[0] is both[1]
-                assert (await actors.bound("telegram:2")).id != both[0].id
-                new = await actors.renewed("telegram:1")
+                assert (await pool.bound("telegram:2")).id != both[0].id
+                new = await pool.renewed("telegram:1")
                 assert new.id != both[0].id
-                assert await actors.bound("telegram:1") is new
-            async with acting(served.url, tmp_path) as actors:
-                assert (await actors.bound("telegram:1")).id == new.id
+                assert await pool.bound("telegram:1") is new
+            async with acting(served.url, tmp_path) as pool:
+                assert (await pool.bound("telegram:1")).id == new.id
 
     asyncio.run(talk())
 
@@ -320,9 +322,9 @@ def test_a_key_has_one_session_until_it_is_renewed(tmp_path: Path) -> None:
 def test_a_session_of_another_dialect_is_gone_on_with_in_a_new_one(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path) as actors:
-                old = await actors.bound("k")
-                await old.say("Remember 42.")
+            async with acting(served.url, tmp_path) as pool:
+                old = await pool.bound("k")
+                await old.run_turn("Remember 42.")
             async with acting(
                 served.url,
                 tmp_path,
@@ -330,12 +332,12 @@ def test_a_session_of_another_dialect_is_gone_on_with_in_a_new_one(tmp_path: Pat
                 base_url=None,
                 model=None,
                 environ={"KEY": "k"},
-            ) as actors:
+            ) as pool:
                 with pytest.raises(DialectMismatch, match="speaks openai-chat"):
-                    await (await actors.actor(old.id)).say("b")
-                new = await actors.bound("k")
+                    await (await pool.actor(old.id)).run_turn("b")
+                new = await pool.bound("k")
                 assert new.id != old.id
-                await new.say("And?")
+                await new.run_turn("And?")
                 assert "Remember 42." in str(words(tmp_path, new.id)[0])
 
     asyncio.run(talk())
@@ -344,14 +346,14 @@ def test_a_session_of_another_dialect_is_gone_on_with_in_a_new_one(tmp_path: Pat
 def test_a_session_that_is_deleted_is_gone_and_its_turn_is_stopped(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as actors:
-                actor = await actors.create()
+            async with acting(served.url, tmp_path) as pool:
+                actor = await pool.create()
                 first = await begun(actor, "a")
-                await actors.delete(actor.id)
+                await pool.delete(actor.id)
                 let()
                 await asyncio.gather(first, return_exceptions=True)
                 with pytest.raises(InvalidInput, match="there is no session"):
-                    await actors.actor(actor.id)
+                    await pool.actor(actor.id)
                 assert FileStore(tmp_path / "sessions").names() == []
 
     asyncio.run(talk())
@@ -360,18 +362,18 @@ def test_a_session_that_is_deleted_is_gone_and_its_turn_is_stopped(tmp_path: Pat
 def test_what_waits_for_a_session_that_is_deleted_hears_that_it_is_gone(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as actors:
-                actor = await actors.create()
+            async with acting(served.url, tmp_path) as pool:
+                actor = await pool.create()
                 first = await begun(actor, "a")
-                waits = asyncio.create_task(actor.say("b"))
+                waits = asyncio.create_task(actor.run_turn("b"))
                 await until(lambda: actor.queued == 1)
-                await actors.delete(actor.id)
+                await pool.delete(actor.id)
                 let()
                 await asyncio.gather(first, return_exceptions=True)
                 with pytest.raises(InvalidInput, match="there is no session"):
                     await waits
                 with pytest.raises(InvalidInput, match="there is no session"):  # by whoever found it before
-                    await actor.say("c")
+                    await actor.run_turn("c")
 
     asyncio.run(talk())
 
@@ -379,16 +381,16 @@ def test_what_waits_for_a_session_that_is_deleted_hears_that_it_is_gone(tmp_path
 def test_who_leaves_the_queue_makes_room_in_it(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path, limits=ActorLimits(queued=1)) as actors:
-                actor = await actors.create()
+            async with acting(served.url, tmp_path, limits=ActorLimits(queued=1)) as pool:
+                actor = await pool.create()
                 first = await begun(actor, "a")
-                left = asyncio.create_task(actor.say("b"))
+                left = asyncio.create_task(actor.run_turn("b"))
                 await until(lambda: actor.queued == 1)
                 with pytest.raises(TooManyWaiting):
-                    await actor.say("c")
+                    await actor.run_turn("c")
                 left.cancel()
                 await until(lambda: actor.queued == 0)
-                stays = asyncio.create_task(actor.say("d"))
+                stays = asyncio.create_task(actor.run_turn("d"))
                 await asyncio.sleep(0)
                 let()
                 assert (await first).reason == (await stays).reason == "done"
@@ -400,14 +402,14 @@ def test_who_leaves_the_queue_makes_room_in_it(tmp_path: Path) -> None:
 def test_a_session_whose_deletion_was_given_up_can_still_be_used(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path) as actors:
-                actor = await actors.create()
-                async with actor._order:  # something in a thread that takes long
-                    deleting = asyncio.create_task(actors.delete(actor.id))
+            async with acting(served.url, tmp_path) as pool:
+                actor = await pool.create()
+                async with actor._order_lock:  # something in a thread that takes long
+                    deleting = asyncio.create_task(pool.delete(actor.id))
                     await asyncio.sleep(0.01)
                     deleting.cancel()
                     await asyncio.gather(deleting, return_exceptions=True)
-                assert (await actor.say("there?")).reason == "done"
+                assert (await actor.run_turn("there?")).reason == "done"
 
     asyncio.run(talk())
 
@@ -415,10 +417,10 @@ def test_a_session_whose_deletion_was_given_up_can_still_be_used(tmp_path: Path)
 def test_folds_are_made_taken_back_and_kept_off(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("word " * 200)) as served:
-            async with acting(served.url, tmp_path) as actors:
-                actor = await actors.create()
+            async with acting(served.url, tmp_path) as pool:
+                actor = await pool.create()
                 for number in range(4):
-                    await actor.say(f"{number}? " + "text " * 200)
+                    await actor.run_turn(f"{number}? " + "text " * 200)
                 done = await actor.compact("briefly")
                 assert done.after.used_tokens < done.before.used_tokens
                 assert done.folds
@@ -431,7 +433,7 @@ def test_folds_are_made_taken_back_and_kept_off(tmp_path: Path) -> None:
                 with pytest.raises(InvalidInput, match="no entry 99"):
                     await actor.pin(99)
                 await actor.use_policy("cost")
-                assert await actor.look(lambda seen: seen.context.policy.name) == "cost"
+                assert await actor.inspect(lambda seen: seen.context.policy.name) == "cost"
                 with pytest.raises(InvalidInput):
                     await actor.use_policy("nonsense")
 
@@ -441,13 +443,13 @@ def test_folds_are_made_taken_back_and_kept_off(tmp_path: Path) -> None:
 def test_who_waits_for_another_process_keeps_no_turn_from_others(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, limits=ActorLimits(turns=1)) as actors:
-                taken, free = await actors.create(), await actors.create()
+            async with acting(served.url, tmp_path, limits=ActorLimits(turns=1)) as pool:
+                taken, free = await pool.create(), await pool.create()
                 other = FileStore(tmp_path / "sessions").open(taken.id)
-                waiting = asyncio.create_task(taken.say("a"))
+                waiting = asyncio.create_task(taken.run_turn("a"))
                 await until(lambda: taken.busy)
                 for _ in range(3):
-                    assert (await free.say("b")).text == "ok"
+                    assert (await free.run_turn("b")).text == "ok"
                 assert not waiting.done()
                 other.close()
                 assert (await waiting).text == "ok"
@@ -483,11 +485,11 @@ def test_a_disk_that_does_not_answer_holds_up_one_session_and_no_other(tmp_path:
 
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, store=store) as actors:
+            async with acting(served.url, tmp_path, store=store) as pool:
                 heard: list[AgentEvent] = []
-                waiting = asyncio.create_task((await actors.actor(slow)).say("a", listener=heard.append))
-                other = await actors.actor(quick)
-                assert (await other.say("b")).text == "ok"
+                waiting = asyncio.create_task((await pool.actor(slow)).run_turn("a", listener=heard.append))
+                other = await pool.actor(quick)
+                assert (await other.run_turn("b")).text == "ok"
                 assert not any(isinstance(event, Accepted) for event in heard)
                 Slow.answers.set()
                 assert (await waiting).text == "ok"

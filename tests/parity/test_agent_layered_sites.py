@@ -52,14 +52,14 @@ def by_http(folder: Path) -> Messages:
 
 def by_gateway(folder: Path) -> Messages:
     async def run(url: str) -> None:
-        async with acting(url, folder, yaml=YAML, window=WINDOW) as actors:
+        async with acting(url, folder, yaml=YAML, window=WINDOW) as pool:
             paper, stopping = Paper(), asyncio.Event()
-            desk = asyncio.create_task(ChatGateway(actors, paper, users=["7"], notice=print).run(stopping))
+            desk = asyncio.create_task(ChatGateway(pool, paper, users=["7"], notice=print).run(stopping))
             try:
                 for number in range(TURNS):
                     await paper.inbound.put([message(PROMPT, number)])
                     async with asyncio.timeout(30):  # its answer was sent, and the session is at rest
-                        while len(fake.requests) <= number or any(actor.busy for actor in actors.known.values()):
+                        while len(fake.requests) <= number or any(actor.busy for actor in pool.actors.values()):
                             await asyncio.sleep(0.005)
             finally:
                 stopping.set()

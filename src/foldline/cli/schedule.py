@@ -120,8 +120,8 @@ async def _opened(options: Options, workspace: str, store: str | None, *, yes: b
     environ = dict(os.environ)
     async with open_pool(
         options, environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
-    ) as actors:
-        yield actors
+    ) as pool:
+        yield pool
 
 
 async def _run_all(
@@ -130,13 +130,13 @@ async def _run_all(
     from foldline.doors.scheduling.clock import scheduled
 
     async with (
-        _opened(options, workspace, store, yes=yes) as actors,
-        scheduled(actors, tell=log, grace_seconds=grace_seconds) as running,
+        _opened(options, workspace, store, yes=yes) as pool,
+        scheduled(pool, tell=log, grace_seconds=grace_seconds) as running,
     ):
         if running is None:
             raise InvalidInput("there is no entry that is enabled; see foldline schedule list", place="schedule")
-        log(f"model  {actors.crew.picked.line}")
-        log(f"store  {actors.store.place}")
+        log(f"model  {pool.runtime.picked.line}")
+        log(f"store  {pool.store.place}")
         for entry in running.entries.values():
             due = entry.times.after(datetime.now(UTC)) if entry.settings.enabled else None
             log(f"{entry.name}: {'off' if due is None else f'next {entry.local(due)}'}")
@@ -147,8 +147,8 @@ async def _run_all(
 async def _run_one(name: str, options: Options, workspace: str, store: str | None, *, yes: bool) -> int:
     from foldline.doors.scheduling.runner import runner_for
 
-    async with _opened(options, workspace, store, yes=yes) as actors:
-        plan = runner_for(actors, tell=log)
+    async with _opened(options, workspace, store, yes=yes) as pool:
+        plan = runner_for(pool, tell=log)
         try:
             run = await plan.run_now(name)
         finally:

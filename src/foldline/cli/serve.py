@@ -58,7 +58,7 @@ def serve(
     rate: int,
     grace_seconds: float,
     no_page: bool,
-    **actors: Any,
+    **limits_given: Any,
 ) -> None:
     """Serve sessions over HTTP, with a page that shows what the model sees.
 
@@ -78,7 +78,7 @@ def serve(
 
     token = token_of(token_file, os.environ)
     rules = GuardRules(token=token, hosts=names_of(host, token, allow_host), rate=rate)
-    limits = ActorLimits(**{name: value for name, value in actors.items() if value is not None})
+    limits = ActorLimits(**{name: value for name, value in limits_given.items() if value is not None})
     own = ServerLimits(body=BodyLimits(max_bytes=max_body_bytes))
     with listen(host, port) as bound:
         work = _serving(
@@ -124,17 +124,17 @@ async def _serving(
     where = f"[{host}]" if ":" in host else host
     async with open_pool(
         options, os.environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
-    ) as actors:
-        state = ServerState(actors, version=version("foldline"), limits=own, page=page)
+    ) as pool:
+        state = ServerState(pool, version=version("foldline"), limits=own, page=page)
         set_pace()
-        bound.listen()  # who reads these lines and asks at once waits for the server instead of being refused
+        bound.listen()  # author_of reads these lines and asks at once waits for the server instead of being refused
         click.echo(
             f"foldline serve: http://{where}:{bound.getsockname()[1]}/{'' if rules.token is None else ' (token)'}"
         )
-        click.echo(f"model  {actors.crew.picked.line}")
-        for note in actors.crew.picked.notes:
+        click.echo(f"model  {pool.runtime.picked.line}")
+        for note in pool.runtime.picked.notes:
             log(note)
-        click.echo(f"store  {actors.store.place}")
-        async with scheduled(actors, tell=log, grace_seconds=grace) as plan:
+        click.echo(f"store  {pool.store.place}")
+        async with scheduled(pool, tell=log, grace_seconds=grace) as plan:
             stops = () if plan is None else (plan.stop,)  # its deliveries hear of a second signal too
             await run(app_of(state, rules), state, bound, stops=stops, grace_seconds=grace, notice=log)

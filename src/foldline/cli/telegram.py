@@ -155,15 +155,15 @@ class _TelegramBot:
             notice=self._notice,
         )
         bot = connected(self.token, base_url=self.address, notice=self._notice)
-        async with kept as actors, bot as gateway:
+        async with kept as pool, bot as gateway:
             set_pace()
-            desk = ChatGateway(actors, gateway, users=[str(user) for user in self.users], notice=self._notice)
+            desk = ChatGateway(pool, gateway, users=[str(user) for user in self.users], notice=self._notice)
             people = "1 user" if len(self.users) == 1 else f"{len(self.users)} users"
-            self._notice(f"{gateway.account} answers {people}; sessions in {actors.store.place}")
-            for line in (actors.crew.picked.line, *actors.crew.picked.notes):
+            self._notice(f"{gateway.account} answers {people}; sessions in {pool.store.place}")
+            for line in (pool.runtime.picked.line, *pool.runtime.picked.notes):
                 self._notice(line)
             grace = self.grace_seconds
-            async with scheduled(actors, tell=self._notice, grace_seconds=grace, telegram_url=self.address):
+            async with scheduled(pool, tell=self._notice, grace_seconds=grace, telegram_url=self.address):
                 ending.is_open = True
                 await desk.run(ending.asked, grace_seconds=grace)
 

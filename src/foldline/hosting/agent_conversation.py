@@ -40,10 +40,10 @@ class AgentConversation:
     """
 
     def __init__(
-        self, crew: Runtime, *, store: Store | None, tell: Listener, allowed: Callable[[Ask], Awaitable[bool]]
+        self, runtime: Runtime, *, store: Store | None, emit: Listener, allowed: Callable[[Ask], Awaitable[bool]]
     ) -> None:
-        self.crew, self.store = crew, store
-        self._tell, self._allowed = tell, allowed
+        self.runtime, self.store = runtime, store
+        self._emit, self._allowed = emit, allowed
         self._agent: Agent | None = None
         self._stored: StoredSession | None = None
         self._policy: PolicySettings | None = None
@@ -63,7 +63,7 @@ class AgentConversation:
     @property
     def policy_name(self) -> str:
         """The policy that folds here."""
-        return (self._policy or self.crew.settings.policy_settings).name
+        return (self._policy or self.runtime.settings.policy_settings).name
 
     @property
     def begun(self) -> bool:
@@ -75,14 +75,14 @@ class AgentConversation:
         if self._agent is None:
             parts = await self._parts()
             if self._stored is None and self.store is not None:
-                self._stored = self._created(parts)
+                self._stored = self._create(parts)
             elif self._stored is not None:
-                await self._taken_up(parts)
+                await self._load_stored(parts)
             if self._agent is None:
-                self._agent = assemble(parts, tell=self._tell, stored=self._stored)
+                self._agent = assemble(parts, tell=self._emit, stored=self._stored)
         return self._agent
 
-    async def say(self, text: str) -> TurnEnded:
+    async def run_turn(self, text: str) -> TurnEnded:
         """One turn. Raises as `Agent.run` does; whatever ends it, the snapshot is put in place."""
         agent = await self.agent()
         try:
@@ -95,7 +95,7 @@ class AgentConversation:
         try:
             agent.session.save()
         except OSError as fault:
-            self._tell(Notice(f"The snapshot of the session could not be written: {fault}"))
+            self._emit(Notice(f"The snapshot of the session could not be written: {fault}"))
 
     def resume(self, name: str) -> str:
         """Take up a session by its id, a beginning of it, or "latest". Returns its id. Raises InvalidInput."""
@@ -135,34 +135,35 @@ class AgentConversation:
         """Go on under another policy. Raises InvalidInput for one that is not there."""
         self._policy = PolicySettings(name=name)
         if self._agent is not None:
-            self._agent = self._again(self._agent, await self._parts())
+            self._agent = self._reassembled(self._agent, await self._parts())
 
     async def use_model(self, name: str) -> str | None:
         """Go on with another model: NAME, PROVIDER, or PROVIDER:NAME.
 
         Returns the id of the session that was left when the other speaks another dialect: a new one then begins with
-        what the model was shown, converted. Raises InvalidInput and what `select_model` raises; then nothing has changed.
+        what the model was shown, converted. Raises InvalidInput and what `select_model` raises;
+        nothing has changed then.
         """
-        before = self.crew.provider
-        model = self._named(name)
-        picked = await select_model(model_choice(model), self.crew.environ)
-        own_summaries = replace(self.crew.settings, model=model)
+        before = self.runtime.provider
+        model = self._settings_for_name(name)
+        picked = await select_model(model_choice(model), self.runtime.environ)
+        own_summaries = replace(self.runtime.settings, model=model)
         agent, left = self._agent, self.id
-        await self.crew.change(own_summaries, picked)
+        await self.runtime.change(own_summaries, picked)
         if agent is None:
             return None
         parts = await self._parts()
         if picked.provider.dialect == before.dialect:
-            self._agent = self._again(agent, parts)
+            self._agent = self._reassembled(agent, parts)
             return None
-        self._carry(agent.session.context, parts, parent=left)
+        self._carry_over(agent.session.context, parts, parent=left)
         self.save(agent)
         agent.session.close()
         return left or ""
 
-    def _named(self, name: str) -> ModelSettings:
+    def _settings_for_name(self, name: str) -> ModelSettings:
         """The settings of a model that is asked for by name."""
-        now = self.crew.settings.model
+        now = self.runtime.settings.model
         provider, _, rest = name.partition(":")
         if name in _PROVIDERS:
             return ModelSettings(provider=name)
@@ -173,15 +174,15 @@ class AgentConversation:
         known = lookup(name)
         if known.known and known.vendor in _PROVIDERS:
             return ModelSettings(provider=known.vendor, name=name)
-        return ModelSettings(provider=self.crew.provider.name, name=name, api_key_env=now.api_key_env)
+        return ModelSettings(provider=self.runtime.provider.name, name=name, api_key_env=now.api_key_env)
 
     async def _parts(self) -> Parts:
-        return with_policy(await self.crew.parts(self._allowed), self._policy)
+        return with_policy(await self.runtime.parts(self._allowed), self._policy)
 
-    def _again(self, agent: Agent, parts: Parts) -> Agent:
-        return assemble(parts, tell=self._tell, session=agent.session)
+    def _reassembled(self, agent: Agent, parts: Parts) -> Agent:
+        return assemble(parts, tell=self._emit, session=agent.session)
 
-    async def _taken_up(self, parts: Parts) -> None:
+    async def _load_stored(self, parts: Parts) -> None:
         """Fit a session from the disk to the model and policy of now; one of another dialect is carried over."""
         if self._stored is None:
             raise RuntimeError("nothing is stored")
@@ -202,17 +203,17 @@ class AgentConversation:
         )
         session = AgentSession(under, stored=old)
         try:
-            self._carry(session.context, parts, parent=old.id)
+            self._carry_over(session.context, parts, parent=old.id)
         finally:
             session.close()
-        self._tell(Notice(f"{old.id} speaks {header.dialect}; what its model was shown goes on in {self.id}."))
+        self._emit(Notice(f"{old.id} speaks {header.dialect}; what its model was shown goes on in {self.id}."))
 
-    def _carry(self, context: Context, parts: Parts, *, parent: str | None) -> None:
+    def _carry_over(self, context: Context, parts: Parts, *, parent: str | None) -> None:
         """A new session that begins with what the model was shown, in its own dialect."""
-        self._stored = self._created(parts, parent) if self.store is not None else None
-        self._agent = carry_over(context, parts, tell=self._tell, stored=self._stored)
+        self._stored = self._create(parts, parent) if self.store is not None else None
+        self._agent = carry_over(context, parts, emit=self._emit, stored=self._stored)
 
-    def _created(self, parts: Parts, parent: str | None = None) -> StoredSession:
+    def _create(self, parts: Parts, parent: str | None = None) -> StoredSession:
         if self.store is None:
             raise RuntimeError("there is no store")
         self._new = True
@@ -230,16 +231,16 @@ def with_policy(parts: Parts, policy: PolicySettings | None) -> Parts:
     return parts if policy is None else replace(parts, settings=replace(parts.settings, policy=policy))
 
 
-def carry_over(context: Context, parts: Parts, *, tell: Listener, stored: StoredSession | None) -> Agent:
+def carry_over(context: Context, parts: Parts, *, emit: Listener, stored: StoredSession | None) -> Agent:
     """An agent whose new session begins with what the model of another was shown, in its own dialect. O(shown)."""
     codec = codec_for(parts.provider.dialect)
     shown = [message for tile in context.view.tiles for message in tile.messages]
     pinned = {id(m) for tile in context.view.tiles if tile.pinned for m in tile.messages}
     converted = convert_all([replace(m, pinned=True) if id(m) in pinned else m for m in shown], codec)
-    agent = assemble(parts, tell=tell, stored=stored)
+    agent = assemble(parts, tell=emit, stored=stored)
     record_messages(agent.session, converted.messages)
     if converted.lost:
-        tell(Notice(f"Not carried over: {', '.join(converted.lost)}."))
+        emit(Notice(f"Not carried over: {', '.join(converted.lost)}."))
     return agent
 
 

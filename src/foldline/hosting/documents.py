@@ -66,7 +66,7 @@ async def store_document(actor: SessionActor, name: str, data: bytes, *, taken_t
     if not text.strip():
         return given.document(name, "There is no text in it.")
     key = await actor.keep(text.encode("utf-8", "surrogatepass"))
-    room, recalls = await actor.look(_room)
+    room, recalls = await actor.inspect(_room)
     room = Room(room.window_tokens, room.used_tokens + taken_tokens)
     return given.with_text(name, text, note, key, room, recalls=recalls)
 
@@ -138,10 +138,10 @@ def _text(data: bytes, name: str) -> tuple[str, str]:
     return found.text, found.note.strip("[]")
 
 
-def _room(look: SessionState) -> tuple[Room, bool]:
+def _room(state: SessionState) -> tuple[Room, bool]:
     """What the window has left, and whether the model can read what is kept."""
-    context = look.context
-    recalls = any(_name(tool) == "recall" for tool in look.tools or ())
+    context = state.context
+    recalls = any(_name(tool) == "recall" for tool in state.tools or ())
     return Room(context.limits.window_tokens, context.view.tokens), recalls
 
 

@@ -48,29 +48,29 @@ class SessionActor:
 
     def __init__(
         self,
-        crew: Runtime,
+        runtime: Runtime,
         store: Store,
         name: str,
         *,
         limits: ActorLimits,
         turns: asyncio.Semaphore,
         allowed: Callable[[Ask], Awaitable[bool]],
-        tell: Callable[[str, AgentEvent], None],
-        rests: Callable[[], None] = lambda: None,
+        emit: Callable[[str, AgentEvent], None],
+        on_idle: Callable[[], None] = lambda: None,
         stored: StoredSession | None = None,
     ) -> None:
         self.id: Final = name
-        self._crew, self._store, self._limits, self._turns = crew, store, limits, turns
-        self._tell, self._rests, self._allowed = tell, rests, allowed
-        self._hand = SessionLease(crew, store, name, allowed=allowed, tell=self._hear, stored=stored)
-        self._order = asyncio.Lock()  # first come, first served
+        self._runtime, self._store, self._limits, self._turns = runtime, store, limits, turns
+        self._emit, self._on_idle, self._allowed = emit, on_idle, allowed
+        self._lease = SessionLease(runtime, store, name, allowed=allowed, emit=self._on_event, stored=stored)
+        self._order_lock = asyncio.Lock()  # first come, first served
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._works: asyncio.Task[Any] | None = None
+        self._current_task: asyncio.Task[Any] | None = None
         self._turn: asyncio.Task[TurnEnded] | None = None
-        self._asked_by: object = None
+        self._turn_owner: object = None
         self._listener: Listener | None = None
         # Turns and compactions that are under way or wait.
-        self._long: set[asyncio.Task[Any]] = set()
+        self._long_tasks: set[asyncio.Task[Any]] = set()
         self._compacting = False
         self._stopping = self._deleted = False
         self.used_at = monotonic()
@@ -90,12 +90,12 @@ class SessionActor:
     @property
     def warm(self) -> bool:
         """Whether its context is in memory."""
-        return self._hand.agent is not None
+        return self._lease.agent is not None
 
     @property
     def snapshot(self) -> Snapshot | None:
         """How it stands, where it is in memory; None elsewhere. O(what is new)."""
-        agent, stored = self._hand.agent, self._hand.stored
+        agent, stored = self._lease.agent, self._lease.stored
         if agent is None or stored is None:
             return None
         return snapshot_of(stored.header, stored.tally, agent.session.context, 0)
@@ -107,7 +107,7 @@ class SessionActor:
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    async def say(
+    async def run_turn(
         self, text: str, *, key: str = "", same_text: bool = False, listener: Listener | None = None
     ) -> TurnEnded:
         """One turn, after what waits already; `listener` hears its events.
@@ -124,34 +124,34 @@ class SessionActor:
         async def turn(agent: Agent) -> TurnEnded:
             if gone.is_set():
                 raise asyncio.CancelledError
-            _, stored = self._hand.now
+            _, stored = self._lease.current
             if key in stored.tally.keys:
                 records, codec = self._store.records(self.id), codec_for(stored.header.dialect)
                 said, ended = await to_its_end(recorded_turn, records, stored.tally.keys[key], codec)
                 if same_text and said != text:
                     raise KeyReused
                 return ended
-            self._listener, self._asked_by = listener, gone
+            self._listener, self._turn_owner = listener, gone
             self._turn = asyncio.create_task(agent.run(text, key=key))
             try:
-                return await self._ended(self._turn)
+                return await self._outcome(self._turn)
             finally:
-                self._turn = self._listener = self._asked_by = None
-                await self._hand.save()
+                self._turn = self._listener = self._turn_owner = None
+                await self._lease.save()
 
         try:
-            return await self._done(turn, is_turn=True, leaves=True)
+            return await self._submit(turn, is_turn=True, leaves=True)
         except asyncio.CancelledError:
             gone.set()
-            session = self._crew.settings.session
-            if self._asked_by is gone and (session is None or session.on_disconnect == "pause"):
+            session = self._runtime.settings.session
+            if self._turn_owner is gone and (session is None or session.on_disconnect == "pause"):
                 self.pause()
             raise
 
     def pause(self) -> None:
         """End the turn that runs once what is under way in it is recorded."""
-        if self._hand.agent is not None:
-            self._hand.agent.pause()
+        if self._lease.agent is not None:
+            self._lease.agent.pause()
 
     def cancel(self) -> bool:
         """Stop the turn that runs; whether there was one. What waits behind it goes on."""
@@ -169,21 +169,21 @@ class SessionActor:
                 folds = await agent.session.compact(instructions, agent.summarize)
             finally:
                 self._compacting = False
-                await self._hand.save()
+                await self._lease.save()
             shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
             return CompactionResult(before=before, after=agent.session.figures, folds=folds, summary=shown)
 
-        return await self._done(work, is_turn=True)
+        return await self._submit(work, is_turn=True)
 
     async def undo(self) -> tuple[Unfold, ...]:
         """Take back the last batch of folds; empty when there is none."""
 
         async def work(agent: Agent) -> tuple[Unfold, ...]:
             taken = await to_its_end(agent.session.undo)
-            await self._hand.save()
+            await self._lease.save()
             return taken
 
-        return await self._done(work)
+        return await self._submit(work)
 
     async def pin(self, seq: Seq, *, pinned: bool = True) -> None:
         """Keep the group of a message whole, or no longer. Raises InvalidInput, FoldRefused when it is folded."""
@@ -191,28 +191,28 @@ class SessionActor:
         async def work(agent: Agent) -> None:
             await to_its_end(agent.session.pin, seq, pinned=pinned)
 
-        await self._done(work)
+        await self._submit(work)
 
     async def use_policy(self, name: str) -> None:
         """Fold by another policy from here on. Raises InvalidInput for one that is not there."""
         chosen = PolicySettings(name=name)
 
         async def work(agent: Agent) -> None:
-            await self._hand.use_policy(chosen)
+            await self._lease.use_policy(chosen)
 
-        await self._done(work)
+        await self._submit(work)
 
     async def keep(self, data: bytes) -> str:
         """Put a document into the archive, as safe as the log; returns its key."""
 
         async def work(agent: Agent) -> str:
-            return await to_its_end(self._hand.now[1].keep, data)
+            return await to_its_end(self._lease.current[1].keep, data)
 
-        return await self._done(work)
+        return await self._submit(work)
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    async def look(self, read: Callable[[SessionState], T]) -> T:
+    async def inspect(self, read: Callable[[SessionState], T]) -> T:
         """What `read` finds in the session as it stands now; while a turn runs, in the middle of it.
 
         It waits for no turn. A session that another process writes, or that speaks another dialect, is read as far as
@@ -220,15 +220,15 @@ class SessionActor:
         """
 
         async def work(agent: Agent) -> T:
-            return read(self._seen())
+            return read(self._state())
 
         if self._turn is not None or self._compacting:
-            return read(self._seen())
-        if not self._long:
+            return read(self._state())
+        if not self._long_tasks:
             with suppress(SessionTaken, DialectMismatch):
-                return await self._done(work, wait_seconds=0.0)
-        parts = await self._crew.parts(self._allowed)
-        return read(await to_its_end(self._read, parts))
+                return await self._submit(work, wait_seconds=0.0)
+        parts = await self._runtime.parts(self._allowed)
+        return read(await to_its_end(self._read_stored, parts))
 
     async def whole(self) -> Context:
         """A context with everything in memory, folded or not; to be read only. O(log)."""
@@ -237,12 +237,12 @@ class SessionActor:
             return await to_its_end(agent.session.whole)
 
         if self._turn is not None:
-            return await to_its_end(self._hand.now[0].session.whole)
+            return await to_its_end(self._lease.current[0].session.whole)
         try:
-            return await self._done(work, wait_seconds=0.0)
+            return await self._submit(work, wait_seconds=0.0)
         except SessionTaken:
-            parts = await self._crew.parts(self._allowed)
-            return (await to_its_end(self._read, parts)).context
+            parts = await self._runtime.parts(self._allowed)
+            return (await to_its_end(self._read_stored, parts)).context
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
@@ -253,22 +253,22 @@ class SessionActor:
             for task in tuple(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            async with self._order:
-                await self._hand.discard()
+            async with self._order_lock:
+                await self._lease.discard()
         except BaseException:  # it is still there, so it can be used
             self._stopping = self._deleted = False
             raise
 
     async def cool(self) -> None:
         """Let go of memory and files, if nothing is under way."""
-        if not self.busy and not self._order.locked():
-            async with self._order:
-                await self._hand.forget()
+        if not self.busy and not self._order_lock.locked():
+            async with self._order_lock:
+                await self._lease.unload()
 
     async def stop(self, grace_seconds: float) -> None:
         """Take nothing more; let the turn end or pause, and cut it off after `grace_seconds`. It is recorded."""
         self._stopping = True
-        for task in self._tasks - {self._works}:
+        for task in self._tasks - {self._current_task}:
             task.cancel()
         self.pause()
         if self._tasks:
@@ -278,11 +278,11 @@ class SessionActor:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        await self._hand.forget()
+        await self._lease.unload()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    async def _done(
+    async def _submit(
         self,
         work: Callable[[Agent], Awaitable[T]],
         *,
@@ -296,50 +296,50 @@ class SessionActor:
         if len(self._tasks) > self._limits.queued:
             raise TooManyWaiting(self.queued)
         waits = self._limits.take_seconds if wait_seconds is None else wait_seconds
-        task = asyncio.create_task(self._in_order(work, is_turn, waits))
+        task = asyncio.create_task(self._run_in_order(work, is_turn, waits))
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._forget_task)
         if is_turn:
-            self._long.add(task)
-            task.add_done_callback(self._long.discard)
+            self._long_tasks.add(task)
+            task.add_done_callback(self._long_tasks.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled() and self._stopping:
                 raise self._refusal() from None
-            if leaves and self._works is not task:  # it would never begin: others may have its place
+            if leaves and self._current_task is not task:  # it would never begin: others may have its place
                 task.cancel()
             raise
 
     def _refusal(self) -> SessionDeleted | Stopping:
         return SessionDeleted(self.id) if self._deleted else Stopping()
 
-    def _over(self, task: asyncio.Task[Any]) -> None:
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not self._tasks:
-            self._rests()
+            self._on_idle()
         if not task.cancelled():
             task.exception()  # whoever asked has it, or has left
 
-    async def _in_order(self, work: Callable[[Agent], Awaitable[T]], is_turn: bool, wait_seconds: float) -> T:
+    async def _run_in_order(self, work: Callable[[Agent], Awaitable[T]], is_turn: bool, wait_seconds: float) -> T:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._order)
+            await stack.enter_async_context(self._order_lock)
             try:
                 try:
-                    agent = await self._hand.take(wait_seconds, self._turns if is_turn else None)
+                    agent = await self._lease.acquire(wait_seconds, self._turns if is_turn else None)
                     if is_turn:
                         stack.callback(self._turns.release)
-                    self._works, self.used_at = asyncio.current_task(), monotonic()
+                    self._current_task, self.used_at = asyncio.current_task(), monotonic()
                     return await work(agent)
                 except (SessionLost, OSError):
-                    await self._hand.forget()  # what is in memory is no longer what is kept
+                    await self._lease.unload()  # what is in memory is no longer what is kept
                     raise
                 finally:
-                    await self._hand.let_go()
+                    await self._lease.release()
             finally:
-                self._works, self.used_at = None, monotonic()
+                self._current_task, self.used_at = None, monotonic()
 
-    async def _ended(self, turn: asyncio.Task[TurnEnded]) -> TurnEnded:
+    async def _outcome(self, turn: asyncio.Task[TurnEnded]) -> TurnEnded:
         """How a turn ended; one that is stopped is recorded as such, and whoever asked for it hears so."""
         try:
             async with asyncio.timeout(self._limits.turn_seconds):
@@ -351,12 +351,12 @@ class SessionActor:
                 return TurnEnded(reason="cancelled", message="Stopped.")
             raise
 
-    def _seen(self) -> SessionState:
-        agent, stored = self._hand.now
+    def _state(self) -> SessionState:
+        agent, stored = self._lease.current
         under = agent.session.under
         return SessionState(agent.session.context, stored.header, stored.tally, under.system, under.tools)
 
-    def _read(self, parts: Parts) -> SessionState:
+    def _read_stored(self, parts: Parts) -> SessionState:
         recording = self._store.read(self.id)
         header = recording.header
         if header.dialect != parts.provider.dialect:
@@ -372,7 +372,7 @@ class SessionActor:
         )
         return SessionState(context, header, recording.tally, under.system, under.tools)
 
-    def _hear(self, event: AgentEvent) -> None:
+    def _on_event(self, event: AgentEvent) -> None:
         if self._listener is not None:
             self._listener(event)
-        self._tell(self.id, event)
+        self._emit(self.id, event)

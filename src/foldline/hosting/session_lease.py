@@ -30,8 +30,8 @@ _LONGEST_WAIT_SECONDS: Final = 0.5
 class DialectMismatch(InvalidInput):
     """The session speaks another dialect than the model of now: a new one can begin with what is shown of it."""
 
-    def __init__(self, name: str, own: str, now: str) -> None:
-        super().__init__(f"speaks {own}, the model of now {now}; begin a session from it", place=name)
+    def __init__(self, name: str, own: str, current: str) -> None:
+        super().__init__(f"speaks {own}, the model of now {current}; begin a session from it", place=name)
 
 
 class SessionLease:
@@ -42,28 +42,28 @@ class SessionLease:
 
     def __init__(
         self,
-        crew: Runtime,
+        runtime: Runtime,
         store: Store,
         name: str,
         *,
         allowed: Callable[[Ask], Awaitable[bool]],
-        tell: Listener,
+        emit: Listener,
         stored: StoredSession | None = None,
     ) -> None:
         self.name: Final = name
-        self._crew, self._store, self._allowed, self._tell = crew, store, allowed, tell
+        self._runtime, self._store, self._allowed, self._emit = runtime, store, allowed, emit
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.stored = stored
         self.agent: Agent | None = None
 
     @property
-    def now(self) -> tuple[Agent, StoredSession]:
+    def current(self) -> tuple[Agent, StoredSession]:
         """The agent and its session, while they are in hand."""
         if self.agent is None or self.stored is None:
             raise RuntimeError("the session was not taken")
         return self.agent, self.stored
 
-    async def take(self, wait_seconds: float, slot: asyncio.Semaphore | None = None) -> Agent:
+    async def acquire(self, wait_seconds: float, slot: asyncio.Semaphore | None = None) -> Agent:
         """Its agent, which nobody else writes from here on. O(log) where it is not in memory.
 
         With a `slot` it has that too, and whoever asked gives it back; while another process has the session, it is
@@ -73,17 +73,17 @@ class SessionLease:
         """
         until, pause_seconds = monotonic() + wait_seconds, _FIRST_WAIT_SECONDS
         while True:
-            parts = await self._crew.parts(self._allowed)
+            parts = await self._runtime.parts(self._allowed)
             async with AsyncExitStack() as stack:
                 if slot is not None:
                     await stack.enter_async_context(slot)
                 try:
-                    self.agent = await to_its_end(self._taken, parts)
+                    self.agent = await to_its_end(self._open, parts)
                 except SessionTaken:
                     if monotonic() >= until:
                         raise
                 except SessionLost:  # between two looks
-                    await self.forget()
+                    await self.unload()
                 else:
                     stack.pop_all()
                     return self.agent
@@ -92,10 +92,10 @@ class SessionLease:
 
     async def use_policy(self, chosen: PolicySettings) -> None:
         """Go on under another policy, while it is in hand. O(log)."""
-        agent, _ = self.now
-        parts = replace(await self._crew.parts(self._allowed), writes_in_thread=True)
+        agent, _ = self.current
+        parts = replace(await self._runtime.parts(self._allowed), writes_in_thread=True)
         parts = with_policy(parts, chosen)
-        self.agent = await to_its_end(assemble, parts, tell=self._hear, session=agent.session)
+        self.agent = await to_its_end(assemble, parts, tell=self._emit_in_loop, session=agent.session)
 
     async def save(self) -> None:
         """Put the snapshot in place. Nothing depends on it, so a full disk is told and ends nothing."""
@@ -104,17 +104,17 @@ class SessionLease:
         try:
             await to_its_end(self.agent.session.save)
         except (OSError, SessionLost) as fault:
-            self._hear(Notice(f"The snapshot of the session could not be written: {fault}"))
+            self._emit_in_loop(Notice(f"The snapshot of the session could not be written: {fault}"))
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Let another process have it; its agent stays in memory."""
         if self.stored is not None:
             try:
                 await to_its_end(self.stored.let_go)
             except (OSError, FoldlineError):  # a database that is away: it lets go of it by itself, after its lease
-                await self.forget()
+                await self.unload()
 
-    async def forget(self) -> None:
+    async def unload(self) -> None:
         """Let go of memory and files."""
         stored, self.stored, self.agent = self.stored, None, None
         if stored is not None:
@@ -132,7 +132,7 @@ class SessionLease:
 
     # --- inside, in a thread: reading a long session takes its time --------------------------------------------------
 
-    def _taken(self, parts: Parts) -> Agent:
+    def _open(self, parts: Parts) -> Agent:
         if self.stored is None:
             self.stored = self._store.open(self.name)
         elif self.stored.take() and self.agent is not None:
@@ -143,16 +143,16 @@ class SessionLease:
                 raise DialectMismatch(self.name, stored.header.dialect, parts.provider.dialect)
             if stored.tally.running:  # of a process that ended in the middle of it
                 stored.turn("ended", reason="interrupted")
-            return assemble(_with_own_policy(parts, stored), tell=self._hear, stored=stored)
+            return assemble(_with_own_policy(parts, stored), tell=self._emit_in_loop, stored=stored)
         except BaseException:
             stored.let_go()
             raise
 
-    def _hear(self, event: AgentEvent) -> None:
+    def _emit_in_loop(self, event: AgentEvent) -> None:
         if threading.get_ident() == self._thread:
-            self._tell(event)
+            self._emit(event)
         else:
-            self._loop.call_soon_threadsafe(self._tell, event)
+            self._loop.call_soon_threadsafe(self._emit, event)
 
 
 def _with_own_policy(parts: Parts, stored: StoredSession) -> Parts:

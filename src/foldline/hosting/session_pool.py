@@ -42,21 +42,21 @@ class SessionPool:
     """
 
     def __init__(
-        self, crew: Runtime, store: Store, *, limits: ActorLimits | None = None, allowed: AskPermission | None = None
+        self, runtime: Runtime, store: Store, *, limits: ActorLimits | None = None, allowed: AskPermission | None = None
     ) -> None:
-        self.crew, self.store = crew, store
+        self.runtime, self.store = runtime, store
         self.limits: Final = limits or ActorLimits()
-        self._asked = allowed
+        self._ask_permission = allowed
         self._turns = asyncio.Semaphore(self.limits.turns)
-        self._known: dict[str, SessionActor] = {}
+        self._actors: dict[str, SessionActor] = {}
         self._listeners: dict[object, PoolListener] = {}
         self._keys: dict[str, asyncio.Lock] = {}
-        self._wake = asyncio.Event()
-        self._cooling: asyncio.Task[None] | None = None
+        self._idle_event = asyncio.Event()
+        self._sweeper: asyncio.Task[None] | None = None
         self._stopping = False
 
     async def __aenter__(self) -> SessionPool:
-        self._cooling = asyncio.create_task(self._cool())
+        self._sweeper = asyncio.create_task(self._sweep())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -72,7 +72,7 @@ class SessionPool:
         if self._stopping:
             raise Stopping
         chosen = None if policy is None else PolicySettings(name=policy)
-        parts = with_policy(await self.crew.parts(self._allowed("")), chosen)
+        parts = with_policy(await self.runtime.parts(self._allowed("")), chosen)
 
         def made() -> StoredSession:
             return self.store.create(
@@ -88,7 +88,7 @@ class SessionPool:
         stored = await to_its_end(made)
         if context is not None:
             try:
-                await to_its_end(carry_over, context, parts, tell=lambda event: None, stored=stored)
+                await to_its_end(carry_over, context, parts, emit=lambda event: None, stored=stored)
             except BaseException:
                 stored.discard()
                 raise
@@ -97,8 +97,8 @@ class SessionPool:
 
     async def actor(self, name: str) -> SessionActor:
         """The session of an id, the beginning of one, or "latest". Raises InvalidInput when there is none, OSError."""
-        if name in self._known:
-            return self._known[name]
+        if name in self._actors:
+            return self._actors[name]
         return self._actor(await asyncio.to_thread(self.store.find, name))
 
     async def bound(self, key: str, *, policy: str | None = None, title: str = "") -> SessionActor:
@@ -111,7 +111,7 @@ class SessionPool:
             if name is not None:
                 actor = await self.actor(name)
                 header = await asyncio.to_thread(self._header_dialect, name)
-                if header == self.crew.provider.dialect:
+                if header == self.runtime.provider.dialect:
                     return actor
             made = await self.create(policy=policy, title=title, source=name)
             await asyncio.to_thread(self.store.bind, key, made.id)
@@ -128,13 +128,13 @@ class SessionPool:
         """Remove a session and all that belongs to it; returns its id. Raises InvalidInput, SessionTaken, OSError."""
         actor = await self.actor(name)
         await actor.delete()
-        self._known.pop(actor.id, None)
+        self._actors.pop(actor.id, None)
         return actor.id
 
     @property
-    def known(self) -> dict[str, SessionActor]:
+    def actors(self) -> dict[str, SessionActor]:
         """The sessions that were asked for since the start, by id."""
-        return dict(self._known)
+        return dict(self._actors)
 
     @property
     def stopping(self) -> bool:
@@ -143,10 +143,10 @@ class SessionPool:
 
     # --- hearing -----------------------------------------------------------------------------------------------------
 
-    def subscribe(self, heard: PoolListener) -> Callable[[], None]:
+    def subscribe(self, listener: PoolListener) -> Callable[[], None]:
         """Tell a listener of what happens in every session; returns what ends it. It must not wait, nor raise."""
         mark = object()
-        self._listeners[mark] = heard
+        self._listeners[mark] = listener
 
         def end() -> None:
             self._listeners.pop(mark, None)
@@ -158,30 +158,30 @@ class SessionPool:
     async def stop(self, grace_seconds: float) -> None:
         """Begin nothing new; let turns end or pause within `grace_seconds`, then cut them off. All are recorded."""
         self._stopping = True
-        if self._cooling is not None:
-            self._cooling.cancel()
-            await asyncio.gather(self._cooling, return_exceptions=True)
-            self._cooling = None
-        await asyncio.gather(*(actor.stop(grace_seconds) for actor in self._known.values()))
-        self._known.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+            self._sweeper = None
+        await asyncio.gather(*(actor.stop(grace_seconds) for actor in self._actors.values()))
+        self._actors.clear()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _actor(self, name: str, stored: StoredSession | None = None) -> SessionActor:
-        actor = self._known.get(name)
+        actor = self._actors.get(name)
         if actor is None:
             actor = SessionActor(
-                self.crew,
+                self.runtime,
                 self.store,
                 name,
                 limits=self.limits,
                 turns=self._turns,
                 allowed=self._allowed(name),
-                tell=self._tell,
-                rests=self._wake.set,
+                emit=self._emit,
+                on_idle=self._idle_event.set,
                 stored=stored,
             )
-            self._known[name] = actor
+            self._actors[name] = actor
         return actor
 
     def _header_dialect(self, name: str) -> str:
@@ -192,32 +192,32 @@ class SessionPool:
 
     def _allowed(self, name: str) -> Callable[[Ask], Awaitable[bool]]:
         async def allowed(ask: Ask) -> bool:
-            if self._asked is not None:
-                return await self._asked(name, ask)
-            self._tell(name, Notice(f"Refused, as nobody can be asked here (--yes allows it): {ask.what}"))
+            if self._ask_permission is not None:
+                return await self._ask_permission(name, ask)
+            self._emit(name, Notice(f"Refused, as nobody can be asked here (--yes allows it): {ask.what}"))
             return False
 
         return allowed
 
-    def _tell(self, name: str, event: AgentEvent) -> None:
-        for heard in tuple(self._listeners.values()):
-            heard(name, event)
+    def _emit(self, name: str, event: AgentEvent) -> None:
+        for listener in tuple(self._listeners.values()):
+            listener(name, event)
 
-    async def _cool(self) -> None:
+    async def _sweep(self) -> None:
         """Let go of sessions that nobody needs: those idle for long, and the longest idle where too many are warm."""
         while True:
             with suppress(TimeoutError):  # not wait_for, which swallows a cancellation that comes with the event
                 async with asyncio.timeout(min(_SWEEP_SECONDS, self.limits.idle_seconds)):
-                    await self._wake.wait()
-            self._wake.clear()
-            warm = sorted((one for one in self._known.values() if one.warm), key=lambda one: one.used_at)
+                    await self._idle_event.wait()
+            self._idle_event.clear()
+            warm = sorted((one for one in self._actors.values() if one.warm), key=lambda one: one.used_at)
             too_many = max(0, len(warm) - self.limits.warm)
             for place, actor in enumerate(warm):
                 if place < too_many or monotonic() - actor.used_at >= self.limits.idle_seconds:
                     await actor.cool()
-            for name, actor in list(self._known.items()):
+            for name, actor in list(self._actors.items()):
                 if not actor.warm and not actor.busy and monotonic() - actor.used_at >= self.limits.idle_seconds:
-                    del self._known[name]
+                    del self._actors[name]
 
 
 @asynccontextmanager
@@ -249,7 +249,7 @@ async def open_pool(
     async with AsyncExitStack() as stack:
         kept = await asyncio.to_thread(open_store, place)  # a database may be far away
         stack.callback(kept.close)
-        crew = await Runtime.start(
+        runtime = await Runtime.start(
             loaded.settings,
             environ,
             workspace=workspace.resolve(),
@@ -257,9 +257,9 @@ async def open_pool(
             calls=open_call_log(calls_path(environ), notice, loaded.settings.keep_calls),
             notice=notice,
         )
-        stack.push_async_callback(crew.aclose)
+        stack.push_async_callback(runtime.aclose)
         yield await stack.enter_async_context(
-            SessionPool(crew, kept, limits=limits, allowed=_everything if yes else allowed)
+            SessionPool(runtime, kept, limits=limits, allowed=_everything if yes else allowed)
         )
 
 

@@ -31,7 +31,7 @@ class Attended:
     """A desk that runs. `notices` is what its owner was told."""
 
     api: TelegramApi
-    actors: SessionPool
+    pool: SessionPool
     loop: asyncio.AbstractEventLoop
     stopping: asyncio.Event
     notices: list[str] = field(default_factory=list)
@@ -76,18 +76,18 @@ def attended(
     async def attend() -> None:
         notices: list[str] = []
         async with (
-            acting(url, folder, **acted) as actors,
+            acting(url, folder, **acted) as pool,
             telegram(api.token, base_url=api.base_url.removesuffix("/bot"), notice=notices.append) as gateway,
         ):
             desk = ChatGateway(
-                actors,
+                pool,
                 gateway,
                 users=[str(user) for user in users],
                 notice=notices.append,
                 pace=pace,
                 most_file_bytes=most_file_bytes,
             )
-            one = Attended(api, actors, asyncio.get_running_loop(), asyncio.Event(), notices)
+            one = Attended(api, pool, asyncio.get_running_loop(), asyncio.Event(), notices)
             up.append(one)
             ready.set()
             await desk.run(one.stopping, grace_seconds=grace_seconds)

@@ -26,8 +26,8 @@ async def desk_over(
     """A desk that runs until the block ends; and what its owner is told."""
     notices: list[str] = []
     stopping = asyncio.Event()
-    async with acting(url, folder, **acted) as actors:
-        desk = ChatGateway(actors, paper, users=["7", "8"], notice=notices.append, pace=PATIENT)
+    async with acting(url, folder, **acted) as pool:
+        desk = ChatGateway(pool, paper, users=["7", "8"], notice=notices.append, pace=PATIENT)
         running = asyncio.create_task(desk.run(stopping, grace_seconds=grace_seconds))
         try:
             yield desk, notices

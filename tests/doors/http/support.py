@@ -26,10 +26,8 @@ from foldline.testing.values import Scripts
 class Behind:
     """An ASGI application that has its actors from the server's start to its end."""
 
-    def __init__(
-        self, actors: AbstractAsyncContextManager[SessionPool], rules: GuardRules, limits: ServerLimits
-    ) -> None:
-        self._actors, self._rules, self._limits = actors, rules, limits
+    def __init__(self, pool: AbstractAsyncContextManager[SessionPool], rules: GuardRules, limits: ServerLimits) -> None:
+        self._pool, self._rules, self._limits = pool, rules, limits
         self._app: Any = None
         self.state: ServerState
 
@@ -38,8 +36,8 @@ class Behind:
             await self._app(scope, receive, send)
             return
         await receive()
-        async with self._actors as actors:
-            self.state = ServerState(actors, version="0", limits=self._limits)
+        async with self._pool as pool:
+            self.state = ServerState(pool, version="0", limits=self._limits)
             self._app = app_of(self.state, self._rules)
             await send({"type": "lifespan.startup.complete"})
             await receive()
@@ -100,8 +98,8 @@ def serving(
     fake = FakeProvider(script, repeat=repeat, window_tokens=window_tokens)
     with serve(fake) as model:
         more["yaml"] = yaml.replace("{url}", model.url)
-        actors = acting(model.url, folder, store=store, limits=actor_limits, window=window_tokens, **more)
-        behind = Behind(actors, rules or GuardRules(), limits or ServerLimits())
+        pool = acting(model.url, folder, store=store, limits=actor_limits, window=window_tokens, **more)
+        behind = Behind(pool, rules or GuardRules(), limits or ServerLimits())
         with serve(behind) as served, httpx.Client(base_url=served.url, timeout=30) as client:
             yield Api(client, fake, model, served, behind, folder)
 

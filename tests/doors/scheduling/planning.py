@@ -50,7 +50,7 @@ class Planned:
     async def at(self, moment: datetime) -> None:
         """Look at all entries at a moment, and wait for what begins."""
         self.clock.now = moment
-        await self.schedule.look()
+        await self.schedule.check_all()
         await self.schedule.rest()
 
 
@@ -66,14 +66,14 @@ async def planned(
 ) -> AsyncIterator[Planned]:
     """The schedule of a settings file. Nothing wakes it: `Planned.at` does. Retries of deliveries do not wait."""
     clock, lines = clock or SetClock(), []
-    async with acting(url, folder, yaml=yaml, **more) as actors:
-        crew = actors.crew
+    async with acting(url, folder, yaml=yaml, **more) as pool:
+        runtime = pool.runtime
 
         async def at_once(seconds: float) -> None:
             lines.append(f"waited {seconds:g}")
 
-        courier = Courier(crew.workspace, crew.environ, sleep=at_once, telegram_url=telegram_url)
-        schedule = ScheduleRunner(actors, entries_of(crew.settings), courier, tell=lines.append, clock=clock)
+        courier = Courier(runtime.workspace, runtime.environ, sleep=at_once, telegram_url=telegram_url)
+        schedule = ScheduleRunner(pool, entries_of(runtime.settings), courier, tell=lines.append, clock=clock)
         try:
             yield Planned(schedule, clock, lines)
         finally:

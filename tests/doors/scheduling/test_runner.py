@@ -61,7 +61,7 @@ def told(folder: Path) -> str:
 def state(plan: Planned, name: str = "morning") -> tuple[str, str]:
     """(due time of the last run, how it ended)."""
     entry = plan.schedule.entries[name]
-    store = plan.schedule._actors.store
+    store = plan.schedule._pool.store
     found = last_outcome(load_status(store, entry), load_run(store, entry), plan.clock())
     return ("", "never") if found is None else (found.due, found.reason)
 
@@ -77,7 +77,7 @@ def test_what_is_due_is_run_in_its_session_and_delivered(tmp_path: Path) -> None
                 await plan.at(SEVEN + day * A_DAY)
                 await plan.at(SEVEN + day * A_DAY + timedelta(minutes=1))
             assert state(plan) == ("2026-12-02T07:00:00Z", "done")
-            store = plan.schedule._actors.store
+            store = plan.schedule._pool.store
             [listed] = store.sessions()
             assert store.bound("schedule:morning") == listed.id
             assert listed.snapshot is not None
@@ -186,7 +186,7 @@ def test_a_run_that_is_too_late_is_left_out_and_said(tmp_path: Path) -> None:
             await plan.at(MONDAY)
             await plan.at(SEVEN + timedelta(hours=3))
             assert plan.lines == ["Schedule morning: 2026-11-30 07:00 UTC is left out: 3 hours late"]
-            known = load_status(plan.schedule._actors.store, plan.schedule.entries["morning"])
+            known = load_status(plan.schedule._pool.store, plan.schedule.entries["morning"])
             assert (known.left_out, known.why) == ("2026-11-30T07:00:00Z", "3 hours late")
             assert state(plan) == ("", "never")
             await plan.at(SEVEN + A_DAY + timedelta(hours=1))
@@ -277,7 +277,7 @@ def test_each_run_has_the_session_that_is_set(tmp_path: Path) -> None:
             for day in range(2):
                 await plan.at(SEVEN + day * A_DAY)
                 await plan.at(SEVEN + day * A_DAY + timedelta(minutes=5))
-            store = plan.schedule._actors.store
+            store = plan.schedule._pool.store
             found = {listed.id: listed.snapshot for listed in store.sessions()}
             shared = found[store.bound("schedule:shared") or ""]
             assert shared is not None
@@ -294,14 +294,14 @@ def test_while_a_run_is_under_way_the_next_one_is_left_out_and_said(tmp_path: Pa
     async def run(url: str, free: Any) -> None:
         yaml = YAML.replace("0 7 * * *", "* * * * *")
         async with planned(url, tmp_path, yaml) as plan:
-            await plan.schedule.look()
+            await plan.schedule.check_all()
             plan.clock.on(minutes=1)
-            await plan.schedule.look()
+            await plan.schedule.check_all()
             first = dict(plan.schedule._running)
             assert set(first) == {"morning"}
             assert state(plan) == ("2026-11-30T06:01:00Z", "running")
             plan.clock.on(minutes=1)
-            await plan.schedule.look()
+            await plan.schedule.check_all()
             assert plan.lines == [
                 "Schedule morning: 2026-11-30 06:02 UTC is left out: the run before it was still under way"
             ]
@@ -322,9 +322,9 @@ def test_while_a_run_is_under_way_the_next_one_is_left_out_and_said(tmp_path: Pa
 def test_a_stop_pauses_what_runs_and_records_it(tmp_path: Path) -> None:
     async def run(url: str) -> None:
         async with planned(url, tmp_path, YAML) as plan:
-            await plan.schedule.look()
+            await plan.schedule.check_all()
             plan.clock.now = SEVEN
-            await plan.schedule.look()
+            await plan.schedule.check_all()
             await asyncio.sleep(0)
             await plan.schedule.stop(0.05)
             due, reason = state(plan)
@@ -340,12 +340,12 @@ def test_a_stop_pauses_what_runs_and_records_it(tmp_path: Path) -> None:
 def test_a_run_that_ends_while_the_sessions_stop_is_delivered_as_what_it_was(tmp_path: Path) -> None:
     async def run(url: str, free: Any) -> None:
         async with planned(url, tmp_path, YAML) as plan:
-            await plan.schedule.look()
+            await plan.schedule.check_all()
             plan.clock.now = SEVEN
-            await plan.schedule.look()
+            await plan.schedule.check_all()
             while not fake.held:  # a pause before the model is asked would end the turn without asking it
                 await asyncio.sleep(0.01)
-            stopping = asyncio.create_task(plan.schedule._actors.stop(20))
+            stopping = asyncio.create_task(plan.schedule._pool.stop(20))
             await asyncio.sleep(0)
             free()
             await asyncio.gather(stopping, plan.schedule.rest())
@@ -480,7 +480,7 @@ def test_what_is_claimed_when_a_stop_comes_is_begun_and_recorded(at_the_start: b
         async with planned(url, tmp_path, YAML, store=store) as plan:
             await plan.at(MONDAY)
             plan.clock.now = SEVEN
-            look = asyncio.create_task(start(plan) if at_the_start else plan.schedule.look())
+            look = asyncio.create_task(start(plan) if at_the_start else plan.schedule.check_all())
             await asyncio.to_thread(store.claimed.wait, 30)
             look.cancel()
             stopping = asyncio.create_task(plan.schedule.stop(20))
@@ -503,7 +503,7 @@ def test_a_claim_whose_process_died_before_its_run_is_told_as_interrupted(tmp_pa
     async def run(url: str) -> None:
         async with planned(url, tmp_path, YAML) as plan:
             await plan.at(MONDAY)
-            assert plan.schedule._actors.store.claim("schedule:morning:2026-11-30T07:00:00Z")
+            assert plan.schedule._pool.store.claim("schedule:morning:2026-11-30T07:00:00Z")
             await plan.at(SEVEN)
             assert asked(fake) == []
             assert state(plan) == ("2026-11-30T07:00:00Z", "interrupted")
@@ -534,7 +534,7 @@ schedule:
             assert all(line.startswith("Schedule often: done in ") for line in plan.lines)
             last = MONDAY + timedelta(minutes=runs)
             assert state(plan, "often") == (f"{last:%Y-%m-%dT%H:%M:%SZ}", "done")
-            store = plan.schedule._actors.store
+            store = plan.schedule._pool.store
             [listed] = store.sessions()
             assert listed.snapshot is not None
             assert listed.snapshot.turns == runs

@@ -48,15 +48,21 @@ class ChatLoop:
                 finally:
                     if not self._starting.done():
                         self._starting.cancel()
-                    (talk,) = await asyncio.gather(self._starting, return_exceptions=True)
-                    if not isinstance(talk, BaseException) and talk.begun and talk.id is not None:
-                        place = talk.store.place if talk.store is not None and self.chat.kept.named else ""
-                        left = f"{talk.id} --store {quote(place)}" if place else talk.id
+                    (conversation,) = await asyncio.gather(self._starting, return_exceptions=True)
+                    if (
+                        not isinstance(conversation, BaseException)
+                        and conversation.begun
+                        and conversation.id is not None
+                    ):
+                        place = (
+                            conversation.store.place if conversation.store is not None and self.chat.kept.named else ""
+                        )
+                        left = f"{conversation.id} --store {quote(place)}" if place else conversation.id
         if left is not None:
             self.screen.line(f"To go on: foldline chat --resume {left}", "dim")
         return code
 
-    async def talk(self) -> AgentConversation:
+    async def conversation(self) -> AgentConversation:
         """The conversation, once its model is picked. Raises what kept it from beginning."""
         if self._starting is None:
             raise RuntimeError("the conversation has not begun")
@@ -66,8 +72,8 @@ class ChatLoop:
         """Compact the session, and show the summary and the new figures."""
         from foldline.display import compacted, summary_of
 
-        talk = await self.talk()
-        agent = await talk.agent()
+        conversation = await self.conversation()
+        agent = await conversation.agent()
         how = "folding by digest" if agent.summarize is None else "summarising"
         with self.screen.working(how):
             try:
@@ -76,7 +82,7 @@ class ChatLoop:
                 self.screen.error(f"not compacted: {error.reason}")
                 return
             finally:
-                talk.save(agent)
+                conversation.save(agent)
         shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
         self.screen.line(compacted(agent.session.figures, shown))
 
@@ -97,14 +103,14 @@ class ChatLoop:
         if error is not None:
             self.prompt.break_off(error)
             return
-        talk = starting.result()
-        self.screen.model = talk.crew.provider.model
-        self.prompt.above(lambda: print_model(self.screen, talk, asks=not self.consent.everything))
+        conversation = starting.result()
+        self.screen.model = conversation.runtime.provider.model
+        self.prompt.above(lambda: print_model(self.screen, conversation, asks=not self.consent.everything))
 
     async def _lines(self) -> None:
         """Line by line, until the person leaves."""
         if not self.prompt.redraws:
-            await self._interrupts.run(self.talk())
+            await self._interrupts.run(self.conversation())
         while True:
             try:
                 typed = self._next or await self.prompt.line()
@@ -138,15 +144,15 @@ class ChatLoop:
 
     async def _turn(self, text: str) -> None:
         with self.screen.working("starting"):
-            talk = await self.talk()
-            await talk.say(text)
-        await self._ask_at_threshold(talk)
+            conversation = await self.conversation()
+            await conversation.run_turn(text)
+        await self._ask_at_threshold(conversation)
 
-    async def _ask_at_threshold(self, talk: AgentConversation) -> None:
+    async def _ask_at_threshold(self, conversation: AgentConversation) -> None:
         """S4.03: at the threshold the person is asked; nothing is compacted unasked."""
         from foldline.display import threshold_question
 
-        figures = (await talk.agent()).session.figures
+        figures = (await conversation.agent()).session.figures
         if not figures.asks:
             return
         try:

@@ -58,7 +58,7 @@ async def _compact(chat: ChatLoop, given: str) -> None:
     """Sum up, after the figures were shown and the person has said yes (S4.05)."""
     from foldline.display import compact_question
 
-    session = (await (await chat.talk()).agent()).session
+    session = (await (await chat.conversation()).agent()).session
     if await chat.confirmed(compact_question(session.figures)):
         await chat.compact(given or None)
 

@@ -49,8 +49,8 @@ async def context(chat: ChatLoop, given: str) -> None:
     """The window as a bar, part by part."""
     if given:
         raise InvalidInput("takes nothing", place="/context")
-    talk = await chat.talk()
-    session = (await talk.agent()).session
+    conversation = await chat.conversation()
+    session = (await conversation.agent()).session
     screen, now = chat.screen, session.context
     limits = now.limits
     shares = shares_of(now, session.under.system)
@@ -58,7 +58,7 @@ async def context(chat: ChatLoop, given: str) -> None:
     for line in bar_lines(shares, limits.window_tokens, width=wide, ascii_only=screen.console.options.ascii_only):
         screen.show(line)
     used = limits.window_tokens - shares[-1].tokens
-    window = talk.crew.window
+    window = conversation.runtime.window
     source = "" if window is None or window.tokens != limits.window_tokens else f" ({window.source})"
     screen.line(f"~{used:,} of {limits.window_tokens:,} tokens{source}; answers get up to {limits.max_output_tokens:,}")
     screen.line(f"policy {now.policy.name}; a request may have {limits.input_tokens:,} tokens", "dim")
@@ -70,7 +70,7 @@ async def why(chat: ChatLoop, given: str) -> None:
     number = None if found is None else whole_number(found[2])
     if found is None or number is None:
         raise InvalidInput("takes the number of a message, or of a fold: /why 12, /why fold 3", place="/why")
-    session = (await (await chat.talk()).agent()).session
+    session = (await (await chat.conversation()).agent()).session
     whole, screen = session.whole(), chat.screen
     if found[1]:
         made = {event.id: event for event in whole.events if isinstance(event, Fold)}
@@ -124,7 +124,7 @@ async def history(chat: ChatLoop, given: str) -> None:
         count = whole_number(given)
         if not count:
             raise InvalidInput("takes how many of the newest messages to show, or all", place="/history")
-    session = (await (await chat.talk()).agent()).session
+    session = (await (await chat.conversation()).agent()).session
     whole, screen = session.whole(), chat.screen
     entries = list(whole.view.entries.values())
     if not entries:
@@ -151,10 +151,10 @@ async def cost(chat: ChatLoop, given: str) -> None:
         raise InvalidInput("takes nothing", place="/cost")
     from foldline.store.calls import read_calls
 
-    talk = await chat.talk()
-    session = (await talk.agent()).session
-    if talk.crew.calls is not None and talk.id is not None:
-        recorded = read_calls(talk.crew.calls.path, session_id=talk.id)
+    conversation = await chat.conversation()
+    session = (await conversation.agent()).session
+    if conversation.runtime.calls is not None and conversation.id is not None:
+        recorded = read_calls(conversation.runtime.calls.path, session_id=conversation.id)
         made = [
             PricedCall(each.model, each.prompt_tokens, each.cached_tokens, each.completion_tokens, each.estimated)
             for each in recorded

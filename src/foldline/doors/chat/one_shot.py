@@ -59,16 +59,16 @@ async def answer_once(chat: Chat, text: str, *, as_events: bool = False, out: IO
     interrupts = Interrupts()
 
     async def turn() -> int:
-        async with open_conversation(chat) as talk:
-            chat.screen.model = talk.crew.provider.model
-            chat.screen.line(f"model {talk.crew.picked.line}", "dim")
+        async with open_conversation(chat) as conversation:
+            chat.screen.model = conversation.runtime.provider.model
+            chat.screen.line(f"model {conversation.runtime.picked.line}", "dim")
             with chat.screen.working("starting"):
-                ended = await talk.say(text)
+                ended = await conversation.run_turn(text)
             if not as_events and ended.text:
                 out.write(plain(ended.text).rstrip("\n") + "\n")
                 out.flush()
-            if talk.id is not None:
-                chat.screen.line(f"session {talk.id}", "dim")
+            if conversation.id is not None:
+                chat.screen.line(f"session {conversation.id}", "dim")
             return 0 if ended.reason == "done" else _FAILED
 
     with interrupts.handled():

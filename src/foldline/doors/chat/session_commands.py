@@ -23,7 +23,7 @@ async def undo(chat: ChatLoop, given: str) -> None:
     """Take back the last batch of folds."""
     if given:
         raise InvalidInput("takes nothing: it takes back the last batch of folds", place="/undo")
-    session = (await (await chat.talk()).agent()).session
+    session = (await (await chat.conversation()).agent()).session
     before = session.context.view.tokens
     taken = session.undo()
     if not taken:
@@ -41,7 +41,7 @@ async def pin(chat: ChatLoop, given: str) -> None:
     number = whole_number(typed)
     if number is None or state.strip() not in ("", "off"):
         raise InvalidInput("takes the number of a message, and off to end it: /pin 4, /pin 4 off", place="/pin")
-    session = (await (await chat.talk()).agent()).session
+    session = (await (await chat.conversation()).agent()).session
     pinned = state.strip() != "off"
     entry_of(session.whole(), number, "/pin")
     session.pin(number, pinned=pinned)
@@ -50,18 +50,18 @@ async def pin(chat: ChatLoop, given: str) -> None:
 
 async def model(chat: ChatLoop, given: str) -> None:
     """Say which model answers, or go on with another."""
-    talk = await chat.talk()
+    conversation = await chat.conversation()
     if not given:
-        chat.screen.line(talk.crew.picked.line)
+        chat.screen.line(conversation.runtime.picked.line)
         chat.screen.line("/model NAME, PROVIDER or PROVIDER:NAME goes on with another", "dim")
         return
     with chat.screen.working(f"looking for {plain_line(given, 60)}"):
-        left = await talk.use_model(given)
-        if talk.begun:
-            await talk.agent()
-    chat.screen.model = talk.crew.provider.model
-    chat.screen.line(talk.crew.picked.line)
-    for note in talk.crew.picked.notes:
+        left = await conversation.use_model(given)
+        if conversation.begun:
+            await conversation.agent()
+    chat.screen.model = conversation.runtime.provider.model
+    chat.screen.line(conversation.runtime.picked.line)
+    for note in conversation.runtime.picked.notes:
         chat.screen.line(note, "yellow")
     if left is not None:
         chat.consent.forget()
@@ -73,28 +73,28 @@ async def policy(chat: ChatLoop, given: str) -> None:
     """Say which policy folds, or go on under another."""
     from foldline.agent.settings.values import policy_names
 
-    talk = await chat.talk()
+    conversation = await chat.conversation()
     if not given:
-        chat.screen.line(f"{talk.policy_name}; there are {', '.join(policy_names())}")
+        chat.screen.line(f"{conversation.policy_name}; there are {', '.join(policy_names())}")
         return
-    await talk.use_policy(given)
+    await conversation.use_policy(given)
     chat.screen.line(f"policy {given} from here on")
 
 
 async def resume(chat: ChatLoop, given: str) -> None:
     """List the sessions, or go on with one."""
-    talk = await chat.talk()
-    if talk.store is None:
+    conversation = await chat.conversation()
+    if conversation.store is None:
         raise InvalidInput("nothing is kept here (--no-save)", place="/resume")
     if given:
-        found = talk.resume(given)
+        found = conversation.resume(given)
         chat.consent.forget()
         with chat.screen.working("reading the session"):
-            agent = await talk.agent()
+            agent = await conversation.agent()
         count = plural(len(agent.session.whole().view.entries), "message")
         chat.screen.line(f"going on with {found}: {count}, ~{agent.session.context.view.tokens:,} tokens (/history)")
         return
-    listed = [one for one in talk.store.sessions() if one.id != talk.id][:_LISTED]
+    listed = [one for one in conversation.store.sessions() if one.id != conversation.id][:_LISTED]
     for one in listed:
         kept = one.snapshot
         words = one.damage if kept is None else f"{local_time(kept.updated)}  {plain_line(kept.title, 200)}"
@@ -111,12 +111,12 @@ async def export(chat: ChatLoop, given: str) -> None:
 
     if not given:
         raise InvalidInput("takes the file to write: /export talk.md, /export talk.json", place="/export")
-    talk = await chat.talk()
+    conversation = await chat.conversation()
     path = Path(given).expanduser()
     can_hold(str(path))
-    if talk.store is None or talk.id is None or not talk.begun:
+    if conversation.store is None or conversation.id is None or not conversation.begun:
         raise InvalidInput("there is no session on disk to export", place="/export")
-    text = export_session(talk.store.read(talk.id), "markdown" if path.suffix == ".md" else "messages")
+    text = export_session(conversation.store.read(conversation.id), "markdown" if path.suffix == ".md" else "messages")
     if path.exists() and not await chat.confirmed(f"{path} is there already. Replace it? [y/N]"):
         return
     write_whole(path, [text.encode("utf-8", "replace")])
@@ -127,8 +127,8 @@ async def clear(chat: ChatLoop, given: str) -> None:
     """Begin a new session; the one before is kept."""
     if given:
         raise InvalidInput("takes nothing: it begins a new session", place="/clear")
-    talk = await chat.talk()
-    left = talk.id if talk.begun else None
-    talk.clear()
+    conversation = await chat.conversation()
+    left = conversation.id if conversation.begun else None
+    conversation.clear()
     chat.consent.forget()
     chat.screen.line("a new session begins" + ("" if left is None else f"; /resume {left} goes back"))

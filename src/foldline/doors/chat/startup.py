@@ -71,20 +71,20 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
     from foldline.store.learned_limits import LearnedLimits
     from foldline.store.session import FileSession
 
-    talks: list[AgentConversation] = []
+    conversations: list[AgentConversation] = []
 
     def folder() -> Path | None:
-        session = talks[0].stored if talks else None
+        session = conversations[0].stored if conversations else None
         return session.folder if isinstance(session, FileSession) else None
 
     hearing = (Journal(folder, loud=sys.stderr if chat.loud else None).hear, chat.screen.hear, *chat.also)
 
-    def tell(event: AgentEvent) -> None:
+    def emit(event: AgentEvent) -> None:
         for hear in hearing:
             hear(event)
 
     def notice(line: str) -> None:
-        tell(Notice(line))
+        emit(Notice(line))
 
     kept = chat.kept
     learned = None if kept.learned is None else LearnedLimits(kept.learned)
@@ -93,7 +93,7 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
         store = None if kept.sessions is None else await asyncio.to_thread(open_store, kept.sessions)
         if store is not None:
             stack.callback(store.close)
-        crew = await Runtime.start(
+        runtime = await Runtime.start(
             chat.loaded.settings,
             chat.environ,
             workspace=chat.workspace,
@@ -101,12 +101,12 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
             calls=None if kept.calls is None else open_call_log(kept.calls, notice, chat.loaded.settings.keep_calls),
             notice=notice,
         )
-        stack.push_async_callback(crew.aclose)
-        talks.append(AgentConversation(crew, store=store, tell=tell, allowed=chat.consent.allowed))
-        stack.callback(talks[0].close)
+        stack.push_async_callback(runtime.aclose)
+        conversations.append(AgentConversation(runtime, store=store, emit=emit, allowed=chat.consent.allowed))
+        stack.callback(conversations[0].close)
         if chat.resume is not None:
-            talks[0].resume(chat.resume)
-        yield talks[0]
+            conversations[0].resume(chat.resume)
+        yield conversations[0]
 
 
 def _load() -> None:
@@ -146,26 +146,26 @@ def print_banner(chat: Chat) -> None:
         screen.line(f"not before it is trusted (foldline config trust): {withheld}", "yellow")
 
 
-def print_model(screen: Screen, talk: AgentConversation, *, asks: bool = True) -> None:
+def print_model(screen: Screen, conversation: AgentConversation, *, asks: bool = True) -> None:
     """The model and why it was picked, what it may do, its window as far as it is known, the session.
 
     `asks` says whether a person is asked for each call that changes something.
     """
-    crew = talk.crew
-    screen.field("model", crew.picked.line)
-    for note in crew.picked.notes:
+    runtime = conversation.runtime
+    screen.field("model", runtime.picked.line)
+    for note in runtime.picked.notes:
         screen.field("", note, "yellow")
-    allow = crew.settings.tools.allow.intersection(ALLOWABLE)
-    if crew.picked.tools:
+    allow = runtime.settings.tools.allow.intersection(ALLOWABLE)
+    if runtime.picked.tools:
         how = "each call is asked for" if asks else "no call is asked for (--yes)"
         nothing = f"none that change anything (--allow {','.join(ALLOWABLE)})"
         screen.field("allowed", f"{', '.join(sorted(allow))}; {how}" if allow else nothing)
     elif allow:
         screen.field("allowed", f"{', '.join(sorted(allow))}: without effect, for this model gets no tools", "yellow")
-    tokens = crew.settings.model.max_input_tokens
+    tokens = runtime.settings.model.max_input_tokens
     if tokens is not None:
         screen.field("window", f"{tokens:,} tokens, as set")
-    if talk.store is None:
+    if conversation.store is None:
         screen.field("session", "nothing is kept (--no-save)")
-    elif talk.id is not None:
-        screen.field("session", f"{talk.id}, resumed")
+    elif conversation.id is not None:
+        screen.field("session", f"{conversation.id}, resumed")

@@ -64,7 +64,7 @@ class ChatGateway:
 
     def __init__(
         self,
-        actors: SessionPool,
+        pool: SessionPool,
         gateway: Gateway,
         *,
         users: Collection[str],
@@ -72,11 +72,11 @@ class ChatGateway:
         pace: Pace | None = None,
         most_file_bytes: int | None = None,
     ) -> None:
-        self._actors, self._gateway, self._notice = actors, gateway, notice
+        self._pool, self._gateway, self._notice = pool, gateway, notice
         self._users, self._pace = frozenset(users), pace or Pace()
         own = gateway.most_file_bytes
         self._most_file_bytes = own if most_file_bytes is None else min(own, most_file_bytes)
-        self._inbox = Inbox(actors.store, gateway.name)
+        self._inbox = Inbox(pool.store, gateway.name)
         self._lanes: dict[str, _Queue] = {}
         self._at_once: set[asyncio.Task[None]] = set()
         self._turns: dict[str, Progress] = {}
@@ -91,7 +91,7 @@ class ChatGateway:
         `Gateway.run` does, and OSError.
         """
         with ExitStack() as stack:
-            stack.callback(self._actors.subscribe(self._hear))
+            stack.callback(self._pool.subscribe(self._hear))
             receiving = asyncio.create_task(self._receive())
             asked = asyncio.create_task(stopping.wait())
             try:
@@ -188,7 +188,7 @@ class ChatGateway:
 
     async def _stop(self, grace_seconds: float) -> None:
         self._stopping = True
-        await self._actors.stop(grace_seconds)
+        await self._pool.stop(grace_seconds)
         tasks = {lane.task for lane in self._lanes.values() if lane.task is not None} | self._at_once
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=_STOP_SECONDS if grace_seconds else _AT_ONCE_SECONDS)
@@ -228,7 +228,7 @@ class ChatGateway:
         command = parse_command(message.text) if message.own else None
         progress = Progress(self._gateway, message.where, self._pace)
         if command is None:
-            actor = await self._actors.bound(key)
+            actor = await self._pool.bound(key)
             self._turns[actor.id] = progress
             try:
                 await reply(
@@ -249,7 +249,7 @@ class ChatGateway:
         known = _COMMANDS.get(name)
         if known is None:
             return unknown_command(name)
-        asked = CommandRequest(self._actors, self._key(one.message), given, waiting)
+        asked = CommandRequest(self._pool, self._key(one.message), given, waiting)
         if known.at_once:
             return await known.run(asked)
         if one.begun:

@@ -36,19 +36,19 @@ class CommandRequest:
     `waiting` is how many messages wait there.
     """
 
-    actors: SessionPool
+    pool: SessionPool
     key: str
     given: str = ""
     waiting: int = 0
 
     async def actor(self) -> SessionActor:
         """The session of the person who asks; made if there is none."""
-        return await self.actors.bound(self.key)
+        return await self.pool.bound(self.key)
 
     async def begun(self) -> SessionActor | None:
         """The same; None if there is none."""
-        name = await asyncio.to_thread(self.actors.store.bound, self.key)
-        return None if name is None else await self.actors.actor(name)
+        name = await asyncio.to_thread(self.pool.store.bound, self.key)
+        return None if name is None else await self.pool.actor(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +97,20 @@ async def _undo(asked: CommandRequest) -> str:
     taken = await actor.undo()
     if not taken:
         return "There is nothing to take back."
-    figures = await actor.look(lambda look: look.context.figures)
+    figures = await actor.inspect(lambda state: state.context.figures)
     return f"Took back {plural(len(taken), 'fold')}.\n\n{telegram_footer(figures)}"
 
 
 async def _new(asked: CommandRequest) -> str:
     before = await asked.actor()
-    made = await asked.actors.renewed(asked.key)
+    made = await asked.pool.renewed(asked.key)
     return f"A new conversation (`{made.id}`). The one before is kept as `{before.id}`."
 
 
 async def _policy(asked: CommandRequest) -> str:
     actor = await asked.actor()
     if not asked.given:
-        now = await actor.look(lambda look: look.context.policy.name)
+        now = await actor.inspect(lambda state: state.context.policy.name)
         return (
             f"The context is folded by {escape_markdown(now)}. There are {escape_markdown(', '.join(policy_names()))}."
         )
@@ -127,12 +127,12 @@ async def _stop(asked: CommandRequest) -> str:
 
 async def _context(asked: CommandRequest) -> str:
     actor = await asked.begun()
-    return "Nothing was said yet." if actor is None else await actor.look(_context_text)
+    return "Nothing was said yet." if actor is None else await actor.inspect(_context_text)
 
 
-def _context_text(look: SessionState) -> str:
-    now = look.context
-    parts = parts_of(rows_of(now), look.system, look.tools)
+def _context_text(state: SessionState) -> str:
+    now = state.context
+    parts = parts_of(rows_of(now), state.system, state.tools)
     window = max(1, now.limits.window_tokens)
     digits = max(len(f"{tokens:,}") for tokens in parts.values())
     lines = [f"{name:<8} {tokens:>{digits},} {tokens / window:>6.1%}" for name, tokens in parts.items()]

@@ -102,7 +102,7 @@ async def reply(
         words = await prompt_of(actor, gateway, message, most_file_bytes)
         if not words:
             return
-        ended = await actor.say(words, key=key, listener=progress.hear)
+        ended = await actor.run_turn(words, key=key, listener=progress.hear)
     figures = await _figures(actor, progress)
     await send_text(gateway, message.where, _text(ended, progress.notices, figures))
     if figures is not None and figures.asks:
@@ -111,7 +111,7 @@ async def reply(
 
 async def _figures(actor: SessionActor, progress: Progress) -> Figures | None:
     try:
-        return await actor.look(lambda look: look.context.figures)
+        return await actor.inspect(lambda state: state.context.figures)
     except (*REPORTED_ERRORS, Stopping):  # the answer is more than its figures
         return progress.figures
 

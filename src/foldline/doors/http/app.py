@@ -108,7 +108,7 @@ class _Endpoint:
 
     async def _exists(self, name: str) -> bool:
         try:
-            await asyncio.to_thread(self._server.actors.store.find, name)
+            await asyncio.to_thread(self._server.pool.store.find, name)
         except (InvalidInput, OSError):
             return False
         return True

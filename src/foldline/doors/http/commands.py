@@ -29,16 +29,16 @@ T = TypeVar("T")
 async def create(server: ServerState, request: ApiRequest) -> HandlerResult:
     """Begin a session."""
     source = None if request["from"] is None else (await actor_of(server, request, "from")).id
-    actor = await server.actors.create(policy=request["policy"], title=request["title"], source=source)
+    actor = await server.pool.create(policy=request["policy"], title=request["title"], source=source)
     server.expire_sessions()
-    payload = await actor.look(lambda look: payloads.session(look, actor))
+    payload = await actor.inspect(lambda look: payloads.session(look, actor))
     return json_response(payload, 201, Location=f"/v1/sessions/{actor.id}")
 
 
 async def delete(server: ServerState, request: ApiRequest) -> HandlerResult:
     """Remove a session."""
     actor = await actor_of(server, request)
-    await server.actors.delete(actor.id)
+    await server.pool.delete(actor.id)
     server.expire_sessions()
     server.broadcast.end_session(actor.id)
     return Response(status_code=204)
@@ -73,7 +73,7 @@ async def policy(server: ServerState, request: ApiRequest) -> HandlerResult:
     """Fold a session by another policy from here on."""
     actor = await actor_of(server, request)
     await actor.use_policy(request["policy"])
-    return json_response(await actor.look(lambda look: payloads.session(look, actor)))
+    return json_response(await actor.inspect(lambda look: payloads.session(look, actor)))
 
 
 async def cancel(server: ServerState, request: ApiRequest) -> HandlerResult:
@@ -135,11 +135,11 @@ class _RunningTurn:
     async def run(self) -> TurnJson:
         """Run the turn and return how it ended. Raises what `SessionActor.say` raises."""
         key = self._request["Idempotency-Key"] or ""
-        ended = await self._actor.say(self._request["text"], key=key, same_text=True, listener=self._on_event)
+        ended = await self._actor.run_turn(self._request["text"], key=key, same_text=True, listener=self._on_event)
         # A turn that had run before under this key brings no events, so its figures come from the session.
         if self._seq is None or self._figures is None:
             with suppress(FoldlineError, OSError):  # stopping or deleted: the end of the turn is reported all the same
-                seq, self._figures = await self._actor.look(
+                seq, self._figures = await self._actor.inspect(
                     lambda look: (look.tally.keys.get(key), look.context.figures)
                 )
                 self._seq = seq if self._seq is None else self._seq

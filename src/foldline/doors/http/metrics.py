@@ -20,7 +20,7 @@ _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 class Metrics:
     """Counters and gauges of the sessions. `streams` returns the number of open streams."""
 
-    def __init__(self, actors: SessionPool, streams: Callable[[], int]) -> None:
+    def __init__(self, pool: SessionPool, streams: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
         self._turns = Counter("foldline_turns", "Turns that ended", ["reason"], registry=self._registry)
         self._folds = Counter("foldline_folds", "Folds that were made", ["reducer"], registry=self._registry)
@@ -38,7 +38,7 @@ class Metrics:
             Gauge(name, about, registry=self._registry).set_function(value)
 
         def total(of: Callable[[SessionActor], int]) -> Callable[[], float]:
-            return lambda: float(sum(of(actor) for actor in actors.known.values()))
+            return lambda: float(sum(of(actor) for actor in pool.actors.values()))
 
         gauge("foldline_turns_running", "Turns under way", total(lambda actor: actor.running))
         gauge("foldline_queued", "Requests that wait for their session", total(lambda actor: actor.queued))

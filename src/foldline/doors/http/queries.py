@@ -55,7 +55,7 @@ async def actor_of(server: ServerState, request: ApiRequest, field: str = "id") 
     try:
         # The store also finds sessions by a prefix of their ids, which is for people at a command line.
         if ID.fullmatch(name) and name.isascii():
-            return await server.actors.actor(name)
+            return await server.pool.actor(name)
     except InvalidInput as error:
         if error.place != "session":
             raise
@@ -77,7 +77,7 @@ async def sessions(server: ServerState, request: ApiRequest) -> HandlerResult:
             raise Problem(name="not-found", detail="is no session of this list (any more)", field="after")
         found = found[at + 1 :]
     page = found[: request["limit"]]
-    known = server.actors.known
+    known = server.pool.actors
     rows = [payloads.session_row(_newest(one, known.get(one.id)), known.get(one.id)) for one in page]
     out: SessionsJson = {"sessions": rows, "next": page[-1].id if len(found) > len(page) else None}
     return json_response(out)
@@ -98,13 +98,13 @@ def _title(one: Listed) -> str:
 async def session(server: ServerState, request: ApiRequest) -> HandlerResult:
     """One session."""
     actor = await actor_of(server, request)
-    return json_response(await actor.look(lambda look: payloads.session(look, actor)))
+    return json_response(await actor.inspect(lambda look: payloads.session(look, actor)))
 
 
 async def context(server: ServerState, request: ApiRequest) -> HandlerResult:
     """What the model is shown now."""
     actor = await actor_of(server, request)
-    payload = await actor.look(payloads.context)
+    payload = await actor.inspect(payloads.context)
     # A whole window as JSON takes tens of milliseconds, so a thread does it.
     return Response(await server.read(dump_json, payload), media_type="application/json")
 
@@ -112,18 +112,18 @@ async def context(server: ServerState, request: ApiRequest) -> HandlerResult:
 async def history(server: ServerState, request: ApiRequest) -> HandlerResult:
     """A page of the recorded messages."""
     actor, limit = await actor_of(server, request), request["limit"]
-    count = await actor.look(lambda look: look.tally.messages)
+    count = await actor.inspect(lambda look: look.tally.messages)
     last = count if request["before"] is None else min(request["before"], count)
     if request["after"] is not None or request["before"] is None:
         start = min(0 if request["after"] is None else request["after"] + 1, last)
         stop = min(last, start + limit)
     else:
         start, stop = max(0, last - limit), last
-    visible = await actor.look(lambda look: _visible(look, start, stop))
+    visible = await actor.inspect(lambda look: _visible(look, start, stop))
 
     def read() -> bytes:
         codec = codec_for(visible.dialect)
-        found = server.actors.store.messages(actor.id, start=start, stop=stop)
+        found = server.pool.store.messages(actor.id, start=start, stop=stop)
         page = [payloads.entry(record, codec, visible.states) for record in found]
         out: HistoryJson = {"messages": page, "first": start, "next": stop if stop < count else None}
         return dump_json(out)
@@ -147,10 +147,10 @@ def _visible(look: SessionState, start: int, stop: int) -> _VisiblePage:
 async def entry(server: ServerState, request: ApiRequest) -> HandlerResult:
     """One message in full, and every fold over it."""
     actor, seq = await actor_of(server, request), request["seq"]
-    visible = await actor.look(lambda look: _visible(look, seq, seq + 1))
+    visible = await actor.inspect(lambda look: _visible(look, seq, seq + 1))
 
     def read() -> bytes | None:
-        codec, store = codec_for(visible.dialect), server.actors.store
+        codec, store = codec_for(visible.dialect), server.pool.store
         found = store.messages(actor.id, start=seq, stop=seq + 1)
         if not found:
             return None
@@ -167,10 +167,10 @@ async def entry(server: ServerState, request: ApiRequest) -> HandlerResult:
 async def folds(server: ServerState, request: ApiRequest) -> HandlerResult:
     """The folds in effect."""
     actor = await actor_of(server, request)
-    dialect = await actor.look(lambda look: look.header.dialect)
+    dialect = await actor.inspect(lambda look: look.header.dialect)
 
     def read() -> bytes:
-        found = payloads.folds_of(while_wanted(server.actors.store.records(actor.id)), codec_for(dialect))
+        found = payloads.folds_of(while_wanted(server.pool.store.records(actor.id)), codec_for(dialect))
         out: FoldsJson = {"folds": [payloads.fold(one) for one, in_effect in found if in_effect]}
         return dump_json(out)
 
@@ -182,7 +182,7 @@ async def turns(server: ServerState, request: ApiRequest) -> HandlerResult:
     actor = await actor_of(server, request)
 
     def read() -> list[TurnRecord]:
-        records = while_wanted(server.actors.store.records(actor.id))
+        records = while_wanted(server.pool.store.records(actor.id))
         return list(deque(turns_of(records), maxlen=request["limit"]))
 
     return json_response({"turns": [payloads.turn_row(one) for one in await server.read(read)]})
@@ -217,7 +217,7 @@ async def ready(server: ServerState, request: ApiRequest) -> HandlerResult:
     del request
     try:
         async with asyncio.timeout(_READY_SECONDS):
-            await server.read_quickly(server.actors.store.bound, "ready")
+            await server.read_quickly(server.pool.store.bound, "ready")
     except TimeoutError:  # an OSError too, but with a problem of its own
         raise
     except (FoldlineError, OSError):

@@ -165,7 +165,7 @@ class _SessionServer(GracefulServer):
         self._state.stopping = True
         for server in self.servers:
             server.close()
-        running = sum(actor.running for actor in self._state.actors.known.values())
+        running = sum(actor.running for actor in self._state.pool.actors.values())
         if running:
             self._notice(f"Stopping; {running} running, at most {self._grace_seconds:g} s more (again: at once)")
         stop = asyncio.create_task(self._stop(self._grace_seconds))

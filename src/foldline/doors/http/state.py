@@ -48,12 +48,12 @@ class ServerState:
     """The state of one server."""
 
     def __init__(
-        self, actors: SessionPool, *, version: str, limits: ServerLimits | None = None, page: bool = True
+        self, pool: SessionPool, *, version: str, limits: ServerLimits | None = None, page: bool = True
     ) -> None:
-        self.actors, self.version, self.page = actors, version, page
+        self.pool, self.version, self.page = pool, version, page
         self.limits = limits or ServerLimits()
         self.broadcast = Broadcast()
-        self.metrics = Metrics(actors, lambda: self.broadcast.open + self.turn_streams)
+        self.metrics = Metrics(pool, lambda: self.broadcast.open + self.turn_streams)
         self.document: Json = {}  # the OpenAPI document; set by `app_of`, which knows the routes
         self.stopping = False
         self.turn_streams = 0
@@ -62,7 +62,7 @@ class ServerState:
         reads = self.limits.reads
         self._reads = Workers("foldline-read", reads, each=reads, most_waiting=_MAX_WAITING_READS)
         self._quick_reads = Workers("foldline-glance", 2, each=2, most_waiting=_MAX_WAITING_READS)
-        self._subscriptions = [actors.subscribe(self.broadcast.publish), actors.subscribe(self.metrics.on_event)]
+        self._subscriptions = [pool.subscribe(self.broadcast.publish), pool.subscribe(self.metrics.on_event)]
 
     async def read(self, work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
         """Run a heavy read of the store in a thread. Few run at a time, as each may hold a whole log in memory."""
@@ -80,8 +80,8 @@ class ServerState:
         async with self._list_lock:
             if monotonic() >= self._list_expires:
                 changes, began = self._list_changes, monotonic()
-                at_work = {name for name, actor in self.actors.known.items() if actor.busy}
-                self._list = await self.read_quickly(self.actors.store.sessions, stale=True, at_work=at_work)
+                at_work = {name for name, actor in self.pool.actors.items() if actor.busy}
+                self._list = await self.read_quickly(self.pool.store.sessions, stale=True, at_work=at_work)
                 ended = monotonic()
                 fresh_seconds = min(_LIST_SECONDS, _FRESH_RATIO * (ended - began))
                 self._list_expires = ended + fresh_seconds if changes == self._list_changes else 0.0
@@ -107,7 +107,7 @@ class ServerState:
         """Refuse new work, let turns end or pause, then end all streams. A second call with 0 cuts turns off."""
         self.stopping = True
         try:
-            await self.actors.stop(grace_seconds)
+            await self.pool.stop(grace_seconds)
         finally:
             self.broadcast.stop()
             for unsubscribe in self._subscriptions:

@@ -44,7 +44,7 @@ class PendingClaim:
 
 
 def claim_due(
-    store: Store, entry: ScheduleEntry, now: datetime, held: PendingClaim, *, running: bool
+    store: Store, entry: ScheduleEntry, now: datetime, pending: PendingClaim, *, running: bool
 ) -> EntryRun | SkippedRun | None:
     """The run that is to begin now, claimed and written down; None where nothing is due.
 
@@ -59,19 +59,19 @@ def claim_due(
         EntryStatus(mark=entry.mark, since=now.isoformat()).keep(store, entry)
         return None
     # A newer one that another server has claimed makes up for what is held.
-    if held.due is not None and parse_timestamp(known.due) > held.due:
-        held.due = None
+    if pending.due is not None and parse_timestamp(known.due) > pending.due:
+        pending.due = None
     newest = entry.times.latest(since, now) if since < now else None
-    if newest is not None and (held.due is None or newest > held.due):
-        won = store.claim(entry.claim_key(newest))
-        held.due = newest if won else None
-        if not won:  # another server has it, or had it before it ended
+    if newest is not None and (pending.due is None or newest > pending.due):
+        is_ours = store.claim(entry.claim_key(newest))
+        pending.due = newest if is_ours else None
+        if not is_ours:  # another server has it, or had it before it ended
             _record_due(store, entry, new_run(newest, now).due)
-    if held.due is None:
+    if pending.due is None:
         return None
-    taken = _record(store, entry, now, held.due, running=running)
-    held.due = None
-    return taken
+    claimed = _record(store, entry, now, pending.due, running=running)
+    pending.due = None
+    return claimed
 
 
 def _record_due(store: Store, entry: ScheduleEntry, due: str) -> None:

@@ -26,7 +26,7 @@ _JUMP: Final = timedelta(seconds=5)
 
 @asynccontextmanager
 async def scheduled(
-    actors: SessionPool,
+    pool: SessionPool,
     *,
     tell: Callable[[str], None],
     grace_seconds: float = 30.0,
@@ -40,12 +40,12 @@ async def scheduled(
     (None: that of the agent) has the secrets of deliveries, `telegram_url` the address of a Bot API server of one's
     own. Raises MissingExtra without APScheduler, and InvalidInput for a zone that is not known.
     """
-    if not any(entry.enabled for entry in actors.crew.settings.schedule.values()):
+    if not any(entry.enabled for entry in pool.runtime.settings.schedule.values()):
         yield None
         return
     from foldline.doors.scheduling.runner import runner_for
 
-    schedule = runner_for(actors, tell=tell, environ=environ, telegram_url=telegram_url)
+    schedule = runner_for(pool, tell=tell, environ=environ, telegram_url=telegram_url)
     async with running(schedule, grace_seconds=grace_seconds):
         yield schedule
 
@@ -61,11 +61,11 @@ async def running(schedule: ScheduleRunner, *, grace_seconds: float) -> AsyncIte
     scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=job_defaults)
     for entry in schedule.entries.values():
         if entry.settings.enabled:
-            scheduler.add_job(schedule.look_at, entry.times, args=(entry.name,), id=entry.name)
+            scheduler.add_job(schedule.check, entry.times, args=(entry.name,), id=entry.name)
     spared = 0
     try:
         try:
-            await schedule.look()
+            await schedule.check_all()
         except asyncio.CancelledError:  # the door is not open yet; what is claimed already nobody else would run
             spared = 1
             raise
@@ -90,4 +90,4 @@ async def _watch(schedule: ScheduleRunner, scheduler: Any) -> None:
         if abs(now - wall - timedelta(seconds=monotonic() - steady)) > _JUMP:
             for job in scheduler.get_jobs():
                 job.modify(next_run_time=job.trigger.get_next_fire_time(None, now))
-        await schedule.look()
+        await schedule.check_all()

@@ -28,7 +28,7 @@ from foldline.hosting.session_actor import SessionActor, SessionState
 from foldline.hosting.session_pool import SessionPool
 from foldline.messages import Json
 
-__all__ = ["Clock", "ScheduleRunner", "now_utc", "runner_for"]
+__all__ = ["Clock", "ScheduleRunner", "runner_for", "utc_now"]
 
 Clock = Callable[[], datetime]
 
@@ -36,7 +36,7 @@ Clock = Callable[[], datetime]
 _CUT_OFF_SECONDS: Final = 10.0
 
 
-def now_utc() -> datetime:
+def utc_now() -> datetime:
     """The time."""
     return datetime.now(UTC)
 
@@ -46,42 +46,42 @@ class ScheduleRunner:
 
     def __init__(
         self,
-        actors: SessionPool,
+        pool: SessionPool,
         entries: Sequence[ScheduleEntry],
         courier: Courier,
         *,
         tell: Callable[[str], None],
-        clock: Clock = now_utc,
+        clock: Clock = utc_now,
     ) -> None:
-        self._actors, self._courier, self._say, self._clock = actors, courier, tell, clock
+        self._pool, self._courier, self._notice, self._clock = pool, courier, tell, clock
         self.entries: Final = {entry.name: entry for entry in entries}
         self._locks = {name: asyncio.Lock() for name in self.entries}
-        self._held = {name: PendingClaim() for name in self.entries}
-        self._looks: set[asyncio.Task[None]] = set()
+        self._pending_claims = {name: PendingClaim() for name in self.entries}
+        self._checks: set[asyncio.Task[None]] = set()
         self._running: dict[str, asyncio.Task[EntryRun]] = {}
-        self._talking: dict[str, SessionActor] = {}
+        self._active_turns: dict[str, SessionActor] = {}
         self._stopping = False
 
     def now(self) -> datetime:
         """The time, by its clock."""
         return self._clock()
 
-    async def look(self) -> None:
+    async def check_all(self) -> None:
         """Begin a run of each entry for which something is due, or was missed."""
         for name in self.entries:
-            await self.look_at(name)
+            await self.check(name)
 
-    async def look_at(self, name: str) -> None:
+    async def check(self, name: str) -> None:
         """Begin a run of one entry if something is due, or was missed.
 
         One that is cancelled goes on by itself, and `stop` waits for it: what it has claimed nobody else would run.
         """
         if not self.entries[name].settings.enabled:
             return
-        looking = asyncio.create_task(self._look_at(self.entries[name]))
-        self._looks.add(looking)
-        looking.add_done_callback(self._looks.discard)
-        await asyncio.shield(looking)
+        checking = asyncio.create_task(self._check(self.entries[name]))
+        self._checks.add(checking)
+        checking.add_done_callback(self._checks.discard)
+        await asyncio.shield(checking)
 
     async def run_now(self, name: str) -> EntryRun:
         """Run an entry at once, due or not, and return how it ended.
@@ -91,7 +91,7 @@ class ScheduleRunner:
         if name not in self.entries:
             known = f"known are {', '.join(self.entries)}" if self.entries else "there is none in agents.yaml"
             raise InvalidInput(f"there is no entry {name[:80]!r}; {known}", place="schedule")
-        entry, store = self.entries[name], self._actors.store
+        entry, store = self.entries[name], self._pool.store
         async with self._locks[name]:
             now = self._clock()
             last = await to_its_end(load_run, store, entry)
@@ -112,10 +112,10 @@ class ScheduleRunner:
     async def stop(self, grace_seconds: float) -> None:
         """Begin nothing new; let runs end or pause within `grace_seconds`, then cut them off. All are recorded."""
         self._stopping = True
-        for actor in self._talking.values():
+        for actor in self._active_turns.values():
             actor.pause()
-        if self._looks:  # what one of them has claimed is begun, and has the grace too
-            await asyncio.wait(set(self._looks))
+        if self._checks:  # what one of them has claimed is begun, and has the grace too
+            await asyncio.wait(set(self._checks))
         late = set(self._running.values())
         if late:
             _, late = await asyncio.wait(late, timeout=max(0.001, grace_seconds))
@@ -127,23 +127,23 @@ class ScheduleRunner:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _tell(self, entry: ScheduleEntry, line: str) -> None:
-        self._say(f"Schedule {entry.name}: {line}")
+        self._notice(f"Schedule {entry.name}: {line}")
 
-    async def _look_at(self, entry: ScheduleEntry) -> None:
-        store, held = self._actors.store, self._held[entry.name]
+    async def _check(self, entry: ScheduleEntry) -> None:
+        store, pending = self._pool.store, self._pending_claims[entry.name]
         async with self._locks[entry.name]:
-            if self._stopping or self._actors.stopping:  # what is claimed now would be lost
+            if self._stopping or self._pool.stopping:  # what is claimed now would be lost
                 return
             running = entry.name in self._running
             try:
-                taken = await to_its_end(claim_due, store, entry, self._clock(), held, running=running)
+                claimed = await to_its_end(claim_due, store, entry, self._clock(), pending, running=running)
             except (OSError, FoldlineError) as error:  # what is due or held stays so until the next look
                 self._tell(entry, f"the store cannot be used: {error}")
                 return
-            if isinstance(taken, SkippedRun):
-                self._tell(entry, taken)
-            elif taken is not None:
-                self._begin(entry, taken)
+            if isinstance(claimed, SkippedRun):
+                self._tell(entry, claimed)
+            elif claimed is not None:
+                self._begin(entry, claimed)
 
     def _begin(self, entry: ScheduleEntry, run: EntryRun) -> asyncio.Task[EntryRun]:
         task = asyncio.create_task(self._run(entry, run))
@@ -158,7 +158,7 @@ class ScheduleRunner:
         return task
 
     async def _run(self, entry: ScheduleEntry, run: EntryRun) -> EntryRun:
-        store, began = self._actors.store, monotonic()
+        store, began = self._pool.store, monotonic()
         try:
             async with self._beating(entry, run):
                 report = await self._report(entry, run)
@@ -185,16 +185,16 @@ class ScheduleRunner:
         try:
             actor = await self._actor(entry, run)
             session = actor.id
-            self._talking[entry.name] = actor
-            ended = await actor.say(entry.settings.prompt, key=name)
+            self._active_turns[entry.name] = actor
+            ended = await actor.run_turn(entry.settings.prompt, key=name)
             with suppress(FoldlineError, OSError):  # the answer is more than its figures; at a stop there are none
-                figures = await actor.look(_figures)
+                figures = await actor.inspect(_figures)
         except Stopping:
             ended = TurnEnded(reason="cancelled", message="It was not begun: the process stops.")
         except (FoldlineError, OSError) as error:
             ended = TurnEnded(reason="failed", message=str(error))
         finally:
-            self._talking.pop(entry.name, None)
+            self._active_turns.pop(entry.name, None)
         return Report(
             id=name,
             entry=entry,
@@ -209,12 +209,12 @@ class ScheduleRunner:
     async def _actor(self, entry: ScheduleEntry, run: EntryRun) -> SessionActor:
         """The session that an entry goes on with, or a new one."""
         if entry.session_id is not None:
-            return await self._actors.actor(entry.session_id)
+            return await self._pool.actor(entry.session_id)
         policy = entry.settings.policy
         if entry.session_key is not None:
-            return await self._actors.bound(entry.session_key, policy=policy, title=f"Schedule: {entry.name}")
+            return await self._pool.bound(entry.session_key, policy=policy, title=f"Schedule: {entry.name}")
         day = entry.local(parse_timestamp(run.due))
-        return await self._actors.create(policy=policy, title=f"Schedule: {entry.name}, {day}")
+        return await self._pool.create(policy=policy, title=f"Schedule: {entry.name}, {day}")
 
     async def _delivered(
         self, entry: ScheduleEntry, run: EntryRun, report: Report, place: str, bringing: Awaitable[bool]
@@ -235,7 +235,7 @@ class ScheduleRunner:
                 await asyncio.sleep(BEAT_SECONDS)
                 alive = replace(run, alive=timestamp(self._clock()))
                 with suppress(OSError, FoldlineError):  # the next one may do
-                    await to_its_end(alive.keep, self._actors.store, entry)
+                    await to_its_end(alive.keep, self._pool.store, entry)
 
         beats = asyncio.create_task(beat())
         try:
@@ -245,13 +245,13 @@ class ScheduleRunner:
             await asyncio.gather(beats, return_exceptions=True)
 
 
-def _figures(look: SessionState) -> dict[str, Json]:
-    now = look.context.figures
+def _figures(state: SessionState) -> dict[str, Json]:
+    now = state.context.figures
     return {**asdict(now), "used_tokens": now.used_tokens, "utilization": now.utilization}
 
 
 def runner_for(
-    actors: SessionPool,
+    pool: SessionPool,
     *,
     tell: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
@@ -261,10 +261,10 @@ def runner_for(
 
     Raises InvalidInput for a time zone that this machine does not know.
     """
-    crew = actors.crew
-    secrets = crew.environ if environ is None else environ
-    courier = Courier(crew.workspace, secrets, telegram_url=(telegram_url or TELEGRAM_URL).rstrip("/"))
-    schedule = ScheduleRunner(actors, entries_of(crew.settings), courier, tell=tell)
+    runtime = pool.runtime
+    secrets = runtime.environ if environ is None else environ
+    courier = Courier(runtime.workspace, secrets, telegram_url=(telegram_url or TELEGRAM_URL).rstrip("/"))
+    schedule = ScheduleRunner(pool, entries_of(runtime.settings), courier, tell=tell)
     for entry in schedule.entries.values():
         for name in {name for to in entry.settings.deliver for name in courier.missing(to)}:
             tell(f"Schedule {entry.name}: nothing can be delivered as set: the environment has no {name}")
