@@ -55,7 +55,7 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today"})
 THIRD_PARTY = {
     "store": frozenset("platformdirs sqlalchemy".split()),
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
-    "agent": frozenset("httpx httpx2 mcp pypdf yaml".split()),
+    "agent": frozenset("httpx httpx2 mcp pydantic pydantic_core pypdf yaml".split()),
     "hosting": frozenset({"click"}),
     "doors": frozenset(
         "aiohttp apscheduler click httptools httpx opentelemetry prometheus_client prompt_toolkit rich starlette "

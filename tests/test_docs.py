@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -13,13 +13,12 @@ import click
 import pytest
 
 from foldline import POLICIES, Context, FoldlineError, Policy, Reducer
-from foldline.agent.settings.checks import AGENT, Block, Named, Spec
-from foldline.agent.settings.making import faults_together
-from foldline.agent.settings.reading import checked_file
-from foldline.agent.settings.tree import merged
+from foldline.agent.settings.block_reader import checked_file, settings_schema
+from foldline.agent.settings.layers import faults_together, merged
 from foldline.agent.settings.yaml_lines import read_yaml
 from foldline.cli.main import cli
 from foldline.engine.policy import RUNGS
+from foldline.messages import Json
 from foldline.view.budget import Trigger
 
 ROOT = Path(__file__).parents[1]
@@ -114,19 +113,27 @@ def test_every_setting_of_a_context_is_in_the_manual() -> None:
     assert [name for name in inspect.signature(Context).parameters if f"`{name}`" not in settings] == []
 
 
-def setting_names(spec: Spec, place: str = "") -> list[str]:
-    """The full names of all that a settings file may hold."""
-    if isinstance(spec, Block):
-        return [name for key, inner in spec.fields.items() for name in setting_names(inner, f"{place}.{key}")]
-    if isinstance(spec, Named) and isinstance(spec.each, Block):
-        return setting_names(spec.each, f"{place}.NAME")
-    return [place.removeprefix(".")]
+def setting_names(schema: Json, place: str = "") -> Iterator[str]:
+    """The full names of all that a block of settings may hold, by its JSON schema."""
+    forms = schema.get("anyOf", [schema])
+    for form in forms:
+        block = settings_schema()["$defs"][form["$ref"].rpartition("/")[2]] if "$ref" in form else form
+        if "properties" in block:
+            for name, inner in block["properties"].items():
+                yield from setting_names(inner, f"{place}.{name}")
+            return
+        for named in block.get("patternProperties", {}).values():
+            if "$ref" in named:
+                yield from setting_names(named, f"{place}.NAME")
+                return
+    yield place.removeprefix(".")
 
 
 def test_every_setting_of_an_agent_is_in_the_manual() -> None:
     """The summariser's fields are those of the model, and are told once."""
     page = text_of("docs/settings.md")
-    names = [name for name in setting_names(AGENT) if not name.startswith("summariser.")]
+    agent = settings_schema()["$defs"]["Agent"]
+    names = [name for name in setting_names(agent) if not name.startswith("summariser.")]
     assert len(names) > 40
     assert [name for name in names if f"`{name}`" not in page] == []
 

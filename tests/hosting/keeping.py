@@ -12,7 +12,7 @@ from tests.agent.support import Answers, agent_over
 from tests.agent.test_assemble import by_task
 
 from foldline.agent.assemble import Parts, assemble
-from foldline.agent.settings.values import AgentSettings
+from foldline.agent.settings.model import AgentSettings
 from foldline.agent.tools.base import Ask
 from foldline.agent.tools.workspace import Workspace
 from foldline.cli.main import cli

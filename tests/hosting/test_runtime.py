@@ -12,7 +12,7 @@ import pytest
 from tests.agent.tools.mcp import mcp_plain
 
 from foldline.agent.settings.file import find_files
-from foldline.agent.settings.values import AgentSettings, McpSettings, ModelSettings
+from foldline.agent.settings.model import AgentSettings, McpSettings, ModelSettings
 from foldline.agent.tools.base import Ask
 from foldline.agent.tools.workspace import Workspace
 from foldline.engine.context import Request

@@ -11,8 +11,12 @@ import pytest
 from tests.joints import unjoined
 
 from foldline import POLICIES, Context, DoesNotFit, InvalidInput, check, fit
+from foldline.agent.settings.block_reader import checked_file
+from foldline.agent.settings.layers import validated
+from foldline.agent.settings.model import SessionSettings
+from foldline.agent.settings.yaml_lines import Document
 from foldline.engine.policy import layered
-from foldline.engine.settings import ContextSettings, SessionSettings, effective_limit, memory_limit, session_settings
+from foldline.engine.settings import ContextSettings, effective_limit, memory_limit
 from foldline.messages import Wire
 from foldline.reducers.drop import HistoryBudget, history_budget, omitted, truncated
 from foldline.reducers.mask import Mask
@@ -515,6 +519,16 @@ def test_s3_07_dropping_again_makes_one_notice_of_two() -> None:
 # --- S3.08 ------------------------------------------------------------------------------------------------------------
 
 
+def session_settings(block: Any, lines: dict[str, int] | None = None) -> SessionSettings:
+    """The settings in a parsed `session` block of a file, with the lines of its fields."""
+    file = checked_file(Document({"session": block}, lines or {}), file="agent.yaml")
+    if file.faults:
+        raise file.faults[0]
+    found = validated(file.defaults).session
+    assert found is not None
+    return found
+
+
 def test_s3_08_every_field_and_block_is_optional() -> None:
     defaults = SessionSettings()
     assert (defaults.on_disconnect, defaults.max_tool_iterations) == ("pause", 25)
@@ -575,20 +589,20 @@ def test_s3_08_all_fields_together() -> None:
             "head, tail, both",
         ),
         ({"context": {"tool_result_truncation": ["head"]}}, "session.context.tool_result_truncation", "one of"),
-        ({"context": {"tool_result_limits": {"bash": 0}}}, "session.context.tool_result_limits.bash", "greater than 0"),
-        ({"context": {"tool_result_limits": 3}}, "session.context.tool_result_limits", "for each tool"),
-        ({"context": {"summarize_omitted": "yes"}}, "session.context.summarize_omitted", "true or false"),
-        ({"context": {"max_histroy_tokens": 1}}, "session.context.max_histroy_tokens", "is not a setting; known are"),
+        ({"context": {"tool_result_limits": {"bash": 0}}}, "session.context.tool_result_limits.bash", "from 1 to"),
+        ({"context": {"tool_result_limits": 3}}, "session.context.tool_result_limits", "a block of names"),
+        ({"context": {"summarize_omitted": "maybe"}}, "session.context.summarize_omitted", "true or false"),
+        ({"context": {"max_histroy_tokens": 1}}, "session.context.max_histroy_tokens", "is not a setting; nearest is"),
         ({"context": [1]}, "session.context", "a block of fields"),
         ({"max_tool_iterations": 0}, "session.max_tool_iterations", "greater than 0, not 0"),
         ({"on_disconnect": "explode"}, "session.on_disconnect", "one of pause, continue, not 'explode'"),
-        ({"contxt": {}}, "session.contxt", "is not a setting; known are on_disconnect, max_tool_iterations, context"),
+        ({"contxt": {}}, "session.contxt", "is not a setting; nearest is 'context'"),
         (["pause"], "session", "a block of fields"),
     ],
 )
 def test_s3_08_a_bad_value_names_file_line_and_field(block: Any, place: str, reason: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        session_settings(block, file="agent.yaml", lines={place: 12})
+        session_settings(block, {place: 12})
     assert caught.value.place == f"agent.yaml: line 12: {place}"
     assert str(caught.value).startswith(f"agent.yaml: line 12: {place}: ")
     assert reason in caught.value.reason
@@ -596,11 +610,11 @@ def test_s3_08_a_bad_value_names_file_line_and_field(block: Any, place: str, rea
 
 def test_s3_08_the_line_of_the_block_stands_in_where_a_field_has_none() -> None:
     with pytest.raises(InvalidInput) as caught:
-        session_settings({"context": {"tool_result_keep_last": -1}}, file="a.yaml", lines={"session.context": 4})
-    assert caught.value.place == "a.yaml: line 4: session.context.tool_result_keep_last"
+        session_settings({"context": {"tool_result_keep_last": -1}}, {"session.context": 4})
+    assert caught.value.place == "agent.yaml: line 4: session.context.tool_result_keep_last"
     with pytest.raises(InvalidInput) as caught:
         session_settings({"max_tool_iterations": "x"})
-    assert caught.value.place == "session.max_tool_iterations"
+    assert caught.value.place == "agent.yaml: session.max_tool_iterations"
 
 
 def test_s3_08_the_settings_make_the_policy() -> None:

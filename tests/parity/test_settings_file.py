@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from foldline.agent.settings.file import check_file, load_settings
-from foldline.agent.settings.values import AgentSettings
+from foldline.agent.settings.model import AgentSettings, SessionSettings
 from foldline.engine.policy import confirm, layered
-from foldline.engine.settings import ContextSettings, SessionSettings
+from foldline.engine.settings import ContextSettings
 from foldline.errors import InvalidInput
 
 LAYERED = """\

@@ -11,7 +11,7 @@ from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, Tur
 from foldline.agent.loop import Agent
 from foldline.agent.prompt import system_prompt
 from foldline.agent.session import AgentSession, Under
-from foldline.agent.settings.values import AgentSettings, ModelSettings
+from foldline.agent.settings.model import AgentSettings, ModelSettings
 from foldline.agent.tools.base import Ask, Scope, Tool
 from foldline.agent.tools.compact import CompactContext
 from foldline.agent.tools.files.edit import EditFile, WriteFile

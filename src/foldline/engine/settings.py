@@ -1,37 +1,32 @@
-"""Settings of an agent's session, as a file has them: defaults, checks, and where a bad value stands.
+"""Settings of the documented systems, with their figures as defaults. A bad value is an InvalidInput naming the field.
 
-Nothing is read here: a reader hands over the parsed values and the line of each, and gets the settings or an
-InvalidInput that names file, line and field. Figures and defaults are those of the three-layer system.
+An agent's file of settings is read in `agent/settings`; nothing is read here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal
 
 from foldline.catalog.models import default_window
 from foldline.errors import InvalidInput
-from foldline.messages import Json
 from foldline.text.shorten import Mode
 
 __all__ = [
     "COMPACT_THRESHOLD",
     "CheckpointSettings",
     "ContextSettings",
-    "SessionSettings",
     "compact_threshold",
     "effective_limit",
     "memory_limit",
-    "session_settings",
 ]
 
 COMPACT_THRESHOLD: Final = 0.9
 """Share of the window at which a user is asked whether to compact, where nothing else is set."""
 
 TRUNCATIONS: Final = ("head", "tail", "both")
-ON_DISCONNECT: Final = ("pause", "continue")
 
 
 def _whole(value: object, place: str, least: int) -> None:
@@ -88,23 +83,6 @@ class ContextSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSettings:
-    """The `session` block. Raises InvalidInput that names the field.
-
-    `on_disconnect` says whether a session pauses or goes on when its user leaves; `max_tool_iterations` bounds the tool
-    loop of one turn.
-    """
-
-    on_disconnect: str = "pause"
-    max_tool_iterations: int = 25
-    context: ContextSettings = field(default_factory=ContextSettings)
-
-    def __post_init__(self) -> None:
-        _one_of(self.on_disconnect, "on_disconnect", ON_DISCONNECT)
-        _whole(self.max_tool_iterations, "max_tool_iterations", 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
     """Settings of the checkpoint system, with its defaults (S2.01). Raises InvalidInput that names the field.
 
@@ -129,55 +107,6 @@ class CheckpointSettings:
         _one_of(self.tool_summary_strategy, "tool_summary_strategy", ("llm", "heuristic", "off"))
         if not isinstance(self.auto_compact, bool):
             raise InvalidInput(f"must be true or false, not {_shown(self.auto_compact)}", place="auto_compact")
-
-
-T = TypeVar("T", ContextSettings, SessionSettings)
-
-
-def session_settings(
-    block: Json, *, file: str = "", lines: Mapping[str, int] = MappingProxyType({}), root: str = "session"
-) -> SessionSettings:
-    """The settings in a parsed `session` block; None or {} gives the defaults, as does every field that is left out.
-
-    `lines` holds the line of each field by its full name ("session.context.max_history_tokens"). Raises InvalidInput
-    whose `place` is "agent.yaml: line 12: session.context.max_history_tokens".
-    """
-    try:
-        given = _known(block, SessionSettings, root)
-        if "context" in given:
-            given["context"] = _made(ContextSettings, given["context"], f"{root}.context")
-        return _made(SessionSettings, given, root)
-    except InvalidInput as error:
-        raise InvalidInput(error.reason, place=_located(error.place or root, file, lines)) from None
-
-
-def _made(kind: type[T], block: Json, root: str) -> T:
-    given = _known(block, kind, root)
-    try:
-        return kind(**given)
-    except InvalidInput as error:
-        raise InvalidInput(error.reason, place=f"{root}.{error.place}") from None
-
-
-def _known(block: Json, kind: type[Any], root: str) -> dict[str, Json]:
-    if block is None:
-        return {}
-    if not isinstance(block, Mapping):
-        raise InvalidInput(f"must be a block of fields, not {_shown(block)}", place=root)
-    names = [f.name for f in fields(kind)]
-    for name in block:
-        if name not in names:
-            raise InvalidInput(f"is not a setting; known are {', '.join(names)}", place=f"{root}.{name}")
-    return dict(block)
-
-
-def _located(name: str, file: str, lines: Mapping[str, int]) -> str:
-    """File, line and field; the line of the block around it where the field itself has none."""
-    around = name
-    while around not in lines and "." in around:
-        around = around.rpartition(".")[0]
-    line = lines.get(around)
-    return ": ".join(piece for piece in (file, f"line {line}" if line else "", name) if piece)
 
 
 def compact_threshold(agent: float | None = None, overall: float | None = None) -> float:

@@ -20,7 +20,7 @@ from foldline.messages import Json
 
 if TYPE_CHECKING:
     from foldline.agent.assemble import Parts
-    from foldline.agent.settings.values import AgentSettings, McpSettings, ModelSettings
+    from foldline.agent.settings.model import AgentSettings, McpSettings, ModelSettings
     from foldline.agent.tools.base import Ask, Tool
     from foldline.agent.tools.workspace import Workspace
     from foldline.providers.base import Provider

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, TurnEnded
 from foldline.agent.loop import Agent
-from foldline.agent.settings.values import PolicySettings
+from foldline.agent.settings.policies import PolicySettings
 from foldline.agent.threads import to_its_end
 from foldline.agent.tools.base import Ask
 from foldline.codecs import codec as codec_for

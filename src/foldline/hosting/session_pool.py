@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Final
 
 from foldline.agent.events import AgentEvent, Notice
-from foldline.agent.settings.values import PolicySettings
+from foldline.agent.settings.policies import PolicySettings
 from foldline.agent.threads import to_its_end
 from foldline.agent.tools.base import Ask
 from foldline.errors import InvalidInput, Stopping

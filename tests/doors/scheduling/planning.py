@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.hosting.acting import acting
 
+from foldline.agent.settings.model import AgentSettings
 from foldline.agent.settings.schedule import Cron, ScheduleSettings
-from foldline.agent.settings.values import AgentSettings
 from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier
 from foldline.doors.scheduling.entries import ScheduleEntry, entries_of
 from foldline.doors.scheduling.runner import ScheduleRunner

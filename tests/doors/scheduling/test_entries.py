@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.doors.scheduling.planning import entry_of
 from tests.property.depth import costly
 
+from foldline.agent.settings.model import AgentSettings
 from foldline.agent.settings.schedule import Cron, ScheduleSettings
-from foldline.agent.settings.values import AgentSettings
 from foldline.doors.scheduling.entries import DueTimes, ScheduleEntry, entries_of
 from foldline.errors import InvalidInput
 

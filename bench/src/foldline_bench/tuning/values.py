@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any, Final, Literal
 
-from foldline.agent.settings.values import AgentSettings, PolicySettings
+from foldline.agent.settings.model import AgentSettings, SessionSettings
+from foldline.agent.settings.policies import PolicySettings
 from foldline.catalog.models import CacheRule, Model, lookup
 from foldline.engine.policy import Policy
-from foldline.engine.settings import ContextSettings, SessionSettings
+from foldline.engine.settings import ContextSettings
 from foldline.messages import Json
 from foldline.recorded.sessions import Session
 from foldline.replay import NONE
@@ -84,7 +85,7 @@ class Setting:
         """The settings of an agent that has this one, and no model that sums up. Raises InvalidInput."""
         session = SessionSettings(context=ContextSettings(**dict(self.context))) if self.context else None
         return AgentSettings(
-            policy=PolicySettings(name=self.policy, settings=dict(self.settings)),
+            policy=PolicySettings(name=self.policy, **dict(self.settings)),
             session=session,
             asks_context=session is not None,
             summaries=False,

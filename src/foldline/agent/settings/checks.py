@@ -1,182 +1,349 @@
-"""What a settings file may hold: the blocks that fields stand in, with the check of each field."""
+"""What settings are made of: types of single values that pydantic checks, blocks of them, and its errors as ours.
+
+A check takes the parsed value and returns the value that counts, or raises InvalidInput with the reason alone: pydantic
+adds the field. Its own messages would name Python types, and repeat a value that may be a key.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, dataclass_transform
+from urllib.parse import urlsplit
 
-from foldline.agent.settings.entry import ENTRY
-from foldline.agent.settings.specs import (
-    ENV_NAME,
-    NAME,
-    Block,
-    Check,
-    Listed,
-    Named,
-    Spec,
-    anything,
-    env_value,
-    flag,
-    looks_secret,
-    number,
-    one_of,
-    shown,
-    text,
-    texts,
-    tool_names,
-    url,
-    user_ids,
-    variable,
-    whole,
-    word,
-)
-from foldline.agent.settings.values import policy_names
-from foldline.codecs import DIALECTS
-from foldline.engine.settings import (
-    CheckpointSettings,
-    ContextSettings,
-    SessionSettings,
-    compact_threshold,
-    session_settings,
-)
-from foldline.errors import InvalidInput
+from foldline.errors import InvalidInput, MissingExtra
 from foldline.messages import Json
+from foldline.text.redaction import redact
 
-__all__ = ["AGENT", "NAME", "Block", "Check", "Listed", "Named", "Spec", "looks_secret", "shown"]
+try:
+    import pydantic.dataclasses
+    from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+    from pydantic_core import CoreSchema, ErrorDetails, core_schema
+except ImportError as error:
+    raise MissingExtra("chat", "reading settings") from error
 
+__all__ = [
+    "NAME",
+    "NOTHING",
+    "NO_NAME",
+    "PARTIAL",
+    "SECRET",
+    "UNKNOWN",
+    "WHOLE",
+    "Check",
+    "EnvValue",
+    "FieldPath",
+    "Flag",
+    "HeaderName",
+    "Name",
+    "ServerName",
+    "Share",
+    "Text",
+    "Texts",
+    "ToolNames",
+    "Url",
+    "UserIds",
+    "VariableKey",
+    "VariableName",
+    "Word",
+    "dotted",
+    "faults_of",
+    "holds_secret",
+    "looks_secret",
+    "number",
+    "one_of",
+    "settings_block",
+    "shown",
+    "url",
+    "variables",
+    "whole",
+    "with_variables",
+    "word",
+]
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+MOST_TOKENS: Final = 100_000_000
 _SERVER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")  # it stands before the names of its tools
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, section 5.6.2
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# YAML 1.1 has these for truth values; 1.2, which we read, has words.
+_TRUTH_WORDS: Final = {"yes": True, "on": True, "no": False, "off": False}
 
 
-def _context(name: str, *, is_flag: bool) -> Check:
-    """A field of `session.context`, as the settings of a session check it."""
+UNKNOWN: Final = "is not a setting"
+SECRET: Final = (
+    "holds what looks like a key: keys are not written here; "
+    "name their environment variable (api_key_env, secret_env, or ${NAME} in env, headers and webhook)"
+)
+NO_NAME: Final = "is no name: letters, digits, _ and -, at most 64 (a server: 32), no digit first"
+PARTIAL: Final = "partial"
+"""The context of a validation that sees one layer of a file: what only all layers together must hold is not asked."""
+WHOLE: Final = "whole"
+"""The context of a validation of all layers. Without a context the values come from code."""
 
-    def check(value: Json) -> Any:
-        try:
-            block = {"context": {name: flag(value) if is_flag else value}}
-            return getattr(session_settings(block).context, name)
-        except InvalidInput as error:
-            raise InvalidInput(error.reason) from None
-
-    return check
-
-
-def _session(name: str) -> Check:
-    def check(value: Json) -> Any:
-        try:
-            return getattr(session_settings({name: value}), name)
-        except InvalidInput as error:
-            raise InvalidInput(error.reason) from None
-
-    return check
+T = TypeVar("T")
 
 
-def _checkpoint(name: str, *, is_flag: bool) -> Check:
-    def check(value: Json) -> Any:
-        given: dict[str, Any] = {name: flag(value) if is_flag else value}
-        try:
-            return getattr(CheckpointSettings(**given), name)
-        except InvalidInput as error:
-            raise InvalidInput(error.reason) from None
+class _Nothing:
+    """A field of a file without a value. None would pass for "not set", which is right only for code."""
 
-    return check
+    def __repr__(self) -> str:
+        return "nothing"
 
 
-def _threshold(value: Json) -> float:
-    if value is None:
-        raise InvalidInput("must be above 0 and at most 1, not nothing")
+NOTHING: Final = _Nothing()
+"""A field that is written down with no value behind it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # by identity: typing hashes what stands in Annotated
+class Check:
+    """The type of a field for pydantic: `read` checks and converts a value, `schema` is its JSON schema.
+
+    Idempotent: a value that was read passes again, as it does when settings are copied with changes.
+    """
+
+    read: Callable[[Any], Any]
+    schema: Mapping[str, Json]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Nothing of pydantic's own validation: "3" must stay a text, and true no number."""
+        del source, handler
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Json]:
+        """What an editor is told."""
+        del schema, handler
+        return dict(self.schema)
+
+
+def variables(value: str) -> list[str]:
+    """The names in the `${NAME}` of a value."""
+    return _VARIABLE.findall(value)
+
+
+def with_variables(value: str, environ: Mapping[str, str]) -> str:
+    """The value with each `${NAME}` replaced, in one pass: what comes in is not looked at again."""
+    return _VARIABLE.sub(lambda found: environ[found[1]], value)
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a value has the shape of a key or token, or the name of one and is no `${NAME}`."""
+    plain = _VARIABLE.sub("", value)
+    return redact(plain) != plain or redact(f"{name}: {plain}") != f"{name}: {plain}"
+
+
+def holds_secret(value: Json, name: str = "") -> bool:
+    """Whether a value, or any value inside it, looks like a key. O(size)."""
+    if isinstance(value, str):
+        return looks_secret(name, value)
+    if isinstance(value, Mapping):
+        return any(holds_secret(inner, str(key)) for key, inner in value.items())
+    return isinstance(value, list) and any(map(holds_secret, value))
+
+
+def shown(value: Json) -> str:
+    """A value in an error: short, and on one line."""
+    return "nothing" if value is None else repr(value)[:80]
+
+
+def whole(least: int, most: int | None = MOST_TOKENS) -> Check:
+    """A whole number in a range."""
+
+    def read(value: Json) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidInput(f"must be a whole number, not {shown(value)}")
+        if most is not None and not least <= value <= most:
+            raise InvalidInput(f"must be from {least:,} to {most:,}, not {value}")
+        if value < least:
+            raise InvalidInput(f"must be {'greater than 0' if least == 1 else f'{least} or more'}, not {value}")
+        return value
+
+    return Check(read, {"type": "integer", "minimum": least} | ({} if most is None else {"maximum": most}))
+
+
+def number(above: float, most: float) -> Check:
+    """A number above one bound, at most the other."""
+
+    def read(value: Json) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidInput(f"must be a number, not {shown(value)}")
+        if not above < value <= most:
+            raise InvalidInput(f"must be above {above:g} and at most {most:,g}, not {value:g}")
+        return float(value)
+
+    return Check(read, {"type": "number", "exclusiveMinimum": above, "maximum": most})
+
+
+def one_of(*known: str) -> Check:
+    """One of some words. A Literal does the same where they are known to the type checker."""
+
+    def read(value: Json) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise InvalidInput(f"must be one of {', '.join(known)}, not {shown(value)}")
+        return value
+
+    return Check(read, {"type": "string", "enum": list(known)})
+
+
+def _flag(value: Json) -> bool:
+    if isinstance(value, str) and value.lower() in _TRUTH_WORDS:
+        return _TRUTH_WORDS[value.lower()]
+    if not isinstance(value, bool):
+        raise InvalidInput(f"must be true or false, not {shown(value)}")
+    return value
+
+
+def _text(value: Json) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)  # a model named 4.1 is read as a number
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInput(f"must be a text, not {shown(value)}")
+    return value
+
+
+def word(value: Json) -> str:
+    """A text of one line."""
+    found = _text(value).strip()
+    if not found.isprintable() or len(found) > 4_096:
+        raise InvalidInput("must be a text of one line, without control characters")
+    return found
+
+
+def _env_value(value: Json) -> str:
+    return value if isinstance(value, str) else _text(value)
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(f"must be a list of texts, not {shown(value)}")
+    return tuple("" if item == "" else word(item) for item in value)
+
+
+def _tool_names(value: Json) -> frozenset[str]:
+    if not isinstance(value, list | tuple | frozenset):
+        raise InvalidInput(f"must be a list of names of tools, not {shown(value)}")
+    for item in value:
+        if not isinstance(item, str) or not NAME.fullmatch(item):
+            raise InvalidInput(f"must be a list of names of tools; {shown(item)} is none")
+    return frozenset(value)
+
+
+def _user_ids(value: Json) -> tuple[int, ...]:
+    """Whole numbers of at most 52 bits, as Telegram's Bot API says; no names."""
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(f"must be a list of ids of users, not {shown(value)}")
+    for item in value:
+        if isinstance(item, bool) or not isinstance(item, int) or not 0 < item < 2**52:
+            raise InvalidInput(f"must be a list of ids of users, which are numbers; {shown(item)} is none")
+    return tuple(dict.fromkeys(value))
+
+
+def url(value: Json) -> str:
+    """An http or https address without a password in it."""
+    found = word(value)
     try:
-        given: Any = value
-        return compact_threshold(given)
-    except InvalidInput as error:
-        raise InvalidInput(error.reason) from None
+        parts = urlsplit(found)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good or any(char.isspace() for char in found):
+        raise InvalidInput(f"must be an http or https address, not {shown(value)}")
+    if parts.username or parts.password:
+        raise InvalidInput("must hold no user or password")
+    return found
 
 
-CONTEXT: Final = Block(
-    {
-        **{f.name: _context(f.name, is_flag=isinstance(f.default, bool)) for f in fields(ContextSettings)},
-        "tool_result_limits": Named(whole(1), NAME),
-    }
-)
-SESSION: Final = Block(
-    {**{f.name: _session(f.name) for f in fields(SessionSettings) if f.name != "context"}, "context": CONTEXT}
-)
-MODEL: Final[Mapping[str, Spec]] = {
-    "provider": word,
-    "name": word,
-    "base_url": url,
-    "dialect": one_of(*DIALECTS),
-    "api_key_env": variable,
-    "max_input_tokens": whole(1),
-    "max_output_tokens": whole(1),
-    "tools": one_of("native", "schema"),
-    "extra": Named(anything),
-}
-POLICY: Final = Block(
-    {
-        "name": one_of(*policy_names()),
-        "auto": flag,
-        "trigger": number(0, 1),
-        "landing": number(0, 1),
-        "keep": number(0, 1),
-        "arrival_share": number(0, 1),
-        "arrival_of_result": number(0, 1),
-        "keep_recent": whole(0),
-        "max_context_bytes": whole(1),
-        "describe": flag,
-        "tokens": whole(2),
-        "messages": whole(2),
-        "turns": whole(2),
-        "retention_messages": whole(0),
-        **{
-            f.name: _checkpoint(f.name, is_flag=isinstance(f.default, bool))
-            for f in fields(CheckpointSettings)
-            if f.name != "keep_recent"  # the autopilot has it too, with the same bounds
-        },
-        "large_output_chars": whole(1),
-        "output_max_lines": whole(1),
-        "output_max_bytes": whole(1),
-        "output_max_chars": whole(1),
-        "output_mode": one_of("head", "head_tail"),
-    },
-    short="name",
-)
-TOOLS: Final = Block(
-    {
-        "allow": tool_names,
-        "off": tool_names,
-        "max_result_tokens": Named(whole(1), NAME),
-        "command_timeout_seconds": number(0, 86_400),
-        "allow_private_urls": flag,
-    }
-)
-SERVER: Final = Block(
-    {
-        "command": word,
-        "args": texts,
-        "env": Named(env_value, ENV_NAME),
-        "url": url,
-        "headers": Named(word, re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")),  # a token of RFC 9110, section 5.6.2
-        "allow": flag,
-    }
-)
-AGENT: Final = Block(
-    {
-        "model": Block(MODEL, short="name"),
-        "policy": POLICY,
-        "compact_threshold": _threshold,
-        "counter": one_of("estimate", "chars", "exact"),
-        "summariser": Block(MODEL, short="name", off=True),
-        "keep_calls": whole(1),
-        "system": text,
-        "system_file": word,
-        "session": SESSION,
-        "tools": TOOLS,
-        "subagents": Block({"max_depth": whole(0, 8), "max_number": whole(0, 1_000)}),
-        "mcp": Named(SERVER, _SERVER_NAME, "must have a command to start, or the url of a server"),
-        "telegram": Block({"users": user_ids}),
-        "schedule": Named(ENTRY, NAME, "must have a cron and a prompt"),
-    }
-)
-"""What may be set for an agent: in `agents.NAME`, `defaults` and `profiles.NAME` alike."""
+def _variable_name(value: Json) -> str:
+    if not isinstance(value, str) or not _ENV_NAME.fullmatch(value):
+        raise InvalidInput(f"must be the name of an environment variable, not {shown(value)}")
+    return value
+
+
+def _key(pattern: re.Pattern[str]) -> Check:
+    def read(value: Json) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise InvalidInput(NO_NAME)
+        return value
+
+    return Check(read, {"type": "string", "pattern": f"^{pattern.pattern}$"})
+
+
+_STRING: Final[Mapping[str, Json]] = {"type": "string"}
+_STRINGS: Final[Mapping[str, Json]] = {"type": "array", "items": _STRING}
+
+Flag: TypeAlias = Annotated[bool, Check(_flag, {"type": "boolean"})]
+Share: TypeAlias = Annotated[float, number(0, 1)]
+Text: TypeAlias = Annotated[str, Check(_text, _STRING)]
+Word: TypeAlias = Annotated[str, Check(word, _STRING)]
+Url: TypeAlias = Annotated[str, Check(url, {"type": "string", "format": "uri"})]
+VariableName: TypeAlias = Annotated[str, Check(_variable_name, {"type": "string", "pattern": _ENV_NAME.pattern})]
+EnvValue: TypeAlias = Annotated[str, Check(_env_value, _STRING)]
+Texts: TypeAlias = Annotated[tuple[str, ...], Check(_texts, _STRINGS)]
+ToolNames: TypeAlias = Annotated[frozenset[str], Check(_tool_names, {**_STRINGS, "uniqueItems": True})]
+UserIds: TypeAlias = Annotated[
+    tuple[int, ...], Check(_user_ids, {"type": "array", "items": {"type": "integer", "minimum": 1}})
+]
+Name: TypeAlias = Annotated[str, _key(NAME)]
+ServerName: TypeAlias = Annotated[str, _key(_SERVER_NAME)]
+HeaderName: TypeAlias = Annotated[str, _key(_HEADER_NAME)]
+VariableKey: TypeAlias = Annotated[str, _key(_ENV_NAME)]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
+def settings_block(cls: type[T]) -> type[T]:
+    """A frozen dataclass whose fields pydantic checks. Made in code, a bad value raises InvalidInput naming the field.
+
+    A dataclass and not a BaseModel: settings are copied by `dataclasses.replace`, and compared by their values alone.
+    """
+    config = ConfigDict(extra="forbid", validate_by_name=True, validate_by_alias=True)
+    made = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, slots=True, config=config)(cls)
+    init = made.__init__
+
+    # Pydantic calls it for the outermost value alone, so that an error inside keeps its whole path.
+    def __init__(self: T, **given: Any) -> None:  # noqa: N807 - takes the place of a method
+        try:
+            init(self, **given)
+        except ValidationError as error:
+            path, reason = faults_of(error)[0]
+            raise InvalidInput(reason, place=dotted(path) or None) from None
+
+    made.__init__ = __init__  # type: ignore[assignment]
+    return made  # type: ignore[return-value]
+
+
+FieldPath: TypeAlias = tuple[str | int, ...]
+
+
+def dotted(path: FieldPath, start: str = "") -> str:
+    """A path as errors have it: "schedule.a.deliver[0].file"."""
+    for step in path:
+        start = f"{start}[{step}]" if isinstance(step, int) else f"{start}.{step}" if start else step
+    return start
+
+
+def faults_of(error: ValidationError, *, partial: bool = False) -> list[tuple[FieldPath, str]]:
+    """(path, reason) of all that pydantic found. With `partial` another layer may have what is missing."""
+    found = error.errors(include_url=False)
+    return [_fault(each) for each in found if not (partial and each["type"] == "missing")]
+
+
+def _fault(error: ErrorDetails) -> tuple[FieldPath, str]:
+    path, value = error["loc"], error["input"]
+    if path and path[-1] == "[key]":  # pydantic's mark for the name of a field, not its value
+        path = path[:-1]
+    if error["type"] == "missing":
+        return path[:-1], f"must have a {path[-1]}"
+    if error["type"] == "unexpected_keyword_argument":
+        return path, UNKNOWN
+    if holds_secret(value, str(path[-1]) if path else ""):
+        return path, SECRET
+    inner = error.get("ctx", {}).get("error")
+    if isinstance(inner, InvalidInput):  # a block names the field that does not go with the others
+        return (*path, *(inner.place.split(".") if inner.place else ())), inner.reason
+    if error["type"] == "literal_error":
+        known = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        return path, f"must be one of {', '.join(known)}, not {shown(value)}"
+    kind = "a block of fields" if error["type"] in ("dataclass_type", "mapping_type", "dict_type") else error["msg"]
+    return path, f"must be {kind}, not {shown(value)}"

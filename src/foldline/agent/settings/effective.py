@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import cast
 
 from foldline.agent.settings.file import Loaded
+from foldline.agent.settings.model import ModelSettings
 from foldline.agent.settings.schedule import ScheduleSettings
-from foldline.agent.settings.values import ModelSettings
 from foldline.engine.settings import ContextSettings
 from foldline.messages import Json
 

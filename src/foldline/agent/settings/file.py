@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
+from typing import Final
 
-from foldline.agent.settings.making import faults_together, made
-from foldline.agent.settings.reading import FileSettings, checked_file
-from foldline.agent.settings.schedule import TELEGRAM_TOKEN, ToTelegram, ToWebhook
-from foldline.agent.settings.tree import Given, Tree, flat, merged
+from foldline.agent.settings.block_reader import FileSettings, checked_file
+from foldline.agent.settings.checks import variables
+from foldline.agent.settings.layers import Given, Tree, faults_together, flat, merged, validated
+from foldline.agent.settings.model import AgentBlock, AgentSettings
+from foldline.agent.settings.policies import implied_policy
+from foldline.agent.settings.schedule import TELEGRAM_TOKEN, delivery_variables
 from foldline.agent.settings.trust import Withheld, content_mark, distrusted, is_trusted, remember_trust
-from foldline.agent.settings.values import AgentSettings, variables
-from foldline.agent.settings.yaml_lines import MOST_BYTES, Document, read_yaml
+from foldline.agent.settings.yaml_lines import MOST_BYTES, Document, line_of, read_yaml
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.paths import config_path, trusted_path
@@ -41,6 +43,7 @@ FILE_NAME = "agents.yaml"
 CONFIG = "FOLDLINE_CONFIG"
 FLAGS = "command line"
 BUILT_IN_AGENT = "main"
+MOST_SYSTEM_BYTES: Final = 256 * 1024
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe in the file's place must not hang the start
 
 
@@ -136,20 +139,14 @@ def _parsed(path: Path, data: bytes) -> FileSettings:
         given = tree.get("system_file")
         if given is None:
             return tree
-        return {**tree, "system_file": replace(given, value=str(folder / Path(given.value).expanduser()))}
+        return {**tree, "system_file": replace(given, value=str(folder / Path(str(given.value)).expanduser()))}
 
     return replace(
         settings,
         defaults=placed(settings.defaults),
         agents={agent: placed(tree) for agent, tree in settings.agents.items()},
         profiles={profile: placed(tree) for profile, tree in settings.profiles.items()},
-        faults=tuple(sorted(settings.faults, key=_line)),
     )
-
-
-def _line(error: InvalidInput) -> int:
-    digits = (error.place or "").partition(": line ")[2].partition(":")[0]
-    return int(digits) if len(digits) <= 12 and digits.isascii() and digits.isdigit() else 0  # a path may have any
 
 
 def trust_file(file: SettingsFile, *, environ: Mapping[str, str] | None = None) -> None:
@@ -198,7 +195,7 @@ def load_settings(
         raise InvalidInput(f"there is no profile {profile!r}; {known}", place="--profile")
     tree = _in_force(files, name, profile, _flags(flags))
     return Loaded(
-        settings=made(tree, name, file=files[-1].file if files else ""),
+        settings=_settings(tree, name, file=files[-1].file if files else ""),
         sources=dict(flat(tree)),
         files=tuple(read),
         profile=profile,
@@ -245,6 +242,48 @@ def _in_force(files: Sequence[FileSettings], agent: str, profile: str | None, fl
     return tree
 
 
+def _settings(tree: Tree, name: str, *, file: str) -> AgentSettings:
+    """The settings of an agent from its merged tree. Raises InvalidInput for what only shows when all is together."""
+    block = validated(_named(tree), file=file)
+    shared = {each.name: getattr(block, each.name) for each in fields(AgentBlock) if each.name != "system_file"}
+    system = _system_text(tree["system_file"]) if "system_file" in tree else block.system
+    off = isinstance(tree.get("summariser"), Given)
+    return AgentSettings(
+        **{**shared, "system": system}, name=name, summaries=not off, asks_context="context" in tree.get("session", {})
+    )
+
+
+def _named(tree: Tree) -> Tree:
+    """The tree with the name of its policy: settings without one are those of the policy that goes with the rest."""
+    if not tree.get("policy") or "name" in tree["policy"]:
+        return tree if tree.get("policy") else {name: inner for name, inner in tree.items() if name != "policy"}
+    given = tree.get("compact_threshold")
+    implied = implied_policy("context" in tree.get("session", {}), None if given is None else given.value)
+    first = next(iter(tree["policy"].values()))
+    return {**tree, "policy": {"name": replace(first, value=implied), **tree["policy"]}}
+
+
+def _system_faults(tree: Tree) -> Iterator[InvalidInput]:
+    if "system_file" in tree:
+        try:
+            _system_text(tree["system_file"])
+        except InvalidInput as error:
+            yield error
+
+
+def _system_text(given: Given) -> str:
+    """The system text out of its file. Raises InvalidInput."""
+    path = Path(given.value)
+    try:
+        if not path.is_file():
+            raise given.wrong(f"there is no file {path}")
+        if path.stat().st_size > MOST_SYSTEM_BYTES:
+            raise given.wrong(f"{path} has more than {MOST_SYSTEM_BYTES:,} bytes")
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise given.wrong(f"{path} cannot be read: {error}") from None
+
+
 def check_file(path: Path) -> list[InvalidInput]:
     """All that is wrong with a file, in order of lines: field by field, then each agent under each profile."""
     try:
@@ -254,9 +293,10 @@ def check_file(path: Path) -> list[InvalidInput]:
     faults = {str(error): error for error in settings.faults}
     for agent in settings.agents or (BUILT_IN_AGENT,):
         for profile in (None, *settings.profiles):
-            for fault in faults_together(_in_force([settings], agent, profile, {}), file=settings.file):
+            tree = _in_force([settings], agent, profile, {})
+            for fault in (*faults_together(_named(tree), file=settings.file), *_system_faults(tree)):
                 faults.setdefault(str(fault), fault)
-    return sorted(faults.values(), key=_line)
+    return sorted(faults.values(), key=line_of)
 
 
 def read_project(path: Path) -> tuple[SettingsFile, tuple[Withheld, ...]]:
@@ -281,9 +321,8 @@ def notes(path: Path, environ: Mapping[str, str]) -> list[str]:
             if name.startswith("mcp."):
                 wanted = variables(given.value) if isinstance(given.value, str) else []
             if name.endswith(".deliver"):
-                hooks = [to for to in given.value if isinstance(to, ToWebhook)]
-                wanted = [each for to in hooks for each in (*variables(to.url), to.secret_env) if each]
-                wanted += [TELEGRAM_TOKEN for to in given.value if isinstance(to, ToTelegram)]
+                wanted = [each for to in given.value for each in delivery_variables(to)]
+                wanted += [TELEGRAM_TOKEN for to in given.value if "telegram" in to]
             for variable in wanted:
                 if not environ.get(variable):
                     found[str(given.wrong(f"the environment has no {variable}"))] = None

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, fields
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Annotated, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from foldline.agent.settings.checks import (
+    NAME,
+    Check,
+    Flag,
+    Text,
+    VariableName,
+    one_of,
+    settings_block,
+    shown,
+    url,
+    variables,
+    whole,
+    word,
+)
+from foldline.agent.settings.policies import policy_names
 from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.store.naming import ID
 
 __all__ = [
     "NEW",
@@ -18,8 +42,7 @@ __all__ = [
     "ToFile",
     "ToTelegram",
     "ToWebhook",
-    "delivery",
-    "schedule_settings",
+    "delivery_variables",
 ]
 
 NEW: Final = "new"
@@ -31,6 +54,9 @@ TELEGRAM_TOKEN: Final = "FOLDLINE_TELEGRAM_TOKEN"
 _MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _WEEKDAYS: Final = "sun mon tue wed thu fri sat".split()
 _LONGEST_MONTH: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_DURATION = re.compile(r"([0-9]{1,6})([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_MOST_DELIVERIES: Final = 16
 _PART = re.compile(r"(\*|[0-9a-z]+)(?:-([0-9a-z]+))?(?:/([0-9]{1,4}))?")
 
 
@@ -106,6 +132,82 @@ def _field(
     return frozenset(found)
 
 
+def _cron(value: Json) -> Cron:
+    return value if isinstance(value, Cron) else Cron.read(word(value))
+
+
+def _timezone(value: Json) -> str:
+    found = word(value)
+    try:
+        ZoneInfo(found)
+    except (KeyError, ValueError, OSError):  # no such zone; a path; a folder of zones
+        raise InvalidInput(f"must be a time zone like Europe/Berlin, not {shown(value)}") from None
+    return found
+
+
+def _session_name(value: Json) -> str:
+    found = word(value)
+    if not NAME.fullmatch(found) and not ID.fullmatch(found):
+        raise InvalidInput(f"must be a name, new, or the id of a session, not {shown(value)}")
+    return found
+
+
+class _Duration(Check):
+    """Seconds: a number in code, and in a file a text like 90s or 12h, since a number there names no unit."""
+
+    def __init__(self) -> None:
+        Check.__init__(self, self._in_file, {"type": "string", "pattern": _DURATION.pattern})
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source, handler
+        return core_schema.with_info_plain_validator_function(
+            lambda value, info: float(value) if info.context is None else self._in_file(value)
+        )
+
+    @staticmethod
+    def _in_file(value: Json) -> float:
+        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if match is None or int(match[1]) == 0:
+            raise InvalidInput(f"must be a time like 90s, 30m, 12h or 2d, not {shown(value)}")
+        return float(int(match[1]) * _SECONDS[match[2]])
+
+
+def _file(value: Json) -> str:
+    found = word(value)
+    pure = PurePosixPath(found)
+    if pure.is_absolute() or PureWindowsPath(found).anchor or ".." in pure.parts or not pure.name:
+        raise InvalidInput(f"must be a path of a file within the workspace, not {shown(value)}")
+    if "{" in (rest := found.replace("{date}", "")) or "}" in rest:
+        raise InvalidInput(f"may have {{date}} in it and no other braces, not {shown(value)}")
+    return found
+
+
+def _webhook(value: Json) -> str:
+    found = url(value)
+    host, scheme = urlsplit(found).hostname or "", urlsplit(found).scheme
+    # A variable in the host would let the environment decide who gets the result.
+    if "$" in urlsplit(found).netloc:
+        raise InvalidInput("must name its host: ${NAME} may stand behind it only")
+    if scheme != "https" and not _is_loopback(host):
+        raise InvalidInput(f"must be an https address (http only to this machine), not {shown(value)}")
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _chat(value: Json) -> int | str:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < abs(value) < 2**53:
+        return value
+    if isinstance(value, str) and re.fullmatch(r"@[A-Za-z][A-Za-z0-9_]{3,31}", value):
+        return value
+    raise InvalidInput(f"must be the number of a chat, or the @name of a channel, not {shown(value)}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToFile:
     """A file in the workspace: its path from there, with `{date}` for the day of the run."""
@@ -135,53 +237,96 @@ class ToTelegram:
 
 Delivery: TypeAlias = ToFile | ToWebhook | ToTelegram
 
-_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "file": frozenset({"mode"}),
-    "webhook": frozenset({"secret_env"}),
-    "telegram": frozenset({"thread"}),
-}
+
+def delivery_variables(block: Mapping[str, Json]) -> list[str]:
+    """The variables of the environment that an item of `deliver` names, as a file has it."""
+    secret = block.get("secret_env")
+    return [*variables(str(block.get("webhook", ""))), *([] if secret is None else [str(secret)])]
 
 
-def delivery(given: Mapping[str, Any]) -> Delivery:
-    """Where a result goes, from checked fields. Raises InvalidInput whose place is the field."""
-    kinds = [kind for kind in _FIELDS if kind in given]
-    if len(kinds) != 1:
-        raise InvalidInput(f"must have one of {', '.join(_FIELDS)}" + (", not more" if kinds else ""))
-    [kind] = kinds
-    for name in given:
-        if name != kind and name not in _FIELDS[kind]:
-            raise InvalidInput(f"is of no use to a {kind}", place=name)
-    if kind == "file":
-        return ToFile(path=given["file"], mode=given.get("mode", "replace"))
-    if kind == "webhook":
-        return ToWebhook(url=given["webhook"], secret_env=given.get("secret_env"))
-    return ToTelegram(chat=given["telegram"], thread=given.get("thread"))
+@settings_block
+class DeliveryBlock:
+    """One place that a result goes to, as a file has it: one of `file`, `webhook`, `telegram`, with its own fields."""
+
+    file: Annotated[str, Check(_file, {"type": "string"})] | None = Field(
+        default=None, description="A file in the workspace; {date} is the day on which the run was due."
+    )
+    mode: Literal["replace", "append"] | None = Field(default=None, description="For a file; replace if not given.")
+    webhook: Annotated[str, Check(_webhook, {"type": "string", "format": "uri"})] | None = Field(
+        default=None, description="An address that JSON is sent to; http only to this machine."
+    )
+    secret_env: VariableName | None = Field(
+        default=None, description="For a webhook: the environment variable of what signs it."
+    )
+    telegram: Annotated[int | str, Check(_chat, {"type": ["integer", "string"]})] | None = Field(
+        default=None, description="A chat: its number, or the @name of a channel."
+    )
+    thread: Annotated[int, whole(1, 2**31 - 1)] | None = Field(default=None, description="For telegram: its thread.")
+
+    def delivery(self) -> Delivery:
+        """The place as a value of its kind. Raises InvalidInput whose place is the field."""
+        extras = {"file": ("mode",), "webhook": ("secret_env",), "telegram": ("thread",)}
+        given = {each.name: found for each in fields(self) if (found := getattr(self, each.name)) is not None}
+        kinds = [kind for kind in extras if kind in given]
+        if len(kinds) != 1:
+            raise InvalidInput(f"must have one of {', '.join(extras)}" + (", not more" if kinds else ""))
+        [kind] = kinds
+        for name in given:
+            if name != kind and name not in extras[kind]:
+                raise InvalidInput(f"is of no use to a {kind}", place=name)
+        if self.file is not None:
+            return ToFile(path=self.file, mode=self.mode or "replace")
+        if self.webhook is not None:
+            return ToWebhook(url=self.webhook, secret_env=self.secret_env)
+        return ToTelegram(chat=given["telegram"], thread=self.thread)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deliveries:
+    """The list `deliver` for pydantic: blocks in a file, values of their kinds in code."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source
+        block = core_schema.no_info_after_validator_function(
+            DeliveryBlock.delivery, handler.generate_schema(DeliveryBlock)
+        )
+        item = core_schema.no_info_wrap_validator_function(
+            lambda value, inner: value if isinstance(value, ToFile | ToWebhook | ToTelegram) else inner(value), block
+        )
+        whole_list = core_schema.tuple_variable_schema(item)
+        return core_schema.no_info_before_validator_function(self.read, whole_list)
+
+    def read(self, value: Json) -> Json:
+        """The list, of a length that somebody reads."""
+        if not isinstance(value, list | tuple):
+            raise InvalidInput(f"must be a list of blocks, not {shown(value)}")
+        if len(value) > _MOST_DELIVERIES:
+            raise InvalidInput(f"must have at most {_MOST_DELIVERIES}, not {len(value)}")
+        return value
+
+
+@settings_block
 class ScheduleSettings:
-    """One entry of a schedule.
+    """One entry of a schedule."""
 
-    `session`: None for a lasting one of its own; a name for a lasting one of that name; `new`; or the id of one that is
-    there. A run that could not begin within `max_late_seconds` (None: any time) is left out. `policy` is that of a
-    session that is made for it.
-    """
-
-    cron: Cron
-    prompt: str
-    timezone: str = "UTC"
-    session: str | None = None
-    deliver: tuple[Delivery, ...] = ()
-    enabled: bool = True
-    max_late_seconds: float | None = None
-    policy: str | None = None
-
-
-def schedule_settings(**given: Any) -> ScheduleSettings:
-    """An entry from checked fields as a file has them. Raises InvalidInput for one that is missing."""
-    for name in ("cron", "prompt"):
-        if name not in given:
-            raise InvalidInput(f"must have a {name}")
-    if "max_late" in given:
-        given["max_late_seconds"] = given.pop("max_late")
-    return ScheduleSettings(**given)
+    cron: Annotated[Cron, Check(_cron, {"type": "string"})] = Field(
+        description="When: minute, hour, day of the month, month, weekday, as crontab has them."
+    )
+    prompt: Text = Field(description="What the agent is told.")
+    timezone: Annotated[str, Check(_timezone, {"type": "string"})] = Field(
+        default="UTC", description="Whose clock: the name of a zone, as Europe/Berlin."
+    )
+    session: Annotated[str, Check(_session_name, {"type": "string"})] | None = Field(
+        default=None,
+        description="A name: one lasting session of that name, by default the entry's; new: another one for each run; "
+        "or the id of a session.",
+    )
+    deliver: Annotated[tuple[Delivery, ...], _Deliveries()] = Field(
+        default=(), description="Places that are told how it ended."
+    )
+    enabled: Flag = Field(default=True, description="false: only `foldline schedule now` runs it.")
+    max_late_seconds: Annotated[float, _Duration()] | None = Field(
+        default=None, validation_alias="max_late", description="A run that is later than this (12h) is left out."
+    )
+    policy: Annotated[str, one_of(*policy_names())] | None = Field(
+        default=None, description="The policy of a session that is made for it; the agent's if not given."
+    )

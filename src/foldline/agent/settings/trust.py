@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from foldline.agent.settings.reading import FileSettings
-from foldline.agent.settings.schedule import ToFile, ToWebhook
-from foldline.agent.settings.tree import Given, Tree, flat
-from foldline.agent.settings.values import variables
+from foldline.agent.settings.block_reader import FileSettings
+from foldline.agent.settings.checks import variables
+from foldline.agent.settings.layers import Given, Tree, flat
+from foldline.agent.settings.schedule import delivery_variables
 from foldline.messages import Json
 from foldline.store.files import change_json, read_json
 
@@ -136,26 +136,24 @@ def _weights(model: Tree) -> Given | None:
     """The file of a model that would be loaded here: what reads such files is not made for a stranger's."""
     name: Given | None = model.get("name")
     embedded = "provider" in model and model["provider"].value == "embedded"
-    return name if name is not None and (embedded or name.value.lower().endswith(".gguf")) else None
+    return name if name is not None and (embedded or str(name.value).lower().endswith(".gguf")) else None
 
 
 def _entry(name: str, entry: Tree) -> str:
     """What an entry of the schedule would do: unattended, and the result leaves the machine."""
     if "prompt" not in entry:
         return f"change the schedule's entry {name}"
-    told = entry["deliver"].value if "deliver" in entry else ()
+    deliveries = entry["deliver"].value if "deliver" in entry else ()
     places = [
-        f"the file {to.path}"
-        if isinstance(to, ToFile)
-        else to.url
-        if isinstance(to, ToWebhook)
-        else f"Telegram chat {to.chat}"
-        for to in told
+        f"the file {to['file']}"
+        if "file" in to
+        else str(to["webhook"])
+        if "webhook" in to
+        else f"Telegram chat {to['telegram']}"
+        for to in deliveries
     ]
-    variable = {
-        name for to in told if isinstance(to, ToWebhook) for name in (*variables(to.url), to.secret_env) if name
-    }
-    uses = f"; it uses {', '.join(sorted(variable))}" if variable else ""
+    used = {name for to in deliveries for name in delivery_variables(to)}
+    uses = f"; it uses {', '.join(sorted(used))}" if used else ""
     sends = f", and send what comes of it to {', '.join(places)}" if places else ""
     return f"run at set times{sends}{uses}"
 
@@ -164,12 +162,12 @@ def _server(name: str, server: Tree) -> str:
     """What a server would do, in full: what is hidden here could not be judged."""
     if "command" in server:
         args = server["args"].value if "args" in server else ()
-        does = f"start {shlex.join((server['command'].value, *args))}"
+        does = f"start {shlex.join(map(str, (server['command'].value, *args)))}"
     elif "url" in server:
         does = f"connect to {server['url'].value}"
     else:
         does = f"change the MCP server {name}"
     values = [leaf.value for key, leaf in flat(server) if key.startswith(("env.", "headers."))]
-    told = sorted({variable for value in values for variable in variables(value)})
+    told = sorted({variable for value in values for variable in variables(str(value))})
     without = " and use its tools without asking" if "allow" in server and server["allow"].value else ""
     return f"{does}{without}" + (f"; it is told {', '.join(told)}" if told else "")

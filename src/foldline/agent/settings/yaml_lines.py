@@ -19,7 +19,7 @@ try:
 except ImportError as error:
     raise MissingExtra("chat", "reading a settings file") from error
 
-__all__ = ["Document", "fault", "read_yaml", "visible"]
+__all__ = ["MOST_BYTES", "Document", "fault", "line_of", "read_yaml", "visible"]
 
 MOST_BYTES: Final = 256 * 1024
 """A settings file is written by hand; one this long is something else."""
@@ -59,6 +59,12 @@ def fault(reason: str, *, file: str, line: int | None = None, name: str = "") ->
     """
     place = ": ".join(piece for piece in (file, f"line {line}" if line else "", visible(name)) if piece)
     return InvalidInput(visible(reason, 600), place=place or None)
+
+
+def line_of(error: InvalidInput) -> int:
+    """The line that an error of `fault` names; 0 for none."""
+    digits = (error.place or "").partition(": line ")[2].partition(":")[0]
+    return int(digits) if len(digits) <= 12 and digits.isascii() and digits.isdigit() else 0  # a path may have any
 
 
 def visible(text: str, most: int = 160) -> str:

@@ -71,7 +71,7 @@ async def model(chat: ChatLoop, given: str) -> None:
 
 async def policy(chat: ChatLoop, given: str) -> None:
     """Say which policy folds, or go on under another."""
-    from foldline.agent.settings.values import policy_names
+    from foldline.agent.settings.policies import policy_names
 
     conversation = await chat.conversation()
     if not given:

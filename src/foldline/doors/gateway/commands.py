@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from foldline.agent.settings.values import policy_names
+from foldline.agent.settings.policies import policy_names
 from foldline.display import telegram_compacted, telegram_footer
 from foldline.doors.chat.event_lines import fold_source
 from foldline.doors.gateway.markdown import escape_markdown

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from foldline.agent.settings.values import policy_names
+from foldline.agent.settings.policies import policy_names
 from foldline.doors.http import commands, queries, schemas
 from foldline.doors.http.requests import ApiRequest, RequestField, RequestFields
 from foldline.doors.http.state import ServerState

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import httpx
 
+from foldline.agent.settings.checks import variables
 from foldline.agent.settings.schedule import TELEGRAM_TOKEN, Delivery, ToFile, ToTelegram, ToWebhook
-from foldline.agent.settings.values import variables
 from foldline.agent.threads import to_its_end
 from foldline.agent.tools.workspace import Workspace
 from foldline.doors.gateway.markdown import split_text

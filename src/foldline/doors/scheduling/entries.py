@@ -9,8 +9,8 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from foldline.agent.settings.file import BUILT_IN_AGENT
+from foldline.agent.settings.model import AgentSettings
 from foldline.agent.settings.schedule import NEW, Cron, ScheduleSettings
-from foldline.agent.settings.values import AgentSettings
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.store.recording import ID
 

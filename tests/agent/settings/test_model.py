@@ -5,17 +5,10 @@ from typing import Any
 import pytest
 
 from foldline import Context
-from foldline.agent.settings.values import (
-    POLICY_SETTINGS,
-    AgentSettings,
-    McpSettings,
-    ModelSettings,
-    PolicySettings,
-    ToolSettings,
-    policy_names,
-)
+from foldline.agent.settings.model import AgentSettings, McpSettings, ModelSettings, SessionSettings, ToolSettings
+from foldline.agent.settings.policies import POLICY_SETTINGS, PolicySettings, policy_names
 from foldline.engine.policy import POLICIES
-from foldline.engine.settings import ContextSettings, SessionSettings
+from foldline.engine.settings import ContextSettings
 from foldline.errors import InvalidInput
 from foldline.reducers.archive_results import ArchiveResults
 from foldline.reducers.digest import Digest
@@ -25,7 +18,7 @@ from foldline.reducers.truncate import OutputLimits, ResultLimit, ShortenNew
 
 
 def made(name: str, **settings: Any) -> Any:
-    return PolicySettings(name=name, settings=settings).value(ContextSettings(), None)
+    return PolicySettings(name=name, **settings).value(ContextSettings(), None)
 
 
 def test_without_settings_the_policy_is_balanced_and_a_turn_has_fifty_rounds() -> None:
@@ -92,18 +85,18 @@ def test_a_larger_share_on_arrival_lets_more_of_a_result_in_and_a_smaller_landin
 
 def test_a_setting_of_another_policy_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(InvalidInput, match=r"^landing: is no setting of sliding; known are tokens, messages"):
-        PolicySettings(name="sliding", settings={"landing": 0.5})
+        PolicySettings(name="sliding", landing=0.5)
     with pytest.raises(InvalidInput, match=r"what layered takes is set as session\.context"):
-        PolicySettings(name="layered", settings={"max_tokens": 1})
+        PolicySettings(name="layered", max_tokens=1)
     with pytest.raises(InvalidInput, match="what confirm takes is set as compact_threshold"):
-        PolicySettings(name="confirm", settings={"trigger": 0.5})
+        PolicySettings(name="confirm", trigger=0.5)
 
 
 def test_a_policy_lands_below_its_trigger() -> None:
     with pytest.raises(InvalidInput, match=r"^landing: must land below its trigger: landing 0.9, trigger 0.8"):
-        PolicySettings(name="balanced", settings={"trigger": 0.8, "landing": 0.9})
+        PolicySettings(name="balanced", trigger=0.8, landing=0.9)
     with pytest.raises(InvalidInput, match=r"^trigger: must land below"):
-        PolicySettings(name="balanced", settings={"trigger": 0.5})
+        PolicySettings(name="balanced", trigger=0.5)
 
 
 def test_a_threshold_adds_the_question_to_any_policy() -> None:

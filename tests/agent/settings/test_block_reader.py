@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from foldline.agent.settings.block_reader import FileSettings, checked_file
 from foldline.agent.settings.checks import looks_secret
-from foldline.agent.settings.reading import FileSettings, checked_file
-from foldline.agent.settings.tree import flat
+from foldline.agent.settings.layers import flat, validated
 from foldline.agent.settings.yaml_lines import read_yaml
 
 
@@ -140,4 +140,7 @@ def test_a_plain_text_is_no_key(text: str) -> None:
 def test_yes_and_no_are_understood_where_a_truth_value_is_asked_for() -> None:
     found = checked("main: {tools: {allow_private_urls: on}, session: {context: {summarize_omitted: yes}}}\n")
     assert found.faults == ()
-    assert set(values(found.agents["main"]).values()) == {True}
+    block = validated(found.agents["main"])
+    assert block.tools.allow_private_urls
+    assert block.session is not None
+    assert block.session.context.summarize_omitted

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from foldline.agent.settings.reading import checked_file
-from foldline.agent.settings.tree import Tree, flat, merged, plain
+from foldline.agent.settings.block_reader import checked_file
+from foldline.agent.settings.layers import Tree, flat, merged, plain
 from foldline.agent.settings.yaml_lines import Document
 
 
@@ -56,7 +56,7 @@ def test_a_tool_is_what_the_strongest_layer_that_names_it_says() -> None:
     found = laid(weak, strong)["tools"]
     assert set(found["allow"]) == {"write_file", "fetch_url"}
     assert set(found["off"]) == {"recall", "run_command"}
-    assert laid(weak, {"tools": {"off": []}})["tools"]["off"] == ("fetch_url", "recall")
+    assert laid(weak, {"tools": {"off": []}})["tools"]["off"] == ["fetch_url", "recall"]
 
 
 def test_an_mcp_server_with_a_command_replaces_the_one_of_its_name() -> None:
@@ -64,7 +64,7 @@ def test_an_mcp_server_with_a_command_replaces_the_one_of_its_name() -> None:
     found = laid(weak, {"mcp": {"a": {"url": "https://a.example"}}})["mcp"]
     assert found == {"a": {"url": "https://a.example"}, "b": {"url": "https://b.example"}}
     refined = laid(weak, {"mcp": {"a": {"allow": True}}})["mcp"]["a"]
-    assert refined == {"command": "x", "args": ("1",), "env": {"K": "v"}, "allow": True}
+    assert refined == {"command": "x", "args": ["1"], "env": {"K": "v"}, "allow": True}
 
 
 def test_a_system_text_and_its_file_replace_each_other() -> None:

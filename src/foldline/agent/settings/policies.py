@@ -1,0 +1,195 @@
+"""The policy of an agent as a file has it: which settings each one takes, and the policy that comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, ValidationInfo, model_validator
+
+from foldline.agent.settings.checks import PARTIAL, Flag, Share, one_of, settings_block, whole
+from foldline.engine.policy import POLICIES, VARIANTS, Policy, autopilot, checkpoint, confirm, layered, policy, sliding
+from foldline.engine.settings import CheckpointSettings, ContextSettings
+from foldline.errors import InvalidInput
+from foldline.messages import Json
+from foldline.reducers.base import Reducer
+from foldline.reducers.digest import Digest
+from foldline.reducers.summarize import Summarize
+from foldline.reducers.truncate import OutputLimits, ShortenNew
+from foldline.view.budget import Trigger
+
+__all__ = ["POLICY_SETTINGS", "PolicySettings", "implied_policy", "policy_names"]
+
+
+def policy_names() -> tuple[str, ...]:
+    """All policies that a file may name."""
+    return (*POLICIES, *VARIANTS)
+
+
+def implied_policy(asks_context: bool, threshold: float | None) -> str:
+    """The policy where none is named: that of the system whose settings are there, else balanced."""
+    return "layered" if asks_context else "confirm" if threshold is not None else "balanced"
+
+
+_OURS: Final = ("trigger", "landing", "keep", "arrival_share", "arrival_of_result", "auto")
+POLICY_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "autopilot": ("keep_recent", "max_context_bytes", "describe", "auto"),
+        "sliding": ("tokens", "messages", "turns", "retention_messages", "auto"),
+        "checkpoint": (
+            *(f.name for f in fields(CheckpointSettings)),
+            "large_output_chars",
+            *(f"output_{f.name}" for f in fields(OutputLimits) if f.name != "name"),
+        ),
+        "layered": ("auto",),
+        "confirm": ("auto",),
+        "balanced": _OURS,
+        "cost": _OURS,
+        "quality": _OURS,
+        "economical": _OURS,
+        **dict.fromkeys(VARIANTS, ("auto",)),
+    }
+)
+"""The settings of each policy beside its name. Those of `layered` are `session.context`, that of `confirm` is
+`compact_threshold`: where the systems' own files have them.
+"""
+
+
+@settings_block
+class PolicySettings:
+    """A policy by name, with settings of its own. What is None is the policy's own default.
+
+    One block for all policies: which of its fields a policy takes is `POLICY_SETTINGS`.
+    """
+
+    name: Annotated[str, one_of(*policy_names())] = Field(default="balanced", description="The policy.")
+    auto: Flag | None = Field(
+        default=None, description="false: nothing is folded unasked; then a request may not fit. Not for checkpoint."
+    )
+    trigger: Share | None = Field(default=None, description="Share of the input limit at which it acts.")
+    landing: Share | None = Field(default=None, description="Share at which it stops; below the trigger.")
+    keep: Share | None = Field(
+        default=None, description="Share of the landing, the newest of it, that no summary or digest replaces."
+    )
+    arrival_share: Share | None = Field(
+        default=None, description="What a result may take on arrival, as a share of the room that is left."
+    )
+    arrival_of_result: Share | None = Field(default=None, description="And, on top of it, this share of its own size.")
+    keep_recent: Annotated[int, whole(0)] | None = Field(
+        default=None, description="autopilot: newest results that stay; checkpoint: newest messages."
+    )
+    max_context_bytes: Annotated[int, whole(1)] | None = Field(
+        default=None, description="autopilot: acts over so many bytes."
+    )
+    describe: Flag | None = Field(default=None, description="autopilot: a model says what an old result brought.")
+    tokens: Annotated[int, whole(2)] | None = Field(default=None, description="sliding: acts at so many tokens.")
+    messages: Annotated[int, whole(2)] | None = Field(default=None, description="sliding: acts at so many messages.")
+    turns: Annotated[int, whole(2)] | None = Field(default=None, description="sliding: acts at so many turns.")
+    retention_messages: Annotated[int, whole(0)] | None = Field(
+        default=None, description="sliding: newest messages that are not summed up."
+    )
+    max_messages: Annotated[int, whole(1, None)] | None = Field(
+        default=None, description="checkpoint: without a limit of tokens, acts at so many messages."
+    )
+    max_tokens: Annotated[int, whole(0, None)] | None = Field(
+        default=None, description="checkpoint: the limit where the window less the reserve is nothing."
+    )
+    keep_recent_tokens: Annotated[int, whole(0, None)] | None = Field(
+        default=None, description="checkpoint: newest tokens that stay; 0: keep_recent messages."
+    )
+    reserve_tokens: Annotated[int, whole(0, None)] | None = Field(
+        default=None, description="checkpoint: acts at the window less these."
+    )
+    tool_call_cutoff: Annotated[int, whole(0, None)] | None = Field(
+        default=None, description="checkpoint: tool results that stay."
+    )
+    tool_summary_strategy: Literal["llm", "heuristic", "off"] | None = Field(
+        default=None, description="checkpoint: how older tool results are summed up."
+    )
+    auto_compact: Flag | None = Field(default=None, description="checkpoint: false: nothing is compacted unasked.")
+    large_output_chars: Annotated[int, whole(1)] | None = Field(
+        default=None, description="checkpoint: larger outputs go to the archive."
+    )
+    output_max_lines: Annotated[int, whole(1)] | None = Field(default=None, description="checkpoint: of one output.")
+    output_max_bytes: Annotated[int, whole(1)] | None = Field(default=None, description="checkpoint: of one output.")
+    output_max_chars: Annotated[int, whole(1)] | None = Field(default=None, description="checkpoint: of one output.")
+    output_mode: Literal["head", "head_tail"] | None = Field(
+        default=None, description="checkpoint: what stays of a longer output."
+    )
+
+    @model_validator(mode="after")
+    def _goes_together(self, info: ValidationInfo) -> PolicySettings:
+        if info.context == PARTIAL:
+            return self
+        known = POLICY_SETTINGS[self.name]
+        for name in self.settings:
+            if name not in known:
+                elsewhere = {"layered": "session.context", "confirm": "compact_threshold"}.get(self.name)
+                more = f"; what {self.name} takes is set as {elsewhere}" if elsewhere else ""
+                raise InvalidInput(f"is no setting of {self.name}; known are {', '.join(known)}{more}", place=name)
+        # Checks what only holds together, as that it lands below its trigger.
+        self.value(ContextSettings(), None)
+        return self
+
+    @property
+    def settings(self) -> dict[str, Json]:
+        """What is set beside the name."""
+        return {
+            each.name: found
+            for each in fields(self)
+            if each.name != "name" and (found := getattr(self, each.name)) is not None
+        }
+
+    def value(self, context: ContextSettings, threshold: float | None) -> Policy:
+        """The policy; `context` counts for layered, `threshold` (None: not set) says when any of them asks."""
+        given: dict[str, Any] = self.settings
+        auto = given.pop("auto", None)
+        if self.name == "autopilot":
+            made = autopilot(**given)
+        elif self.name == "sliding":
+            made = sliding(**given)
+        elif self.name == "checkpoint":
+            made = _checkpoint(given)
+        elif self.name == "layered":
+            made = layered(context)
+        elif self.name == "confirm":
+            made = confirm(threshold)
+        else:
+            made = _ours(policy(self.name), given)
+        if threshold is not None:
+            made = replace(made, consent_at=threshold)
+        return made if auto is None else replace(made, auto=auto)
+
+
+def _checkpoint(given: dict[str, Any]) -> Policy:
+    limits = {key.removeprefix("output_"): given.pop(key) for key in tuple(given) if key.startswith("output_")}
+    large = {key: given.pop(key) for key in ("large_output_chars",) if key in given}
+    return checkpoint(CheckpointSettings(**given), outputs=OutputLimits(**limits) if limits else None, **large)
+
+
+def _ours(made: Policy, given: Mapping[str, Any]) -> Policy:
+    if "trigger" in given:
+        made = replace(made, trigger=Trigger(fraction=given["trigger"]))
+    if "landing" in given:
+        made = replace(made, landing=given["landing"])
+    if (made.landing or 0.0) >= (made.trigger.fraction or 1.0):
+        # A fold that lands on its trigger is followed by the next at every message.
+        place = "landing" if "landing" in given else "trigger"
+        raise InvalidInput(
+            f"must land below its trigger: landing {made.landing:g}, trigger {made.trigger.fraction:g}", place=place
+        )
+    if "keep" in given:
+        kept = (replace(r, keep=given["keep"]) if isinstance(r, Digest | Summarize) else r for r in made.reducers)
+        made = replace(made, reducers=tuple(kept))
+    return replace(made, guard=tuple(_arriving(r, given) for r in made.guard))
+
+
+def _arriving(reducer: Reducer, given: Mapping[str, Any]) -> Reducer:
+    """What shortens results on arrival, with the shares that are set. One that is above its cap raises the cap."""
+    if not isinstance(reducer, ShortenNew):
+        return reducer
+    share = given.get("arrival_share", reducer.share)
+    of_result = given.get("arrival_of_result", reducer.of_result)
+    return replace(reducer, share=share, of_result=of_result, most=max(reducer.most, share))
