@@ -31,7 +31,7 @@ from foldline.agent.settings.checks import (
 from foldline.agent.settings.policies import policy_names
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.store.naming import ID
+from foldline.store.recording import ID
 
 __all__ = [
     "NEW",
@@ -152,24 +152,22 @@ def _session_name(value: Json) -> str:
     return found
 
 
-class _Duration(Check):
-    """Seconds: a number in code, and in a file a text like 90s or 12h, since a number there names no unit."""
-
-    def __init__(self) -> None:
-        Check.__init__(self, self._in_file, {"type": "string", "pattern": _DURATION.pattern})
+class _FileCheck(Check):
+    """A check of what a file says. In code a duration is a number, and a zone may be one of another machine."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         del source, handler
         return core_schema.with_info_plain_validator_function(
-            lambda value, info: float(value) if info.context is None else self._in_file(value)
+            lambda value, info: value if info.context is None else self.read(value)
         )
 
-    @staticmethod
-    def _in_file(value: Json) -> float:
-        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-        if match is None or int(match[1]) == 0:
-            raise InvalidInput(f"must be a time like 90s, 30m, 12h or 2d, not {shown(value)}")
-        return float(int(match[1]) * _SECONDS[match[2]])
+
+def _seconds(value: Json) -> float:
+    """Seconds, from a text like 90s, 30m, 12h or 2d: a number names no unit."""
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match[1]) == 0:
+        raise InvalidInput(f"must be a time like 90s, 30m, 12h or 2d, not {shown(value)}")
+    return float(int(match[1]) * _SECONDS[match[2]])
 
 
 def _file(value: Json) -> str:
@@ -312,7 +310,7 @@ class ScheduleSettings:
         description="When: minute, hour, day of the month, month, weekday, as crontab has them."
     )
     prompt: Text = Field(description="What the agent is told.")
-    timezone: Annotated[str, Check(_timezone, {"type": "string"})] = Field(
+    timezone: Annotated[str, _FileCheck(_timezone, {"type": "string"})] = Field(
         default="UTC", description="Whose clock: the name of a zone, as Europe/Berlin."
     )
     session: Annotated[str, Check(_session_name, {"type": "string"})] | None = Field(
@@ -324,7 +322,7 @@ class ScheduleSettings:
         default=(), description="Places that are told how it ended."
     )
     enabled: Flag = Field(default=True, description="false: only `foldline schedule now` runs it.")
-    max_late_seconds: Annotated[float, _Duration()] | None = Field(
+    max_late_seconds: Annotated[float, _FileCheck(_seconds, {"type": "string"})] | None = Field(
         default=None, validation_alias="max_late", description="A run that is later than this (12h) is left out."
     )
     policy: Annotated[str, one_of(*policy_names())] | None = Field(
