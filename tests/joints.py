@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from foldline.view.coverage import UNDERSTOOD
+from foldline.view.rendering import UNDERSTOOD
 
 __all__ = ["unjoined"]
 

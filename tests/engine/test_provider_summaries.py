@@ -11,7 +11,7 @@ from foldline import POLICIES, Context, DoesNotFit, check, count, fit
 from foldline.codecs import codec
 from foldline.codecs.provider_state import compacts, is_stored, refers
 from foldline.testing import ScriptedModel
-from foldline.view.tiles import is_injected, speaks
+from foldline.view.user_words import is_injected, speaks
 
 SEALED = "gAAAA" + "x" * 800
 

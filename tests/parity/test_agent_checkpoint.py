@@ -19,7 +19,7 @@ from foldline.engine.events import FoldFinished, FoldStarted
 from foldline.reducers.archive_results import DIGEST_PREFIX, TOOL_PREFIX
 from foldline.reducers.summarize import SUMMARY_PREFIX
 from foldline.testing import FakeProvider, FakeReply
-from foldline.view.tiles import Seen
+from foldline.view.tiles import VisibleMessage
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
@@ -35,7 +35,7 @@ def checkpoint(**settings: Any) -> str:
     return f"policy:\n  name: checkpoint{fields}\nsummariser:\n  name: small-model\n"
 
 
-def everything(agent: Agent) -> list[Seen]:
+def everything(agent: Agent) -> list[VisibleMessage]:
     """Every entry as the user's history has it, those that have left memory too."""
     return list(agent.session.whole().view.history())
 
@@ -184,7 +184,7 @@ def test_s2_05_limits_are_settings(tmp_path: Path) -> None:
 
 async def archiving(
     folder: Path, smaller: FakeProvider | None, *, count: int, dialect: str = "openai-chat", **settings: Any
-) -> tuple[FakeProvider, list[Seen], int]:
+) -> tuple[FakeProvider, list[VisibleMessage], int]:
     """An agent that makes `count` calls in one turn: its server, the user's history, the most results in a request."""
     fake = FakeProvider([*(calls(str(number)) for number in range(count)), "Done."], keep=100)
     settings = {"tool_call_cutoff": 4, **settings}

@@ -27,7 +27,7 @@ from foldline.store import FileArchive
 from foldline.testing import ScriptedModel, session
 from foldline.tokens import CharsPerFour, message_tokens
 from foldline.view.budget import Limits, Reserve, Trigger
-from foldline.view.tiles import Seen
+from foldline.view.tiles import VisibleMessage
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
@@ -74,7 +74,7 @@ def results(context: Context) -> list[str]:
     return [result.text for wire in context.prepare().messages for result in read(wire).results]
 
 
-def with_kind(context: Context, kind: str) -> list[Seen]:
+def with_kind(context: Context, kind: str) -> list[VisibleMessage]:
     return [seen for seen in context.view.history() if seen.kind == kind]
 
 

@@ -30,7 +30,7 @@ def in_effect(tiles: list[Tile]) -> set[int]:
     """The ids of all folds that a view shows or covers."""
     out: set[int] = set()
     for tile in tiles:
-        out |= {form.id for form in tile.forms.values()} | in_effect(tile.under)
+        out |= {form.id for form in tile.forms.values()} | in_effect(tile.inner)
         out |= {tile.fold.id} if tile.fold is not None else set()
     return out
 

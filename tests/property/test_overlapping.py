@@ -17,8 +17,8 @@ from foldline.errors import DoesNotFit, FoldlineError, SummaryError
 from foldline.failures import classify
 from foldline.messages import ToolResult
 from foldline.view.request import Request
-from foldline.view.tiles import own_words
 from foldline.view.transcript import Entry, Event, active
+from foldline.view.user_words import own_words
 from tests.property.depth import dear
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, text
 

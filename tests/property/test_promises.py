@@ -17,8 +17,8 @@ from foldline.engine.fitting import check, count, fit
 from foldline.errors import DoesNotFit, FoldlineError, SummaryError
 from foldline.messages import ToolResult
 from foldline.tokens import ESTIMATE
-from foldline.view.tiles import speaks
 from foldline.view.transcript import Entry, Fold
+from foldline.view.user_words import speaks
 from tests.property.depth import promise
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, legal, sessions, text
 

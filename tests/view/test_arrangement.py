@@ -12,7 +12,7 @@ from tests.property.sessions import Wire
 from foldline.codecs import codec
 from foldline.engine.fitting import check
 from foldline.view.arrangement import NO_RESULT, arrange
-from foldline.view.open_calls import Called
+from foldline.view.open_calls import RememberedCall
 
 USER: Wire = {"role": "user", "content": "go"}
 SEARCH: Wire = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
@@ -121,8 +121,8 @@ def test_an_approval_without_its_request_goes_and_one_that_waits_stays() -> None
 def test_an_approval_that_is_told_in_words_leaves_no_request_behind() -> None:
     out, rules = arranged([USER, ASKED], "openai-responses", left_out={"m"})
     assert (out, rules) == ([USER], ["late-result"])
-    called = {0: {"m": Called("deploy", "{}")}}
-    out, rules = arranged([GIVEN], "openai-responses", told=called)
+    called = {0: {"m": RememberedCall("deploy", "{}")}}
+    out, rules = arranged([GIVEN], "openai-responses", late_calls=called)
     assert rules == ["late-result"]
     assert "approved by the user" in out[0]["content"]
     assert halves(out) == ({}, {})
@@ -130,7 +130,7 @@ def test_an_approval_that_is_told_in_words_leaves_no_request_behind() -> None:
 
 def test_what_comes_late_stands_before_a_turn_that_is_paused() -> None:
     late = {"type": "tool_result", "tool_use_id": "pay", "content": "RECEIPT"}
-    out, rules = arranged([says(SAID, SEARCH), gives(late)], told={1: {"pay": Called("pay", "{}")}})
+    out, rules = arranged([says(SAID, SEARCH), gives(late)], late_calls={1: {"pay": RememberedCall("pay", "{}")}})
     assert rules == ["late-result"]
     assert "RECEIPT" in str(out[0])
     assert out[1] == says(SAID, SEARCH)

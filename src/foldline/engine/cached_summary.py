@@ -17,8 +17,8 @@ from foldline.reducers.base import Ask
 from foldline.view.budget import Limits
 from foldline.view.request import Request
 from foldline.view.system_and_tools import Beside, System, Tools
-from foldline.view.tiles import speaks
 from foldline.view.transcript import Seq, Usage
+from foldline.view.user_words import speaks
 from foldline.view.view import View
 
 __all__ = ["Continuing"]

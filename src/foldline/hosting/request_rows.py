@@ -9,7 +9,7 @@ from foldline.codecs import codec as codec_for
 from foldline.engine.context import Context
 from foldline.messages import Json, Message
 from foldline.tokens import system_tokens, tools_tokens
-from foldline.view.coverage import LEAD
+from foldline.view.view import LEAD
 
 __all__ = ["RequestRow", "parts_of", "rows_of"]
 

@@ -33,8 +33,9 @@ from foldline.text.instructions import CLEAR, by_sentence
 from foldline.text.pieces import LOOKED_AT
 from foldline.text.shorten import extract, first_line
 from foldline.view.budget import Need
-from foldline.view.tiles import Span, speaks
+from foldline.view.tiles import Span
 from foldline.view.transcript import Fold, Seq
+from foldline.view.user_words import speaks
 from foldline.view.view import View
 
 __all__ = ["Digest", "WithoutModel", "digest_message"]

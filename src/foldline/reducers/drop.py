@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from foldline.messages import Message
 from foldline.reducers.base import span_fold
 from foldline.view.budget import Need, Trigger
-from foldline.view.tiles import Span, Tile, speaks
+from foldline.view.tiles import Span, Tile
 from foldline.view.transcript import Fold
+from foldline.view.user_words import speaks
 from foldline.view.view import View
 
 __all__ = [
@@ -140,7 +141,7 @@ class Window:
             if fold is None:
                 continue
             tokens -= out.tokens - fold.tokens
-            messages -= sum(tile.said for tile in view.tiles[out.first : out.last]) - len(fold.shown)
+            messages -= sum(tile.message_count for tile in view.tiles[out.first : out.last]) - len(fold.shown)
             turns -= _turns(view, out.first, out.last)
             yield fold
 
@@ -155,7 +156,7 @@ def _shortest(view: View, span: Span, tokens: int, messages: int, turns: int) ->
     """The shortest part from the start of a span that frees as much and ends before a turn; else the whole span."""
     freed_messages = freed_turns = 0
     for index in range(span.first, span.last):
-        freed_messages += view.tiles[index].said
+        freed_messages += view.tiles[index].message_count
         freed_turns += _turns(view, index, index + 1)
         if (
             view.between(span.first, index + 1) >= tokens + (NOTICE_TOKENS if tokens > 0 else 0)

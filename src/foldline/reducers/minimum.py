@@ -18,7 +18,7 @@ from foldline.reducers.truncate import shorten_arguments
 from foldline.text.shorten import clip_tokens
 from foldline.view.budget import Need
 from foldline.view.pairing import is_paired, is_paused
-from foldline.view.tiles import JOINT, Tile, gaps
+from foldline.view.tiles import JOINT, Tile, joint_places
 from foldline.view.transcript import Fold
 from foldline.view.view import LAST_RUNG, View
 
@@ -53,7 +53,7 @@ def floor_of(view: View) -> Floor:
         fold = None if span is None else drop_fold(view, span, reducer=LAST_RUNG, reason="the least that can be shown")
         if span is not None and fold is not None:
             folds.append(fold)
-            size = fold.tokens + view.joint_tokens * len(gaps(before, fold.shown, replied=replied))
+            size = fold.tokens + view.joint_tokens * len(joint_places(before, fold.shown, replied=replied))
             total += size
             before, replied = fold.shown[-1], view.ends_replied(span.first, span.last)
             leads = leads or fold.shown[0].role
@@ -64,7 +64,7 @@ def floor_of(view: View) -> Floor:
         forms = list(_least_forms(view, tile, index)) if tile.messages else []
         folds += forms
         plain = [message for message in tile.messages if message.kind != JOINT]
-        joints = view.joint_tokens * len(gaps(before, plain, replied=replied))
+        joints = view.joint_tokens * len(joint_places(before, plain, replied=replied))
         bare = tile.tokens - view.joint_tokens * (len(tile.messages) - len(plain))
         size = joints + (view.measure(tile, {form.start: form for form in forms}) if forms else bare)
         total += size

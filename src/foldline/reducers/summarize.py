@@ -18,8 +18,9 @@ from foldline.reducers.base import Ask, span_fold
 from foldline.reducers.drop import is_checkpoint
 from foldline.text.shorten import head_and_tail, over
 from foldline.view.budget import Need, Reserve
-from foldline.view.tiles import Span, speaks
+from foldline.view.tiles import Span
 from foldline.view.transcript import Fold
+from foldline.view.user_words import speaks
 from foldline.view.view import View
 
 __all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "Leaves", "SumUp", "Summarize", "plain"]
@@ -134,7 +135,7 @@ class Summarize:
             count, index = 0, len(view.tiles)
             while index > 0 and count < self.keep_messages:
                 index -= 1
-                count += view.tiles[index].said
+                count += view.tiles[index].message_count
             return index
         return view.newest(self.keep, need.target_tokens)
 

@@ -15,14 +15,14 @@ from typing import Final
 from foldline.codecs.base import Codec
 from foldline.codecs.blocks import carry
 from foldline.messages import Message, Opaque, Part, Reasoning, ToolCall, ToolResult
-from foldline.view.open_calls import Called, told_answer, told_result
+from foldline.view.open_calls import RememberedCall, late_answer_note, late_result_note
 from foldline.view.transcript import Repair, Seq
 
-__all__ = ["NO_RESULT", "Told", "arrange", "is_paired", "is_reasoning", "only_answers"]
+__all__ = ["NO_RESULT", "LateCalls", "arrange", "is_paired", "is_reasoning", "only_answers"]
 
 NO_RESULT: Final = "[no result was recorded for this call]"
 
-Told = Mapping[Seq, Mapping[str, Called]]
+LateCalls = Mapping[Seq, Mapping[str, RememberedCall]]
 """By message, and by the id in its result: the call that it answers, where that is shown no longer."""
 
 
@@ -50,7 +50,7 @@ def arrange(
     codec: Codec,
     block: Sequence[tuple[Seq, Message]],
     *,
-    told: Told | None = None,
+    late_calls: LateCalls | None = None,
     left_out: Collection[str] = (),
     ended: bool = False,
 ) -> tuple[tuple[Message, ...], tuple[Repair, ...]]:
@@ -60,9 +60,9 @@ def arrange(
     messages follow it, so that the provider can go on with nothing in it. `left_out` are pairs whose answer is told in
     words somewhere else.
     """
-    found = _Arrangement(codec, told or {}, left_out)
+    found = _Arrangement(codec, late_calls or {}, left_out)
     for seq, message in block:
-        found.take(seq, message)
+        found.append(seq, message)
     if ended:
         found.settle(())
     out = found.rendered()
@@ -108,7 +108,7 @@ class _Arrangement:
     """Takes the messages of a block one by one."""
 
     codec: Codec
-    told: Told
+    late_calls: LateCalls
     left_out: Collection[str] = ()
     repairs: list[Repair] = field(default_factory=list)
     _order: list[_Turn | _Single] = field(default_factory=list)
@@ -127,7 +127,7 @@ class _Arrangement:
 
     # --- taking ------------------------------------------------------------------------------------------------------
 
-    def take(self, seq: Seq, message: Message) -> None:
+    def append(self, seq: Seq, message: Message) -> None:
         """Put one message in its place."""
         if self._uses and not message.results and (message.role == "assistant" or not only_answers(message)):
             self.settle(self._goes_on(message))
@@ -218,13 +218,13 @@ class _Arrangement:
         return True
 
     def _without_call(self, seq: Seq, result: ToolResult) -> None:
-        called = self.told.get(seq, {}).get(result.call_id)
+        called = self.late_calls.get(seq, {}).get(result.call_id)
         if result.call_id in self._called:
             self.repairs.append(Repair(seq, "duplicate-result", f"second result for {result.call_id!r}"))
         elif called is None:
             self.repairs.append(Repair(seq, "orphan-result", f"result without its call {result.call_id!r}"))
         else:
-            self._tell(seq, told_result(self.codec, called, result), result.call_id)
+            self._tell(seq, late_result_note(self.codec, called, result), result.call_id)
 
     def _tell(self, seq: Seq, note: Message, call_id: str) -> None:
         """Show a message of ours for what came too late; before what the provider is still at, which must stay last."""
@@ -279,8 +279,8 @@ class _Arrangement:
             self._closed.add(opened)
         elif opened in self._closed:
             self.repairs.append(Repair(seq, "duplicate-result", f"second result for {opened!r}"))
-        elif (called := self.told.get(seq, {}).get(opened)) is not None:
-            self._tell(seq, told_answer(self.codec, called, part), opened)
+        elif (called := self.late_calls.get(seq, {}).get(opened)) is not None:
+            self._tell(seq, late_answer_note(self.codec, called, part), opened)
         else:
             self.repairs.append(Repair(seq, "orphan-result", f"result without its call {opened!r}"))
         return False

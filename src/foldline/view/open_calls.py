@@ -16,7 +16,15 @@ from foldline.codecs.encoding import NO_IDS, json_text
 from foldline.messages import Document, Image, Message, Opaque, Part, Text, ToolCall, ToolResult
 from foldline.view.transcript import Seq
 
-__all__ = ["Called", "OpenCall", "OpenCalls", "called_by", "free_name", "told_answer", "told_result"]
+__all__ = [
+    "OpenCall",
+    "OpenCalls",
+    "RememberedCall",
+    "free_name",
+    "late_answer_note",
+    "late_result_note",
+    "remembered_call",
+]
 
 _NAME_CHARS: Final = 200
 _ARGUMENTS_CHARS: Final = 2_000
@@ -31,7 +39,7 @@ _MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class RememberedCall:
     """What is remembered of a call, to tell what its result answers when it comes late."""
 
     name: str
@@ -45,18 +53,20 @@ class OpenCall:
     id: str
     name: str
     group: Seq
-    called: Called
+    called: RememberedCall
 
 
-def called_by(part: ToolCall | Opaque) -> Called:
+def remembered_call(part: ToolCall | Opaque) -> RememberedCall:
     """What to remember of a call, or of a block that opens a pair."""
     if isinstance(part, ToolCall):
-        return Called(part.name[:_NAME_CHARS], part.arguments[:_ARGUMENTS_CHARS])
+        return RememberedCall(part.name[:_NAME_CHARS], part.arguments[:_ARGUMENTS_CHARS])
     raw = part.raw if isinstance(part.raw, Mapping) else {}
     name = raw.get("name")
     given = next((raw[key] for key in ("input", "arguments", "code") if raw.get(key)), "")
     arguments = given if isinstance(given, str) else json_text(given)
-    return Called((name if isinstance(name, str) and name else part.type)[:_NAME_CHARS], arguments[:_ARGUMENTS_CHARS])
+    return RememberedCall(
+        (name if isinstance(name, str) and name else part.type)[:_NAME_CHARS], arguments[:_ARGUMENTS_CHARS]
+    )
 
 
 def free_name(call_id: str, times: int, taken: Callable[[str], bool]) -> str:
@@ -148,7 +158,7 @@ _SHOWN_TYPES: Final = frozenset({"image", "document", "image_url", "file", "inpu
 """Pictures and files that may stand in a user message as they stood in the result."""
 
 
-def told_result(codec: Codec, called: Called, result: ToolResult) -> Message:
+def late_result_note(codec: Codec, called: RememberedCall, result: ToolResult) -> Message:
     """A user message of ours with a result and the call that it answers; pictures and files stand beside the words."""
     beside = [part for part in result.parts if _may_stand(part)]
     said = "\n".join(_words(part) for part in result.parts if not _may_stand(part))
@@ -157,7 +167,7 @@ def told_result(codec: Codec, called: Called, result: ToolResult) -> Message:
     return codec.revise(message, [*message.parts, *beside]) if beside else message
 
 
-def told_answer(codec: Codec, called: Called, answer: Opaque) -> Message:
+def late_answer_note(codec: Codec, called: RememberedCall, answer: Opaque) -> Message:
     """A user message of ours with the answer to a block that opened a pair: of a provider's tool, or of the user."""
     raw = answer.raw if isinstance(answer.raw, Mapping) else {}
     approves = raw.get("approve")
@@ -168,7 +178,7 @@ def told_answer(codec: Codec, called: Called, answer: Opaque) -> Message:
     return codec.note(_told("has its result", called, _words(answer)))
 
 
-def _told(what: str, called: Called, said: str) -> str:
+def _told(what: str, called: RememberedCall, said: str) -> str:
     call = _quoted(f"{called.name} {called.arguments}".strip())
     lines = [f"[An earlier call {what}. The call was:]", call]
     if said:

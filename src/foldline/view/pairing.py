@@ -17,7 +17,7 @@ from foldline.codecs.blocks import carry
 from foldline.messages import Message, Opaque, Part, Text, ToolCall, ToolResult
 from foldline.tokens import content_bytes
 from foldline.view.arrangement import NO_RESULT, arrange, is_paired, is_reasoning, only_answers
-from foldline.view.open_calls import Called, OpenCall, OpenCalls, called_by, free_name
+from foldline.view.open_calls import OpenCall, OpenCalls, RememberedCall, free_name, remembered_call
 from foldline.view.transcript import Seq
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "is_paired",
     "is_paused",
     "is_reasoning",
+    "is_unfinished",
     "pair_ids",
 ]
 
@@ -65,7 +66,7 @@ class Placed:
     group: Seq
     joins: Seq | None
     faults: tuple[str, ...] = ()
-    late: Mapping[str, Called] = field(default_factory=dict)
+    late: Mapping[str, RememberedCall] = field(default_factory=dict)
     late_groups: tuple[Seq, ...] = ()
 
 
@@ -152,13 +153,13 @@ class Pairing:
         """Wait for the calls of a message, which came with these ids."""
         calls = message.calls
         for call_id, call in zip(ids, calls, strict=True):
-            self._calls.add(OpenCall(call_id, call.id, group, called_by(call)))
+            self._calls.add(OpenCall(call_id, call.id, group, remembered_call(call)))
         for part in _open_pairs(message) if is_paired(message) else ():
             self._origins[part.opens] = group
             if part.type == "item_reference":
                 self._referred = group  # it may stand for anything: most of it answers itself
             else:
-                self._pairs.add(OpenCall(part.opens, part.opens, group, called_by(part)))
+                self._pairs.add(OpenCall(part.opens, part.opens, group, remembered_call(part)))
         for joined in answers.joins:
             self._touched[joined] = seq
         if calls or group in self._touched or group in self._pairs:
@@ -307,6 +308,13 @@ def is_given(message: Message) -> bool:
         and bool(message.parts)
         and all(isinstance(p, Opaque) and p.answers for p in message.parts)
     )
+
+
+def is_unfinished(codec: Codec, message: Message) -> bool:
+    """Whether more is sure to follow a message: what reasoning led to, what was approved, a paused turn's rest."""
+    if codec.itemised:
+        return is_reasoning(message) or (message.agent_visible and is_given(message))
+    return message.agent_visible and is_paused(message)
 
 
 def pair_ids(message: Message) -> list[str]:

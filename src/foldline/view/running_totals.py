@@ -10,10 +10,10 @@ from foldline.messages import Message, Wire
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Repair, Seq
 
-__all__ = ["Ledger"]
+__all__ = ["RunningTotals"]
 
 
-class Ledger:
+class RunningTotals:
     """Sums over the tiles of a view. Changing a tile costs O(1); what follows it is summed again when asked for."""
 
     def __init__(self, write: Callable[[Message], Wire]) -> None:
@@ -34,7 +34,7 @@ class Ledger:
         self._kept = 0
         """Leading messages of that tile that are as in `_wires` all the same."""
 
-    def follow(self, before: Ledger) -> None:
+    def continue_from(self, before: RunningTotals) -> None:
         """Compare the first rendering with the last one of the view that this one takes the place of."""
         self._wires = before._wires
 
@@ -49,8 +49,15 @@ class Ledger:
         media = self._media
         return Amounts(media.images, media.pages, self.shows, media.large_images)
 
-    def account(self, tile: Tile, sign: int) -> None:
-        """Add a tile to the figures (1), or take it away (-1)."""
+    def add(self, tile: Tile) -> None:
+        """Add a tile to the sums. O(1)."""
+        self._account(tile, 1)
+
+    def remove(self, tile: Tile) -> None:
+        """Take a tile out of the sums, as it was when it was added: before it is changed. O(1)."""
+        self._account(tile, -1)
+
+    def _account(self, tile: Tile, sign: int) -> None:
         self.tokens += sign * tile.tokens
         self.size_bytes += sign * tile.size_bytes
         self.content_bytes += sign * tile.content_bytes
@@ -67,9 +74,9 @@ class Ledger:
     def replace(self, first: int, last: int, tiles: Sequence[Tile]) -> None:
         """Note that `tiles` stand where tiles [first, last) stood."""
         self._starts[first:last] = [tile.start for tile in tiles]
-        self.touch(first)
+        self.invalidate(first)
 
-    def touch(self, index: int, kept: int = 0) -> None:
+    def invalidate(self, index: int, kept: int = 0) -> None:
         """Note that a tile has changed, except for so many leading messages."""
         if index <= self._dirty:
             self._kept = kept if index < self._dirty else min(self._kept, kept)
@@ -77,7 +84,7 @@ class Ledger:
         del self._sums[index + 1 :]
         del self._offsets[index + 1 :]
 
-    def rendered(self, index: int) -> bool:
+    def is_rendered(self, index: int) -> bool:
         """Whether a tile was among the messages of the last call of `wires`, as it is now."""
         return index < self._dirty
 

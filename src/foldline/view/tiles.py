@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from foldline.codecs.caps import NOTHING, ONE_MESSAGE, Amounts
 from foldline.codecs.media import amounts_of
-from foldline.messages import Message, Opaque, Part, Reasoning, Text, ToolResult
-from foldline.view.open_calls import Called
+from foldline.messages import Message, Reasoning
+from foldline.view.open_calls import RememberedCall
+from foldline.view.pairing import pair_ids
 from foldline.view.transcript import Entry, Fold, Repair, Seq
-from foldline.view.turn_rendering import Growth
+
+if TYPE_CHECKING:
+    from foldline.view.rendering import GrowingTurn
 
 __all__ = [
     "HELD",
     "JOINT",
     "SUMMED_UP",
-    "Seen",
     "Span",
     "Tile",
-    "asks",
+    "VisibleMessage",
+    "amounts_held",
+    "begins_signed",
+    "blocks_of",
     "entries_of",
-    "gaps",
-    "held_by",
     "history",
-    "is_injected",
-    "leaves",
-    "own_words",
-    "reasons",
-    "speaks",
+    "joint_places",
 ]
 
 
@@ -58,8 +56,8 @@ class Tile:
     fold: Fold | None = None
     forms: dict[Seq, Fold] = field(default_factory=dict)
     """Entries of a block that are shown in a shorter form."""
-    under: list[Tile] = field(default_factory=list)
-    covers: tuple[int, int] = (0, 0)
+    inner: list[Tile] = field(default_factory=list)
+    covered_counts: tuple[int, int] = (0, 0)
     """Entries that this fold stands for, and how many of them the model was to see; also when they were let go of."""
     messages: list[Message] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
@@ -79,7 +77,7 @@ class Tile:
     """A result that came when an answer in its place had been sent already."""
     replied: bool = True
     """Of a fold: whether what it covers ended with words of the assistant, so that the user's turn came next."""
-    told: dict[Seq, Mapping[str, Called]] = field(default_factory=dict)
+    late_calls: dict[Seq, Mapping[str, RememberedCall]] = field(default_factory=dict)
     """Messages with results of calls that are shown no longer, by the id in the result: they are told in words."""
     left_out: set[str] = field(default_factory=set)
     """Halves that opened a pair and whose answer is told in words."""
@@ -88,21 +86,21 @@ class Tile:
     ended: bool = False
     """Whether something of another group follows: then the provider goes on with nothing in it."""
     pinned: bool = False
-    growth: Growth | None = field(default=None, compare=False, repr=False)
+    turn: GrowingTurn | None = field(default=None, compare=False, repr=False)
     """How far a block of items has come, while it can grow without being rendered again."""
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
         """What had to be repaired in it. O(repairs)."""
-        return self.noted if self.growth is None else self.growth.repairs
+        return self.noted if self.turn is None else self.turn.repairs
 
     @property
     def is_repaired(self) -> bool:
         """Whether something had to be. O(1)."""
-        return bool(self.noted) if self.growth is None else self.growth.is_repaired
+        return bool(self.noted) if self.turn is None else self.turn.is_repaired
 
     @property
-    def said(self) -> int:
+    def message_count(self) -> int:
         """How many messages it shows, joints aside."""
         return len(self.messages) - self.joints
 
@@ -119,8 +117,22 @@ class Tile:
     def count(self) -> tuple[int, int]:
         """Entries that it holds or stands for, and how many of them the model was to see. O(entries of a block)."""
         if self.fold is not None:
-            return self.covers
+            return self.covered_counts
         return len(self.entries), sum(entry.message.agent_visible for entry in self.entries)
+
+    def entry_reformed_by(self, fold: Fold) -> Entry | None:
+        """The entry whose form a fold replaces: same calls, same results; None when the fold is about whole tiles."""
+        if self.fold is not None or fold.stop - fold.start != 1:
+            return None
+        entry = next((entry for entry in self.entries if entry.seq == fold.start), None)
+        if entry is None or len(fold.shown) != 1:
+            return None
+        old, new = entry.message, fold.shown[0]
+        ids = pair_ids(old)
+        if pair_ids(new) != ids or new.role != old.role:
+            return None
+        # A notice in place of a block of one plain message looks like a form of it, and is a fold over the block.
+        return entry if ids or len(self.entries) > 1 or not new.kind else None
 
     def form(self, entry: Entry) -> Message:
         """How an entry of this block is shown now."""
@@ -145,7 +157,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleMessage:
     """A message and who sees it: an entry as it was recorded, or one of ours (`entry` None) that stands for some.
 
     `kind` is "tool_result" or "tool_result_archived" for results, else that of the message.
@@ -158,7 +170,7 @@ class Seen:
     kind: str
 
 
-def history(tiles: Sequence[Tile]) -> Iterator[Seen]:
+def history(tiles: Sequence[Tile]) -> Iterator[VisibleMessage]:
     """Every entry of the session in order, folded or not; what stands for folded ones follows them. O(log)."""
     waiting: list[tuple[Tile, bool, bool, bool]] = [(tile, False, False, False) for tile in reversed(tiles)]
     while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
@@ -169,18 +181,20 @@ def history(tiles: Sequence[Tile]) -> Iterator[Seen]:
                 kind = message.kind
                 if message.results:
                     kind = "tool_result_archived" if archived else kind or "tool_result"
-                yield Seen(entry, message, message.agent_visible and not hidden, message.user_visible, kind)
+                yield VisibleMessage(entry, message, message.agent_visible and not hidden, message.user_visible, kind)
         elif closing:
             for message in tile.fold.shown:
                 # Words that had to stay are among the entries already: there the user reads them.
-                yield Seen(None, message, not hidden, message.user_visible and bool(message.kind), message.kind)
+                yield VisibleMessage(
+                    None, message, not hidden, message.user_visible and bool(message.kind), message.kind
+                )
         else:
             inside = archived or any(message.kind == "tool_summary" for message in tile.fold.shown)
             waiting.append((tile, hidden, archived, True))
-            waiting += [(inner, True, inside, False) for inner in reversed(tile.under)]
+            waiting += [(inner, True, inside, False) for inner in reversed(tile.inner)]
 
 
-def gaps(before: Message | None, messages: Iterable[Message], *, replied: bool = True) -> list[int]:
+def joint_places(before: Message | None, messages: Iterable[Message], *, replied: bool = True) -> list[int]:
     """Where among `messages`, which follow `before`, the assistant has to speak so that roles go on to alternate.
 
     Only between messages of which we wrote one: a history that does not alternate by itself is left as it is, and so is
@@ -198,7 +212,7 @@ def gaps(before: Message | None, messages: Iterable[Message], *, replied: bool =
     return out
 
 
-def held_by(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:
+def amounts_held(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:
     """What messages hold that is limited besides tokens, and what was held before. O(parts)."""
     plain = 0
     for message in messages:
@@ -212,52 +226,7 @@ def held_by(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:
     return Amounts(before.images, before.pages, before.messages + plain, before.large_images)
 
 
-def speaks(message: Message) -> bool:
-    """Whether a message is a user's own words: a user message with anything but results and approvals in it."""
-    return message.role == "user" and message.agent_visible and not message.kind and any(map(_is_own, message.parts))
-
-
-def asks(message: Message) -> bool:
-    """Whether a message may stand for a user's words while there are none: all that was asked came from a client."""
-    return message.role == "user" and message.agent_visible and not message.kind and bool(own_words(message))
-
-
-def _is_own(part: Part) -> bool:
-    if isinstance(part, Text):
-        return not is_injected(part.text)
-    return not (isinstance(part, ToolResult) or (isinstance(part, Opaque) and part.answers))
-
-
-# Texts that clients put beside a user's words or after results: Claude Code <system-reminder>, Cline
-# <environment_details>, Codex <environment_context>, IDE extensions <ide_selection>; others "[SYSTEM NOTE] ...".
-_ELEMENT = re.compile(r"<([a-z][a-z0-9]*[-_][a-z0-9_-]{1,40})(?:\s[^<>]{0,200})?>", re.IGNORECASE)
-_ABOUT = re.compile(r"remind|system|environment|context|notif|notice|ide_|hook|todo|status", re.IGNORECASE)
-_NOTE = re.compile(
-    r"\[\s{0,4}(?:(?:automated|automatic|internal|hidden)\s)?(?:system|reminder|hook|automated)\b[^\]\n]{0,80}\]",
-    re.IGNORECASE,
-)
-
-
-def is_injected(text: str) -> bool:
-    """Whether a client added this text by itself: elements such as <system-reminder> and nothing else, or a note that
-    begins with such a mark in brackets. O(size)."""
-    rest = text.strip()
-    if _NOTE.match(rest):
-        return True
-    if not rest.startswith("<"):
-        return False
-    while rest:
-        begin = _ELEMENT.match(rest)
-        if begin is None or not _ABOUT.search(begin[1]):
-            return False
-        end = rest.find(f"</{begin[1]}>", begin.end())
-        if end < 0:
-            return False
-        rest = rest[end + len(begin[1]) + 3 :].lstrip()
-    return True
-
-
-def leaves(tile: Tile) -> Iterator[Tile]:
+def blocks_of(tile: Tile) -> Iterator[Tile]:
     """The blocks that a tile covers, in order; what was let go of is not among them. O(covered)."""
     waiting = [tile]
     while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
@@ -265,19 +234,14 @@ def leaves(tile: Tile) -> Iterator[Tile]:
         if inner.fold is None:
             yield inner
         else:
-            waiting += reversed(inner.under)
+            waiting += reversed(inner.inner)
 
 
 def entries_of(tile: Tile) -> list[Entry]:
     """The entries that a tile covers, those under its fold too, in order. O(covered)."""
-    return tile.entries if tile.fold is None else [entry for leaf in leaves(tile) for entry in leaf.entries]
+    return tile.entries if tile.fold is None else [entry for leaf in blocks_of(tile) for entry in leaf.entries]
 
 
-def reasons(message: Message) -> bool:
+def begins_signed(message: Message) -> bool:
     """Whether a message begins with reasoning that its provider verifies."""
     return bool(message.parts) and isinstance(message.parts[0], Reasoning) and message.parts[0].signed
-
-
-def own_words(message: Message) -> list[Part]:
-    """The parts of a message that are no tool results."""
-    return [part for part in message.parts if not isinstance(part, ToolResult)]

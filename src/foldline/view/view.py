@@ -4,34 +4,47 @@ The view is a sequence of tiles that cover the log once, in order. A tile is a *
 leaves; each entry may be shown in a shorter form) or a *fold* over whole blocks. Appending costs O(size of the last
 block); a fold costs O(what it covers); between folds nothing else is touched, and the rendered prefix is the same list
 of the same objects.
+
+Its parts: `Tile` (what is shown in one place), `TileRenderer` (its messages), `RunningTotals` (sums, and the rendered
+prefix), `Calibration` (what the provider makes of our count).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter as Counts
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-from foldline.codecs.provider_state import compacts
+from foldline.codecs.base import Codec
+from foldline.codecs.caps import Amounts
+from foldline.codecs.provider_state import compacts, refers
 from foldline.errors import FoldRefused
-from foldline.messages import Message, Opaque, Text
-from foldline.tokens import content_bytes, wire_bytes
-from foldline.view.coverage import Cover
-from foldline.view.pairing import (
-    Placed,
-    arrange,
-    is_given,
-    is_little_between,
-    is_paired,
-    is_paused,
-    is_reasoning,
-    pair_ids,
+from foldline.messages import Message, Opaque, Text, ToolResult, Wire
+from foldline.text.identifiers import SpokenNames
+from foldline.tokens import Counter, message_tokens, wire_bytes
+from foldline.view.calibration import Meter
+from foldline.view.pairing import Placed, is_little_between, is_paired, is_paused, is_unfinished
+from foldline.view.rendering import Edit, TileRenderer
+from foldline.view.running_totals import RunningTotals
+from foldline.view.tiles import (
+    HELD,
+    SUMMED_UP,
+    Span,
+    Tile,
+    VisibleMessage,
+    begins_signed,
+    blocks_of,
+    entries_of,
+    history,
+    joint_places,
 )
-from foldline.view.tiles import HELD, SUMMED_UP, Tile, asks, gaps, held_by, leaves, own_words, reasons, speaks
 from foldline.view.transcript import Entry, Fold, Repair, Seq
-from foldline.view.turn_rendering import Edit, grown
+from foldline.view.user_words import asks, keeps_user_words, speaks
 
-__all__ = ["LAST_RUNG", "REFUSED_PART", "View"]
+__all__ = ["LAST_RUNG", "LEAD", "REFUSED_PART", "View"]
+
+LEAD = "[The conversation begins here.]"
+"""Sent as the first user message where a provider wants one and the history has none (Anthropic Messages API)."""
 
 REFUSED_PART = "refused-part"
 """What signs a form without a part that the provider refused: it is made of a pinned or a newest user message too."""
@@ -39,77 +52,427 @@ REFUSED_PART = "refused-part"
 LAST_RUNG = "floor"
 """The reducer that runs where nothing else makes a request fit: it alone may shorten the text of a paused turn."""
 
-T = TypeVar("T")
 
+class View:
+    """Tiles that cover the log exactly once, kept current one event at a time: an entry, a fold, a pin, a left branch.
 
-class View(Cover):
-    """The projection of the log, changed one event at a time: an entry, a fold, a pin, a branch that was left."""
+    `tokens` is the running size of the whole request (system text and tools in `base_tokens` included), corrected by
+    reported usage; every other figure is by our own count. `where` maps an archive key to a location for people.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        counter: Counter,
+        *,
+        base_tokens: int = 0,
+        weighed: bool = False,
+        where: Callable[[str], str] = str,
+    ) -> None:
+        self.codec = codec
+        self.counter = counter
+        self.base_tokens = base_tokens
+        self.meter = Meter(scaled=getattr(counter, "scaled", True))
+        self.weighed = weighed
+        self.where = where
+        self.tiles: list[Tile] = []
+        self.entries: dict[Seq, Entry] = {}
+        self.newest_user: Seq | None = None
+        # The first late result since the model's last message. It is news to the model, so that it counts as newest
+        # and no fold may cover it, however far back in the log its call stands.
+        self.unread: Seq | None = None
+        self.compacted: Seq | None = None  # the newest message in which the provider stands for all before it
+        self._spoken = SpokenNames()
+        self._renderer = TileRenderer(codec, counter, weighed=weighed)
+        self._totals = RunningTotals(codec.write)
+        self._lead = codec.note(LEAD)
+        self._led = False  # whether the supplied first message stood in the request before
+        self.lead_tokens = message_tokens(self._lead, counter)
+        # Newest user messages that a requested compaction has folded: a later fold may take them in.
+        self._folded_users: set[Seq | None] = set()
+        self._spared: Seq | None = None  # a folded newest user message that `release` kept in memory
+        # Whether the running tool loop began with signed reasoning; None until it begins. Kept here because looking
+        # through the loop at each cut made long loops quadratic.
+        self._loop_signed: bool | None = None
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def spoken(self) -> Counts[str]:
+        """How often the user or the agent used a name: what is asked for again is most often among them."""
+        return self._spoken.counts
+
+    @property
+    def tokens(self) -> int:
+        """Size of the whole request as the provider would count it, as far as is known. O(1)."""
+        return self.meter.used(self.estimated_tokens)
+
+    @property
+    def estimated_tokens(self) -> int:
+        """Size of the whole request by our own count: the sum of its parts. O(1)."""
+        return self.base_tokens + self._totals.tokens + (self.lead_tokens if self.leads else 0)
+
+    @property
+    def leads(self) -> bool:
+        """Whether a first user message has to be supplied (one also stands when repair left nothing)."""
+        if self._totals.shows:
+            return self.codec.user_first and (first := self.first_message()) is not None and first.role != "user"
+        return bool(self.tiles)
+
+    def first_message(self) -> Message | None:
+        """The first message that is sent, the supplied one aside."""
+        for tile in self.tiles:
+            if tile.messages:
+                return tile.messages[0]
+        return None
+
+    @property
+    def entries_and_folds(self) -> tuple[Entry | Fold, ...]:
+        """What is shown at each place: an entry, or the fold that stands for it. O(shown)."""
+        out: list[Entry | Fold] = []
+        for tile in self.tiles:
+            out += [tile.fold] if tile.fold else [tile.forms.get(entry.seq, entry) for entry in tile.entries]
+        return tuple(out)
+
+    def history(self) -> Iterator[VisibleMessage]:
+        """Every entry and who sees it, and what stands for folded ones. O(log)."""
+        return history(self.tiles)
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """Every repair in effect, in order of the log. O(repairs)."""
+        found = self._totals.repairs()
+        if self.leads and not any(tile.fold for tile in self.tiles[:1]):
+            found.insert(0, Repair(0, "user-first", "a first user message was supplied"))
+        return tuple(found)
+
+    def wires(self) -> tuple[list[Wire], int]:
+        """The JSON messages to send, and how many leading ones are as at the last call. O(what changed) + one copy."""
+        wires, stable = self._totals.wires(self.tiles)
+        led, self._led = self._led, self.leads
+        if self._led:
+            return [self.codec.write(self._lead), *wires], stable + 1 if led else 0
+        return list(wires), 0 if led else stable
+
+    def shown(self) -> list[Wire]:
+        """The JSON messages as `wires` would give them, but not taken for sent. O(messages)."""
+        lead = [self._lead] if self.leads else []
+        return [self.codec.write(message) for message in [*lead, *(m for tile in self.tiles for m in tile.messages)]]
+
+    @property
+    def message_count(self) -> int:
+        """Messages that are sent, joints aside. O(1)."""
+        return self._totals.messages
+
+    @property
+    def amounts(self) -> Amounts:
+        """Images and what else is limited besides tokens, of all that is sent. O(1)."""
+        return self._totals.amounts
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the messages as JSON; 0 unless the view is `weighed`. O(1)."""
+        return self._totals.size_bytes
+
+    @property
+    def turn_count(self) -> int:
+        """User messages that are shown in their own words. O(tiles)."""
+        return sum(1 for tile in self.tiles if tile.fold is None for entry in tile.entries if speaks(entry.message))
+
+    @property
+    def content_bytes(self) -> int:
+        """Bytes of contents and tool calls (S0.03): `tokens.content_bytes` over what is sent. O(1)."""
+        return self._totals.content_bytes
+
+    def index(self, seq: Seq) -> int:
+        """Number of the tile that covers entry `seq`. O(log tiles)."""
+        return self._totals.index(seq)
+
+    def count(self, message: Message) -> int:
+        """Tokens of a message as this view counts them."""
+        return message_tokens(message, self.counter)
+
+    def measure(self, tile: Tile, forms: dict[Seq, Fold]) -> int:
+        """Tokens of a block if these forms of its entries were shown besides those that are. O(block)."""
+        return self._renderer.block_tokens(tile, tile.forms | forms)
+
+    @property
+    def joint_tokens(self) -> int:
+        """Tokens of the assistant's words between a message of ours and one of the user."""
+        return self._renderer.joint_tokens
+
+    def between(self, first: int, last: int) -> int:
+        """Tokens of tiles [first, last). O(log tiles) between folds."""
+        return self._totals.between(self.tiles, first, last)
+
+    @property
+    def fixed_tokens(self) -> int:
+        """Size of tools and of the system text before everything else: no fold reaches them. O(leading tiles)."""
+        leading = 0
+        while leading < len(self.tiles) and self.tiles[leading].system:
+            leading += 1
+        return self.base_tokens + self.between(0, leading)
+
+    def newest(self, share: float, target_tokens: int) -> int:
+        """First tile of the tail that stays when the view lands at `target_tokens`: `share` of its room for history.
+
+        A late result that the model has not answered is not old, however much of the room it takes.
+        """
+        first = self.tail(int(share * max(0, target_tokens - self.fixed_tokens)))
+        return first if self.unread is None else min(first, self.index(self.unread))
+
+    def tail(self, tokens: int) -> int:
+        """First tile of the longest tail that holds at most `tokens`. O(log tiles) between folds."""
+        return self._totals.tail(self.tiles, tokens)
+
+    # --- legality ----------------------------------------------------------------------------------------------------
+
+    def protected(self, index: int, *, requested: bool = False) -> str | None:
+        """Why a tile may not be folded away, in a `requested` compaction or else; None if it may."""
+        tile = self.tiles[index]
+        if tile.fold is not None:
+            return None
+        if tile.system:
+            return "system text"
+        if tile.pinned:
+            return "pinned"
+        if self.compacted is not None and tile.start <= self.compacted < tile.stop:
+            return SUMMED_UP
+        if any(refers(entry.message) for entry in tile.entries[:1] if self.codec.itemised):
+            return HELD
+        if tile.waiting and index == self.last_block:
+            return "call that waits for its result"
+        if self._holds_newest(tile) and not self._mixed(tile) and not self.frees_newest(requested):
+            return "newest user message"
+        if self.unread is not None and any(seq >= self.unread for seq in tile.late_calls):
+            return "late result that the model has not answered"
+        return None
+
+    def frees_newest(self, requested: bool) -> bool:
+        """Whether the newest user message may be folded: only a compaction that a user requested does, once answered.
+
+        What such a compaction has folded stays free: a later fold may take it in.
+        """
+        return self.newest_user in self._folded_users or (requested and self.answered())
+
+    @property
+    def last_block(self) -> int:
+        """Number of the last tile that shows something, or will: what is hidden, or was left by a fork, does not."""
+        index = len(self.tiles) - 1
+        while index >= 0 and not self.tiles[index].messages and not self.tiles[index].waiting:
+            index -= 1
+        return index
+
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of the list of messages as JSON; about 0 unless the view is weighed. O(1)."""
+        lead = wire_bytes(self.codec.write(self._lead)) + 1 if self.weighed and self.leads else 0
+        return self.size_bytes + self.message_count + self._totals.joints + lead + 1
+
+    def answered(self) -> bool:
+        """Whether the session ends with a reply: an assistant message that calls nothing, and is not paused."""
+        tile = next((tile for tile in reversed(self.tiles) if tile.messages), None)
+        if tile is None or tile.messages[-1].role != "assistant" or tile.messages[-1].calls:
+            return False
+        return not is_paired(tile.messages[-1]) or not tile.waiting
+
+    def cut(self, index: int) -> bool:
+        """Whether a span may end before tile `index`.
+
+        Anthropic, "Extended thinking with tool use": a running tool loop that began with thinking must go on with an
+        assistant message that begins with thinking. Completed loops are free: earlier thinking is ignored there.
+        """
+        while index < len(self.tiles) and not self.tiles[index].messages:
+            index += 1
+        if index >= len(self.tiles):
+            return True
+        tile = self.tiles[index]
+        running = self.newest_user is None or tile.start > self.newest_user
+        leading = tile.leading
+        if tile.fold is not None or not running or leading is None or leading.role != "assistant":
+            return True
+        return begins_signed(leading) or not self._loop_signed
+
+    def spans(self, last: int | None = None, *, requested: bool = False) -> list[Span]:
+        """The longest runs of tiles before tile `last` that may be folded, oldest first. O(tiles).
+
+        `requested`: whether a user requested the compaction (`Need.requested`).
+        """
+        out: list[Span] = []
+        end = len(self.tiles) if last is None else last
+        first = 0 if self.compacted is None else min(end, self.index(self.compacted))  # before it nothing counts
+        while first < end:
+            if self.protected(first, requested=requested) is not None:
+                first += 1
+                continue
+            stop = first
+            while stop < end and self.protected(stop, requested=requested) is None:
+                stop += 1
+            cut = stop
+            while cut > first and not self.cut(cut):
+                cut -= 1
+            if cut > first:
+                out.append(self.span(first, cut))
+            first = max(stop, first + 1)
+        return out
+
+    def span(self, first: int, last: int) -> Span:
+        """Tiles [first, last) as a span."""
+        return Span(first, last, self.tiles[first].start, self.tiles[last - 1].stop, self.between(first, last))
+
+    def cuts(self) -> tuple[Seq, ...]:
+        """Every place where a span may end. O(tiles)."""
+        return tuple(
+            self.tiles[i].start if i < len(self.tiles) else self._stop
+            for i in range(len(self.tiles) + 1)
+            if self.cut(i)
+        )
+
+    def residue(self, start: Seq, stop: Seq, *, requested: bool = False) -> tuple[Message, ...]:
+        """What must stay visible when [start, stop) is folded: the newest user's words beside results."""
+        seq = self.newest_user
+        if seq is None or not start <= seq < stop or self.frees_newest(requested):
+            return ()
+        entry = self.entries[seq]
+        if not entry.message.results:
+            return (entry.message,)
+        return (self.codec.revise(entry.message, [p for p in entry.message.parts if not isinstance(p, ToolResult)]),)
+
+    def before(self, index: int) -> Message | None:
+        """The last message that is shown before tile `index`."""
+        while index > 0:
+            index -= 1
+            if self.tiles[index].messages:
+                return self.tiles[index].messages[-1]
+        return None
+
+    def replied(self, index: int) -> bool:
+        """Whether what is shown before tile `index` stands for something that ended with words of the assistant."""
+        while index > 0:
+            index -= 1
+            if self.tiles[index].messages:
+                return self.tiles[index].fold is None or self.tiles[index].replied
+        return True
+
+    def ends_replied(self, first: int, last: int) -> bool:
+        """Whether tiles [first, last) end with words of the assistant."""
+        message = self.before(last)
+        ours = last > first and self.tiles[last - 1].fold is not None
+        return self.replied(last) if ours else message is not None and message.role == "assistant"
+
+    def shows(self, index: int) -> int | None:
+        """Number of the first tile from `index` on that shows a message."""
+        while index < len(self.tiles) and not self.tiles[index].messages:
+            index += 1
+        return index if index < len(self.tiles) else None
+
+    def after(self, index: int) -> Tile | None:
+        """The first tile from `index` on that shows a message."""
+        found = self.shows(index)
+        return None if found is None else self.tiles[found]
+
+    def joining_tokens(self, first: int, last: int, shown: Sequence[Message]) -> int:
+        """Tokens of the joints that are needed when tiles [first, last) are shown as this, less those that go.
+
+        O(shown). Joints inside the tiles count as what is shown there now.
+        """
+        count = len(joint_places(self.before(first), shown, replied=self.replied(first)))
+        following = self.after(last)
+        if following is not None and shown and (leading := following.leading) is not None:
+            replied = self.ends_replied(first, last)
+            count += len(joint_places(shown[-1], (leading,), replied=replied)) - (following.messages[0] is not leading)
+        return count * self.joint_tokens
+
+    def covered(self, start: Seq, stop: Seq) -> list[Entry]:
+        """The entries of the active branch in [start, stop), in order. O(covered)."""
+        out: list[Entry] = []
+        for tile in self.tiles[self.index(start) : self.index(stop - 1) + 1]:
+            out += [entry for entry in entries_of(tile) if start <= entry.seq < stop]
+        return out
+
+    def covered_count(self, start: Seq, stop: Seq, *, seen: bool = False) -> int:
+        """How many entries of the active branch whole tiles [start, stop) cover, or those the model was to see.
+
+        Those that were let go of count. O(tiles, and the entries of blocks).
+        """
+        tiles = self.tiles[self.index(start) : self.index(stop - 1) + 1]
+        return sum(tile.count()[1 if seen else 0] for tile in tiles)
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
     def append(self, entry: Entry, placed: Placed, waits: Callable[[Seq], bool]) -> None:
-        """Take up one entry; it joins the block of the group it answers, else begins a block. O(block).
+        """Add one entry; it joins the block of the group it answers, else begins a block. O(block).
 
         An item that joins a turn of items, and a result of one: O(size of the message), besides copying references.
 
         `placed` says what it answers, `waits` whether a call of a group from a seq on is still open.
         """
+        message = entry.message
         self.entries[entry.seq] = entry
         at = len(self.tiles)
         if placed.joins is not None and self.reaches(placed.joins):
             at = self.index(placed.joins)
         for group in placed.late_groups:
             self._leave_out(self.index(group), placed.late)
-        if at == len(self.tiles) and entry.message.agent_visible:
+        if at == len(self.tiles) and message.agent_visible:
             self._end()
+        # A late result is shown as a note of ours, which only rendering the block as a whole puts in its place.
         edits = None if placed.late else self._edits(at, entry)
-        if edits is not None:
-            block = self.tiles[at]
-        elif at < len(self.tiles):
-            merged = self.tiles[at:]
-            block = merged[0]
-            if (
-                len(merged) > 1
-                and self._ledger.rendered(at)
-                and any(repair.rule == "missing-result" for repair in block.repairs)
-            ):
-                block.late = entry.seq
-            for other in merged[1:]:
-                block.entries += other.entries
-                block.forms |= other.forms
-                block.pinned |= other.pinned
-                block.told |= other.told
-                block.left_out |= other.left_out
-            block.ended = False
-            self._replace(at, len(self.tiles), [block])
-        else:
-            block = Tile(entry.seq, entry.seq + 1)
-            self.tiles.append(block)
-            self._ledger.replace(at, at, (block,))
+        block = self.tiles[at] if edits is not None else self._block_at(at, entry)
         block.entries.append(entry)
         block.stop = entry.seq + 1
         if placed.late:
-            block.told[entry.seq] = placed.late
+            block.late_calls[entry.seq] = placed.late
             self.unread = entry.seq if self.unread is None else self.unread
-        block.waiting = waits(block.start) or self._is_unfinished(entry.message)
-        if speaks(entry.message) or (self.newest_user is None and asks(entry.message)):
-            self.newest_user, self._loop_reasons = entry.seq, None
-        if entry.message.role == "assistant":
-            self.unread = None
-            if self._loop_reasons is None:
-                self._loop_reasons = reasons(entry.message)
-            self.meter.reply(entry.tokens, item=self.codec.itemised)
-        if entry.message.role != "tool":
-            self._spoken.add(entry.message)
+        block.waiting = waits(block.start) or is_unfinished(self.codec, message)
+        self._note_speaker(entry)
         if edits is None:
             self._refresh(at)
         else:
             self._splice(at, edits)
-        if entry.message.agent_visible and compacts(entry.message):
-            self._sum_up(entry.seq)
+        if message.agent_visible and compacts(message):
+            self._compact_before(entry.seq)
 
-    def _sum_up(self, seq: Seq) -> None:
-        """From here on the provider stands for what was before: it counts nothing any more. O(tiles)."""
+    def _block_at(self, at: int, entry: Entry) -> Tile:
+        """The block that an entry joins from tile `at` on, all tiles after it merged into it; or a new block."""
+        if at == len(self.tiles):
+            block = Tile(entry.seq, entry.seq + 1)
+            self.tiles.append(block)
+            self._totals.replace(at, at, (block,))
+            return block
+        merged = self.tiles[at:]
+        block = merged[0]
+        # A stand-in for this result was in the last request, so that the prefix changes here: that is reported. Where
+        # no request went out in between nobody has seen one.
+        stood_in = any(repair.rule == "missing-result" for repair in block.repairs)
+        if len(merged) > 1 and self._totals.is_rendered(at) and stood_in:
+            block.late = entry.seq
+        for other in merged[1:]:
+            block.entries += other.entries
+            block.forms |= other.forms
+            block.pinned |= other.pinned
+            block.late_calls |= other.late_calls
+            block.left_out |= other.left_out
+        block.ended = False
+        self._replace(at, len(self.tiles), [block])
+        return block
+
+    def _note_speaker(self, entry: Entry) -> None:
+        """Keep what depends on who spoke last: the newest user message, the running loop, what the model has read."""
+        message = entry.message
+        # A session without a word of a user (all of it came from a client) protects its first user message instead.
+        if speaks(message) or (self.newest_user is None and asks(message)):
+            self.newest_user, self._loop_signed = entry.seq, None
+        if message.role == "assistant":
+            self.unread = None
+            if self._loop_signed is None:
+                self._loop_signed = begins_signed(message)
+            self.meter.reply(entry.tokens, item=self.codec.itemised)
+        if message.role != "tool":
+            self._spoken.add(message)
+
+    def _compact_before(self, seq: Seq) -> None:
+        """Count nothing of what stands before: the summary of the provider in entry `seq` stands for it. O(tiles)."""
         self.compacted = seq
         for index in range(self.index(seq) + 1):
             if self.tiles[index].tokens:
@@ -153,7 +516,7 @@ class View(Cover):
         if first < 0 or fold.start >= fold.stop or fold.stop > self._stop:
             raise FoldRefused("outside the log", start=fold.start, stop=fold.stop)
         tile = self.tiles[first]
-        if (entry := self._paired(tile, fold)) is not None:
+        if (entry := tile.entry_reformed_by(fold)) is not None:
             return self._commit_form(first, tile, entry, fold, again)
         last = self.index(fold.stop - 1) + 1
         if tile.start != fold.start or self.tiles[last - 1].stop != fold.stop:
@@ -171,12 +534,13 @@ class View(Cover):
         free = self.frees_newest(requested)
         if self.newest_user is not None and fold.start <= self.newest_user < fold.stop and free:
             self._folded_users.add(self.newest_user)
-        under = self.tiles[first:last]
-        counts = [inner.count() for inner in under]
-        covers = sum(count for count, _ in counts), sum(seen for _, seen in counts)
+        inner = self.tiles[first:last]
+        # Counted now: `release` lets go of the inner tiles, and notices name these numbers afterwards.
+        counts = [tile.count() for tile in inner]
+        covered_counts = sum(count for count, _ in counts), sum(seen for _, seen in counts)
         replied = self.ends_replied(first, last)
-        tile = Tile(fold.start, fold.stop, fold=fold, under=under, covers=covers, replied=replied)
-        self._replace(first, last, [tile])
+        over = Tile(fold.start, fold.stop, fold=fold, inner=inner, covered_counts=covered_counts, replied=replied)
+        self._replace(first, last, [over])
         self._refresh(first)
         return fold
 
@@ -188,15 +552,15 @@ class View(Cover):
         count, spared = 0, None
         self._spoken.count()  # messages that wait for it would stay in memory
         for tile in self.tiles:
-            if tile.fold is None or not tile.under:
+            if tile.fold is None or not tile.inner:
                 continue
-            for leaf in leaves(tile):
+            for leaf in blocks_of(tile):
                 for seq in range(leaf.start, leaf.stop):  # those of a branch that was left stand in no tile
                     if seq == self.newest_user:
                         spared = seq
                     else:
                         count += self.entries.pop(seq, None) is not None
-            tile.under = []
+            tile.inner = []
         if self._spared not in (None, self.newest_user):
             self.entries.pop(self._spared, None)
             self._spared = None
@@ -206,13 +570,13 @@ class View(Cover):
     def is_form(self, fold: Fold) -> bool:
         """Whether a fold replaces (or would replace) the form of one entry, not whole tiles."""
         index = self.index(fold.start)
-        return 0 <= index < len(self.tiles) and self._paired(self.tiles[index], fold) is not None
+        return 0 <= index < len(self.tiles) and self.tiles[index].entry_reformed_by(fold) is not None
 
     def empty(self) -> View:
         """A view of the same kind with nothing in it."""
         new = View(self.codec, self.counter, base_tokens=self.base_tokens, weighed=self.weighed, where=self.where)
         new.meter = self.meter
-        new._ledger.follow(self._ledger)
+        new._totals.continue_from(self._totals)
         new._led = self._led
         return new
 
@@ -225,19 +589,18 @@ class View(Cover):
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _paired(self, tile: Tile, fold: Fold) -> Entry | None:
-        """The entry whose form a fold replaces: same calls, same results; None when the fold is about whole tiles."""
-        if tile.fold is not None or fold.stop - fold.start != 1:
-            return None
-        entry = next((e for e in tile.entries if e.seq == fold.start), None)
-        if entry is None or len(fold.shown) != 1:
-            return None
-        old, new = entry.message, fold.shown[0]
-        ids = pair_ids(old)
-        if not ids and len(tile.entries) == 1 and new.role != old.role:
-            return None
-        same = pair_ids(new) == ids
-        return entry if same and new.role == old.role and (ids or len(tile.entries) > 1 or not new.kind) else None
+    @property
+    def _stop(self) -> Seq:
+        return self.tiles[-1].stop if self.tiles else 0
+
+    def _holds_newest(self, tile: Tile) -> bool:
+        return self.newest_user is not None and tile.start <= self.newest_user < tile.stop
+
+    def _mixed(self, tile: Tile) -> bool:
+        """Whether the newest user text of this tile stands beside results, in one message that may be split."""
+        return bool(
+            self.newest_user is not None and self.entries[self.newest_user].message.results and not tile.waiting
+        )
 
     def _end(self) -> None:
         """Note that something follows the last block, so that the provider goes on with nothing in it."""
@@ -258,12 +621,6 @@ class View(Cover):
             tile.left_out |= found
             self._refresh(index)
 
-    def _is_unfinished(self, message: Message) -> bool:
-        """Whether more is sure to follow a message: what reasoning led to, what was approved, a paused turn's rest."""
-        if self.codec.itemised:
-            return is_reasoning(message) or (message.agent_visible and is_given(message))
-        return message.agent_visible and is_paused(message)
-
     def _commit_form(self, index: int, tile: Tile, entry: Entry, fold: Fold, again: bool) -> Fold:
         refused = None
         if entry.message.role == "system":
@@ -272,7 +629,9 @@ class View(Cover):
             refused = "pinned"
         elif tile.waiting and index == self.last_block and not self._may_change(entry.message, fold):
             refused = "call that waits for its result"
-        elif entry.seq == self.newest_user and not _keeps_words(entry.message, fold):
+        elif entry.seq == self.newest_user and not keeps_user_words(
+            entry.message, fold.shown[0], parts_refused=fold.reducer == REFUSED_PART
+        ):
             refused = "newest user message"
         if refused:
             raise FoldRefused(f"it covers what must stay ({refused})", start=fold.start, stop=fold.stop)
@@ -300,111 +659,36 @@ class View(Cover):
 
     def _replace(self, first: int, last: int, tiles: list[Tile]) -> None:
         for tile in self.tiles[first:last]:
-            self._ledger.account(tile, -1)
+            self._totals.remove(tile)
         for tile in tiles:
-            self._ledger.account(tile, 1)
+            self._totals.add(tile)
         self.tiles[first:last] = tiles
-        self._ledger.replace(first, last, tiles)
-
-    def measure(self, tile: Tile, forms: dict[Seq, Fold]) -> int:
-        """Tokens of a block if these forms of its entries were shown besides those that are. O(block)."""
-        return sum(self._rendered(tile, tile.forms | forms)[1])
+        self._totals.replace(first, last, tiles)
 
     def _edits(self, index: int, entry: Entry) -> tuple[Edit, ...] | None:
         """What an entry changes in the block it joins; None when that block has to be made or rendered again."""
         if not self.codec.itemised or index != len(self.tiles) - 1:
             return None
-        tile = self.tiles[index]
-        if tile.forms or tile.told or tile.late is not None or not tile.entries:
-            return None
-        growth = tile.growth or grown(self.codec, tile.entries)
-        edits = None if growth is None else growth.take(entry)
-        tile.growth = None if edits is None else growth
-        return edits
+        return self._renderer.edits(self.tiles[index], entry)
 
     def _splice(self, index: int, edits: Sequence[Edit]) -> None:
-        """Change the rendering of a block where its growth says, instead of rendering it again."""
+        """Make these edits in a block, instead of rendering it again."""
         tile = self.tiles[index]
-        self._ledger.account(tile, -1)
-        known = {id(entry.message): entry.tokens for entry in tile.entries[-8:]}  # else it is counted again
-        for at, gone, new in edits:
-            stop = at + gone
-            weights = [known.get(id(m)) or self.count(m) for m in new]
-            contents = list(map(content_bytes, new))
-            tile.tokens += sum(weights) - sum(tile.weights[at:stop])
-            tile.content_bytes += sum(contents) - sum(tile.contents[at:stop])
-            if self.weighed:
-                tile.size_bytes += self._bytes(new) - self._bytes(tile.messages[at:stop])
-            tile.amounts = held_by(new, tile.amounts - held_by(tile.messages[at:stop]))
-            tile.messages[at:stop] = new
-            tile.weights[at:stop] = weights
-            tile.contents[at:stop] = contents
-        self._ledger.account(tile, 1)
-        self._ledger.touch(index, min((at for at, _, _ in edits), default=len(tile.messages)))
-
-    def _bytes(self, messages: Sequence[Message]) -> int:
-        return sum(wire_bytes(self.codec.write(message)) for message in messages)
+        self._totals.remove(tile)
+        unchanged = self._renderer.splice(tile, edits)
+        self._totals.add(tile)
+        self._totals.invalidate(index, unchanged)
 
     def _refresh(self, index: int) -> None:
         """Render one tile again, and the joint before the next one."""
         tile = self.tiles[index]
-        self._ledger.account(tile, -1)
-        tile.growth = None
-        measured = {id(m): (size, m) for m, size in zip(tile.messages, tile.contents, strict=True)}
-        if tile.fold is not None:
-            tile.messages, tile.noted = list(tile.fold.shown), ()
-            tile.weights = list(map(self.count, tile.messages))
-        else:
-            tile.messages, tile.weights, found = self._rendered(tile, tile.forms)
-            faults = (Repair(entry.seq, "message", fault) for entry in tile.entries for fault in entry.faults)
-            if tile.late is not None and not found:
-                found = (Repair(tile.late, "late-result", "it came when an answer in its place had been sent"),)
-            tile.noted = (*faults, *found)
-        places = gaps(self.before(index), tile.messages, replied=self.replied(index))
-        tile.joints = len(places)
-        if places:
-            tile.messages = _with(tile.messages, places, self.joint)
-            tile.weights = _with(tile.weights, places, self.joint_tokens)
-        tile.weights = self.counting(tile)
-        tile.contents = [measured[id(m)][0] if id(m) in measured else content_bytes(m) for m in tile.messages]
-        tile.tokens, tile.content_bytes = sum(tile.weights), sum(tile.contents)
-        tile.amounts = held_by(tile.messages)
-        tile.size_bytes = self._bytes(tile.messages) if self.weighed else 0
-        self._ledger.account(tile, 1)
-        self._ledger.touch(index)
+        self._totals.remove(tile)
+        self._renderer.render(tile, self.before(index), replied=self.replied(index), compacted=self.compacted)
+        self._totals.add(tile)
+        self._totals.invalidate(index)
+        # Whether a joint stands before the next tile follows from what this one ends with now.
         following = self.shows(index + 1)
         if following is not None and (leading := self.tiles[following].leading) is not None:
-            joins = gaps(self.before(following), (leading,), replied=self.replied(following))
+            joins = joint_places(self.before(following), (leading,), replied=self.replied(following))
             if bool(joins) != (self.tiles[following].messages[0] is not leading):
                 self._refresh(following)
-
-    def _rendered(self, tile: Tile, forms: dict[Seq, Fold]) -> tuple[list[Message], list[int], tuple[Repair, ...]]:
-        """The messages of a block in these forms, their sizes, and what was repaired."""
-        known: dict[int, int] = {}
-        block: list[tuple[Seq, Message]] = []
-        for entry in tile.entries:
-            fold = forms.get(entry.seq)
-            form, tokens = (entry.message, entry.tokens) if fold is None else (fold.shown[0], fold.tokens)
-            known[id(form)] = tokens
-            if form.agent_visible:
-                block.append((entry.seq, form))
-        messages, repairs = arrange(self.codec, block, told=tile.told, left_out=tile.left_out, ended=tile.ended)
-        return list(messages), [known.get(id(m)) or self.count(m) for m in messages], repairs
-
-
-def _keeps_words(old: Message, fold: Fold) -> bool:
-    """Whether a form says all that the user said; what is no text may leave when the provider refused it."""
-    new = fold.shown[0]
-    before, after = own_words(old), own_words(new)
-    if fold.reducer != REFUSED_PART or not new.agent_visible:
-        return before == after
-    said = [part.text for part in after if isinstance(part, Text)]
-    return all(part.text in said for part in before if isinstance(part, Text))
-
-
-def _with(items: list[T], places: Sequence[int], item: T) -> list[T]:
-    """The items, with one more before each of these places."""
-    out = list(items)
-    for place in reversed(places):
-        out.insert(place, item)
-    return out

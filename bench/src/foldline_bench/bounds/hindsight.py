@@ -17,8 +17,8 @@ from foldline.engine.context import Context
 from foldline.messages import Wire
 from foldline.reducers.digest import Digest
 from foldline.replay import Managed, Pauses, Replay, Sent, bill_tokens
-from foldline.view.tiles import speaks
 from foldline.view.transcript import Entry, Fold, Seq
+from foldline.view.user_words import speaks
 from foldline_bench.bounds.schedule import CostTerms, FoldSchedule, ShownShares, best_schedule
 
 __all__ = ["Bound", "Course", "WatchedSender", "bound_of", "course_of"]

@@ -12,9 +12,9 @@ from tests.property.depth import costly
 from foldline.engine.context import Context
 from foldline.messages import Wire
 from foldline.tokens import content_bytes, wire_bytes
+from foldline.view.rendering import TileRenderer, growing_turn
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Repair
-from foldline.view.turn_rendering import grown
 from foldline.view.view import View
 
 
@@ -57,7 +57,8 @@ SESSIONS = st.lists(st.tuples(_ITEMS, _HIDDEN), min_size=1, max_size=40)
 
 def rendered(view: View, tile: Tile) -> tuple[Any, ...]:
     """A block from scratch: messages as JSON, sizes, repairs."""
-    messages, weights, repairs = view._rendered(tile, tile.forms)
+    renderer = TileRenderer(view.codec, view.counter, weighed=True)
+    messages, weights, repairs = renderer.block(tile, tile.forms)
     faults = tuple(Repair(entry.seq, "message", fault) for entry in tile.entries for fault in entry.faults)
     late = (Repair(tile.late, "late-result", _late_detail(tile)),) if tile.late is not None and not repairs else ()
     return [view.codec.write(m) for m in messages], weights, (*faults, *repairs, *late)
@@ -102,11 +103,11 @@ def test_a_run_of_items_is_not_put_in_order_again() -> None:
     for number in range(50):
         context.extend([thinks(f"{number}"), says(f"Step {number}."), calls(f"k{number}")])
     [_, tile] = context.view.tiles
-    assert tile.growth is not None
-    assert (tile.growth.turn_items, len(tile.growth.open), tile.growth.results) == (151, 50, 0)
+    assert tile.turn is not None
+    assert (tile.turn.item_count, len(tile.turn.open), tile.turn.result_count) == (151, 50, 0)
     kept = tile.messages[:151]
     context.append(gives("k49"))
-    assert (tile.growth.turn_items, len(tile.growth.open)) == (151, 49)
+    assert (tile.turn.item_count, len(tile.turn.open)) == (151, 49)
     assert tile.messages[:151] == kept
 
 
@@ -116,15 +117,15 @@ def test_a_result_takes_the_place_of_the_answer_that_stood_in_for_it() -> None:
     sent = context.prepare().messages
     assert [wire.get("call_id") for wire in sent] == [None, "a", "b", "c", "b", "a", "c"]
     [_, tile] = context.view.tiles
-    assert tile.growth is not None
+    assert tile.turn is not None
     assert [repair.rule for repair in tile.repairs] == ["missing-result", "missing-result"]
     context.extend([gives("c"), gives("a")])
-    assert (tile.growth.results, tile.repairs) == (3, ())
+    assert (tile.turn.result_count, tile.repairs) == (3, ())
 
 
 def test_a_turn_that_goes_on_after_its_results_is_no_single_turn() -> None:
     context = Context(dialect="openai-responses", window=1_000_000)
     context.extend([calls("a"), gives("a"), says("So.")])
     entries = list(context.view.entries.values())
-    assert grown(context.view.codec, entries[:2]) is not None
-    assert grown(context.view.codec, entries) is None
+    assert growing_turn(context.view.codec, entries[:2]) is not None
+    assert growing_turn(context.view.codec, entries) is None

@@ -1,0 +1,72 @@
+"""Which messages are a user's own words, and which texts in them a client added by itself.
+
+The newest words of a user must stay in view, so that a wrong answer here either folds what was asked for, or protects
+what a client says by itself at every request.
+"""
+
+from __future__ import annotations
+
+import re
+
+from foldline.messages import Message, Opaque, Part, Text, ToolResult
+
+__all__ = ["asks", "is_injected", "keeps_user_words", "own_words", "speaks"]
+
+
+def speaks(message: Message) -> bool:
+    """Whether a message is a user's own words: a user message with anything but results and approvals in it."""
+    return message.role == "user" and message.agent_visible and not message.kind and any(map(_is_own, message.parts))
+
+
+def asks(message: Message) -> bool:
+    """Whether a message may stand for a user's words while there are none: all that was asked came from a client."""
+    return message.role == "user" and message.agent_visible and not message.kind and bool(own_words(message))
+
+
+def _is_own(part: Part) -> bool:
+    if isinstance(part, Text):
+        return not is_injected(part.text)
+    return not (isinstance(part, ToolResult) or (isinstance(part, Opaque) and part.answers))
+
+
+# Texts that clients put beside a user's words or after results: Claude Code <system-reminder>, Cline
+# <environment_details>, Codex <environment_context>, IDE extensions <ide_selection>; others "[SYSTEM NOTE] ...".
+_ELEMENT = re.compile(r"<([a-z][a-z0-9]*[-_][a-z0-9_-]{1,40})(?:\s[^<>]{0,200})?>", re.IGNORECASE)
+_ABOUT = re.compile(r"remind|system|environment|context|notif|notice|ide_|hook|todo|status", re.IGNORECASE)
+_NOTE = re.compile(
+    r"\[\s{0,4}(?:(?:automated|automatic|internal|hidden)\s)?(?:system|reminder|hook|automated)\b[^\]\n]{0,80}\]",
+    re.IGNORECASE,
+)
+
+
+def is_injected(text: str) -> bool:
+    """Whether a client added this text by itself: elements such as <system-reminder> and nothing else, or a note that
+    begins with such a mark in brackets. O(size)."""
+    rest = text.strip()
+    if _NOTE.match(rest):
+        return True
+    if not rest.startswith("<"):
+        return False
+    while rest:
+        begin = _ELEMENT.match(rest)
+        if begin is None or not _ABOUT.search(begin[1]):
+            return False
+        end = rest.find(f"</{begin[1]}>", begin.end())
+        if end < 0:
+            return False
+        rest = rest[end + len(begin[1]) + 3 :].lstrip()
+    return True
+
+
+def own_words(message: Message) -> list[Part]:
+    """The parts of a message that are no tool results."""
+    return [part for part in message.parts if not isinstance(part, ToolResult)]
+
+
+def keeps_user_words(old: Message, new: Message, *, parts_refused: bool) -> bool:
+    """Whether `new` says all that the user said in `old`; with `parts_refused` what is no text may be missing."""
+    before, after = own_words(old), own_words(new)
+    if not parts_refused or not new.agent_visible:
+        return before == after
+    texts = [part.text for part in after if isinstance(part, Text)]
+    return all(part.text in texts for part in before if isinstance(part, Text))
