@@ -70,10 +70,10 @@ def press() -> None:
 def test_the_first_lets_it_end_in_order(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     ended: list[str] = []
 
-    async def door(ending: ShutdownRequest) -> None:
-        ending.is_open = True
+    async def door(shutdown: ShutdownRequest) -> None:
+        shutdown.is_open = True
         press()
-        await ending.asked.wait()
+        await shutdown.requested.wait()
         ended.append("in order")
 
     assert run(loop, door) == ["Stopping (again: at once)"]
@@ -84,10 +84,10 @@ def test_the_first_lets_it_end_in_order(loop: Callable[[], asyncio.AbstractEvent
 def test_the_second_cuts_it_off(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     ended: list[str] = []
 
-    async def door(ending: ShutdownRequest) -> None:
-        ending.is_open = True
+    async def door(shutdown: ShutdownRequest) -> None:
+        shutdown.is_open = True
         press()
-        await ending.asked.wait()
+        await shutdown.requested.wait()
         press()
         try:
             await asyncio.Event().wait()
@@ -102,10 +102,10 @@ def test_the_second_cuts_it_off(loop: Callable[[], asyncio.AbstractEventLoop]) -
 def test_a_third_does_not_cut_off_how_the_end_is_written_down(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     ended: list[str] = []
 
-    async def door(ending: ShutdownRequest) -> None:
-        ending.is_open = True
+    async def door(shutdown: ShutdownRequest) -> None:
+        shutdown.is_open = True
         press()
-        await ending.asked.wait()
+        await shutdown.requested.wait()
         press()
         try:
             await asyncio.Event().wait()
@@ -122,7 +122,7 @@ def test_a_third_does_not_cut_off_how_the_end_is_written_down(loop: Callable[[],
 
 @LOOPS
 def test_one_that_comes_before_it_is_open_ends_it_at_once(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    async def door(ending: ShutdownRequest) -> None:
+    async def door(shutdown: ShutdownRequest) -> None:
         press()
         await asyncio.Event().wait()
 
@@ -130,7 +130,7 @@ def test_one_that_comes_before_it_is_open_ends_it_at_once(loop: Callable[[], asy
 
 
 def test_what_a_door_raises_and_what_cancels_it_from_outside_is_raised() -> None:
-    async def broken(ending: ShutdownRequest) -> None:
+    async def broken(shutdown: ShutdownRequest) -> None:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
@@ -139,7 +139,7 @@ def test_what_a_door_raises_and_what_cancels_it_from_outside_is_raised() -> None
     async def outside() -> None:
         cut: list[str] = []
 
-        async def door(ending: ShutdownRequest) -> None:
+        async def door(shutdown: ShutdownRequest) -> None:
             try:
                 await asyncio.Event().wait()
             finally:

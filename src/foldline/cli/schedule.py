@@ -51,8 +51,8 @@ def run_all(*, store: str | None, options: Options, workspace: str, yes: bool, g
     _check_extra()
     from foldline.hosting.process import run_until_signal
 
-    async def door(ending: ShutdownRequest) -> None:
-        await _run_all(ending, options, workspace, store, yes=yes, grace_seconds=grace_seconds)
+    async def door(shutdown: ShutdownRequest) -> None:
+        await _run_all(shutdown, options, workspace, store, yes=yes, grace_seconds=grace_seconds)
 
     asyncio.run(run_until_signal(door, log))
 
@@ -125,7 +125,7 @@ async def _opened(options: Options, workspace: str, store: str | None, *, yes: b
 
 
 async def _run_all(
-    ending: ShutdownRequest, options: Options, workspace: str, store: str | None, *, yes: bool, grace_seconds: float
+    shutdown: ShutdownRequest, options: Options, workspace: str, store: str | None, *, yes: bool, grace_seconds: float
 ) -> None:
     from foldline.doors.scheduling.clock import scheduled
 
@@ -140,8 +140,8 @@ async def _run_all(
         for entry in running.entries.values():
             due = entry.times.after(datetime.now(UTC)) if entry.settings.enabled else None
             log(f"{entry.name}: {'off' if due is None else f'next {entry.local(due)}'}")
-        ending.is_open = True
-        await ending.asked.wait()
+        shutdown.is_open = True
+        await shutdown.requested.wait()
 
 
 async def _run_one(name: str, options: Options, workspace: str, store: str | None, *, yes: bool) -> int:

@@ -135,7 +135,7 @@ class _TelegramBot:
 
         await run_until_signal(self._answer, self._notice)
 
-    async def _answer(self, ending: ShutdownRequest) -> None:
+    async def _answer(self, shutdown: ShutdownRequest) -> None:
         from foldline.doors.gateway.chat_gateway import ChatGateway
         from foldline.doors.gateway.telegram import telegram as connected
         from foldline.doors.scheduling.clock import scheduled
@@ -164,8 +164,8 @@ class _TelegramBot:
                 self._notice(line)
             grace = self.grace_seconds
             async with scheduled(pool, tell=self._notice, grace_seconds=grace, telegram_url=self.address):
-                ending.is_open = True
-                await desk.run(ending.asked, grace_seconds=grace)
+                shutdown.is_open = True
+                await desk.run(shutdown.requested, grace_seconds=grace)
 
     def _notice(self, line: str) -> None:
         log(line.rstrip().replace(self.token, "TOKEN"))

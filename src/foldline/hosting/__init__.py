@@ -1,1 +1,1 @@
-"""Sessions of an agent as a process hosts them: opened, taken in turns, bounded in memory, stopped in order."""
+"""Agent sessions hosted in one process: open them, run their turns in order, bound their memory, stop them cleanly."""

@@ -1,4 +1,4 @@
-"""What an actor is told, and what it answers."""
+"""Values that go into a session actor, and values that come out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["ActorLimits", "CompactionResult", "KeyReused", "SessionDeleted", "Se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorLimits:
-    """How much is done at once.
+    """Bounds on concurrent work.
 
-    `turns` run at the same time over all sessions, `queued` wait for one session, `warm` sessions stay in memory
-    between turns, each for `idle_seconds`. A turn is stopped after `turn_seconds`. `take_seconds` is how long one waits
-    for a session that another process writes.
+    At most `turns` run at a time over all sessions, and `queued` requests wait for one session. `warm` sessions stay in
+    memory between turns, each for `idle_seconds`. A turn is stopped after `turn_seconds`. `take_seconds` is the longest
+    wait for a session that another process is writing.
     """
 
     turns: int = 64
@@ -33,7 +33,7 @@ class ActorLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What a compaction did: figures before and after it, its folds, and the summary (or the digest) that is shown."""
+    """The result of a compaction: figures before and after, its folds, and the summary (or digest) that is shown."""
 
     before: Figures
     after: Figures
@@ -42,14 +42,14 @@ class CompactionResult:
 
 
 class KeyReused(InvalidInput):
-    """A key stands for another message of the session already, so its turn is not the one that is asked for."""
+    """The key belongs to another message of the session, so its turn is not the requested one."""
 
     def __init__(self) -> None:
         super().__init__("another message of this session had this key: take a new one", place="key")
 
 
 class SessionDeleted(InvalidInput):
-    """The session was deleted while something waited for it: asking again does not help."""
+    """The session was deleted while a request waited for it. A retry does not help."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no session {name!r}", place="session")
@@ -57,9 +57,10 @@ class SessionDeleted(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """A session as it stands: read it at once, and change nothing.
+    """The current state of a session. Read it at once, and change nothing.
 
-    `system` and `tools` are what goes with every request of it; None where it speaks another dialect than the model.
+    `system` and `tools` go with every request of the session. They are None if it speaks another dialect than the
+    model.
     """
 
     context: Context

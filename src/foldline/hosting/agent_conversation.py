@@ -1,4 +1,4 @@
-"""One conversation at a time with an agent: begun, resumed, cleared, carried to another model. Knows no terminal."""
+"""One agent conversation at a time: start it, resume it, clear it, move it to another model. Knows no terminal."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ _PROVIDERS: Final = frozenset(
 
 
 class AgentConversation:
-    """A conversation. `store` None keeps nothing on disk. Close it; the crew is closed by whoever started it.
+    """A conversation with an agent. A `store` of None keeps nothing on disk. Close it; the owner of `runtime` closes
+    that.
 
-    The session is made at the first word, or at the first look at it. One that never got a word leaves nothing behind.
+    The session is created with the first turn, or when its state is first read. A session without a message leaves
+    nothing behind.
     """
 
     def __init__(
@@ -48,31 +50,31 @@ class AgentConversation:
         self._agent: Agent | None = None
         self._stored: StoredSession | None = None
         self._policy: PolicySettings | None = None
-        # Whether the session was made here: one that was taken up is never removed, however little is in it.
+        # Whether the session was created here. A resumed one is never removed, however little is in it.
         self._new = False
 
     @property
     def id(self) -> str | None:
-        """The session's name; None before it is on disk."""
+        """The id of the session; None before it is on disk."""
         return None if self._stored is None else self._stored.id
 
     @property
     def stored(self) -> StoredSession | None:
-        """The session on disk, if there is one."""
+        """The session on disk, if any."""
         return self._stored
 
     @property
     def policy_name(self) -> str:
-        """The policy that folds here."""
+        """The name of the policy in effect."""
         return (self._policy or self.runtime.settings.policy_settings).name
 
     @property
     def begun(self) -> bool:
-        """Whether something was said."""
+        """Whether the session has a message."""
         return self._agent is not None and not self._agent.session.empty
 
     async def agent(self) -> Agent:
-        """The agent; made at the first call. Raises InvalidInput, OSError."""
+        """Return the agent, created at the first call. Raises InvalidInput, OSError."""
         if self._agent is None:
             parts = await self._parts()
             if self._stored is None and self.store is not None:
@@ -84,7 +86,7 @@ class AgentConversation:
         return self._agent
 
     async def run_turn(self, text: str) -> TurnEnded:
-        """One turn. Raises as `Agent.run` does; whatever ends it, the snapshot is put in place."""
+        """Run one turn. Raises what `Agent.run` raises; the snapshot is written however the turn ends."""
         agent = await self.agent()
         try:
             return await agent.run(text)
@@ -92,14 +94,14 @@ class AgentConversation:
             self.save(agent)
 
     def save(self, agent: Agent) -> None:
-        """Put the snapshot in place. Nothing depends on it, so a full disk is told and ends nothing."""
+        """Write the snapshot. Nothing depends on it: a full disk is reported, and ends nothing."""
         try:
             agent.session.save()
         except OSError as fault:
             self._emit(Notice(f"The snapshot of the session could not be written: {fault}"))
 
     def resume(self, name: str) -> str:
-        """Take up a session by its id, a beginning of it, or "latest". Returns its id. Raises InvalidInput."""
+        """Resume a session by its id, a prefix of it, or "latest". Returns its id. Raises InvalidInput."""
         if self.store is None:
             raise InvalidInput("nothing is kept here (--no-save)", place="resume")
         found = self.store.find(name)
@@ -111,7 +113,8 @@ class AgentConversation:
         return found
 
     def clear(self) -> None:
-        """Leave the session; the next word begins a new one."""
+        """Leave the session; the next turn starts a new one."""
+        # A session that was opened and never used must not show up in the list of sessions.
         unused = self._new and self._agent is not None and self._agent.session.empty
         if self._agent is not None:
             if self.begun:
@@ -127,27 +130,27 @@ class AgentConversation:
         self._new = False
 
     def close(self) -> None:
-        """Leave the session. Again: nothing."""
+        """Leave the session. Closing twice is harmless."""
         self.clear()
 
-    # --- going on otherwise ------------------------------------------------------------------------------------------
+    # --- another model or policy -------------------------------------------------------------------------------------
 
     async def use_policy(self, name: str) -> None:
-        """Go on under another policy. Raises InvalidInput for one that is not there."""
+        """Continue under another policy. Raises InvalidInput for an unknown one."""
         self._policy = PolicySettings(name=name)
         if self._agent is not None:
             self._agent = self._reassembled(self._agent, await self._parts())
 
     async def use_model(self, name: str) -> str | None:
-        """Go on with another model: NAME, PROVIDER, or PROVIDER:NAME.
+        """Continue with another model: NAME, PROVIDER, or PROVIDER:NAME.
 
-        Returns the id of the session that was left when the other speaks another dialect: a new one then begins with
-        what the model was shown, converted. Raises InvalidInput and what `select_model` raises;
-        nothing has changed then.
+        If the new model speaks another dialect, a new session starts with what the old model was shown, converted; the
+        id of the old session is returned. Raises InvalidInput and what `select_model` raises; nothing has changed then.
         """
         before = self.runtime.provider
         model = self._settings_for_name(name)
         picked = await select_model(model_choice(model), self.runtime.environ)
+        # The runtime changes only after the selection succeeded: a mistyped name leaves the old model in place.
         own_summaries = replace(self.runtime.settings, model=model)
         agent, left = self._agent, self.id
         await self.runtime.change(own_summaries, picked)
@@ -163,7 +166,7 @@ class AgentConversation:
         return left or ""
 
     def _settings_for_name(self, name: str) -> ModelSettings:
-        """The settings of a model that is asked for by name."""
+        """The settings of a model given by name."""
         now = self.runtime.settings.model
         provider, _, rest = name.partition(":")
         if name in _PROVIDERS:
@@ -184,7 +187,7 @@ class AgentConversation:
         return assemble(parts, tell=self._emit, session=agent.session)
 
     async def _load_stored(self, parts: Parts) -> None:
-        """Fit a session from the disk to the model and policy of now; one of another dialect is carried over."""
+        """Fit a stored session to the current model and policy. A session of another dialect is carried over."""
         if self._stored is None:
             raise RuntimeError("nothing is stored")
         old, provider = self._stored, parts.provider
@@ -210,7 +213,7 @@ class AgentConversation:
         self._emit(Notice(f"{old.id} speaks {header.dialect}; what its model was shown goes on in {self.id}."))
 
     def _carry_over(self, context: Context, parts: Parts, *, parent: str | None) -> None:
-        """A new session that begins with what the model was shown, in its own dialect."""
+        """Start a session with what the old model was shown, in the dialect of the new one."""
         self._stored = self._create(parts, parent) if self.store is not None else None
         self._agent = carry_over(context, parts, emit=self._emit, stored=self._stored)
 
@@ -228,14 +231,15 @@ class AgentConversation:
 
 
 def with_policy(parts: Parts, policy: PolicySettings | None) -> Parts:
-    """The parts with another policy than that of the settings, where there is one."""
+    """Return the parts under `policy`; unchanged for None."""
     return parts if policy is None else replace(parts, settings=replace(parts.settings, policy=policy))
 
 
 def carry_over(context: Context, parts: Parts, *, emit: Listener, stored: StoredSession | None) -> Agent:
-    """An agent whose new session begins with what the model of another was shown, in its own dialect. O(shown)."""
+    """Return an agent whose new session starts with what another model was shown, converted. O(shown)."""
     codec = codec_for(parts.provider.dialect)
     shown = [message for tile in context.view.tiles for message in tile.messages]
+    # By identity: two equal messages may differ in their pin.
     pinned = {id(m) for tile in context.view.tiles if tile.pinned for m in tile.messages}
     converted = convert_all([replace(m, pinned=True) if id(m) in pinned else m for m in shown], codec)
     agent = assemble(parts, tell=emit, stored=stored)
@@ -246,7 +250,7 @@ def carry_over(context: Context, parts: Parts, *, emit: Listener, stored: Stored
 
 
 def record_messages(session: AgentSession, messages: Sequence[Message]) -> None:
-    """Record messages that were made elsewhere, with their kinds and pins."""
+    """Record messages made elsewhere, with their kinds and pins."""
     codec = codec_for(session.under.dialect)
     for kind, same in groupby(messages, key=lambda message: message.kind):
         together = list(same)

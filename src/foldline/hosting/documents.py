@@ -1,7 +1,7 @@
-"""Files that a user hands to a session: the bytes are kept, their text too, and the model is told as much as fits.
+"""Files that a user sends to a session. Bytes and text are stored, and the model is told as much as fits.
 
-The size guard is that of reading a file (S4.06, S4.09): whole where the text is within the budget of one result, else
-its figures, its first lines, and how to read on.
+The size guard is the one for reading a file (S4.06, S4.09): the whole text if it is within the budget of one result,
+else its figures, its first lines, and how to read on.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _CHUNK_LINES: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDocument:
-    """A file that is kept. `original` is the key of its bytes in the archive of the session, `text` that of its text
-    ("" where it has none). `said` is what the model is told, `tokens` how many the text has, `shown` whether all of it
-    is in `said`.
+    """A stored file. `original` is the archive key of its bytes, `text` that of its text ("" without any).
+    `prompt_text` is what the model is told, `tokens` the size of the text, and `shown` says whether all of it is in
+    `prompt_text`.
     """
 
     name: str
@@ -43,7 +43,7 @@ class StoredDocument:
     text: str
     tokens: int
     shown: bool
-    said: str
+    prompt_text: str
 
 
 async def store_document(actor: SessionActor, name: str, data: bytes, *, taken_tokens: int = 0) -> StoredDocument:
@@ -54,37 +54,38 @@ async def store_document(actor: SessionActor, name: str, data: bytes, *, taken_t
     """
     name = plain_line(name, _NAME_CHARS) or "file"
     original = await actor.keep(data)
-    given = _Upload(json.dumps(name, ensure_ascii=False), len(data), original)
+    upload = _Upload(json.dumps(name, ensure_ascii=False), len(data), original)
     try:
+        # The reader process counts for this session, and is stopped with it.
         with owned_by(actor.id):
             if is_pdf(data[:HEAD_BYTES]):
                 text, note = await READERS.run(lambda stop: _pdf_text(data, name, stop)), ""
             else:
                 text, note = await in_thread(lambda _: _text(data, name))
     except InvalidInput as error:
-        return given.document(name, f"It {error.reason}; its bytes are kept.")
+        return upload.document(name, f"It {error.reason}; its bytes are kept.")
     if not text.strip():
-        return given.document(name, "There is no text in it.")
+        return upload.document(name, "There is no text in it.")
     key = await actor.keep(text.encode("utf-8", "surrogatepass"))
     room, recalls = await actor.inspect(_room)
     room = Room(room.window_tokens, room.used_tokens + taken_tokens)
-    return given.with_text(name, text, note, key, room, recalls=recalls)
+    return upload.with_text(name, text, note, key, room, recalls=recalls)
 
 
 @dataclass(frozen=True, slots=True)
 class _Upload:
-    """A file as it came: its name as the model reads it, its size, and the key of its bytes."""
+    """A file as received: its name as the model reads it, its size, and the key of its bytes."""
 
     quoted: str
     size_bytes: int
     original: str
 
     def document(self, name: str, what: str) -> StoredDocument:
-        """One without text."""
+        """Describe a file without text."""
         return self._made(name, f"[The user sent the file {self.quoted}, {size_text(self.size_bytes)}. {what}]")
 
     def with_text(self, name: str, text: str, note: str, key: str, room: Room, *, recalls: bool) -> StoredDocument:
-        """One with text: whole, or its beginning and how to read on."""
+        """Describe a file with text: whole, or its first lines and how to read on."""
         tokens = ESTIMATE.text(text)
         lines = text.removesuffix("\n").split("\n")
         about = f"[The user sent the file {self.quoted}, {size_text(self.size_bytes)}: ~{tokens:,} tokens of text"
@@ -92,8 +93,8 @@ class _Upload:
         if note:
             about += f" {note[:1].upper()}{note[1:]}."
         if tokens <= room.budget_tokens:
-            said = f"{about}]\n--- {name} ---\n{text.removesuffix(chr(10))}\n--- end of {name} ---"
-            return self._made(name, said, key, tokens, shown=True)
+            prompt_text = f"{about}]\n--- {name} ---\n{text.removesuffix(chr(10))}\n--- end of {name} ---"
+            return self._made(name, prompt_text, key, tokens, shown=True)
         head = preview_lines(lines, min(2_000, room.budget_tokens // 2))
         on = (
             f"All of it is kept. To read on, call recall with action peek, saved {key}, start_line {len(head) + 1} and "
@@ -101,15 +102,17 @@ class _Upload:
             if recalls
             else "All of it is kept, but there is no tool here to read on: say so, and ask for the part that matters."
         )
-        said = (
+        prompt_text = (
             f"{about} That is too much to be shown at once: the budget is ~{room.budget_tokens:,} tokens. {on}]\n"
             f"--- the first {plural(len(head), 'line')} of {name} ---\n"
             + "\n".join(head)
             + "\n--- end of the preview ---"
         )
-        return self._made(name, said, key, tokens, shown=False)
+        return self._made(name, prompt_text, key, tokens, shown=False)
 
-    def _made(self, name: str, said: str, text: str = "", tokens: int = 0, *, shown: bool = True) -> StoredDocument:
+    def _made(
+        self, name: str, prompt_text: str, text: str = "", tokens: int = 0, *, shown: bool = True
+    ) -> StoredDocument:
         return StoredDocument(
             name=name,
             size_bytes=self.size_bytes,
@@ -117,7 +120,7 @@ class _Upload:
             text=text,
             tokens=tokens,
             shown=shown,
-            said=said,
+            prompt_text=prompt_text,
         )
 
 
@@ -128,7 +131,7 @@ def _pdf_text(data: bytes, name: str, stop: Stop) -> str:
 
 
 def _text(data: bytes, name: str) -> tuple[str, str]:
-    """The text of a file, and what a reader must know of how it was read. Raises InvalidInput for one without text."""
+    """Return the text of a file, and a note on how it was decoded. Raises InvalidInput for a file without text."""
     found = decoded(data, name)
     if name.lower().endswith(".ipynb"):
         try:
@@ -139,7 +142,7 @@ def _text(data: bytes, name: str) -> tuple[str, str]:
 
 
 def _room(state: SessionState) -> tuple[Room, bool]:
-    """What the window has left, and whether the model can read what is kept."""
+    """The tokens left in the window, and whether the model has a tool to read stored text."""
     context = state.context
     recalls = any(_name(tool) == "recall" for tool in state.tools or ())
     return Room(context.limits.window_tokens, context.view.tokens), recalls
@@ -147,6 +150,6 @@ def _room(state: SessionState) -> tuple[Room, bool]:
 
 def _name(tool: Json) -> Json:
     """The name of a tool, in any dialect."""
-    given = tool if isinstance(tool, Mapping) else {}
-    inner = given.get("function")
-    return (inner if isinstance(inner, Mapping) else given).get("name")
+    fields = tool if isinstance(tool, Mapping) else {}
+    inner = fields.get("function")
+    return (inner if isinstance(inner, Mapping) else fields).get("name")

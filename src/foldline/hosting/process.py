@@ -1,4 +1,4 @@
-"""How the interpreter of a server shares its time between the loop, which answers everybody, and threads that work."""
+"""Settings and signals of a server process: how threads share the interpreter, and how SIGINT and SIGTERM end it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["SWITCH_SECONDS", "ShutdownRequest", "run_until_signal", "set_pace", 
 SWITCH_SECONDS: Final = 0.000_5
 """How long a thread keeps the interpreter while others wait for it (`sys.setswitchinterval`).
 
-A thread that reads a file or a socket lets go of the interpreter, and waits so long to have it back from one that
-computes. An answer does that a dozen times, a list of sessions for each session: with Python's 5 ms a list beside five
-folds took 0.5 s, with this a tenth of it, and the folds took no longer.
+A thread that reads a file or a socket releases the interpreter, and waits this long to get it back from a thread that
+computes. A reply does so a dozen times, a session list once for each session. With Python's 5 ms, a list beside five
+folds took 0.5 s; with this value it takes a tenth of that, and the folds take no longer.
 """
 
 
 def set_pace() -> None:
-    """Set the pace of this process for as long as it lives, once everything is loaded that it begins with.
+    """Tune this process for serving. Call it once, after everything needed at startup is loaded.
 
-    What is loaded stays; what requests make lives as long as they, or as their sessions. Looking for cycles at Python's
-    usual pace took a tenth of the time of a proxy (measured with 64 streams), in pauses of up to 60 ms.
+    Loaded modules stay; objects of requests live as long as their request or session. Garbage collection at Python's
+    default rate took a tenth of a proxy's time (measured with 64 streams), in pauses of up to 60 ms.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
@@ -39,7 +39,7 @@ Handler = Callable[[], object]
 
 @contextmanager
 def signal_handlers(presses: Mapping[signal.Signals, Handler]) -> Iterator[None]:
-    """Call these in the running loop when their signal comes, until the block ends. To be used in the main thread."""
+    """Call these handlers in the running loop on their signal, until the block ends. Use it in the main thread."""
     loop = asyncio.get_running_loop()
     with ExitStack() as stack:
         for number, press in presses.items():
@@ -67,14 +67,14 @@ class ShutdownRequest:
     """
 
     def __init__(self, notice: Callable[[str], None]) -> None:
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.is_open = self._is_cut_off = False
         self._notice = notice
 
     def press(self, work: asyncio.Task[None]) -> None:
-        """Take one signal."""
-        if not self.asked.is_set():
-            self.asked.set()
+        """Handle one signal."""
+        if not self.requested.is_set():
+            self.requested.set()
             if self.is_open:
                 self._notice("Stopping (again: at once)")
             else:
@@ -87,28 +87,28 @@ class ShutdownRequest:
 async def run_until_signal(
     door: Callable[[ShutdownRequest], Coroutine[Any, Any, None]], notice: Callable[[str], None]
 ) -> None:
-    """Run a door until it ends: in order once SIGINT or SIGTERM asked it to, or cut off. Raises what it raises."""
-    ending = ShutdownRequest(notice)
-    work = asyncio.create_task(door(ending))
+    """Run a door until it ends: cleanly after a first SIGINT or SIGTERM, at once after a second. Raises its errors."""
+    shutdown = ShutdownRequest(notice)
+    work = asyncio.create_task(door(shutdown))
 
     def press() -> None:
-        ending.press(work)
+        shutdown.press(work)
 
     with signal_handlers({signal.SIGINT: press, signal.SIGTERM: press}):
         try:
             await work
         except asyncio.CancelledError:
-            if not ending.asked.is_set():
+            if not shutdown.requested.is_set():
                 work.cancel()
                 raise
 
 
 async def stop_with_grace(stop: Callable[[float], Awaitable[object]], grace_seconds: float, *, spared: int = 0) -> None:
-    """Call `stop` with the grace; with none once this task is cancelled, be it before or meanwhile.
+    """Call `stop` with the grace period, or with none if this task is cancelled, before or meanwhile.
 
-    So many cancellations before it are `spared`: they leave the grace. A cancellation is raised at one await only. One
-    that came at another, while a block is left, would be unknown to a `finally` that stops what is under way, and all
-    of the grace be waited for.
+    That many cancellations before it are `spared`: they leave the grace. A cancellation is raised at one await only:
+    one that came at another, while a block was left, would be unknown to a `finally` that stops the work, and the whole
+    grace would be waited for.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling() > spared:

@@ -1,4 +1,4 @@
-"""What the model is shown of a session, message by message, and what each part of a request takes."""
+"""The rows of the next request: each message the model is shown, and the tokens of each part."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["RequestRow", "parts_of", "rows_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
-    """A message that is sent, and the messages [start, stop) of the session that it stands for (-1: none).
+    """A message of the next request, and the session messages [start, stop) that it stands for (-1: none).
 
-    `fold` is the id of the fold that made it, None for a message as it came.
+    `fold` is the id of the fold that made it, None for an unchanged message.
     """
 
     start: int
@@ -26,14 +26,14 @@ class RequestRow:
     tokens: int
     message: Message
     mark: str
-    """As in `foldline sessions show`: "-" stands for messages that are folded, "~" is one that is shortened."""
+    """As in `foldline sessions show`: "-" stands for folded messages, "~" marks a shortened one."""
     fold: int | None = None
     state: str = "shown"
-    """"shown", "shortened", "pinned" or "repaired"; a message that stands for others is "shown"."""
+    """"shown", "shortened", "pinned" or "repaired". A message that stands for others is "shown"."""
 
 
 def rows_of(context: Context) -> Iterator[RequestRow]:
-    """Each message that is sent now, in order. Changes nothing. O(shown)."""
+    """Yield each message of the next request, in order. Changes nothing. O(shown)."""
     view = context.view
     if view.leads:  # a first user message that is supplied
         yield RequestRow(
@@ -61,7 +61,7 @@ def rows_of(context: Context) -> Iterator[RequestRow]:
 
 
 def parts_of(rows: Iterable[RequestRow], system: Json, tools: Json) -> dict[str, int]:
-    """Tokens of each part of a request by our own count: system text, tools, what stands for folds, messages."""
+    """Count the tokens of each part of a request: system text, tools, folded messages, other messages."""
     rows = tuple(rows)
     return {
         "system": system_tokens(system),

@@ -1,7 +1,7 @@
-"""From what a user set to what an agent runs on: settings, the model, its window, MCP servers, the log of calls.
+"""From user settings to what an agent runs on: settings, the model, its window, MCP servers, the call log.
 
-Nothing here knows a terminal: every interface that runs agents begins here. What is heavy is loaded when it is needed,
-so that a prompt can be on screen before.
+Knows no terminal: every interface that runs agents starts here. Heavy modules are loaded when needed, so that a prompt
+is on screen first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ALLOWABLE: Final = ("write_file", "edit_file", "run_command")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was given on the command line; None for what was not. `window` is in tokens."""
+    """Options of the command line; None where not given. `window` is in tokens."""
 
     agent: str | None = None
     profile: str | None = None
@@ -72,7 +72,7 @@ class Options:
 
 
 def settings_of_flags(options: Options) -> dict[str, Json]:
-    """The options as fields of an agent, as a settings file would have them."""
+    """The options as fields of an agent, in the form of a settings file."""
     model = {
         "name": options.model,
         "provider": options.provider,
@@ -89,7 +89,7 @@ def settings_of_flags(options: Options) -> dict[str, Json]:
 
 
 def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path | None = None) -> Loaded:
-    """The settings in force under these options. Raises InvalidInput: of an option it names the flag."""
+    """Load the settings in effect under these options. Raises InvalidInput; for an option it names the flag."""
     for name in options.allow:
         if name not in ALLOWABLE:
             raise InvalidInput(f"{name[:80]!r} is no tool to be allowed; {', '.join(ALLOWABLE)} are", place="--allow")
@@ -111,14 +111,14 @@ def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path |
         raise InvalidInput(error.reason, place=_FLAGS.get(field.partition("[")[0], field)) from None
     model = loaded.settings.model
     if options.provider is not None and options.base_url is None and model.base_url is not None:
-        # Another provider than the file's is not to be looked for at the file's address, nor to get its key.
+        # The file's address and key belong to the file's provider: neither may reach another one.
         elsewhere = replace(model, name=options.model, base_url=None, dialect=None, api_key_env=None)
         return replace(loaded, settings=replace(loaded.settings, model=elsewhere))
     return loaded
 
 
 def model_choice(model: ModelSettings) -> ModelPreference:
-    """What of a model's settings decides where it is looked for, and a name under which its requests are cached."""
+    """The settings that decide where a model is looked for, with a new id under which its requests are cached."""
     from foldline.providers.selection import ModelPreference
 
     return ModelPreference(
@@ -135,7 +135,7 @@ def model_choice(model: ModelSettings) -> ModelPreference:
 
 
 def _known_tools(settings: AgentSettings) -> tuple[str, ...]:
-    """The names of all tools of our own, whether they are offered or not."""
+    """The names of all built-in tools, offered or not."""
     from foldline.agent.assemble import tool_names
 
     everything = replace(settings.tools, allow=frozenset(ALLOWABLE), off=frozenset())
@@ -143,14 +143,14 @@ def _known_tools(settings: AgentSettings) -> tuple[str, ...]:
 
 
 def _check_allowed(settings: AgentSettings) -> None:
-    """Raise InvalidInput where a name that is no tool is allowed: it was meant for one, and would be without effect."""
+    """Raise InvalidInput for an allowed name that is no tool: it would have no effect."""
     known = _known_tools(settings)
     for name in sorted(settings.tools.allow.difference(known)):
         raise InvalidInput(f"{name!r} is no tool; {', '.join(ALLOWABLE)} are off unless allowed", place="tools.allow")
 
 
 async def _summariser(model: ModelSettings, environ: Mapping[str, str]) -> SelectedModel:
-    """The model that summarises. Raises as `select_model` does, and says of which model it speaks."""
+    """Select the model that writes summaries. Raises what `select_model` raises, with that model named."""
     from foldline.providers.selection import select_model
 
     try:
@@ -165,7 +165,7 @@ async def _summariser(model: ModelSettings, environ: Mapping[str, str]) -> Selec
 
 @dataclass(frozen=True, slots=True)
 class WindowSize:
-    """The window to keep to, where the figure is from, and a line for the user where it is a guess."""
+    """The window in tokens, the source of the figure, and a warning for the user if it is a guess."""
 
     tokens: int
     source: str
@@ -175,15 +175,16 @@ class WindowSize:
 async def window_size(
     settings: AgentSettings, provider: Provider, learned: Mapping[tuple[str, str], int], *, ask: bool = True
 ) -> WindowSize:
-    """The window: what is set, else what an error taught, else what the server says, else what the catalogue has.
+    """Find the window: from the settings, else from a past error, else from the server, else from the catalogue.
 
-    Takes 2 s at most where a server does not answer; without `ask` no server is asked.
+    A server that does not answer costs 2 s at most. Without `ask` no server is queried.
     """
     from foldline.catalog.models import lookup
     from foldline.providers.endpoint import Endpoint
 
     if settings.model.max_input_tokens is not None:
         return WindowSize(settings.model.max_input_tokens, "as set")
+    # An error states the limit in force; a server or the catalogue may state the model's nominal one.
     known = learned.get((provider.endpoint, provider.model))
     if known is not None:
         return WindowSize(known, "learned from an error")
@@ -200,9 +201,9 @@ async def window_size(
 
 
 class Runtime:
-    """What the agents of one run share: the model, the one that summarises, MCP servers, the log of calls. Close it.
+    """What the agents of one run share: the model, the summariser, MCP servers, the call log. Close it.
 
-    `notice` is told what does not end a run: a server that did not start, a window that is a guess.
+    `notice` receives what does not end a run: a server that failed to start, a guessed window.
     """
 
     def __init__(
@@ -223,7 +224,7 @@ class Runtime:
         self._notice = notice
         self._servers = AsyncExitStack()
         self._tools: tuple[Tool, ...] | None = None
-        # Sessions that begin at the same moment wait for one start of the MCP servers.
+        # Sessions that begin at the same moment share one start of the MCP servers.
         self._asking = asyncio.Lock()
 
     @classmethod
@@ -237,9 +238,9 @@ class Runtime:
         calls: CallLog | None = None,
         notice: Callable[[str], None] = lambda line: None,
     ) -> Runtime:
-        """Pick the models. Starts an embedded one and does not wait for it; asks no server for its window.
+        """Select the models. An embedded model is started but not awaited, and no server is queried for its window.
 
-        Raises InvalidInput for a setting or a workspace that cannot be, and what `select_model` raises.
+        Raises InvalidInput for a bad setting or workspace, and what `select_model` raises.
         """
         from foldline.agent.tools.workspace import Workspace
         from foldline.providers.selection import select_model
@@ -251,6 +252,7 @@ class Runtime:
         try:
             if settings.summaries and settings.summariser is not None:
                 summaries = await _summariser(settings.summariser, environ)
+        # The first model may hold a process or connections by now.
         except BaseException:
             await picked.provider.aclose()
             raise
@@ -271,7 +273,7 @@ class Runtime:
         return self.picked.provider
 
     async def parts(self, allowed: Callable[[Ask], Awaitable[bool]]) -> Parts:
-        """What an agent is assembled from. The first time it asks the server for its window and starts MCP servers."""
+        """Return what an agent is assembled from. The first call queries the window and starts MCP servers."""
         from foldline.agent.assemble import Parts, tool_names
 
         async with self._asking:
@@ -285,7 +287,7 @@ class Runtime:
         tools: tuple[Tool, ...] = ()
         if self.picked.tools:
             tools = self._tools or ()
-        else:  # the model would call them and never answer
+        else:  # a model that gets no tools would still call those it reads of, and never answer
             settings = replace(settings, tools=replace(settings.tools, off=frozenset(tool_names(settings))))
         return Parts(
             settings=settings,
@@ -300,7 +302,7 @@ class Runtime:
         )
 
     async def change(self, settings: AgentSettings, picked: SelectedModel | None = None) -> None:
-        """Go on under other settings and, if one is given, with another model; the one before is let go of."""
+        """Continue under other settings and, if given, with another model. The former model is closed."""
         before = self.picked.provider
         self.settings = settings
         if picked is not None:
@@ -308,7 +310,7 @@ class Runtime:
             await before.aclose()
 
     async def aclose(self) -> None:
-        """End MCP servers and an embedded model, and let go of connections and files. Again: nothing."""
+        """End MCP servers and an embedded model, and close connections and files. Closing twice is harmless."""
         try:
             await self._servers.aclose()
         finally:
@@ -330,7 +332,7 @@ class Runtime:
         tools: list[Tool] = []
         taken = set(_known_tools(self.settings))
         for tool in (tool for own in found for tool in own):
-            # `read` of a server `file` is no `read_file` of ours: the later one gets a mark.
+            # `read` of a server `file` collides with our `read_file`: the later one gets a suffix.
             chosen = tool if tool.name not in taken else renamed(tool, taken)
             taken.add(chosen.name)
             tools.append(chosen)
@@ -358,7 +360,7 @@ class Runtime:
 
 
 def open_call_log(path: Path, notice: Callable[[str], None], keep_calls: int) -> CallLog | None:
-    """The log of model calls, in which so many stay. One that cannot be written is told, and stops nothing."""
+    """Open the log of model calls, which holds `keep_calls` of them. Without one if it cannot be opened."""
     from foldline.store.call_log import CallLog
 
     try:

@@ -1,6 +1,6 @@
-"""A session as an actor: what is asked of it is done one after the other, here and over all servers that share it.
+"""A session as an actor: its requests run one after another, in this process and over all servers that share it.
 
-What is done runs in a task of its own, so that it outlives the connection that asked for it.
+Work runs in a task of its own, so that it outlives the connection that requested it.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ __all__ = ["ActorLimits", "CompactionResult", "SessionActor", "SessionState"]
 
 T = TypeVar("T")
 
-# What a turn that is cut off may take to write down that it was.
+# How long a cancelled turn may take to record its end.
 _CUT_OFF_SECONDS: Final = 5.0
 
 
 class SessionActor:
-    """One session. `tell` hears everything that happens in it; `turns` bounds how many run at once; `rests` is told
-    when nothing is left to do.
+    """One session, with its requests in order.
 
-    What is asked of it raises TooManyWaiting, Stopping, SessionTaken (another process has it for longer than is waited
-    for), SessionLost, AnotherDialect, InvalidInput (it is gone or damaged) and OSError, beside what a method names.
+    `emit` receives all of its events, `turns` bounds concurrent turns, `on_idle` is called when no work is left.
+    Every request may raise TooManyWaiting, Stopping, SessionTaken (another process holds the session for longer than
+    the wait), SessionLost, DialectMismatch, InvalidInput (deleted or damaged) and OSError, beside what its method
+    names.
     """
 
     def __init__(
@@ -69,22 +70,22 @@ class SessionActor:
         self._turn: asyncio.Task[TurnEnded] | None = None
         self._turn_owner: object = None
         self._listener: Listener | None = None
-        # Turns and compactions that are under way or wait.
+        # Turns and compactions, running or waiting: `inspect` must not wait behind one.
         self._long_tasks: set[asyncio.Task[Any]] = set()
         self._compacting = False
         self._stopping = self._deleted = False
         self.used_at = monotonic()
 
-    # --- how it stands -----------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> bool:
-        """Whether a turn is under way."""
+        """Whether a turn is running."""
         return self._turn is not None
 
     @property
     def queued(self) -> int:
-        """How many wait behind what is being done."""
+        """The number of requests that wait behind the current one."""
         return max(0, len(self._tasks) - 1)
 
     @property
@@ -94,7 +95,7 @@ class SessionActor:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """How it stands, where it is in memory; None elsewhere. O(what is new)."""
+        """The current snapshot if the session is in memory, else None. O(what is new)."""
         agent, stored = self._lease.agent, self._lease.stored
         if agent is None or stored is None:
             return None
@@ -102,7 +103,7 @@ class SessionActor:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is being done, or waits to be."""
+        """Whether work is running or waiting."""
         return bool(self._tasks)
 
     # --- turns -------------------------------------------------------------------------------------------------------
@@ -110,19 +111,19 @@ class SessionActor:
     async def run_turn(
         self, text: str, *, key: str = "", same_text: bool = False, listener: Listener | None = None
     ) -> TurnEnded:
-        """One turn, after what waits already; `listener` hears its events.
+        """Run one turn after the requests that already wait; `listener` receives its events.
 
-        A `key` that a turn of this session had before runs nothing: the end of that turn is returned. Whoever asked may
-        leave (cancel this): a turn that has not begun never does, one that has begun goes on or pauses, as
-        `session.on_disconnect` says. Raises InvalidInput for no words and, with `same_text`, KeyUsed where that turn
-        began with other words.
+        A `key` of an earlier turn of this session runs nothing: the outcome of that turn is returned. The caller may
+        leave (cancel this call). A turn that has not begun is dropped then; one that has begun goes on or pauses, as
+        `session.on_disconnect` says. Raises InvalidInput for an empty text and, with `same_text`, KeyReused if that
+        turn began with another text.
         """
         if not text.strip():
             raise InvalidInput("there is nothing in it", place="text")
         gone = asyncio.Event()
 
         async def turn(agent: Agent) -> TurnEnded:
-            if gone.is_set():
+            if gone.is_set():  # the caller left while the session was being acquired
                 raise asyncio.CancelledError
             _, stored = self._lease.current
             if key in stored.tally.keys:
@@ -144,23 +145,24 @@ class SessionActor:
         except asyncio.CancelledError:
             gone.set()
             session = self._runtime.settings.session
+            # By identity: by now the turn of another caller may be the one that runs.
             if self._turn_owner is gone and (session is None or session.on_disconnect == "pause"):
                 self.pause()
             raise
 
     def pause(self) -> None:
-        """End the turn that runs once what is under way in it is recorded."""
+        """Pause the running turn once its current step is recorded."""
         if self._lease.agent is not None:
             self._lease.agent.pause()
 
     def cancel(self) -> bool:
-        """Stop the turn that runs; whether there was one. What waits behind it goes on."""
+        """Cancel the running turn; return whether there was one. Requests behind it go on."""
         return self._turn is not None and self._turn.cancel()
 
     # --- folds -------------------------------------------------------------------------------------------------------
 
     async def compact(self, instructions: str | None = None) -> CompactionResult:
-        """Fold everything that may be folded. Raises SummaryError where there is nothing to be."""
+        """Fold everything that may be folded. Raises SummaryError if there is nothing to fold."""
 
         async def work(agent: Agent) -> CompactionResult:
             before = agent.session.figures
@@ -176,7 +178,7 @@ class SessionActor:
         return await self._submit(work, is_turn=True)
 
     async def undo(self) -> tuple[Unfold, ...]:
-        """Take back the last batch of folds; empty when there is none."""
+        """Undo the last batch of folds; empty if there is none."""
 
         async def work(agent: Agent) -> tuple[Unfold, ...]:
             taken = await to_its_end(agent.session.undo)
@@ -186,7 +188,7 @@ class SessionActor:
         return await self._submit(work)
 
     async def pin(self, seq: Seq, *, pinned: bool = True) -> None:
-        """Keep the group of a message whole, or no longer. Raises InvalidInput, FoldRefused when it is folded."""
+        """Pin the group of a message, or unpin it. Raises InvalidInput, and FoldRefused if it is folded."""
 
         async def work(agent: Agent) -> None:
             await to_its_end(agent.session.pin, seq, pinned=pinned)
@@ -194,7 +196,7 @@ class SessionActor:
         await self._submit(work)
 
     async def use_policy(self, name: str) -> None:
-        """Fold by another policy from here on. Raises InvalidInput for one that is not there."""
+        """Fold by another policy from now on. Raises InvalidInput for an unknown one."""
         chosen = PolicySettings(name=name)
 
         async def work(agent: Agent) -> None:
@@ -203,20 +205,20 @@ class SessionActor:
         await self._submit(work)
 
     async def keep(self, data: bytes) -> str:
-        """Put a document into the archive, as safe as the log; returns its key."""
+        """Store a document in the archive, as safe as the log; return its key."""
 
         async def work(agent: Agent) -> str:
             return await to_its_end(self._lease.current[1].keep, data)
 
         return await self._submit(work)
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     async def inspect(self, read: Callable[[SessionState], T]) -> T:
-        """What `read` finds in the session as it stands now; while a turn runs, in the middle of it.
+        """Return what `read` finds in the current state; during a turn, in the middle of it.
 
-        It waits for no turn. A session that another process writes, or that speaks another dialect, is read as far as
-        it is written. O(log) where it is not in memory.
+        It never waits for a turn. A session that another process is writing, or that speaks another dialect, is read as
+        far as it is written. O(log) if it is not in memory.
         """
 
         async def work(agent: Agent) -> T:
@@ -231,7 +233,7 @@ class SessionActor:
         return read(await to_its_end(self._read_stored, parts))
 
     async def whole(self) -> Context:
-        """A context with everything in memory, folded or not; to be read only. O(log)."""
+        """Return a context with all messages in memory, folded or not. Read-only. O(log)."""
 
         async def work(agent: Agent) -> Context:
             return await to_its_end(agent.session.whole)
@@ -244,10 +246,10 @@ class SessionActor:
             parts = await self._runtime.parts(self._allowed)
             return (await to_its_end(self._read_stored, parts)).context
 
-    # --- coming and going --------------------------------------------------------------------------------------------
+    # --- end ---------------------------------------------------------------------------------------------------------
 
     async def delete(self) -> None:
-        """Stop what runs, and remove the session with all that belongs to it."""
+        """Cancel all work, and delete the session with everything that belongs to it."""
         self._stopping = self._deleted = True
         try:
             for task in tuple(self._tasks):
@@ -255,19 +257,20 @@ class SessionActor:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             async with self._order_lock:
                 await self._lease.discard()
-        except BaseException:  # it is still there, so it can be used
+        except BaseException:  # the session still exists, so it must stay usable
             self._stopping = self._deleted = False
             raise
 
     async def cool(self) -> None:
-        """Let go of memory and files, if nothing is under way."""
+        """Release memory and files if nothing is running."""
         if not self.busy and not self._order_lock.locked():
             async with self._order_lock:
                 await self._lease.unload()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Take nothing more; let the turn end or pause, and cut it off after `grace_seconds`. It is recorded."""
+        """Refuse new work, let the turn end or pause, and cancel it after `grace_seconds`. Its end is recorded."""
         self._stopping = True
+        # What waits has changed nothing yet, so it is dropped; what runs is asked to pause between two steps.
         for task in self._tasks - {self._current_task}:
             task.cancel()
         self.pause()
@@ -290,7 +293,9 @@ class SessionActor:
         leaves: bool = False,
         wait_seconds: float | None = None,
     ) -> T:
-        """The work, done when it is its turn, whether who asked for it stays or not. What `leaves` goes with them."""
+        """Run `work` in order, to its end. With `leaves`, work that has not begun is dropped when the caller leaves."""
+        # Three lifetimes are nested: the caller's, which a lost connection ends; the task's, which outlives it; and in
+        # `_run_in_order` the lease's, which no other process may share. Only the task knows when the lease may go.
         if self._stopping:
             raise self._refusal()
         if len(self._tasks) > self._limits.queued:
@@ -303,11 +308,13 @@ class SessionActor:
             self._long_tasks.add(task)
             task.add_done_callback(self._long_tasks.discard)
         try:
+            # Without the shield, a client that disconnects would cancel a turn whose tools have already run.
             return await asyncio.shield(task)
         except asyncio.CancelledError:
+            # Either the task was cancelled (`stop`, `delete`) or the caller was: the first is a refusal with a reason.
             if task.cancelled() and self._stopping:
                 raise self._refusal() from None
-            if leaves and self._current_task is not task:  # it would never begin: others may have its place
+            if leaves and self._current_task is not task:  # nobody wants it any more: free its place in the queue
                 task.cancel()
             raise
 
@@ -319,9 +326,11 @@ class SessionActor:
         if not self._tasks:
             self._on_idle()
         if not task.cancelled():
-            task.exception()  # whoever asked has it, or has left
+            task.exception()  # mark it as retrieved: the caller has it, or has left
 
     async def _run_in_order(self, work: Callable[[Agent], Awaitable[T]], is_turn: bool, wait_seconds: float) -> T:
+        # Acquired: order, slot, lease. Released in reverse, so that the next request finds the lease free, and a turn
+        # counts against `turns` for as long as it holds one. `acquire` takes the slot, as it frees it between attempts.
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._order_lock)
             try:
@@ -332,7 +341,7 @@ class SessionActor:
                     self._current_task, self.used_at = asyncio.current_task(), monotonic()
                     return await work(agent)
                 except (SessionLost, OSError):
-                    await self._lease.unload()  # what is in memory is no longer what is kept
+                    await self._lease.unload()  # memory and disk may differ now, and the disk is right
                     raise
                 finally:
                     await self._lease.release()
@@ -340,13 +349,14 @@ class SessionActor:
                 self._current_task, self.used_at = None, monotonic()
 
     async def _outcome(self, turn: asyncio.Task[TurnEnded]) -> TurnEnded:
-        """How a turn ended; one that is stopped is recorded as such, and whoever asked for it hears so."""
+        """Await a turn. A cancelled one ends with a reason, so that the caller learns of it."""
         try:
             async with asyncio.timeout(self._limits.turn_seconds):
                 return await turn
         except TimeoutError:
             return TurnEnded(reason="cancelled", message=f"Stopped after {self._limits.turn_seconds:,.0f} seconds.")
         except asyncio.CancelledError:
+            # `cancel` cancels the turn alone. If this task was cancelled instead, nobody waits for an outcome.
             if turn.cancelled():
                 return TurnEnded(reason="cancelled", message="Stopped.")
             raise

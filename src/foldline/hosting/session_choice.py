@@ -1,4 +1,4 @@
-"""Where sessions are kept, and which one a command means: an id, the beginning of one, "latest"; sub-agents' in it."""
+"""Where sessions are stored, and which one a command means: an id, a prefix of one, "latest", or a sub-agent's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _HOME: Final = click.option(
 
 @dataclass(frozen=True, slots=True)
 class OpenedStore:
-    """The sessions that a command is about, and the environment that says where the rest is (None: the real one)."""
+    """The store a command works on, and the environment that locates everything else (None: the real one)."""
 
     store: Store
     environ: Mapping[str, str] | None
@@ -60,7 +60,7 @@ class OpenedStore:
 
 @dataclass(frozen=True, slots=True)
 class SelectedSession:
-    """One session: where it is, its id, and the name under which a command finds it (ID, or ID/agents/ID)."""
+    """One session: its store, its id, and the name that commands accept for it (ID, or ID/agents/ID)."""
 
     store: Store
     id: str
@@ -68,31 +68,31 @@ class SelectedSession:
 
     @property
     def folder(self) -> Path | None:
-        """Its folder; None where a database keeps it."""
+        """Its folder; None in a database."""
         from foldline.store.folders import FileStore
 
         return self.store.root / self.id if isinstance(self.store, FileStore) else None
 
     @property
     def archive(self) -> Archive:
-        """The originals of what was folded, to be read."""
+        """The originals of its folds, for reading."""
         return self.store.archive(self.id)
 
     def read(self) -> Recording:
-        """What its log holds, without taking it. Raises InvalidInput."""
+        """Read its log without taking the session. Raises InvalidInput."""
         return self.store.read(self.id)
 
     def records(self, recording: Recording) -> list[Record]:
-        """The records that a recording was read from, in the order in which they were written. O(log)."""
+        """The records behind a recording, in written order. O(log)."""
         count = 1 + len(recording.events) + len(recording.other)  # one names the session
         return list(self.store.records(self.id, stop=count))
 
 
 def store_options(*names: str) -> Callable[[Command], Command]:
-    """The options that say where sessions are kept; the command gets `where`, closed after it.
+    """Add the options that locate the store. The command receives `where`, which is closed after it.
 
-    A fault of that disk or database becomes one line (InvalidInput). A database that is not there yet is refused: it
-    holds no session.
+    An error of the disk or database becomes one line (InvalidInput). A missing database is refused: it holds no
+    session.
     """
     means = f"Where sessions are kept: a folder, sqlite:///FILE or postgresql://…; without it {STORE}, else a folder."
     option = click.option(*names, "store", metavar="PLACE", help=means)
@@ -115,7 +115,7 @@ def store_options(*names: str) -> Callable[[Command], Command]:
 
 
 def in_one_line(command: Command) -> Command:
-    """The command, with faults of the disk or of a database as one line (InvalidInput)."""
+    """Wrap a command so that errors of the disk or a database become one line (InvalidInput)."""
 
     @wraps(command)
     def run(*given: Any, **named: Any) -> Any:
@@ -136,11 +136,10 @@ def store_place(
     option: str = "--store",
     usual: Callable[[Mapping[str, str]], Path] | None = None,
 ) -> str | Path:
-    """The place that `open_store` takes: the one that was named, else that of the environment, else the `usual` one.
+    """The place for `open_store`: the given one, else that of the environment, else `usual` (the user's session
+    folder).
 
-    That is the folder of the user's sessions where nothing else is said.
-
-    Raises InvalidInput for a name that can be no place.
+    Raises InvalidInput for a name that cannot be a place.
     """
     from foldline.store.addresses import is_address
     from foldline.store.paths import sessions_path
@@ -156,14 +155,14 @@ def store_place(
 
 
 def _refuse_missing(place: str | Path) -> None:
-    """Raise InvalidInput for a database in a file that is not there: to read it would be to make it."""
+    """Raise InvalidInput for a missing database file: opening it would create it."""
     scheme, _, path = str(place).partition(":///")
     if scheme.partition("+")[0] == "sqlite" and path and not os.path.exists(os.path.expanduser(path)):
         raise InvalidInput("there is no such database, and so no session in it", place=str(place))
 
 
 def sub_agents(chosen: SelectedSession) -> Store:
-    """The sessions of the sub-agents of a session. Raises InvalidInput when it is no longer there."""
+    """The sessions of a session's sub-agents. Raises InvalidInput if it no longer exists."""
     from foldline.store.folders import FileStore
 
     if chosen.folder is None:
@@ -172,7 +171,7 @@ def sub_agents(chosen: SelectedSession) -> Store:
 
 
 def select_session(store: Store, named: str) -> SelectedSession:
-    """The session that `named` means; names of sub-agents follow after slashes. Writes nothing. Raises InvalidInput."""
+    """Find the session that `named` means; sub-agents follow after slashes. Writes nothing. Raises InvalidInput."""
     name, found = "", None
     parts = [part for part in named.split("/") if part != AGENTS]
     for part in parts:
@@ -187,12 +186,12 @@ def select_session(store: Store, named: str) -> SelectedSession:
 
 
 def agent_count(chosen: SelectedSession) -> int:
-    """How many sub-agents it started whose sessions are kept."""
+    """The number of stored sub-agent sessions."""
     return len(sub_agents(chosen).names())
 
 
 def with_agents(chosen: SelectedSession, depth: int = 0) -> list[SelectedSession]:
-    """A session and those of its sub-agents, theirs too."""
+    """A session and the sessions of its sub-agents, at any depth."""
     found = [chosen]
     if depth < _DEEPEST:
         store = sub_agents(chosen)

@@ -1,4 +1,4 @@
-"""A session of a store in the hands of this process: its agent, taken for each turn and let go of after it."""
+"""The lease of this process on a stored session: the agent is acquired for each turn and released after it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _LONGEST_WAIT_SECONDS: Final = 0.5
 
 
 class DialectMismatch(InvalidInput):
-    """The session speaks another dialect than the model of now: a new one can begin with what is shown of it."""
+    """The session speaks another dialect than the current model. A new session can start from what it shows."""
 
     def __init__(self, name: str, own: str, current: str) -> None:
         super().__init__(f"speaks {own}, the model of now {current}; begin a session from it", place=name)
 
 
 class SessionLease:
-    """One session. What is read of it stays in memory while nobody else writes; else it is read again.
+    """One session. It stays in memory while no other process writes it; else it is read again.
 
-    `tell` hears the events of its agent, in the thread of the loop. Not for two users at a time: see `Actor`.
+    `emit` receives the agent's events in the thread of the loop. It serves one user at a time: see `SessionActor`.
     """
 
     def __init__(
@@ -58,23 +58,25 @@ class SessionLease:
 
     @property
     def current(self) -> tuple[Agent, StoredSession]:
-        """The agent and its session, while they are in hand."""
+        """The agent and its session, while they are acquired."""
         if self.agent is None or self.stored is None:
             raise RuntimeError("the session was not taken")
         return self.agent, self.stored
 
     async def acquire(self, wait_seconds: float, slot: asyncio.Semaphore | None = None) -> Agent:
-        """Its agent, which nobody else writes from here on. O(log) where it is not in memory.
+        """Acquire the agent; no other process writes the session from here on. O(log) if it is not in memory.
 
-        With a `slot` it has that too, and whoever asked gives it back; while another process has the session, it is
-        free for others.
-        Raises SessionTaken when another process still has it after `wait_seconds`, AnotherDialect, InvalidInput (it is
-        gone, or damaged), OSError.
+        With a `slot`, acquire that too; the caller releases it. While another process holds the session, the slot is
+        free for others. Raises SessionTaken if another process still holds it after `wait_seconds`, DialectMismatch,
+        InvalidInput (deleted or damaged), OSError.
         """
         until, pause_seconds = monotonic() + wait_seconds, _FIRST_WAIT_SECONDS
         while True:
+            # Anew for each attempt: the model may have changed while this one waited.
             parts = await self._runtime.parts(self._allowed)
             async with AsyncExitStack() as stack:
+                # The slot first, the session second: a session that is held while it waits for a slot would be
+                # withheld from processes that have one.
                 if slot is not None:
                     await stack.enter_async_context(slot)
                 try:
@@ -82,7 +84,7 @@ class SessionLease:
                 except SessionTaken:
                     if monotonic() >= until:
                         raise
-                except SessionLost:  # between two looks
+                except SessionLost:  # another process took it over since the last attempt: read it again
                     await self.unload()
                 else:
                     stack.pop_all()
@@ -91,14 +93,14 @@ class SessionLease:
             pause_seconds = min(2 * pause_seconds, _LONGEST_WAIT_SECONDS)
 
     async def use_policy(self, chosen: PolicySettings) -> None:
-        """Go on under another policy, while it is in hand. O(log)."""
+        """Continue under another policy, while acquired. O(log)."""
         agent, _ = self.current
         parts = replace(await self._runtime.parts(self._allowed), writes_in_thread=True)
         parts = with_policy(parts, chosen)
         self.agent = await to_its_end(assemble, parts, tell=self._emit_in_loop, session=agent.session)
 
     async def save(self) -> None:
-        """Put the snapshot in place. Nothing depends on it, so a full disk is told and ends nothing."""
+        """Write the snapshot. Nothing depends on it: a full disk is reported, and ends nothing."""
         if self.agent is None:
             return
         try:
@@ -107,22 +109,22 @@ class SessionLease:
             self._emit_in_loop(Notice(f"The snapshot of the session could not be written: {fault}"))
 
     async def release(self) -> None:
-        """Let another process have it; its agent stays in memory."""
+        """Let another process have the session; the agent stays in memory."""
         if self.stored is not None:
             try:
                 await to_its_end(self.stored.let_go)
-            except (OSError, FoldlineError):  # a database that is away: it lets go of it by itself, after its lease
+            except (OSError, FoldlineError):  # an unreachable database frees the session itself, after its lease
                 await self.unload()
 
     async def unload(self) -> None:
-        """Let go of memory and files."""
+        """Release memory and files."""
         stored, self.stored, self.agent = self.stored, None, None
         if stored is not None:
             with suppress(OSError, FoldlineError):
                 await to_its_end(stored.close)
 
     async def discard(self) -> None:
-        """Remove the session. Raises SessionTaken, InvalidInput, OSError."""
+        """Delete the session. Raises SessionTaken, InvalidInput, OSError."""
         if self.stored is None:
             await to_its_end(self._store.delete, self.name)
             return
@@ -130,25 +132,27 @@ class SessionLease:
         await to_its_end(self.stored.discard)
         self.stored = self.agent = None
 
-    # --- inside, in a thread: reading a long session takes its time --------------------------------------------------
+    # --- inside, in a thread: a long session takes seconds to read ---------------------------------------------------
 
     def _open(self, parts: Parts) -> Agent:
         if self.stored is None:
             self.stored = self._store.open(self.name)
-        elif self.stored.take() and self.agent is not None:
+        elif self.stored.take() and self.agent is not None:  # nobody else has written since: memory is up to date
             return self.agent
         stored, self.agent = self.stored, None
         try:
             if stored.header.dialect != parts.provider.dialect:
                 raise DialectMismatch(self.name, stored.header.dialect, parts.provider.dialect)
-            if stored.tally.running:  # of a process that ended in the middle of it
+            if stored.tally.running:  # its process was killed during a turn
                 stored.turn("ended", reason="interrupted")
             return assemble(_with_own_policy(parts, stored), tell=self._emit_in_loop, stored=stored)
         except BaseException:
+            # Without this the lease would keep every other process out until it expires.
             stored.let_go()
             raise
 
     def _emit_in_loop(self, event: AgentEvent) -> None:
+        # Work in a thread emits too, and listeners are not thread-safe.
         if threading.get_ident() == self._thread:
             self._emit(event)
         else:
@@ -156,12 +160,12 @@ class SessionLease:
 
 
 def _with_own_policy(parts: Parts, stored: StoredSession) -> Parts:
-    """The parts under the session's own policy; the session under the model of now."""
+    """Return the parts under the session's own policy; record the current model in the session."""
     header = stored.header
-    parts = replace(parts, writes_in_thread=True)  # a slow disk or database holds up one session, not all
+    parts = replace(parts, writes_in_thread=True)  # a slow disk or database must delay one session, not all
     if header.model != parts.provider.model:
         stored.change(model=parts.provider.model)
     if header.policy != parts.settings.policy_value().name:
-        with suppress(InvalidInput):  # a policy that is there no more
+        with suppress(InvalidInput):  # the policy no longer exists
             return with_policy(parts, PolicySettings(name=header.policy))
     return parts

@@ -1,4 +1,4 @@
-"""All sessions of one process, each an actor: found by id or by key, made, bounded in memory, stopped in order."""
+"""All sessions of one process, each an actor: find them by id or key, create them, bound their memory, stop them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from foldline.store.paths import calls_path, learned_path
 __all__ = ["AskPermission", "PoolListener", "SessionPool", "open_pool"]
 
 AskPermission = Callable[[str, Ask], Awaitable[bool]]
-"""Asks a person about one call of a tool: the session's id, and what it would do."""
+"""Asks a person about one tool call: the session's id, and the call."""
 
 PoolListener = Callable[[str, AgentEvent], None]
-"""Told of what happens in any session: its id, and the event."""
+"""Receives every event of every session, with the session's id."""
 
 _SWEEP_SECONDS: Final = 5.0
 
 
 class SessionPool:
-    """The sessions of a store, run by one crew. Use it as an async context manager; the crew is closed by its owner.
+    """The sessions of a store, run on one runtime. Use it as an async context manager; the owner of the runtime closes
+    that.
 
-    `allowed` asks a person about one call of a tool in a session (its id); without it such calls are refused.
+    `allowed` asks a person about one tool call in a session (its id); without it such calls are refused.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class SessionPool:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await stop_with_grace(self.stop, 0.0)  # a signal that comes now must not leave a turn without its end
+        await stop_with_grace(self.stop, 0.0)  # a signal at this point must not leave a turn without a recorded end
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     async def create(self, *, policy: str | None = None, title: str = "", source: str | None = None) -> SessionActor:
-        """A new session. With `source` it begins with what the model of that session is shown, in the dialect of now.
+        """Create a session. With `source` it starts with what that session shows, in the current dialect.
 
-        Raises InvalidInput (a policy or a source that is not there), Stopping, OSError.
+        Raises InvalidInput (an unknown policy or source), Stopping, OSError.
         """
         if self._stopping:
             raise Stopping
@@ -84,6 +85,7 @@ class SessionPool:
                 parent=None if source is None else self.store.find(source),
             )
 
+        # Read before anything is created: a bad source leaves no empty session behind.
         context = None if source is None else (await asyncio.to_thread(self.store.read, source)).replay()
         stored = await to_its_end(made)
         if context is not None:
@@ -92,19 +94,20 @@ class SessionPool:
             except BaseException:
                 stored.discard()
                 raise
+        # Created by this process, but first come, first served: another one may run the first turn.
         await to_its_end(stored.let_go)
         return self._actor(stored.id, stored)
 
     async def actor(self, name: str) -> SessionActor:
-        """The session of an id, the beginning of one, or "latest". Raises InvalidInput when there is none, OSError."""
+        """Find a session by its id, a prefix of it, or "latest". Raises InvalidInput if there is none, OSError."""
         if name in self._actors:
             return self._actors[name]
         return self._actor(await asyncio.to_thread(self.store.find, name))
 
     async def bound(self, key: str, *, policy: str | None = None, title: str = "") -> SessionActor:
-        """The session that goes by a key (a chat, a schedule); made if there is none.
+        """The session bound to a key (a chat, a schedule), created if there is none.
 
-        One of another dialect than the model's of now is gone on with in a new session. Raises as `create` does.
+        If it speaks another dialect than the current model, a new session carries it on. Raises what `create` raises.
         """
         async with self._keys.setdefault(key, asyncio.Lock()):
             name = await asyncio.to_thread(self.store.bound, key)
@@ -118,14 +121,16 @@ class SessionPool:
             return made
 
     async def renewed(self, key: str, *, policy: str | None = None, title: str = "") -> SessionActor:
-        """A new session for a key; the one before stays, under its id. Raises as `create` does."""
+        """Bind a new session to a key; the former one stays, under its id. Raises what `create` raises."""
         async with self._keys.setdefault(key, asyncio.Lock()):
             made = await self.create(policy=policy, title=title)
             await asyncio.to_thread(self.store.bind, key, made.id)
             return made
 
     async def delete(self, name: str) -> str:
-        """Remove a session and all that belongs to it; returns its id. Raises InvalidInput, SessionTaken, OSError."""
+        """Delete a session and everything that belongs to it; return its id. Raises InvalidInput, SessionTaken,
+        OSError.
+        """
         actor = await self.actor(name)
         await actor.delete()
         self._actors.pop(actor.id, None)
@@ -133,18 +138,20 @@ class SessionPool:
 
     @property
     def actors(self) -> dict[str, SessionActor]:
-        """The sessions that were asked for since the start, by id."""
+        """The sessions in use since the start, by id."""
         return dict(self._actors)
 
     @property
     def stopping(self) -> bool:
-        """Whether nothing new is begun any more."""
+        """Whether the pool refuses new work."""
         return self._stopping
 
-    # --- hearing -----------------------------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: PoolListener) -> Callable[[], None]:
-        """Tell a listener of what happens in every session; returns what ends it. It must not wait, nor raise."""
+        """Call a listener for every event of every session; return a function that ends it. It must not wait, nor
+        raise.
+        """
         mark = object()
         self._listeners[mark] = listener
 
@@ -156,7 +163,8 @@ class SessionPool:
     # --- stopping ----------------------------------------------------------------------------------------------------
 
     async def stop(self, grace_seconds: float) -> None:
-        """Begin nothing new; let turns end or pause within `grace_seconds`, then cut them off. All are recorded."""
+        """Refuse new work, let turns end or pause within `grace_seconds`, then cancel them. All ends are recorded."""
+        # New work is refused first, so that the set of actors below is final.
         self._stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -204,13 +212,14 @@ class SessionPool:
             listener(name, event)
 
     async def _sweep(self) -> None:
-        """Let go of sessions that nobody needs: those idle for long, and the longest idle where too many are warm."""
+        """Unload sessions that are idle for long, and the longest idle ones while too many are warm."""
         while True:
-            with suppress(TimeoutError):  # not wait_for, which swallows a cancellation that comes with the event
+            with suppress(TimeoutError):  # not wait_for: it swallows a cancellation that arrives with the event
                 async with asyncio.timeout(min(_SWEEP_SECONDS, self.limits.idle_seconds)):
                     await self._idle_event.wait()
             self._idle_event.clear()
             warm = sorted((one for one in self._actors.values() if one.warm), key=lambda one: one.used_at)
+            # The least recently used sessions come first in `warm`.
             too_many = max(0, len(warm) - self.limits.warm)
             for place, actor in enumerate(warm):
                 if place < too_many or monotonic() - actor.used_at >= self.limits.idle_seconds:
@@ -232,12 +241,12 @@ async def open_pool(
     notice: Callable[[str], None],
     allowed: AskPermission | None = None,
 ) -> AsyncIterator[SessionPool]:
-    """The sessions of a store, run by the agent that these options describe; all of it is let go of with the block.
+    """Open the sessions of a store, run by the agent that these options describe; close everything with the block.
 
-    `store` is a place as `open_store` takes it (None: that of the environment, else the user's folder). `yes` runs
-    allowed tools unasked; otherwise `allowed` asks somebody, and without it they are refused. `notice` is told what
+    `store` is a place for `open_store` (None: that of the environment, else the user's folder). `yes` runs allowed
+    tools without asking; otherwise `allowed` asks a person, and without it they are refused. `notice` receives what
     ends nothing. Turns are cut off at the end of the block: call `SessionPool.stop` before it to let them end. Raises
-    InvalidInput (options, settings, a place that can be none), MissingExtra, what `pick` raises, and OSError.
+    InvalidInput (options, settings, a bad place), MissingExtra, what `select_model` raises, and OSError.
     """
     if not workspace.is_dir():
         raise InvalidInput("is no folder", place=f"--workspace: {workspace}")

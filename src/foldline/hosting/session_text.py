@@ -1,4 +1,4 @@
-"""Messages and folds of a recorded session, in the words in which commands show them."""
+"""A recorded session as text: for commands, as JSON messages, or as Markdown, with secrets removed on request."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ __all__ = [
 
 
 def entries_of(events: Iterable[Event]) -> dict[Seq, Entry]:
-    """Every message that was ever recorded, by its number."""
+    """Every recorded message, by its number."""
     return {event.seq: event for event in events if isinstance(event, Entry)}
 
 
 def folds_of(events: Iterable[Event]) -> dict[int, Fold]:
-    """Every fold that was ever made, by its id."""
+    """Every recorded fold, by its id."""
     return {event.id: event for event in events if isinstance(event, Fold)}
 
 
 def local_time(text: str, form: str = "%Y-%m-%d %H:%M") -> str:
-    """A time of the log in the time of this place; what is no time as it stands."""
+    """A time of the log in local time; other text unchanged."""
     try:
         return datetime.fromisoformat(text).astimezone().strftime(form)
     except ValueError:
@@ -49,19 +49,19 @@ def local_time(text: str, form: str = "%Y-%m-%d %H:%M") -> str:
 
 
 def seq_range(start: Seq, stop: Seq) -> str:
-    """The numbers of messages [start, stop): "4" or "4–9"."""
+    """The message numbers [start, stop): "4" or "4–9"."""
     return f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"
 
 
 def author_of(message: Message) -> str:
-    """Whose words they are: system, user, assistant, tool; a kind of ours where they are nobody's."""
+    """The author of a message: system, user, assistant, tool; or its kind if nobody wrote it."""
     if message.results:
         return "tool"
     return message.kind or message.role
 
 
 def message_text(message: Message) -> str:
-    """All of a message as text: words, calls after an arrow, results after one back, names for what is no text."""
+    """A whole message as text: words, calls after an arrow, results after a reversed one, names for what is no text."""
     pieces = [piece for part in message.parts if (piece := _piece(part))]
     return "\n".join([*pieces, *([f"(cited) {message.cited}"] if message.cited else [])])
 
@@ -86,7 +86,7 @@ def _piece(part: Part) -> str:
 
 
 def _provided(part: Opaque) -> str:
-    """What a tool that the provider ran was asked, and what it brought."""
+    """The arguments and results of a tool that the provider ran."""
     told = part.saying
     call = f"→ {told.name} {told.arguments}".rstrip() if told.name else ""
     brought = f"← {'error: ' if told.failed else ''}{told.brought}" if told.brought else ""
@@ -97,7 +97,7 @@ _FENCE: Final = re.compile(r"^`{3,}", re.MULTILINE)
 
 
 def export_session(recording: Recording, form: str, *, redact: bool = False) -> str:
-    """A session as "messages" (one JSON object) or "markdown". Raises InvalidInput when nothing was said. O(log)."""
+    """Render a session as "messages" (one JSON object) or "markdown". Raises InvalidInput if it is empty. O(log)."""
     entries = [entry for entry in active(recording.events) if not entry.hidden]
     header = recording.header
     if not entries:
@@ -113,8 +113,9 @@ def export_session(recording: Recording, form: str, *, redact: bool = False) -> 
 
 
 def redacted(value: Json, name: str = "") -> Json:
-    """A JSON value without secrets of known shapes; the name of a field tells some. O(size)."""
+    """Remove secrets of known shapes from a JSON value; a field's name reveals some of them. O(size)."""
     if isinstance(value, str):
+        # A rule such as "password: …" needs the name beside the value to recognise it.
         before = f"{name}: "
         found = redact_text(before + value) if name else value
         return found.removeprefix(before) if name and found.startswith(before) else redact_text(value)
@@ -126,7 +127,7 @@ def redacted(value: Json, name: str = "") -> Json:
 
 
 def json_text(value: Json, indent: int | None = None) -> str:
-    """JSON as UTF-8 can hold it: with half a surrogate pair in it, all of it is ASCII with escapes."""
+    """Dump JSON that UTF-8 can encode: half a surrogate pair makes all of it ASCII with escapes."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
         text.encode()
@@ -160,7 +161,7 @@ def _blocks(parts: Iterable[Part]) -> Iterator[str]:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    """A block that no fence in the text can end."""
+    """A code block that no fence in the text can close."""
     longest = max((len(found) for found in _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -18,10 +18,10 @@ _REASONS = frozenset(get_args(EndReason))
 
 @dataclass(slots=True, kw_only=True)
 class TurnRecord:
-    """One turn: its number from 1, when it began and ended, the messages it begins and ends with, and its size.
+    """One turn: its number from 1, its times, its first and last message, and its size.
 
-    `prompt_tokens` is the largest request that was reported in it, `completion_tokens` all that was written. `folds`
-    are the ids of those that were made in it. `reason` is "" while it runs.
+    `prompt_tokens` is the largest reported request, `completion_tokens` the sum of all output. `folds` are the ids of
+    its folds. `reason` is "" while it runs.
     """
 
     number: int
@@ -36,7 +36,7 @@ class TurnRecord:
 
 
 def turns_of(records: Iterable[Record]) -> Iterator[TurnRecord]:
-    """The turns in the records of a log, oldest first. What happened between two is counted to the one before."""
+    """Yield the turns in the records of a log, oldest first. What happened between two turns counts for the first."""
     turn: TurnRecord | None = None
     number = 0
     for record in records:
@@ -44,6 +44,7 @@ def turns_of(records: Iterable[Record]) -> Iterator[TurnRecord]:
         if kind == "turn" and record.get("state") == "begun":
             if turn is not None and turn.start >= 0:
                 yield turn
+            # A turn without a message left nothing that a client could name.
             number += turn is None or turn.start >= 0  # without a message it never was
             turn = TurnRecord(number=number, began=str(record.get("at", "")), folds=[])
         elif turn is not None:
@@ -67,9 +68,9 @@ def _add(turn: TurnRecord, record: Record) -> None:
 
 
 def recorded_turn(records: Iterable[Record], seq: Seq, codec: Codec) -> tuple[str, TurnEnded]:
-    """What was said as a message, and how the turn ended that it began: for a client that asks again. O(records).
+    """The text of a message and the outcome of its turn, for a client that repeats a request. O(records).
 
-    Without an end on record it was interrupted.
+    A turn without a recorded end was interrupted.
     """
     said, answer, reason = None, "", "interrupted"
     for record in records:

@@ -79,9 +79,9 @@ async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, mo
             continue
         document = await store_document(actor, name, data, taken_tokens=taken_tokens)
         taken_tokens += document.tokens if document.shown else 0
-        parts.append(document.said)
-    said = [part for part in parts if part.strip()]
-    return "\n\n".join([*said, *notes]) if said else ""
+        parts.append(document.prompt_text)
+    texts = [part for part in parts if part.strip()]
+    return "\n\n".join([*texts, *notes]) if texts else ""
 
 
 async def _fetched(gateway: Gateway, file: Attachment, most_bytes: int) -> bytes:
@@ -118,12 +118,12 @@ async def _figures(actor: SessionActor, progress: Progress) -> Figures | None:
 
 def _text(ended: TurnEnded, notices: list[str], figures: Figures | None) -> str:
     """All that is sent after a turn; the figures are its last line."""
-    said = close_fence(ended.text.strip("\n"))
+    texts = close_fence(ended.text.strip("\n"))
     end = ending_sentence(ended)
-    if not said.strip() and not end:
+    if not texts.strip() and not end:
         end = "The answer was empty."
     parts = [
-        said,
+        texts,
         escape_markdown(end),
         *(f"ℹ {escape_markdown(plain_line(notice, _NOTICE_CHARS))}" for notice in notices),
     ]
