@@ -13,7 +13,7 @@ import pytest
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
 from foldline.recorded.files import read_session
-from foldline.replay import Managed, Pauses, Recording, bill_tokens, context_for, replay
+from foldline.replay import Managed, MeasuredSession, Pauses, bill_tokens, context_for, replay
 from foldline.text.formatting import DASH
 from foldline_bench.run import BenchPlan, BenchProgress, bench
 from foldline_bench.table import by_group, main_table, notes, stress_table
@@ -169,7 +169,7 @@ def test_a_policy_of_ours_is_told_of_the_pauses_and_the_others_are_priced_anew(
 ) -> None:
     found = runs(measured[0])["economical@openai"]["sessions"]["long"]
     rule, anthropic = CACHE_RULES["openai"], CACHE_RULES["anthropic"]
-    recording = Recording(read_session(folder / "long.json"))
+    recording = MeasuredSession(read_session(folder / "long.json"))
     sender = Managed(context_for(recording, "economical", window=2_000, rule=rule), pauses=Pauses(20, 3_600))
     told = replay(recording, "economical", window=2_000, rule=anthropic, sender=sender)
     assert found["cost"]["openai"]["cold"] == pytest.approx(bill_tokens(told.turns, rule, cold_every=20))

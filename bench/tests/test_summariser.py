@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from foldline.reducers.summarize import CHECKPOINT
-from foldline.replay import Asked
+from foldline.replay import SummaryCall
 from foldline.view.request import Request
 from foldline_bench.summariser import SUMMARY_TOKENS, ContinuedSummariser, FixedSummariser
 
@@ -124,7 +124,7 @@ def test_each_call_is_noted_once_with_its_tokens() -> None:
     summariser = FixedSummariser(Words())
     summariser.answer("Human: a b c", cached_tokens=2)
     summariser.answer("AI: d")
-    assert summariser.take() == (Asked(4, 2, 4), Asked(2, 0, 2))
+    assert summariser.take() == (SummaryCall(4, 2, 4), SummaryCall(2, 0, 2))
     assert summariser.take() == ()
     assert summariser.take_seconds() > 0
     assert summariser.take_seconds() == 0
@@ -135,4 +135,4 @@ def test_a_question_at_the_end_of_a_request_is_all_that_is_not_in_the_cache() ->
     summariser = FixedSummariser(Words())
     written = ContinuedSummariser(summariser).continued(request)
     assert written == FixedSummariser(Words()).summarize(MESSAGES)
-    assert summariser.take() == (Asked(1_000, 1_000 - 3, 13),)
+    assert summariser.take() == (SummaryCall(1_000, 1_000 - 3, 13),)

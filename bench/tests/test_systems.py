@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from foldline.messages import Wire
-from foldline.replay import Asked
+from foldline.replay import SummaryCall
 from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import HostedSystem
 
@@ -44,7 +44,7 @@ def test_a_system_is_given_the_whole_history_and_only_its_view_is_timed() -> Non
     sent = [hosted.send((USER,)), hosted.send((REPLY, USER))]
     assert system.seen == [1, 3]
     assert all(each.messages == (USER,) and each.messages[0] is USER for each in sent)
-    assert [each.asked for each in sent] == [(), (Asked(3, 0, 3),)]
+    assert [each.summary_calls for each in sent] == [(), (SummaryCall(3, 0, 3),)]
     spun = Newest(FixedSummariser())
     slow = HostedSystem(Slow(spun), FixedSummariser()).send((USER,))
     assert all(each.cpu_seconds is not None and slow.cpu_seconds is not None for each in sent)

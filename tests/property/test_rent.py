@@ -14,7 +14,7 @@ from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import CacheRule
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import Session
-from foldline.replay import Pauses, Recording, context_for, replay
+from foldline.replay import MeasuredSession, Pauses, context_for, replay
 from foldline.view.economics import Bill, Rent
 from foldline_bench.bounds.hindsight import WatchedSender, bound_of
 from foldline_bench.bounds.schedule import CostTerms, ShownShares, best_schedule, schedule_cost_tokens
@@ -106,7 +106,7 @@ def built(draw: st.DrawFn) -> list[Wire]:
 
 def price(wires: list[Wire], rule: CacheRule, window: int, cold_every: int | None) -> Mapping[str, Any]:
     """What `economical` paid for a session, by its bound; each pause, after which the cache is cold, is told to it."""
-    recording = Recording(Session(name="built", dialect="openai-chat", messages=tuple(wires)))
+    recording = MeasuredSession(Session(name="built", dialect="openai-chat", messages=tuple(wires)))
     pauses = None if cold_every is None else Pauses(cold_every, float(rule.lifetime_seconds))
     sender = WatchedSender(context_for(recording, "economical", window=window, rule=rule), pauses=pauses)
     done = replay(recording, "economical", window=window, rule=rule, sender=sender)

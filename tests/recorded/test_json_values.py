@@ -16,7 +16,7 @@ from foldline.codecs import codec
 from foldline.engine.fitting import check, fit
 from foldline.errors import InvalidInput
 from foldline.recorded.files import parse_session
-from foldline.recorded.json_values import Reading, text_in, values_in
+from foldline.recorded.json_values import FileReading, text_in, values_in
 from foldline.recorded.sessions import Session
 
 TURNS = 6
@@ -189,5 +189,5 @@ def test_the_work_grows_as_a_damaged_list_does() -> None:
     """Each place costs a look at all that follows: without a bound this test would not end."""
     text = '[{"role": x' + ', {"role": x' * 100_000
     with pytest.raises(InvalidInput):
-        values_in(text, "s.json", Reading(lenient=True))
-    assert text_in(b"\xff\n" * 50_000, "s", Reading(lenient=True)).count("\ufffd") == 50_000
+        values_in(text, "s.json", FileReading(lenient=True))
+    assert text_in(b"\xff\n" * 50_000, "s", FileReading(lenient=True)).count("\ufffd") == 50_000

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from foldline.codecs import codec
-from foldline.replay.facts import Lens, Reference, Seen, facts, references
+from foldline.replay.facts import MeasuredMessage, MessageReader, Reference, facts, references
 from foldline.tokens import ESTIMATE
 
 FAR_TEXT = "plain words of no note " * 3_000  # over 8,000 tokens, and no fact in it
@@ -36,13 +36,13 @@ def test_a_very_long_run_without_a_slash_is_no_trap() -> None:
     assert len(facts("x/" * 200_000 + "y")) == 1
 
 
-def lens(dialect: str = "openai-chat") -> Lens:
-    return Lens(codec(dialect), ESTIMATE)
+def reader(dialect: str = "openai-chat") -> MessageReader:
+    return MessageReader(codec(dialect), ESTIMATE)
 
 
-def seen(*wires: dict[str, Any], dialect: str = "openai-chat") -> list[Seen]:
-    glass = lens(dialect)
-    return [glass.look(wire) for wire in wires]
+def seen(*wires: dict[str, Any], dialect: str = "openai-chat") -> list[MeasuredMessage]:
+    reading = reader(dialect)
+    return [reading.read(wire) for wire in wires]
 
 
 def test_a_message_is_seen_with_its_calls_and_results() -> None:
@@ -74,17 +74,17 @@ def test_text_beside_results_is_spoken() -> None:
 
 
 def test_a_message_is_read_once() -> None:
-    glass = lens()
+    reading = reader()
     wire = {"role": "user", "content": "hello"}
-    assert glass.look(wire) is glass.look(wire)
-    assert glass.branch().look(wire) is glass.look(wire)
+    assert reading.read(wire) is reading.read(wire)
+    assert reading.copy().read(wire) is reading.read(wire)
 
 
-def test_a_branch_keeps_what_it_learns_to_itself() -> None:
-    glass = lens()
+def test_a_copy_keeps_what_it_learns_to_itself() -> None:
+    reading = reader()
     wire = {"role": "user", "content": "hello"}
-    other = glass.branch()
-    assert other.look(wire) is not glass.look(wire)
+    other = reading.copy()
+    assert other.read(wire) is not reading.read(wire)
 
 
 HISTORY = (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from foldline.errors import Part
-from foldline.replay import NONE, Mark, Recall, Replay, Tally, Turn
+from foldline.replay import NONE, HitCount, Mark, RecallCounts, Replay, Turn
 from foldline.replay.rows import rows
 
 FOLD = Mark(0, 2, "mask", "trigger", 90, 10)
@@ -52,15 +52,15 @@ def test_no_management_stands_first_and_the_others_as_they_came() -> None:
 
 def test_recall_per_session_leaves_out_those_with_too_few_references() -> None:
     def far(kept: int, total: int) -> dict[str, Any]:
-        tally = Tally(kept, total)
-        return {"recall": Recall(all=tally, far=tally, line=Tally(0, total), far_tool=Tally(0, 1))}
+        tally = HitCount(kept, total)
+        return {"recall": RecallCounts(all=tally, far=tally, line=HitCount(0, total), far_tool=HitCount(0, 1))}
 
     [row] = rows([replayed("a", "p", far(4, 4)), replayed("b", "p", far(1, 4)), replayed("c", "p", far(0, 2))])
     assert row.far == pytest.approx((1.0 + 0.25) / 2)
     assert row.line == 0.0
     assert row.far_tool is None
     assert (row.sessions_with_far, row.sessions_with_far_tool) == (2, 0)
-    assert row.recall.far == Tally(5, 10)
+    assert row.recall.far == HitCount(5, 10)
 
 
 def test_faults_folds_and_sizes_are_summed() -> None:
@@ -77,7 +77,7 @@ def test_faults_folds_and_sizes_are_summed() -> None:
 
 
 def test_a_row_is_plain_json() -> None:
-    [row] = rows([replayed("a", "p", {"tokens": 10, "recall": Recall(all=Tally(1, 2))})])
+    [row] = rows([replayed("a", "p", {"tokens": 10, "recall": RecallCounts(all=HitCount(1, 2))})])
     plain = json.loads(json.dumps(row.as_json()))
     assert plain["policy"] == "p"
     assert plain["cost_ratio"] is None

@@ -7,15 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from foldline.catalog.models import CACHE_RULES
-from foldline.codecs import DIALECTS
+from foldline.codecs import DIALECTS, codec
 from foldline.engine.policy import POLICIES
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
 from foldline.recorded.files import read_session
 from foldline.recorded.sessions import Session
-from foldline.replay import NONE, Asked, Recording, Replay, Sent, Tally, Turn, bill_tokens, policy_named, replay
+from foldline.replay import (
+    NONE,
+    HitCount,
+    MeasuredSession,
+    Replay,
+    Sent,
+    SummaryCall,
+    Turn,
+    bill_tokens,
+    policy_named,
+    replay,
+)
+from foldline.replay.facts import MeasuredMessage, MessageReader
+from foldline.replay.run import common_prefix, common_prefix_tokens
+from foldline.tokens import ESTIMATE
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))
 ANTHROPIC = CACHE_RULES["anthropic"]
@@ -38,7 +54,7 @@ def chat(rounds: int, *, size: int = 1) -> Session:
     return Session(name="loop", dialect="openai-chat", messages=tuple(messages))
 
 
-def run(session: Session | Recording, policy: str, window: int = 8_000, **options: Any) -> Replay:
+def run(session: Session | MeasuredSession, policy: str, window: int = 8_000, **options: Any) -> Replay:
     return replay(session, policy, window=window, rule=ANTHROPIC, **options)
 
 
@@ -177,7 +193,7 @@ def test_a_counter_of_ones_own_sizes_everything() -> None:
 
 
 def test_a_recording_serves_several_policies() -> None:
-    recording = Recording(chat(40))
+    recording = MeasuredSession(chat(40))
     for policy in (NONE, "balanced", "sliding"):
         shared, alone = run(recording, policy), run(recording.session, policy)
         assert [(t.tokens, t.cached_tokens, t.recall, t.folds) for t in shared.turns] == [
@@ -211,7 +227,7 @@ def test_a_policy_object_goes_by_its_own_name() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_replay_without_a_fault(path: Path) -> None:
-    recording = Recording(read_session(path))
+    recording = MeasuredSession(read_session(path))
     for policy, window in (("balanced", 2_000), ("economical", 16_000)):
         done = run(recording, policy, window=window)
         assert done.invalid == done.over_budget == 0
@@ -229,8 +245,8 @@ class Newest:
     def send(self, new: Sequence[Wire]) -> Sent:
         self.messages += new
         self.given.append(len(new))
-        asked = (Asked(1_000, 0, 10),) if len(self.given) % 2 == 0 else ()
-        return Sent((*self.messages[:2], *self.messages[2:][-2:]), None, asked=asked, cpu_seconds=0.5)
+        asked = (SummaryCall(1_000, 0, 10),) if len(self.given) % 2 == 0 else ()
+        return Sent((*self.messages[:2], *self.messages[2:][-2:]), None, summary_calls=asked, cpu_seconds=0.5)
 
 
 def test_a_sender_of_ones_own_is_measured_like_a_policy() -> None:
@@ -239,14 +255,14 @@ def test_a_sender_of_ones_own_is_measured_like_a_policy() -> None:
     assert (done.policy, done.kept_tokens, done.invalid) == ("newest two", None, 0)
     assert sender.given == [2, 2, 2, 2, 2, 2]
     assert [turn.cpu_seconds for turn in done.turns] == [0.5] * 6
-    assert [len(turn.asked) for turn in done.turns] == [0, 1, 0, 1, 0, 1]
-    plain = replace_all(done, asked=())
+    assert [len(turn.summary_calls) for turn in done.turns] == [0, 1, 0, 1, 0, 1]
+    plain = replace_all(done, summary_calls=())
     assert done.cost_tokens == pytest.approx(bill_tokens(plain, ANTHROPIC) + 3 * (1_000 + 5 * 10))
 
 
 def test_a_policy_that_is_told_of_the_pauses_folds_in_them_and_pays_less() -> None:
     [path] = [path for path in EXAMPLES if path.name.startswith("openhands")]
-    recording = Recording(read_session(path))
+    recording = MeasuredSession(read_session(path))
     told = run(recording, "economical", window=16_000, cold_every=20)
     untold = run(recording, "economical", window=16_000)
     bills = [bill_tokens(done.turns, ANTHROPIC, cold_every=20) for done in (told, untold)]
@@ -287,4 +303,55 @@ def test_references_are_told_apart_by_how_far_back_they_reach() -> None:
     assert [tally.total for tally in recall.beyond] == [3, 2, 1]
     assert recall.beyond[1] == recall.far
     newest = run(session, "newest two", sender=Newest()).turns[-1].recall
-    assert newest.beyond == (Tally(0, 3), Tally(0, 2), Tally(0, 1))
+    assert newest.beyond == (HitCount(0, 3), HitCount(0, 2), HitCount(0, 1))
+
+
+READER = MessageReader(codec("openai-chat"), ESTIMATE)
+
+
+MESSAGES: list[dict[str, str]] = []  # a reader tells messages apart by identity, so they must live
+
+
+def said(*texts: str) -> list[MeasuredMessage]:
+    wires = [{"role": "user", "content": text} for text in texts]
+    MESSAGES.extend(wires)
+    return [READER.read(wire) for wire in wires]
+
+
+@given(st.text(), st.text(), st.text())
+def test_the_common_prefix_is_the_longest(shared: str, one: str, other: str) -> None:
+    found = common_prefix(shared + one, shared + other)
+    assert (shared + one).startswith(found)
+    assert (shared + other).startswith(found)
+    assert len(found) >= len(shared)
+    longer = len(found) + 1
+    assert (shared + one)[:longer] != (shared + other)[:longer] or longer > min(len(one), len(other)) + len(shared)
+
+
+def test_what_is_appended_keeps_the_whole_prefix() -> None:
+    before = said("a", "b")
+    now = [*before, *said("c")]
+    assert common_prefix_tokens(before, now, ESTIMATE) == (sum(s.tokens for s in before), True)
+
+
+def test_equal_messages_need_not_be_the_same_object() -> None:
+    before, now = said("a", "b"), said("a", "b")
+    assert common_prefix_tokens(before, now, ESTIMATE) == (sum(s.tokens for s in before), True)
+
+
+def test_the_prefix_ends_inside_the_first_message_that_differs() -> None:
+    start = "the same beginning of some length, " * 4
+    before, now = said("a", start + "one", "z"), said("a", start + "other", "z")
+    tokens, whole = common_prefix_tokens(before, now, ESTIMATE)
+    assert tokens == now[0].tokens + ESTIMATE.text(start + "o")
+    assert not whole
+
+
+def test_a_short_common_beginning_of_a_message_counts_for_nothing() -> None:
+    before, now = said("a", "short x"), said("a", "short y")
+    assert common_prefix_tokens(before, now, ESTIMATE) == (now[0].tokens, False)
+
+
+def test_a_request_that_lost_its_end_breaks_the_prefix() -> None:
+    before, now = said("a", "b"), said("a")
+    assert common_prefix_tokens(before, now, ESTIMATE) == (now[0].tokens, False)

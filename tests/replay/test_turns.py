@@ -3,26 +3,34 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.depth import costly
 
+from foldline.catalog.models import CACHE_RULES
+from foldline.catalog.prices import CacheRule, PriceStep, request_price
 from foldline.errors import Part
-from foldline.replay import Mark, Recall, Replay, Tally, Turn
-from foldline.replay.turns import percentile
+from foldline.replay import HitCount, Mark, RecallCounts, Replay, SummaryCall, Turn
+from foldline.replay.turns import bill_tokens, percentile
 
 
 def test_the_share_of_nothing_is_not_a_number() -> None:
-    assert Tally().share is None
-    assert Tally(1, 4).share == 0.25
+    assert HitCount().share is None
+    assert HitCount(1, 4).share == 0.25
 
 
 def test_recalls_add_up() -> None:
-    one = Recall(all=Tally(3, 4), far=Tally(1, 2), line=Tally(0, 2), far_tool=Tally(0, 1))
+    one = RecallCounts(all=HitCount(3, 4), far=HitCount(1, 2), line=HitCount(0, 2), far_tool=HitCount(0, 1))
     total = one + one
-    assert (total.all, total.far, total.line, total.far_tool) == (Tally(6, 8), Tally(2, 4), Tally(0, 4), Tally(0, 2))
+    assert (total.all, total.far, total.line, total.far_tool) == (
+        HitCount(6, 8),
+        HitCount(2, 4),
+        HitCount(0, 4),
+        HitCount(0, 2),
+    )
 
 
 def test_a_replay_counts_its_turns() -> None:
     mark = Mark(1, 3, "mask", "trigger", 100, 10)
-    recall = Recall(all=Tally(1, 2))
+    recall = RecallCounts(all=HitCount(1, 2))
     turns = (
         Turn(index=0, messages=2, recorded_tokens=50, tokens=50, cost_tokens=62.5, cpu_seconds=0.001, recall=recall),
         Turn(
@@ -53,7 +61,7 @@ def test_a_replay_counts_its_turns() -> None:
     )
     assert (replay.requests, replay.invalid, replay.over_budget, replay.refused) == (3, 1, 1, 1)
     assert (replay.tokens, replay.cached_tokens, replay.cost_tokens, replay.peak_tokens) == (170, 40, 166.5, 120)
-    assert (replay.prefix_breaks, replay.folds, replay.recall.all) == (1, 2, Tally(2, 4))
+    assert (replay.prefix_breaks, replay.folds, replay.recall.all) == (1, 2, HitCount(2, 4))
     assert replay.cpu_seconds(0.5) == pytest.approx(0.002)
 
 
@@ -74,3 +82,59 @@ def test_a_percentile_is_one_of_the_values(values: list[float], share: float) ->
     found = percentile(values, share)
     assert found in values
     assert sum(value <= found for value in values) >= share * len(values)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cached", "cost"),
+    [
+        (2_000, 0, 2_500.0),
+        (2_000, 1_023, 2_500.0),
+        (2_000, 1_024, 1_024 * 0.1 + 976 * 1.25),
+        (2_000, 1_100, 1_024 * 0.1 + 976 * 1.25),
+        (2_000, 1_152, 1_152 * 0.1 + 848 * 1.25),
+    ],
+)
+def test_the_cached_part_is_rounded_as_the_provider_does(tokens: int, cached: int, cost: float) -> None:
+    rule = CacheRule(0.1, 1.25, minimum_tokens=1_024, block_tokens=128, lifetime_seconds=300)
+    assert request_price(rule, tokens, cached) == pytest.approx(cost)
+
+
+# (cached read, cache write, minimum prefix, block), and the arithmetic, as an outside judge of such replays has them.
+JUDGE = {"anthropic": (0.10, 1.25, 1024, 1), "openai": (0.10, 1.00, 1024, 128), "deepseek": (0.10, 1.00, 64, 64)}
+
+
+def judged(total: int, hit: int, price: tuple[float, float, int, int]) -> float:
+    read, write, floor, block = price
+    hit = (hit // block) * block
+    if hit < floor:
+        hit = 0
+    return hit * read + (total - hit) * write
+
+
+SIZES = st.integers(1_024, 300_000).flatmap(lambda total: st.tuples(st.just(total), st.integers(0, total)))
+
+
+@pytest.mark.parametrize("provider", JUDGE)
+@costly
+@given(sizes=st.lists(SIZES, max_size=50))
+def test_a_bill_is_what_an_outside_judge_makes_of_it(provider: str, sizes: list[tuple[int, int]]) -> None:
+    turns = [Turn(index=n, messages=n, recorded_tokens=0, tokens=t, cached_tokens=c) for n, (t, c) in enumerate(sizes)]
+    expected = sum(judged(tokens, cached, JUDGE[provider]) for tokens, cached in sizes)
+    assert bill_tokens(turns, CACHE_RULES[provider]) == pytest.approx(expected)
+    cold = [judged(t, 0 if (n + 1) % 20 == 0 else c, JUDGE[provider]) for n, (t, c) in enumerate(sizes)]
+    assert bill_tokens(turns, CACHE_RULES[provider], cold_every=20) == pytest.approx(sum(cold))
+
+
+def test_summaries_are_on_the_bill_with_what_they_wrote() -> None:
+    asked = (SummaryCall(10_000, 8_000, 500), SummaryCall(4_000, 0, 100))
+    turn = Turn(index=0, messages=2, recorded_tokens=0, tokens=2_000, summary_calls=asked)
+    summaries = 8_000 * 0.1 + 2_000 * 1.25 + 5 * 500 + 4_000 + 5 * 100  # the second marks nothing for the cache
+    assert bill_tokens([turn], CACHE_RULES["anthropic"]) == pytest.approx(2_000 * 1.25 + summaries)
+    cold = 10_000 * 1.25 + 5 * 500 + 4_000 + 5 * 100
+    assert bill_tokens([turn], CACHE_RULES["anthropic"], cold_every=1) == pytest.approx(2_000 * 1.25 + cold)
+
+
+def test_long_requests_are_billed_by_the_step_that_they_pass() -> None:
+    rule = CacheRule(0.1, 1.25, 1_024, 1, 300, steps=(PriceStep(200_000, 2.0, 1.5),))
+    turn = Turn(index=0, messages=1, recorded_tokens=0, tokens=250_000, summary_calls=(SummaryCall(300_000, 0, 100),))
+    assert bill_tokens([turn], rule) == pytest.approx(2 * 1.25 * 250_000 + 2 * 300_000 + 1.5 * 5 * 100)

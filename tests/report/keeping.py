@@ -9,7 +9,7 @@ from pathlib import Path
 from foldline.engine.context import Context
 from foldline.recorded.files import read_session
 from foldline.recorded.sessions import Session
-from foldline.replay import Recording
+from foldline.replay import MeasuredSession
 from foldline.store.call_log import CallLog
 from foldline.store.folders import FileStore
 from foldline.testing.prompt_cache import PromptCache
@@ -70,7 +70,7 @@ def keep(
     system: str = "You are terse.",
 ) -> str:
     """Put a recorded session into a store as an agent would have, request by request; returns its id."""
-    reports, recording = reports or Reports(), Recording(session)
+    reports, recording = reports or Reports(), MeasuredSession(session)
     with store.create(dialect=session.dialect, model=model, policy=policy, window=window) as stored:
         context = Context(
             dialect=session.dialect, model=model, policy=policy, window=window, system=system, archive=stored.archive

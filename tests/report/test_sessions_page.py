@@ -6,13 +6,12 @@ from functools import cache
 
 import pytest
 from tests.report.keeping import example
-from tests.report.test_page import HOSTILE, Outline
+from tests.report.test_replay_page import HOSTILE, Outline
 
-from foldline.replay import Mark, Recording
-from foldline.report.account import Account, Hidden, HiddenMessage, Made
+from foldline.replay import Mark, MeasuredSession
+from foldline.report.account import Account, Hidden, HiddenMessage, ReportedFold, account_of_replay
 from foldline.report.chart import chart
-from foldline.report.recorded import recorded_account
-from foldline.report.sessions_page import DETAILED, LeftOut, sessions_page
+from foldline.report.sessions_page import DETAILED, SkippedSession, sessions_page
 
 SONNET = "claude-sonnet-4-5"
 TURNED = "\u202egnp.exe\u202c \u2066x"
@@ -20,7 +19,9 @@ TURNED = "\u202egnp.exe\u202c \u2066x"
 
 @cache
 def account() -> Account:
-    return recorded_account(Recording(example("devai")), file="f.json", policy="balanced", window=16_000, model=SONNET)
+    return account_of_replay(
+        MeasuredSession(example("devai")), file="f.json", policy="balanced", window=16_000, model=SONNET
+    )
 
 
 def named(number: int, **more: object) -> Account:
@@ -77,7 +78,7 @@ def test_folds_are_told_in_words_with_their_reason_and_sizes() -> None:
         assert made.mark.reason in words
         assert f"{made.mark.before_tokens:,} → {made.mark.tokens:,}" in words
     assert "a long text cut ( truncate )" in words
-    own = Made(Mark(1, 2, "my_own", "because", 9, 5), 1, "")
+    own = ReportedFold(Mark(1, 2, "my_own", "because", 9, 5), 1, "")
     assert "my_own : because" in text_of(sessions_page([replace(account(), folds=(own,))]))
 
 
@@ -103,12 +104,12 @@ def test_text_of_a_session_cannot_become_markup_nor_turn_the_page_around() -> No
         model=bad,
         updated=bad,
         sent=replace(account().sent, policy=bad, turns=turns),
-        folds=(Made(mark, 1, ""),),
+        folds=(ReportedFold(mark, 1, ""),),
         hidden=(hidden,),
         read_one=bad,
         more=(bad,),
     )
-    page = sessions_page([hostile, named(1)], left_out=[LeftOut(bad, bad)], made=bad)
+    page = sessions_page([hostile, named(1)], left_out=[SkippedSession(bad, bad)], made=bad)
     page.encode()
     assert "<script" not in page
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page.replace("\n", ""))
@@ -132,13 +133,13 @@ def test_what_is_left_out_of_the_table_is_counted() -> None:
 
 
 def test_a_session_that_cannot_be_read_is_named_with_the_reason() -> None:
-    page = sessions_page([account()], left_out=[LeftOut("20261127-bad", "line 3: no JSON")])
+    page = sessions_page([account()], left_out=[SkippedSession("20261127-bad", "line 3: no JSON")])
     assert "1 session not on this page" in page
     assert "20261127-bad : line 3: no JSON" in text_of(page)
 
 
 def test_sessions_without_a_price_are_not_in_the_sum_of_money() -> None:
-    unpriced = recorded_account(Recording(example("tau")), file="f", policy="balanced", window=16_000)
+    unpriced = account_of_replay(MeasuredSession(example("tau")), file="f", policy="balanced", window=16_000)
     assert unpriced.managed.usd is None
     assert "Not in these sums, since the catalogue has no price: 1 session." in sessions_page([account(), unpriced])
     assert "tokens at its full price" in sessions_page([unpriced])

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from tests.report.keeping import example
 
 from foldline.catalog.models import lookup, models
-from foldline.replay import NONE, Recording, bill_tokens, replay
-from foldline.report.recorded import recorded_account
-from foldline.report.spend import Billed, Due, Spend, billed, expected
+from foldline.replay import NONE, MeasuredSession, bill_tokens, replay
+from foldline.report.account import account_of_replay
+from foldline.report.spend import BilledCall, ExpectedRequest, Spend, billed, expected
 from foldline.view.budget import cache_rule_of
 
 SONNET = "claude-sonnet-4-5"
 
 
 def test_a_reported_call_costs_what_was_read_and_written_at_their_prices() -> None:
-    call = Billed(model=SONNET, input_tokens=10_000, cached_tokens=6_000, written_tokens=3_000, output_tokens=200)
+    call = BilledCall(model=SONNET, input_tokens=10_000, cached_tokens=6_000, written_tokens=3_000, output_tokens=200)
     model = lookup(SONNET)
     assert (model.input_usd_per_million, model.output_usd_per_million) == (3, 15)
     assert (model.cache.read_ratio, model.cache.write_ratio) == (0.1, 1.25)
@@ -28,21 +28,21 @@ def test_a_reported_call_costs_what_was_read_and_written_at_their_prices() -> No
 
 
 def test_a_model_without_a_price_is_billed_in_tokens() -> None:
-    spend = billed([Billed(model="my-own-7b", input_tokens=1_000, cached_tokens=500)], dialect="openai-chat")
+    spend = billed([BilledCall(model="my-own-7b", input_tokens=1_000, cached_tokens=500)], dialect="openai-chat")
     rule = cache_rule_of("my-own-7b", "openai-chat")
     assert spend.usd is None
     assert spend.paid_tokens == pytest.approx(500 + 500 * rule.read_ratio)
 
 
 def test_one_call_without_a_price_leaves_the_sum_without() -> None:
-    calls = [Billed(model=SONNET, input_tokens=10), Billed(model="my-own-7b", input_tokens=10)]
+    calls = [BilledCall(model=SONNET, input_tokens=10), BilledCall(model="my-own-7b", input_tokens=10)]
     assert billed(calls, dialect="anthropic").usd is None
     assert (billed(calls[:1], dialect="anthropic") + Spend()).usd == pytest.approx(30 / 1e6)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_a_report_that_does_not_add_up_costs_no_less_than_nothing(tokens: int, cached: int, written: int) -> None:
-    call = Billed(model=SONNET, input_tokens=tokens, cached_tokens=cached, written_tokens=written)
+    call = BilledCall(model=SONNET, input_tokens=tokens, cached_tokens=cached, written_tokens=written)
     spend = billed([call], dialect="anthropic")
     assert spend.usd is not None
     assert 0 <= spend.paid_tokens <= 1.25 * 2 * tokens
@@ -54,7 +54,7 @@ def test_long_requests_are_priced_by_their_steps() -> None:
     stepped = next(model for model in models() if model.cache.steps and model.input_usd_per_million)
     step = stepped.cache.steps[0]
     below, above = (
-        expected([Due(size, 0, 1_000)], model=stepped.name, rule=stepped.cache, caching=False).usd
+        expected([ExpectedRequest(size, 0, 1_000)], model=stepped.name, rule=stepped.cache, caching=False).usd
         for size in (step.above_tokens, step.above_tokens + 1)
     )
     assert below is not None
@@ -63,7 +63,7 @@ def test_long_requests_are_priced_by_their_steps() -> None:
 
 
 def test_without_caching_all_input_is_at_the_full_price() -> None:
-    dues, rule = [Due(5_000, 0, 10), Due(6_000, 5_000, 10)], cache_rule_of(SONNET, "anthropic")
+    dues, rule = [ExpectedRequest(5_000, 0, 10), ExpectedRequest(6_000, 5_000, 10)], cache_rule_of(SONNET, "anthropic")
     assert expected(dues, model=SONNET, rule=rule, caching=False).paid_tokens == 11_000
     cached = expected(dues, model=SONNET, rule=rule)
     assert cached.paid_tokens == pytest.approx(5_000 * 1.25 + 5_000 * 0.1 + 1_000 * 1.25)
@@ -73,8 +73,8 @@ def test_without_caching_all_input_is_at_the_full_price() -> None:
 
 @pytest.mark.parametrize("name", ["devai", "tau", "share-images"])
 def test_no_management_costs_what_its_replay_costs(name: str) -> None:
-    recording = Recording(example(name))
-    account = recorded_account(recording, file="f", policy="balanced", window=16_000, model=SONNET)
+    recording = MeasuredSession(example(name))
+    account = account_of_replay(recording, file="f", policy="balanced", window=16_000, model=SONNET)
     rule = cache_rule_of(SONNET, recording.session.dialect)
     unmanaged = replay(recording, NONE, window=16_000, rule=rule)
     managed = replay(recording, "balanced", window=16_000, max_output_tokens=2_000, rule=rule)
@@ -84,7 +84,7 @@ def test_no_management_costs_what_its_replay_costs(name: str) -> None:
 
 
 def test_what_is_written_for_an_hour_is_billed_at_its_price() -> None:
-    plain = Billed(model=SONNET, input_tokens=100_000, written_tokens=100_000)
+    plain = BilledCall(model=SONNET, input_tokens=100_000, written_tokens=100_000)
     for long, ratio in ((0, 1.25), (100_000, 2.0), (10**9, 2.0)):
         spend = billed([replace(plain, written_long_tokens=long)], dialect="anthropic")
         assert spend.paid_tokens == pytest.approx(ratio * 100_000)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.replay import NONE, Replay
-from foldline.report.page import limits
+from foldline.report.replay_page import limits
 from foldline.text.formatting import compact, escaped, milliseconds, plural, share
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.recorded.files import read_session
-from foldline.replay import Recording
+from foldline.replay import MeasuredSession
 from foldline.text import identifiers as module
 from foldline.text.identifiers import ALARM, names
 
@@ -76,7 +76,7 @@ def test_the_names_of_a_text_are_those_of_its_words(text: str) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_names_in_recorded_sessions_are_those_of_one_pass(path: Path) -> None:
-    recording = Recording(read_session(path))
+    recording = MeasuredSession(read_session(path))
     read = map(recording.codec.read, recording.session.messages)
     texts = [text for message in read for result in message.results for text in (result.text[:20_000],)]
     assert [names(text) for text in texts] == [in_one_pass(text) for text in texts]

@@ -25,7 +25,7 @@ from foldline.errors import DoesNotFit, FoldlineError, InvalidInput
 from foldline.messages import Wire
 from foldline.recorded.files import read_session
 from foldline.recorded.sessions import Session
-from foldline.replay import Managed, Recording, Sender, Sent, context_for
+from foldline.replay import Managed, MeasuredSession, Sender, Sent, context_for
 from foldline.tokens import ESTIMATE
 from foldline_bench.workers.environment import surroundings
 
@@ -179,7 +179,7 @@ def held(
 def _sender(system: str, session: Session, budget_tokens: int) -> Sender:
     if system == f"RecentN({RECENT})":
         return Recent()
-    recording = Recording(Session(name=session.name, dialect=session.dialect, messages=(), system=session.system))
+    recording = MeasuredSession(Session(name=session.name, dialect=session.dialect, messages=(), system=session.system))
     return Managed(context_for(recording, system, window=budget_tokens, rule=CACHE_RULES["anthropic"]))
 
 
@@ -223,7 +223,7 @@ def run(
     out: list[ConstraintCount] = []
     for budget in budgets:
         for session in sessions:
-            if Recording(session, ESTIMATE).tokens < LEAST_RATIO * budget:
+            if MeasuredSession(session, ESTIMATE).tokens < LEAST_RATIO * budget:
                 on_session(f"{session.name} is left out at {budget:,}: too small")
                 continue
             on_session(f"{session.name} at {budget:,}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from foldline.codecs import codec
 from foldline.errors import InvalidInput
-from foldline.replay.facts import Lens
+from foldline.replay.facts import MessageReader
 from foldline.tokens import Counter
 from foldline_bench.measure.groups import group_of
 from foldline_bench.values import SessionRow, UnreadFile
@@ -64,8 +64,8 @@ def _named(paths: Sequence[str]) -> list[SessionFile]:
 
 def _row(file: SessionFile, counter: Counter) -> SessionRow:
     [session] = read_sessions([file])
-    lens = Lens(codec(session.dialect), counter)
-    seen = [lens.look(wire) for wire in session.messages]
+    reader = MessageReader(codec(session.dialect), counter)
+    seen = [reader.read(wire) for wire in session.messages]
     requests = sum(each.role == "assistant" for each in seen[1:])
     if not requests:
         raise InvalidInput("no reply is recorded in it, and so no request", place=file.path)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from time import process_time
 from typing import Any, Final
 
-from foldline.replay import Asked
+from foldline.replay import SummaryCall
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.request import Request
 
@@ -42,7 +42,7 @@ class FixedSummariser:
 
     def __init__(self, counter: Counter = ESTIMATE) -> None:
         self._counter = counter
-        self._asked: list[Asked] = []
+        self._asked: list[SummaryCall] = []
         self._seconds = 0.0
         self._written: set[str] = set()
 
@@ -62,7 +62,7 @@ class FixedSummariser:
         prompt = "\n\n".join(map(_told, messages))
         if said is None:
             said = [told for message in messages for told in _record(_text(message))] or messages
-        return self._write(said, max_output_tokens, Asked(self._counter.text(prompt), 0, 0), began)
+        return self._write(said, max_output_tokens, SummaryCall(self._counter.text(prompt), 0, 0), began)
 
     def answer(self, prompt: str, max_output_tokens: int = SUMMARY_TOKENS, *, cached_tokens: int = 0) -> str:
         """A summary for a prompt that is one text: the line in which each speaker begins, or each line if none speaks.
@@ -70,7 +70,7 @@ class FixedSummariser:
         `cached_tokens` of the prompt began as the request before did. O(size).
         """
         began = process_time()
-        asked = Asked(self._counter.text(prompt), cached_tokens, 0)
+        asked = SummaryCall(self._counter.text(prompt), cached_tokens, 0)
         return self._finish(_first_lines(prompt), max_output_tokens, asked, began)
 
     def continued(self, request: Request) -> str:
@@ -81,14 +81,16 @@ class FixedSummariser:
         began = process_time()
         said = request.messages[: len(request.messages) - 1 - request.kept]  # the question is the last message
         asked = sum(self._counter.text(_told(message)) for message in request.messages[-request.once :])
-        usage = Asked(request.tokens, request.tokens - asked, 0)
+        usage = SummaryCall(request.tokens, request.tokens - asked, 0)
         return self._write(said, request.max_output_tokens or SUMMARY_TOKENS, usage, began)
 
-    def _write(self, said: Sequence[Mapping[str, Any]], max_output_tokens: int, asked: Asked, began: float) -> str:
+    def _write(
+        self, said: Sequence[Mapping[str, Any]], max_output_tokens: int, asked: SummaryCall, began: float
+    ) -> str:
         lines = [line for message in said for line in self._lines(message)]
         return self._finish(lines, max_output_tokens, asked, began)
 
-    def _finish(self, lines: Sequence[str], max_output_tokens: int, asked: Asked, began: float) -> str:
+    def _finish(self, lines: Sequence[str], max_output_tokens: int, asked: SummaryCall, began: float) -> str:
         written = self._cut(lines, max_output_tokens)
         self._written.update(written.splitlines())
         self._asked.append(replace(asked, output_tokens=self._counter.text(written)))
@@ -103,7 +105,7 @@ class FixedSummariser:
             yield from () if first in lines else (first,)  # words around a summary, which has them already
         yield from (line for line in lines if line in self._written)
 
-    def take(self) -> tuple[Asked, ...]:
+    def take(self) -> tuple[SummaryCall, ...]:
         """The calls since this was last asked."""
         asked, self._asked = tuple(self._asked), []
         return asked

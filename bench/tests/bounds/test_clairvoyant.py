@@ -17,7 +17,7 @@ from foldline.catalog.prices import CacheRule, PriceStep
 from foldline.engine.policy import POLICIES
 from foldline.recorded.files import read_session
 from foldline.recorded.sessions import Session
-from foldline.replay import Recording, context_for, replay
+from foldline.replay import MeasuredSession, context_for, replay
 from foldline_bench.bounds.clairvoyant import ReferenceNeed, clairvoyant_of, least_hiding_tokens, met_of, needs_of
 from foldline_bench.bounds.hindsight import WatchedSender, bound_of, course_of
 from foldline_bench.bounds.schedule import least_price
@@ -66,7 +66,7 @@ def test_only_a_fact_that_one_message_holds_asks_for_that_message() -> None:
     )
     roles = ("user", "assistant", "user", "assistant", "assistant", "user", "assistant")
     wires = tuple({"role": role, "content": text} for role, text in zip(roles, talk, strict=True))
-    recording = Recording(Session(name="talk", dialect="openai-chat", messages=wires))
+    recording = MeasuredSession(Session(name="talk", dialect="openai-chat", messages=wires))
     sender = WatchedSender(context_for(recording, "balanced", window=8_000, rule=PLAIN))
     replay(recording, "balanced", window=8_000, rule=PLAIN, sender=sender)
     met = met_of(recording, sender)
@@ -124,8 +124,8 @@ def test_no_other_folds_cost_less(
 
 
 @cache
-def recorded(path: Path) -> Recording:
-    return Recording(read_session(path))
+def recorded(path: Path) -> MeasuredSession:
+    return MeasuredSession(read_session(path))
 
 
 @pytest.mark.parametrize(

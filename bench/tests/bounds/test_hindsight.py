@@ -9,7 +9,7 @@ import pytest
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.recorded.files import read_session
-from foldline.replay import Recording, Replay, context_for, replay
+from foldline.replay import MeasuredSession, Replay, context_for, replay
 from foldline_bench.bounds.hindsight import WatchedSender, bound_of, course_of
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "sessions").glob("*.json.gz"))
@@ -17,8 +17,8 @@ SMALLER = [path for path in EXAMPLES if "share-general" not in path.name]
 
 
 @cache
-def recorded(path: Path) -> Recording:
-    return Recording(read_session(path))
+def recorded(path: Path) -> MeasuredSession:
+    return MeasuredSession(read_session(path))
 
 
 def watched(path: Path, policy: str, window: int, rule: str = "anthropic") -> tuple[Replay, WatchedSender]:

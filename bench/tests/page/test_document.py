@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.report.results import budget, ran, result, session
-from tests.report.test_page import HOSTILE, Outline
+from tests.report.test_replay_page import HOSTILE, Outline
 
 from foldline_bench.page.document import bench_page
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from foldline.messages import Wire
 from foldline.recorded.files import read_session
-from foldline.replay import Recording
+from foldline.replay import MeasuredSession
 from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import MakeSystem
 
@@ -35,7 +35,7 @@ class Noting(FixedSummariser):
         return self.written[-1]
 
 
-def run(make: MakeSystem, recording: Recording, budget_tokens: int, requests: int) -> dict[str, Any]:
+def run(make: MakeSystem, recording: MeasuredSession, budget_tokens: int, requests: int) -> dict[str, Any]:
     history = list(recording.session.messages)
     recorded = {id(wire) for wire in history}
     counted: dict[str, Wire] = {}
@@ -45,7 +45,7 @@ def run(make: MakeSystem, recording: Recording, budget_tokens: int, requests: in
         nonlocal again
         if id(wire) not in recorded and wire["role"] == "user":  # a new message is read anew, in the peer's own time
             again += counted.setdefault(str(wire["content"]), wire) is not wire
-        return recording.lens.look(wire).tokens
+        return recording.reader.read(wire).tokens
 
     contents = {json.dumps(wire, sort_keys=True) for wire in history}
     summariser = Noting()
@@ -90,7 +90,7 @@ def is_message(message: Any) -> bool:
 def main() -> None:
     peer, session, budget, requests = sys.argv[1:]
     module = import_module(f"foldline_bench.peers.{peer}_peer")
-    recording = Recording(read_session(session))
+    recording = MeasuredSession(read_session(session))
     for name, make in {**module.SYSTEMS, **module.OWN_COUNTER}.items():
         sys.stdout.write(json.dumps({"system": name, **run(make, recording, int(budget), int(requests))}) + "\n")
 

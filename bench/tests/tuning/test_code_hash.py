@@ -62,8 +62,8 @@ def test_the_code_of_a_replay_is_all_that_it_imports_and_nothing_that_shows_it()
     replayed = {
         "foldline.engine.policy",
         "foldline.view.economics",
-        "foldline.replay.cache",
         "foldline.replay.run",
+        "foldline.replay.turns",
         "foldline.tokens.estimate",
     }
     assert replayed <= set(found)

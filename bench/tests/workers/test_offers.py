@@ -5,7 +5,7 @@ import pytest
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import Session
-from foldline.replay import Recording, replay
+from foldline.replay import MeasuredSession, replay
 from foldline_bench.measure.speed import session as long_session
 from foldline_bench.workers.jobs import BenchJob, SessionFile, neutral_counter
 from foldline_bench.workers.offers import OURS, our_system, sender_maker
@@ -38,7 +38,7 @@ def test_the_best_in_hindsight_is_known_where_all_sizes_are_by_one_counter(
     name: str, own_counter: bool, has: bool
 ) -> None:
     counter = neutral_counter(exact=False)
-    recording = Recording(Session(name="s", dialect="openai-chat", messages=MESSAGES), counter)
+    recording = MeasuredSession(Session(name="s", dialect="openai-chat", messages=MESSAGES), counter)
     job = BenchJob(system=name, budget_tokens=4_000, told_rule="anthropic", own_counter=own_counter)
     made = sender_maker(job, counter)(recording, watched=True)
     assert (made.best is not None) == has
@@ -50,10 +50,10 @@ def test_the_best_in_hindsight_is_known_where_all_sizes_are_by_one_counter(
 @pytest.mark.parametrize("name", ["balanced+summary", "balanced+summary-apart"])
 def test_a_policy_with_a_summariser_has_its_calls_on_the_bill(name: str) -> None:
     counter = neutral_counter(exact=False)
-    recording = Recording(Session(name="s", dialect="openai-chat", messages=MESSAGES), counter)
+    recording = MeasuredSession(Session(name="s", dialect="openai-chat", messages=MESSAGES), counter)
     made = sender_maker(BenchJob(system=name, budget_tokens=4_000, told_rule="anthropic"), counter)(recording)
     done = replay(recording, name, window=4_000, rule=CACHE_RULES["anthropic"], sender=made.sender)
-    asked = [call for turn in done.turns for call in turn.asked]
+    asked = [call for turn in done.turns for call in turn.summary_calls]
     assert asked
     assert all(0 <= call.cached_tokens <= call.prompt_tokens and call.output_tokens > 0 for call in asked)
     assert any(fold.reducer == "summarize" for turn in done.turns for fold in turn.folds)

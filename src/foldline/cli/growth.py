@@ -14,7 +14,7 @@ from foldline.cli.console import plot
 from foldline.cli.files import json_out, log, terminal, write_whole
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import in_one_line, select_session, store_place
-from foldline.report.growth import growth_page, in_words, notes, replies_of
+from foldline.report.growth_page import growth_page, in_words, notes, replies_of
 from foldline.store.calls import RecordedCall, read_calls, read_sessions
 from foldline.store.files import can_hold
 from foldline.text.formatting import plural

@@ -18,11 +18,11 @@ from foldline.cli.requests import counter_for, placed
 from foldline.codecs import DIALECTS
 from foldline.engine.policy import POLICIES
 from foldline.errors import InvalidInput
-from foldline.replay import NONE, Recording, Replay, Turn, policy_named
+from foldline.replay import NONE, MeasuredSession, Replay, Turn, policy_named
 from foldline.replay import replay as replay_session
 from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
-from foldline.replay.rows import ENOUGH, Row, rows
-from foldline.report.page import limits, page
+from foldline.replay.rows import ENOUGH, PolicyRow, rows
+from foldline.report.replay_page import limits, replay_page
 from foldline.store.files import can_hold
 from foldline.text.formatting import compact, milliseconds, plural, share
 from foldline.tokens import Counter
@@ -32,7 +32,7 @@ __all__ = ["replay"]
 _ALL: Final = "all"
 
 # 79 characters wide with figures of usual size, so that it stays whole on the narrowest terminals.
-_COLUMNS: Final[tuple[tuple[str, Callable[[Row], str]], ...]] = (
+_COLUMNS: Final[tuple[tuple[str, Callable[[PolicyRow], str]], ...]] = (
     ("policy", lambda row: row.policy),
     ("cost", lambda row: share(row.cost_ratio)),
     ("cost\nall", lambda row: share(row.pooled_cost_ratio)),
@@ -136,7 +136,7 @@ def replay(
                 for policy in policies
             ]
     if html is not None:
-        write_whole(html, page(replays, prices=prices))
+        write_whole(html, replay_page(replays, prices=prices))
         log(f"wrote {html}")
     if as_json:
         json_out(_report(replays, prices, recordings))
@@ -144,21 +144,21 @@ def replay(
         _print_table(replays, prices, recordings)
 
 
-def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> list[Recording]:
+def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> list[MeasuredSession]:
     """All sessions, read before anything is replayed; one that has the name of another gets a number.
 
     What is damaged in a file is left out and told; so is a file of which nothing can be read, beside others. Raises
     InvalidInput where nothing is left.
     """
     used: dict[str, int] = {}
-    out: list[Recording] = []
+    out: list[MeasuredSession] = []
     refused: InvalidInput | None = None
     for file in files:
         try:
             session = read_history(file, dialect, lenient=True)
             used[session.name] = times = used.get(session.name, 0) + 1
             named = session if times == 1 else replace(session, name=f"{session.name} ({times})")
-            out.append(Recording(named, counter))
+            out.append(MeasuredSession(named, counter))
         except InvalidInput as error:
             if file != STDIN and not os.path.isfile(file):
                 raise
@@ -173,7 +173,7 @@ def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> 
 
 @contextmanager
 def _progress(
-    recordings: Sequence[Recording], policies: Sequence[str]
+    recordings: Sequence[MeasuredSession], policies: Sequence[str]
 ) -> Iterator[tuple[Callable[[int], None], Callable[[Turn], None]]]:
     """Say how far it is on stderr: a bar on a terminal, else a line for each session."""
     if not sys.stderr.isatty():
@@ -198,7 +198,7 @@ def _progress(
         )
 
 
-def _print_table(replays: Sequence[Replay], prices: str, recordings: Sequence[Recording]) -> None:
+def _print_table(replays: Sequence[Replay], prices: str, recordings: Sequence[MeasuredSession]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
@@ -224,7 +224,7 @@ def _setting(replays: Sequence[Replay], prices: str) -> str:
     return f"{size}; {limits(replays)}\nsizes by {one.counter}, cache prices of {prices}"
 
 
-def _report(replays: Sequence[Replay], prices: str, recordings: Sequence[Recording]) -> dict[str, Any]:
+def _report(replays: Sequence[Replay], prices: str, recordings: Sequence[MeasuredSession]) -> dict[str, Any]:
     unread = {recording.session.name: recording.session.unread for recording in recordings}
     by_session: dict[str, list[Replay]] = {}
     for each in replays:

@@ -22,10 +22,9 @@ from foldline.engine.policy import POLICIES
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_choice import OpenedStore, SelectedSession, select_session, store_options, with_agents
 from foldline.recorded.sessions import Session
-from foldline.replay import Recording, policy_named
-from foldline.report.account import Account
-from foldline.report.recorded import recorded_account
-from foldline.report.sessions_page import DETAILED, LeftOut, sessions_page
+from foldline.replay import MeasuredSession, policy_named
+from foldline.report.account import Account, account_of_replay
+from foldline.report.sessions_page import DETAILED, SkippedSession, sessions_page
 from foldline.store.files import can_hold
 from foldline.text.formatting import plain_line, plural
 from foldline.view.transcript import active
@@ -111,7 +110,7 @@ def report(
     named = [name for name in sessions if name not in (*files, *folders)]
     if since is not None and (files or folders) and not named:
         raise click.UsageError("--since is about kept sessions, and only files are named")
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedSession] = []
     how = ReplayOptions(policy, window, model)
     accounts = [_of_file(file, how) for file in files]
     accounts += [account for folder in folders for account in _of_folder(folder, how, left_out)]
@@ -147,7 +146,7 @@ def _is_folder(name: str) -> bool:
     return os.path.isdir(name) and not os.path.isfile(os.path.join(name, LOG))
 
 
-def _of_folder(folder: str, how: ReplayOptions, left_out: list[LeftOut]) -> Iterator[Account]:
+def _of_folder(folder: str, how: ReplayOptions, left_out: list[SkippedSession]) -> Iterator[Account]:
     """The sessions in the files of a folder; those that cannot be read are left out. Raises InvalidInput for none."""
     from foldline.store.folders import FileStore
 
@@ -158,7 +157,7 @@ def _of_folder(folder: str, how: ReplayOptions, left_out: list[LeftOut]) -> Iter
         try:
             account = _of_file(file, how)
         except InvalidInput as error:
-            left_out.append(LeftOut(file, error.reason))
+            left_out.append(SkippedSession(file, error.reason))
             log(f"left out: {error}")
             continue
         found += 1
@@ -224,8 +223,8 @@ class ReportSelection:
 def replayed_account(session: Session, place: str, how: ReplayOptions, *, updated: str = "") -> Account:
     """The account of a session of which only the messages are known. Raises InvalidInput."""
     known = lookup(how.model or session.model)
-    return recorded_account(
-        Recording(session),
+    return account_of_replay(
+        MeasuredSession(session),
         file=place,
         policy=how.policy,
         window=how.window or (known.window_tokens if known.known else _WINDOW),
@@ -237,7 +236,7 @@ def replayed_account(session: Session, place: str, how: ReplayOptions, *, update
 class StoreReader:
     """Reads the sessions of a store one by one; what cannot be read is left out, unless it was named."""
 
-    def __init__(self, wanted: ReportSelection, accounts: list[Account], left_out: list[LeftOut]) -> None:
+    def __init__(self, wanted: ReportSelection, accounts: list[Account], left_out: list[SkippedSession]) -> None:
         self._wanted, self._accounts, self._left_out = wanted, accounts, left_out
         self._options = ""
 
@@ -264,7 +263,7 @@ class StoreReader:
                 self._accounts.append(account)
 
     def _leave(self, name: str, reason: str) -> None:
-        self._left_out.append(LeftOut(name, reason))
+        self._left_out.append(SkippedSession(name, reason))
         log(f"{plain_line(name)} is left out: {plain_line(reason, 300)}")
 
     def _all(self, where: OpenedStore) -> Iterator[SelectedSession]:
@@ -276,12 +275,12 @@ class StoreReader:
                 yield from with_agents(SelectedSession(where.store, listed.id, listed.id))
 
     def _account(self, chosen: SelectedSession, calls: Sequence[RecordedCall]) -> Account | None:
-        from foldline.report.kept import kept_account
+        from foldline.report.log_account import account_of_log
         from foldline.store.recording import followed
 
         log_rows = followed(chosen.store.records(chosen.id), lambda number: f"{chosen.name}, record {number}")
         archive = chosen.archive
-        account = kept_account(
+        account = account_of_log(
             log_rows,
             calls,
             name=chosen.name,

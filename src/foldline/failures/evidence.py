@@ -89,7 +89,7 @@ def read_body(body: object, request: object = None) -> Evidence:
 
     O(size of both), the body's bounded as the constants say.
     """
-    reader = _Reader(request)
+    reader = _Collector(request)
     if isinstance(body, BaseException):
         reader.error(body)
     else:
@@ -99,7 +99,7 @@ def read_body(body: object, request: object = None) -> Evidence:
 
 def read_error(error: BaseException, request: object = None) -> Evidence:
     """Reads one exception: its status, codes, body, response and, if these say nothing, its message. Never raises."""
-    reader = _Reader(request)
+    reader = _Collector(request)
     reader.error(error)
     return reader.evidence()
 
@@ -146,7 +146,7 @@ def _attribute(thing: object, name: str) -> object:
         return None
 
 
-class _Reader:
+class _Collector:
     """Collects evidence; every method takes anything."""
 
     def __init__(self, request: object = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.recorded.json_values import Reading, Unread, Value, json_type
+from foldline.recorded.json_values import FileReading, Unread, Value, json_type
 
 __all__ = ["is_claude_code", "read_claude_code"]
 
@@ -18,7 +18,7 @@ def is_claude_code(value: Json) -> bool:
     return has_role and isinstance(value.get("message"), dict)
 
 
-def read_claude_code(records: Sequence[Value], reading: Reading) -> tuple[list[dict[str, Any]], str | None]:
+def read_claude_code(records: Sequence[Value], reading: FileReading) -> tuple[list[dict[str, Any]], str | None]:
     """The messages as they were sent, and the model. O(size).
 
     A reply that was streamed over several records becomes one message again, and so do consecutive tool results.
@@ -59,7 +59,7 @@ def read_claude_code(records: Sequence[Value], reading: Reading) -> tuple[list[d
     return out, model
 
 
-def _note_missing(main: Sequence[Value], records: Sequence[Value], reading: Reading) -> None:
+def _note_missing(main: Sequence[Value], records: Sequence[Value], reading: FileReading) -> None:
     """Report values that are no records, and records whose parent is not in the file."""
     for record in records:
         if not isinstance(record.value, dict):

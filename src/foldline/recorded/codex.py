@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.recorded.json_values import Reading, Value, json_type
+from foldline.recorded.json_values import FileReading, Value, json_type
 
 __all__ = ["is_codex", "read_codex"]
 
@@ -26,7 +26,7 @@ def is_codex(value: Json) -> bool:
     return wrapped or bare_head or value.get("record_type") == "state"
 
 
-def read_codex(records: Sequence[Value], reading: Reading) -> tuple[list[dict[str, Any]], str | None, Json]:
+def read_codex(records: Sequence[Value], reading: FileReading) -> tuple[list[dict[str, Any]], str | None, Json]:
     """The items as they were sent, the model, and the system text. O(size).
 
     Omitted: events for the screen, turn settings, undo points, and compactions (the items they replaced are kept).

@@ -23,7 +23,7 @@ from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
 from foldline.recorded.claude_code import is_claude_code, read_claude_code
 from foldline.recorded.codex import is_codex, read_codex
-from foldline.recorded.json_values import Reading, Unread, Value, text_in, values_in
+from foldline.recorded.json_values import FileReading, Unread, Value, text_in, values_in
 from foldline.recorded.message_lists import check_dialect, is_message, read_messages, session_from_object
 from foldline.recorded.sessions import Session, detect_dialect
 
@@ -52,7 +52,7 @@ def parse_session(data: bytes, *, place: str, dialect: str | None = None, lenien
     """Read one session from the bytes of a file, as `read_session` does; errors name it by `place`. O(size)."""
     if dialect is not None:
         check_dialect(dialect, "dialect")
-    reading = Reading(lenient)
+    reading = FileReading(lenient)
     records = values_in(text_in(data, place, reading), place, reading)
     session = _session(records, place, dialect, reading)
     if not lenient:
@@ -60,7 +60,7 @@ def parse_session(data: bytes, *, place: str, dialect: str | None = None, lenien
     return replace(session, messages=_readable(session, place, reading), unread=tuple(reading.unread))
 
 
-def _session(records: list[Value], place: str, dialect: str | None, reading: Reading) -> Session:
+def _session(records: list[Value], place: str, dialect: str | None, reading: FileReading) -> Session:
     # The agents' own formats come first: their records have a "type" too, and would pass for items of Responses.
     name = _stem(place)
     values = [record.value for record in records]
@@ -90,7 +90,7 @@ def _checked(session: Session, dialect: str | None, place: str) -> Session:
     return session
 
 
-def _readable(session: Session, place: str, reading: Reading) -> tuple[Wire, ...]:
+def _readable(session: Session, place: str, reading: FileReading) -> tuple[Wire, ...]:
     """The messages that the codec of the dialect accepts."""
     codec, found = codec_for(session.dialect), []
     for index, message in enumerate(session.messages):
@@ -105,14 +105,14 @@ def _readable(session: Session, place: str, reading: Reading) -> tuple[Wire, ...
     return tuple(found)
 
 
-def _nothing(place: str, reading: Reading) -> InvalidInput:
+def _nothing(place: str, reading: FileReading) -> InvalidInput:
     """The error for a file without a readable message: its first fault."""
     if not reading.unread:
         return InvalidInput("holds no message that can be read", place=place)
     return InvalidInput(reading.unread[0].reason, place=reading.unread[0].place)
 
 
-def _without_repeats(records: Sequence[Value], reading: Reading) -> list[Value]:
+def _without_repeats(records: Sequence[Value], reading: FileReading) -> list[Value]:
     """The records without immediate repeats, when lenient.
 
     Only a record with a time or an id of its own is dropped: two equal messages in a row may both have been sent.

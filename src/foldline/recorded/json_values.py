@@ -1,7 +1,7 @@
 """The JSON values of a file and their places in it: the items of a list, one object, or one value per line.
 
 A file of another program may be damaged: cut off by a crash, with a page of zero bytes, with a line that two processes
-wrote at once. `Reading` decides between two answers: refuse the file, or read what is whole and report the rest.
+wrote at once. `FileReading` decides between two answers: refuse the file, or read what is whole and report the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from foldline.errors import InvalidInput
 from foldline.messages import Json
 
 __all__ = [
-    "Reading",
+    "FileReading",
     "Unread",
     "Value",
     "json_type",
@@ -61,7 +61,7 @@ class Value:
 
 
 @dataclass(slots=True)
-class Reading:
+class FileReading:
     """The treatment of damage: refuse it or, when `lenient`, collect it in `unread` and read on."""
 
     lenient: bool = False
@@ -74,7 +74,7 @@ class Reading:
         self.unread.append(Unread(error.place or "", error.reason))
 
 
-def text_in(data: bytes, place: str, reading: Reading) -> str:
+def text_in(data: bytes, place: str, reading: FileReading) -> str:
     """The text of a file, decompressed. Raises InvalidInput. O(size)."""
     data = _decompressed(data, place, reading)
     if reading.lenient and data.startswith(_UTF_16):
@@ -95,7 +95,7 @@ def text_in(data: bytes, place: str, reading: Reading) -> str:
     return "\n".join(lines)
 
 
-def values_in(text: str, place: str, reading: Reading) -> list[Value]:
+def values_in(text: str, place: str, reading: FileReading) -> list[Value]:
     """All JSON values of a file. Raises InvalidInput, also when nothing of a damaged file can be read. O(size)."""
     if not text.strip(_BLANK):
         raise InvalidInput("is empty", place=place)
@@ -115,7 +115,7 @@ def values_in(text: str, place: str, reading: Reading) -> list[Value]:
     return found
 
 
-def _decompressed(data: bytes, place: str, reading: Reading) -> bytes:
+def _decompressed(data: bytes, place: str, reading: FileReading) -> bytes:
     if not data.startswith(_GZIP_MAGIC):
         return data
     out = bytearray()

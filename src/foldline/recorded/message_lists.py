@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from foldline.codecs import DIALECTS
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
-from foldline.recorded.json_values import Reading, Value, json_type
+from foldline.recorded.json_values import FileReading, Value, json_type
 from foldline.recorded.sessions import Session, detect_dialect
 
 __all__ = ["check_dialect", "is_message", "read_messages", "session_from_object"]
@@ -26,7 +26,7 @@ def check_dialect(value: Json, place: str) -> str:
 
 
 def session_from_object(
-    name: str, value: Mapping[str, Json], dialect: str | None, place: str, reading: Reading
+    name: str, value: Mapping[str, Json], dialect: str | None, place: str, reading: FileReading
 ) -> Session:
     """The session in an object with a list of messages. Raises InvalidInput. O(size).
 
@@ -62,7 +62,7 @@ def session_from_object(
     )
 
 
-def read_messages(records: Sequence[Value], place: str, reading: Reading) -> Iterator[Wire]:
+def read_messages(records: Sequence[Value], place: str, reading: FileReading) -> Iterator[Wire]:
     """The values that have the shape of a message; `reading` decides what happens to the others. O(values)."""
     for record in records:
         try:

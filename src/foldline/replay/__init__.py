@@ -1,26 +1,24 @@
-"""Replaying recorded sessions: what each policy sends, what that costs, what it keeps and what it breaks."""
+"""Replay recorded sessions: the requests of each policy, their price, their recall and their faults."""
 
 from __future__ import annotations
 
-from foldline.replay.cache import bill_tokens
-from foldline.replay.recording import Recording
-from foldline.replay.run import policy_named, replay
-from foldline.replay.senders import Managed, Pauses, Sender, Sent, Unmanaged, context_for
-from foldline.replay.turns import DISTANCES, NONE, Asked, Mark, Recall, Replay, Tally, Turn
+from foldline.replay.facts import MeasuredSession
+from foldline.replay.run import Managed, Pauses, Sender, Sent, Unmanaged, context_for, policy_named, replay
+from foldline.replay.turns import DISTANCES, NONE, HitCount, Mark, RecallCounts, Replay, SummaryCall, Turn, bill_tokens
 
 __all__ = [
     "DISTANCES",
     "NONE",
-    "Asked",
+    "HitCount",
     "Managed",
     "Mark",
+    "MeasuredSession",
     "Pauses",
-    "Recall",
-    "Recording",
+    "RecallCounts",
     "Replay",
     "Sender",
     "Sent",
-    "Tally",
+    "SummaryCall",
     "Turn",
     "Unmanaged",
     "bill_tokens",

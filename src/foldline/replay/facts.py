@@ -1,37 +1,49 @@
-"""What of the past a recorded reply makes use of.
+"""The facts of a recorded session, and which earlier ones each reply refers to.
 
-A fact is a string that stands for one thing: a path, a name out of code, a hash, a number, a ticket, a Chinese or
-Japanese word. A reply refers to it when it names one that occurred before; the reference is met when the request that
-is sent in the replay still shows it. The reply itself is the recorded one, so nothing has to be generated.
+A fact is a string that stands for one thing: a path, a name from code, a hash, a number, a ticket, a Chinese or
+Japanese word. A reply refers to a fact when it names one that occurred before; a request meets the reference when it
+still shows that fact. The reply is the recorded one, so nothing has to be generated.
 
-That a string is there says that a model could use it, not that it does: read the shares as upper bounds.
+A fact in a request shows that a model could use it, not that it does: read the shares as upper bounds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from foldline.codecs import Codec
+from foldline.codecs import Codec, codec
+from foldline.errors import InvalidInput
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, Wire
+from foldline.recorded.sessions import Session
 from foldline.replay.turns import DISTANCES
-from foldline.tokens import Counter, message_tokens
+from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens, tools_tokens
 
-__all__ = ["FAR_MESSAGES", "FAR_TOKENS", "Lens", "Reference", "Seen", "facts", "references"]
+__all__ = [
+    "FAR_MESSAGES",
+    "FAR_TOKENS",
+    "MeasuredMessage",
+    "MeasuredSession",
+    "MessageReader",
+    "Reference",
+    "facts",
+    "references",
+]
 
 FAR_TOKENS: Final = DISTANCES[1]
 FAR_MESSAGES: Final = 4
-"""A reference is far when its fact last stood so many tokens and so many messages back.
+"""A reference is far when its fact last occurred at least this many tokens and messages back.
 
-Both, for one result alone can be larger than 8,000 tokens. Nearer ones say little: every method keeps the last few
+Both, because one result alone can exceed 8,000 tokens. Nearer references say little: every method keeps the last few
 messages, and most references are to these.
 """
 
-_SHORTEST: Final = 5
+_MIN_CHARS: Final = 5  # shorter strings recur by chance
 _KINDS: Final = {
-    # A path begins where a run of its characters begins: without that, a long run without a slash takes time squared.
+    # The lookbehind lets a path begin only where a run of its characters begins: else a long run without a slash
+    # takes quadratic time.
     "path": r"(?<![\w.~-])(?:[\w.~-]+/)+[\w.-]+",
     "dotted name": r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\b",
     "snake_case": r"\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b",
@@ -49,12 +61,12 @@ _EAST_ASIAN: Final = re.compile(r"[\u3400-\u9fff\u3040-\u30ff]{2,6}")
 def facts(text: str) -> frozenset[str]:
     """The facts that a text names. O(size)."""
     found = {match.strip("-./") for match in _FACT.findall(text)}
-    return frozenset(fact for fact in found if len(fact) >= _SHORTEST).union(_EAST_ASIAN.findall(text))
+    return frozenset(fact for fact in found if len(fact) >= _MIN_CHARS).union(_EAST_ASIAN.findall(text))
 
 
 @dataclass(slots=True)
-class Seen:
-    """One wire message as a model sees it: its text with calls and results, and what was said outside of results."""
+class MeasuredMessage:
+    """One wire message as a model reads it: `text` with calls and results, `spoken` without results."""
 
     wire: Wire
     role: str
@@ -66,41 +78,41 @@ class Seen:
 
     @property
     def facts(self) -> frozenset[str]:
-        """The facts in it; found once. O(size)."""
+        """The facts in the text, computed once. O(size)."""
         if self._facts is None:
             self._facts = facts(self.text)
         return self._facts
 
     @property
     def lines(self) -> frozenset[str]:
-        """Its lines without the blanks around them; split once. O(size)."""
+        """The stripped lines of the text, computed once. O(size)."""
         if self._lines is None:
             self._lines = frozenset(line.strip() for line in self.text.splitlines())
         return self._lines
 
 
-class Lens:
-    """Reads each wire message once, told apart by identity: what a policy leaves alone costs nothing again."""
+class MessageReader:
+    """Measures each wire message once, by identity: messages that a policy leaves alone cost nothing again."""
 
     def __init__(self, codec: Codec, counter: Counter) -> None:
         self.codec = codec
         self.counter = counter
-        self._seen: dict[int, Seen] = {}
+        self._measured: dict[int, MeasuredMessage] = {}
 
-    def look(self, wire: Wire) -> Seen:
-        """What is in this message. O(size) the first time, then O(1)."""
-        found = self._seen.get(id(wire))
-        if found is None:  # `Seen` holds the message, so that its identity is not given to another one
+    def read(self, wire: Wire) -> MeasuredMessage:
+        """The measures of a message. O(size) the first time, then O(1)."""
+        found = self._measured.get(id(wire))
+        if found is None:  # the entry keeps the message alive, so no other object can get its id
             message = self.codec.read(wire)
             text, spoken = _flat(message.parts), _flat(p for p in message.parts if not isinstance(p, ToolResult))
             tokens = message_tokens(message, self.counter)
-            found = self._seen[id(wire)] = Seen(wire, _role(message), text, spoken, tokens)
+            found = self._measured[id(wire)] = MeasuredMessage(wire, _role(message), text, spoken, tokens)
         return found
 
-    def branch(self) -> Lens:
-        """A lens that knows what this one knows; what it learns stays its own."""
-        other = Lens(self.codec, self.counter)
-        other._seen = dict(self._seen)
+    def copy(self) -> MessageReader:
+        """A reader that starts with what this one has measured and shares nothing afterwards. O(messages)."""
+        other = MessageReader(self.codec, self.counter)
+        other._measured = dict(self._measured)
         return other
 
 
@@ -131,9 +143,9 @@ def _words(part: Part) -> str:
 class Reference:
     """A fact that a recorded reply names and that occurred before.
 
-    `back_tokens` is how far back it last stood, 0 less than four messages back. `line` is the whole line in which it
-    did, known for far ones. `results_only`: it never stood outside of tool results, so that a summary of the talk
-    cannot have it.
+    `back_tokens` is the distance to its last occurrence, 0 within four messages. `line` is the line of that occurrence,
+    for far references. `results_only`: it never occurred outside tool results, so a summary of the dialogue cannot
+    contain it.
     """
 
     fact: str
@@ -143,34 +155,79 @@ class Reference:
 
     @property
     def far(self) -> bool:
-        """Whether it last stood far back, in tokens and in messages."""
+        """Whether the last occurrence is far back, in tokens and in messages."""
         return self.back_tokens >= FAR_TOKENS
 
 
-def references(history: Sequence[Seen], replies: Sequence[range]) -> tuple[tuple[Reference, ...], ...]:
-    """For each reply (the places of its messages) the references in it. O(size of the history)."""
+def references(history: Sequence[MeasuredMessage], replies: Sequence[range]) -> tuple[tuple[Reference, ...], ...]:
+    """The references of each reply, given as the range of its messages. O(size of the history)."""
     last: dict[str, tuple[int, int]] = {}
     spoken: set[str] = set()
     starts = {reply.start: reply for reply in replies}
     found: dict[int, tuple[Reference, ...]] = {}
     position = 0
-    for place, seen in enumerate(history):
+    for place, message in enumerate(history):
         reply = starts.get(place)
         if reply is not None:
             named = frozenset().union(*(history[index].facts for index in reply))
             met = sorted(fact for fact in named if fact in last)
             found[place] = tuple(_reference(f, last[f], (position, place), f in spoken, history) for f in met)
-        position += seen.tokens
-        for fact in seen.facts:
+        position += message.tokens
+        for fact in message.facts:
             last[fact] = (position, place)
-        spoken |= seen.facts if seen.spoken == seen.text else facts(seen.spoken)
+        spoken |= message.facts if message.spoken == message.text else facts(message.spoken)
     return tuple(found[reply.start] for reply in replies)
 
 
 def _reference(
-    fact: str, last: tuple[int, int], now: tuple[int, int], spoken: bool, history: Sequence[Seen]
+    fact: str, last: tuple[int, int], now: tuple[int, int], spoken: bool, history: Sequence[MeasuredMessage]
 ) -> Reference:
     back_tokens = now[0] - last[0] if now[1] - last[1] >= FAR_MESSAGES else 0
     far = back_tokens >= FAR_TOKENS
     lines = (line.strip() for line in history[last[1]].text.splitlines() if fact in line) if far else iter(())
     return Reference(fact, back_tokens, next(lines, ""), not spoken)
+
+
+class MeasuredSession:
+    """A session, read and measured once for any number of replays. O(size of the session).
+
+    `counter` counts every size. No policy can choose another, so that all policies are compared by one measure.
+    """
+
+    def __init__(self, session: Session, counter: Counter = ESTIMATE) -> None:
+        self.session = session
+        self.counter = counter
+        self.codec = codec(session.dialect)
+        self.reader = MessageReader(self.codec, counter)
+        self.history = [self._measure(index) for index in range(len(session.messages))]
+        self.replies = tuple(_replies(self.codec, self.history))
+        self.references = references(self.history, self.replies)
+        self.tools_tokens = tools_tokens(session.tools, counter)
+        sizes = [message.tokens for message in self.history]
+        self.tokens = sum(sizes) + self.tools_tokens + system_tokens(session.system, counter)
+
+    def _measure(self, index: int) -> MeasuredMessage:
+        try:
+            return self.reader.read(self.session.messages[index])
+        except InvalidInput as error:
+            inner = f": {error.place}" if error.place else ""
+            raise InvalidInput(error.reason, place=f"message {index}{inner}") from error
+
+
+def _replies(dialect: Codec, history: Sequence[MeasuredMessage]) -> Iterator[range]:
+    """The ranges of the model's replies: each assistant message, or each run of items.
+
+    Messages at the very beginning of a session answer nothing and are no reply.
+    """
+    start: int | None = None
+    for index, message in enumerate(history):
+        if message.role != "assistant":
+            start = None
+            continue
+        if start is None or not dialect.itemised:
+            start = index
+            stop = index + 1
+            while dialect.itemised and stop < len(history) and history[stop].role == "assistant":
+                stop += 1
+            if index:
+                yield range(index, stop)

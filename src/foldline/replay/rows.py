@@ -1,7 +1,10 @@
-"""One row of figures per policy over many replayed sessions.
+"""One row per policy over many replayed sessions: the figures behind the tables of `foldline replay`.
 
-Pooled figures are sums over all requests: one very long session can decide them. Figures "per session" give each
+Pooled figures are sums over all requests, so one very long session can decide them. Figures per session give each
 session one vote. Where they differ, read both.
+
+To add a column: a field of `PolicyRow`, computed in `_row`; then the cell in `cli/replay.py` and, for the page, in
+`report/replay_page.py`.
 """
 
 from __future__ import annotations
@@ -11,22 +14,22 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any, Final
 
-from foldline.replay import NONE, Recall, Replay, Tally
+from foldline.replay import NONE, HitCount, RecallCounts, Replay
 from foldline.replay.turns import percentile
 
-__all__ = ["ENOUGH", "Row", "rows"]
+__all__ = ["ENOUGH", "PolicyRow", "rows"]
 
 ENOUGH: Final = 3
-"""References a session must make to have a recall of its own: a share of one or two is all or nothing."""
+"""References a session needs for a recall of its own: a share of one or two is all or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What one policy did over all sessions.
+class PolicyRow:
+    """The figures of one policy over all sessions.
 
-    `cost_ratio` is the median over the sessions of cost by the cost of no management, `pooled_cost_ratio` the ratio
-    of the sums; None when no management was not replayed. `far`, `line`, `far_tool` are means over the sessions with
-    three or more such references, None when there is none; `recall` is pooled.
+    `cost_ratio` is the median over the sessions of its cost divided by the cost of no management, `pooled_cost_ratio`
+    the ratio of the sums; None unless no management was replayed too. `far`, `line`, `far_tool` are means over the
+    sessions with three or more such references, None when there is none; `recall` is pooled.
     """
 
     policy: str
@@ -40,7 +43,7 @@ class Row:
     cost_tokens: float
     cost_ratio: float | None
     pooled_cost_ratio: float | None
-    recall: Recall
+    recall: RecallCounts
     far: float | None
     line: float | None
     far_tool: float | None
@@ -53,7 +56,7 @@ class Row:
     cpu_p95_seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain JSON values, shares of recall as numbers or null."""
+        """The figures as JSON values; shares of recall are numbers or null."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "recall"}
         pooled = {name: getattr(self.recall, name) for name in ("all", "far", "line", "far_tool")}
         shares = {
@@ -62,8 +65,8 @@ class Row:
         return {**plain, "recall": shares}
 
 
-def rows(replays: Iterable[Replay]) -> list[Row]:
-    """One row per policy: no management first, then in the order in which they were replayed. O(turns)."""
+def rows(replays: Iterable[Replay]) -> list[PolicyRow]:
+    """One row per policy: no management first, then in the order of replay. O(turns)."""
     by_policy: dict[str, list[Replay]] = {}
     for replay in replays:
         by_policy.setdefault(replay.policy, []).append(replay)
@@ -72,11 +75,11 @@ def rows(replays: Iterable[Replay]) -> list[Row]:
     return [_row(name, by_policy[name], base) for name in names]
 
 
-def _row(policy: str, replays: Sequence[Replay], base: dict[str, float]) -> Row:
+def _row(policy: str, replays: Sequence[Replay], base: dict[str, float]) -> PolicyRow:
     turns = [turn for replay in replays for turn in replay.turns]
     compared = [(replay.cost_tokens, base[replay.session]) for replay in replays if base.get(replay.session)]
     recalls = [replay.recall for replay in replays]
-    return Row(
+    return PolicyRow(
         policy=policy,
         sessions=len(replays),
         requests=len(turns),
@@ -88,7 +91,7 @@ def _row(policy: str, replays: Sequence[Replay], base: dict[str, float]) -> Row:
         cost_tokens=sum(replay.cost_tokens for replay in replays),
         cost_ratio=median(cost / none for cost, none in compared) if compared else None,
         pooled_cost_ratio=sum(c for c, _ in compared) / sum(n for _, n in compared) if compared else None,
-        recall=sum(recalls, Recall()),
+        recall=sum(recalls, RecallCounts()),
         far=_per_session(recall.far for recall in recalls),
         line=_per_session(recall.line for recall in recalls),
         far_tool=_per_session(recall.far_tool for recall in recalls),
@@ -102,6 +105,6 @@ def _row(policy: str, replays: Sequence[Replay], base: dict[str, float]) -> Row:
     )
 
 
-def _per_session(tallies: Iterable[Tally]) -> float | None:
+def _per_session(tallies: Iterable[HitCount]) -> float | None:
     shares = [tally.kept / tally.total for tally in tallies if tally.total >= ENOUGH]
     return mean(shares) if shares else None

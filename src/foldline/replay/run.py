@@ -1,40 +1,177 @@
-"""Replaying a recorded session through a `Context`, one request for every reply that was recorded.
+"""Replay a recorded session: one request for every reply that was recorded, made by a `Sender` and measured.
 
-The context is given what was recorded before a reply and is asked for the request to send. Nothing is generated: what
-the model said next is the recorded reply, which also tells what it needed (see facts.py).
+A sender receives what was recorded before a reply and returns the request to send. Nothing is generated: the recorded
+reply is what the model said next, and it also shows what the model needed (see `facts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import process_time
+from typing import Final, Protocol
 
 from foldline.catalog.models import CacheRule
+from foldline.engine.context import Context, SummarizeWith
 from foldline.engine.fitting import check
 from foldline.engine.policy import POLICIES, Policy
 from foldline.errors import DoesNotFit, InvalidInput
-from foldline.messages import Json
+from foldline.messages import Json, Wire
 from foldline.recorded.sessions import Session
-from foldline.replay.cache import bill_tokens, common_prefix_tokens
-from foldline.replay.facts import Reference, Seen
-from foldline.replay.recording import Recording
-from foldline.replay.senders import Managed, Pauses, Sender, Unmanaged, context_for
-from foldline.replay.turns import DISTANCES, NONE, Recall, Replay, Tally, Turn
+from foldline.replay.facts import MeasuredMessage, MeasuredSession, Reference
+from foldline.replay.turns import DISTANCES, NONE, HitCount, Mark, RecallCounts, Replay, SummaryCall, Turn, bill_tokens
 from foldline.tokens import ESTIMATE, Counter, system_tokens
+from foldline.view.transcript import Fold
 
-__all__ = ["policy_named", "replay"]
+__all__ = [
+    "Managed",
+    "Pauses",
+    "Sender",
+    "Sent",
+    "Unmanaged",
+    "common_prefix",
+    "common_prefix_tokens",
+    "context_for",
+    "policy_named",
+    "replay",
+]
+
+# A shorter common beginning is the role and the ids of a message: it does not count as cached.
+_MIN_SHARED_CHARS: Final = 40
+
+
+# --- senders ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request as it was handed to the provider; without messages nothing was sent.
+
+    `summary_calls` are the model calls made for it. `cpu_seconds` is the sender's own figure, for one that excludes
+    part of its work; None means that the replay measures `send`.
+    """
+
+    messages: Sequence[Wire]
+    system: Json
+    folds: tuple[Mark, ...] = ()
+    repairs: int = 0
+    summary_calls: tuple[SummaryCall, ...] = ()
+    cpu_seconds: float | None = None
+
+
+class Sender(Protocol):
+    """Takes messages as they were recorded and returns the next request."""
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        """The request after these messages, which follow those of earlier calls. May raise DoesNotFit."""
+
+
+class Unmanaged:
+    """No management: everything, as it was recorded."""
+
+    def __init__(self, session: Session) -> None:
+        self._messages: list[Wire] = []
+        self._system = session.system
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        """All messages so far. O(messages)."""
+        self._messages += new
+        return Sent(tuple(self._messages), self._system)
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """A pause of `seconds` before every `every`-th request (20: the 20th, the 40th …)."""
+
+    every: int
+    seconds: float
+
+    def before(self, request: int) -> float:
+        """Seconds of the pause before a request, counted from 1."""
+        return self.seconds if request % self.every == 0 else 0.0
+
+
+class Managed:
+    """A `Context` with a policy. `summarize` writes summaries; `take_summary_calls` returns its calls since last time.
+
+    With `pauses` the context is told how long it was idle, as an agent tells it by the clock.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        summarize: SummarizeWith | None = None,
+        take_summary_calls: Callable[[], tuple[SummaryCall, ...]] = tuple,
+        pauses: Pauses | None = None,
+    ) -> None:
+        self.context = context
+        self._summarize = summarize
+        self._take_summary_calls = take_summary_calls
+        self._pauses = pauses
+        self._requests = 0
+
+    def send(self, new: Sequence[Wire]) -> Sent:
+        """The request after `append` and `prepare`; CPU time is that of these two alone. Raises DoesNotFit."""
+        self._requests += 1
+        idle_seconds = 0.0 if self._pauses is None else self._pauses.before(self._requests)
+        began = process_time()
+        for wire in new:
+            self.context.append(wire)
+        request = self.context.prepare(self._summarize, idle_seconds=idle_seconds)
+        spent = process_time() - began
+        marks = tuple(
+            Mark(fold.start, fold.stop, fold.reducer, fold.reason, fold.before_tokens, fold.tokens)
+            for fold in request.folds
+            if isinstance(fold, Fold)
+        )
+        return Sent(
+            request.messages,
+            request.system,
+            marks,
+            len(request.repairs),
+            self._take_summary_calls(),
+            cpu_seconds=spent,
+        )
+
+
+def context_for(
+    recording: MeasuredSession,
+    policy: str | Policy,
+    *,
+    window: int,
+    max_output_tokens: int = 0,
+    rule: CacheRule,
+    counter: Counter | None = None,
+    model: str | None = None,
+) -> Context:
+    """A context for a recorded session: its dialect, system text and tools, and by default its counter."""
+    session = recording.session
+    return Context(
+        dialect=session.dialect,
+        model=model,
+        policy=policy,
+        window=window,
+        max_output_tokens=max_output_tokens,
+        system=session.system,
+        tools=session.tools,
+        counter=counter or recording.counter,
+        cache_rule=rule,
+    )
+
+
+# --- the replay -------------------------------------------------------------------------------------------------------
 
 
 def policy_named(name: str) -> str:
-    """The name of a policy, or "none", when it is known. Raises InvalidInput, which names the known ones."""
+    """The name of a policy, or "none". Raises InvalidInput with the known names for any other."""
     if name != NONE and name not in POLICIES:
         raise InvalidInput(f"unknown policy {name!r}; known are {', '.join((NONE, *POLICIES))}", place="policy")
     return name
 
 
 def replay(
-    session: Session | Recording,
+    session: Session | MeasuredSession,
     policy: str | Policy,
     *,
     window: int,
@@ -47,23 +184,24 @@ def replay(
 ) -> Replay:
     """Replay a session under a policy (or "none") and measure each request.
 
-    `rule` prices the requests, and a policy that weighs prices is told it; `counter` sizes them, for the policy too
-    (default: the estimate; a `Recording` has its own). `sender` makes the requests in their place: `policy` is then but
-    its name. With `cold_every` a policy is told before each request of such a number (20: the 20th, the 40th …) that
-    the cache has gone cold; `bill_tokens` prices that. `on_turn` is called after each request. CPU time is that of
-    `append` and `prepare` (or of `send`) alone. A request that does not fit is counted as refused and the session goes
-    on. Raises InvalidInput for an unknown policy, a window without room, and messages that cannot be read.
+    `rule` prices the requests; a policy that weighs prices gets it too. `counter` sizes them, also for the policy
+    (default: the estimate; a `MeasuredSession` has its own). A `sender` replaces the policy, and `policy` is then only
+    its name. With `cold_every` the policy is told before every such request (20: the 20th, the 40th …) that the cache
+    has expired; `bill_tokens` prices that. `on_turn` is called after each request. CPU time covers `append` and
+    `prepare` (or `send`) only. A request that does not fit counts as refused and the session continues. Raises
+    InvalidInput for an unknown policy, a window without room, and messages that cannot be read.
     """
-    recording = session if isinstance(session, Recording) else Recording(session, counter or ESTIMATE)
+    recording = session if isinstance(session, MeasuredSession) else MeasuredSession(session, counter or ESTIMATE)
     if max_output_tokens < 0 or window - max_output_tokens <= 0:
         raise InvalidInput(f"{window:,} tokens leave no room beside {max_output_tokens:,} of output", place="window")
     name = policy if isinstance(policy, str) else policy.name
     if sender is None and name == NONE:
         sender = Unmanaged(recording.session)
     elif sender is None:
-        known = policy_named(policy) if isinstance(policy, str) else policy
-        context = context_for(recording, known, window=window, max_output_tokens=max_output_tokens, rule=rule)
+        checked = policy_named(policy) if isinstance(policy, str) else policy
+        context = context_for(recording, checked, window=window, max_output_tokens=max_output_tokens, rule=rule)
         sender = Managed(context, pauses=Pauses(cold_every, rule.lifetime_seconds) if cold_every else None)
+    # The limit is read before the first request: a context may lower it while it runs.
     kept_tokens = sender.context.limits.input_tokens if isinstance(sender, Managed) else None
     meter = _Meter(recording, window - max_output_tokens, rule)
     turns = []
@@ -90,20 +228,20 @@ def replay(
 class _Meter:
     """Measures the requests of one replay, each against the one before."""
 
-    def __init__(self, recording: Recording, limit_tokens: int, rule: CacheRule) -> None:
+    def __init__(self, recording: MeasuredSession, limit_tokens: int, rule: CacheRule) -> None:
         self._recording = recording
         self._limit_tokens = limit_tokens
         self._rule = rule
-        self._lens = recording.lens.branch()
-        self._before: tuple[Json, list[Seen]] | None = None
-        self._recorded_tokens = recording.tokens - sum(seen.tokens for seen in recording.history)
+        self._reader = recording.reader.copy()  # dropped with the replay: nobody else needs its messages
+        self._before: tuple[Json, list[MeasuredMessage]] | None = None
+        self._recorded_tokens = recording.tokens - sum(message.tokens for message in recording.history)
 
     def turn(self, index: int, sender: Sender, start: int, stop: int) -> Turn:
-        """Let the sender have what was recorded in [start, stop) and measure the request it makes of it."""
+        """Send what was recorded in [start, stop) to the sender and measure the request it returns."""
         recording = self._recording
         new = recording.session.messages[start:stop]
-        self._recorded_tokens += sum(seen.tokens for seen in recording.history[start:stop])
-        asked = recording.references[index]
+        self._recorded_tokens += sum(message.tokens for message in recording.history[start:stop])
+        references = recording.references[index]
         began = process_time()
         try:
             sent = sender.send(new)
@@ -114,11 +252,11 @@ class _Meter:
                 messages=stop,
                 recorded_tokens=self._recorded_tokens,
                 refused=refusal.parts,
-                recall=_recall(asked, ()),
+                recall=_recall(references, ()),
                 cpu_seconds=spent,
             )
         spent = process_time() - began if sent.cpu_seconds is None else sent.cpu_seconds
-        view = [self._lens.look(wire) for wire in sent.messages]
+        view = [self._reader.read(wire) for wire in sent.messages]
         tokens, cached, broken = self._sizes(sent.system, view)
         session = recording.session
         found = check(sent.messages, dialect=session.dialect, system=sent.system, tools=session.tools)
@@ -134,42 +272,82 @@ class _Meter:
             prefix_broken=broken,
             folds=sent.folds,
             repairs=sent.repairs,
-            recall=_recall(asked, view),
+            recall=_recall(references, view),
             cpu_seconds=spent,
-            asked=sent.asked,
+            summary_calls=sent.summary_calls,
         )
         return replace(turn, cost_tokens=bill_tokens((turn,), self._rule))
 
-    def _sizes(self, system: Json, view: list[Seen]) -> tuple[int, int, bool]:
-        """Tokens of a request, how many of them began the request before, and whether that one is not its beginning."""
-        if not view:  # nothing was sent, and the cache is what it was
+    def _sizes(self, system: Json, view: list[MeasuredMessage]) -> tuple[int, int, bool]:
+        """Tokens of a request, those shared with the start of the last one, and whether that prefix was broken."""
+        if not view:  # nothing was sent, so the cache is unchanged
             return 0, 0, False
         counter, tools = self._recording.counter, self._recording.tools_tokens
         head = system_tokens(system, counter)
-        tokens = tools + head + sum(seen.tokens for seen in view)
+        tokens = tools + head + sum(message.tokens for message in view)
         before, self._before = self._before, (system, view)
         if before is None:
             return tokens, 0, False
-        if before[0] != system:  # tools stand before the system text, in every dialect
+        if before[0] != system:  # tools precede the system text in every dialect, so they alone stay cached
             return tokens, tools, True
         cached, whole = common_prefix_tokens(before[1], view, counter)
         return tokens, tools + head + cached, not whole
 
 
-def _recall(asked: Sequence[Reference], view: Sequence[Seen]) -> Recall:
-    shown = {ref.fact for ref in asked if any(ref.fact in seen.facts for seen in view)}
-    far = [ref for ref in asked if ref.far]
-    whole = sum(any(ref.line in seen.lines for seen in view) for ref in far)
+def _recall(references: Sequence[Reference], view: Sequence[MeasuredMessage]) -> RecallCounts:
+    """How many of the references of a reply the request still showed. O(references x messages)."""
+    shown = {ref.fact for ref in references if any(ref.fact in message.facts for message in view)}
+    far = [ref for ref in references if ref.far]
+    whole = sum(any(ref.line in message.lines for message in view) for ref in far)
     results_only = [ref for ref in far if ref.results_only]
-    return Recall(
-        all=Tally(len(shown), len(asked)),
-        far=Tally(sum(ref.fact in shown for ref in far), len(far)),
-        line=Tally(whole, len(far)),
-        far_tool=Tally(sum(ref.fact in shown for ref in results_only), len(results_only)),
-        beyond=tuple(_beyond(asked, shown, tokens) for tokens in DISTANCES),
+    return RecallCounts(
+        all=HitCount(len(shown), len(references)),
+        far=HitCount(sum(ref.fact in shown for ref in far), len(far)),
+        line=HitCount(whole, len(far)),
+        far_tool=HitCount(sum(ref.fact in shown for ref in results_only), len(results_only)),
+        beyond=tuple(_beyond(references, shown, tokens) for tokens in DISTANCES),
     )
 
 
-def _beyond(asked: Sequence[Reference], shown: set[str], back_tokens: int) -> Tally:
-    reaching = [ref.fact in shown for ref in asked if ref.back_tokens >= back_tokens]
-    return Tally(sum(reaching), len(reaching))
+def _beyond(references: Sequence[Reference], shown: set[str], back_tokens: int) -> HitCount:
+    hits = [ref.fact in shown for ref in references if ref.back_tokens >= back_tokens]
+    return HitCount(sum(hits), len(hits))
+
+
+# --- what a prompt cache reads again ----------------------------------------------------------------------------------
+# A provider charges less for the beginning of a request that it has seen as the beginning of an earlier one. Assumed
+# here: that earlier one is the request before, and it is still in the cache.
+
+
+def common_prefix(one: str, other: str) -> str:
+    """The longest beginning that two texts share. O(length).
+
+    Halves the range and compares slices: a loop over characters takes far longer in Python.
+    """
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return one[:low]
+
+
+def common_prefix_tokens(
+    before: Sequence[MeasuredMessage], now: Sequence[MeasuredMessage], counter: Counter
+) -> tuple[int, bool]:
+    """Tokens at the start of `now` that equal the start of `before`, into the first message that differs.
+
+    Also whether `now` begins with all of `before`. O(messages), and O(size) of one message.
+    """
+    tokens = 0
+    for one, other in zip(before, now, strict=False):
+        if one is other or one.wire == other.wire:
+            tokens += other.tokens
+            continue
+        if one.role == other.role:
+            shared = common_prefix(one.text, other.text)
+            tokens += counter.text(shared) if len(shared) > _MIN_SHARED_CHARS else 0
+        return tokens, False
+    return tokens, len(before) <= len(now)

@@ -1,4 +1,4 @@
-"""What a replay measured, request by request."""
+"""The results of a replay: each request with its measures, their sums, and their price."""
 
 from __future__ import annotations
 
@@ -7,50 +7,63 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
+from foldline.catalog.prices import CacheRule, request_price
 from foldline.errors import Part
 
-__all__ = ["DISTANCES", "NONE", "Asked", "Mark", "Recall", "Replay", "Tally", "Turn", "percentile"]
+__all__ = [
+    "DISTANCES",
+    "NONE",
+    "OUTPUT_RATIO",
+    "HitCount",
+    "Mark",
+    "RecallCounts",
+    "Replay",
+    "SummaryCall",
+    "Turn",
+    "bill_tokens",
+    "percentile",
+]
 
 NONE: Final = "none"
-"""The name that stands for no management: every request is the whole history so far."""
+"""The policy name of no management: every request is the whole history so far."""
 
 DISTANCES: Final = (2_000, 8_000, 32_000)
-"""Tokens that a fact must last have stood back to be counted in `Recall.beyond`; the second is what "far" means."""
+"""Distances in tokens of `RecallCounts.beyond`; the second is what "far" means."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How many of `total` things were `kept`."""
+class HitCount:
+    """How many of `total` references were `kept`: still shown by the request."""
 
     kept: int = 0
     total: int = 0
 
     @property
     def share(self) -> float | None:
-        """Kept by total, None when there was nothing to keep."""
+        """Kept divided by total; None when there was nothing to keep."""
         return self.kept / self.total if self.total else None
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.kept + other.kept, self.total + other.total)
+    def __add__(self, other: HitCount) -> HitCount:
+        return HitCount(self.kept + other.kept, self.total + other.total)
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
-    """References that the recorded replies make, and how many of them the requests still showed.
+class RecallCounts:
+    """References in the recorded replies, and how many of them the requests still showed.
 
-    `far`: last said at least 8,000 tokens and 4 messages back. `line`: the far ones whose whole line is there too.
-    `far_tool`: the far ones that never stood outside of tool results. `beyond`: those last said at least so far back as
-    each of `DISTANCES` says, and 4 messages; the second is `far`.
+    `far`: last occurred at least 8,000 tokens and 4 messages back. `line`: the far ones whose whole line is shown.
+    `far_tool`: the far ones that never occurred outside tool results. `beyond`: those at least as far back as each of
+    `DISTANCES`, and 4 messages; the second is `far`.
     """
 
-    all: Tally = Tally()
-    far: Tally = Tally()
-    line: Tally = Tally()
-    far_tool: Tally = Tally()
-    beyond: tuple[Tally, ...] = (Tally(),) * len(DISTANCES)
+    all: HitCount = HitCount()
+    far: HitCount = HitCount()
+    line: HitCount = HitCount()
+    far_tool: HitCount = HitCount()
+    beyond: tuple[HitCount, ...] = (HitCount(),) * len(DISTANCES)
 
-    def __add__(self, other: Recall) -> Recall:
-        return Recall(
+    def __add__(self, other: RecallCounts) -> RecallCounts:
+        return RecallCounts(
             self.all + other.all,
             self.far + other.far,
             self.line + other.line,
@@ -61,7 +74,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A fold as it is shown to people: what was folded, by which reducer, why, and what it saved."""
+    """A fold for display: the messages, the reducer, the reason, and the size before and after."""
 
     start: int
     stop: int
@@ -72,8 +85,8 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One call of a model for a summary: its whole prompt, how much of that was in the cache, and what it wrote."""
+class SummaryCall:
+    """One model call for a summary: its whole prompt, the cached part of it, and the output."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -84,11 +97,11 @@ class Asked:
 class Turn:
     """One request of a replay.
 
-    `recorded_tokens` is the size of all that was recorded before it, `tokens` what was sent, `cached_tokens` how much
-    of that was the beginning of the request before. `asked` are the calls of a model for summaries before it.
-    `cost_tokens` is the price of all of them in tokens at the full input price.
-    A refused turn (`DoesNotFit`) sent nothing; `refused` holds the parts that were too large, as text for people.
-    `rules` are the names of the rules that `violations` tells of.
+    `recorded_tokens` is the size of all messages recorded before it, `tokens` the size of the request, `cached_tokens`
+    the part that equals the beginning of the last request. `summary_calls` are the calls for summaries made for it, and
+    `cost_tokens` is the price of them and of the request, in tokens at the full input price. A refused request
+    (`DoesNotFit`) was not sent; `refused` lists the parts that were too large. `rules` are the names of the rules in
+    `violations`.
     """
 
     index: int
@@ -104,17 +117,17 @@ class Turn:
     prefix_broken: bool = False
     folds: tuple[Mark, ...] = ()
     repairs: int = 0
-    recall: Recall = Recall()
+    recall: RecallCounts = RecallCounts()
     cpu_seconds: float = 0.0
-    asked: tuple[Asked, ...] = ()
+    summary_calls: tuple[SummaryCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """One session under one policy. `limit_tokens` is the window without what is kept free for the answer.
+    """One session under one policy. `limit_tokens` is the window less the room for the answer.
 
-    `kept_tokens` is the limit that `Context` kept to: that, less its margin for errors of the count; None under no
-    management.
+    `kept_tokens` is the limit that `Context` observed: `limit_tokens` less a margin for errors of the count; None
+    without management.
     """
 
     session: str
@@ -129,12 +142,12 @@ class Replay:
 
     @property
     def requests(self) -> int:
-        """Requests that were due: one for every recorded reply."""
+        """The number of requests: one for every recorded reply."""
         return len(self.turns)
 
     @property
     def invalid(self) -> int:
-        """Requests that the provider would have refused for their form."""
+        """Requests that the provider would refuse for their form."""
         return sum(bool(turn.violations) for turn in self.turns)
 
     @property
@@ -144,7 +157,7 @@ class Replay:
 
     @property
     def refused(self) -> int:
-        """Requests that were not made, since what may not be folded is larger than the limit."""
+        """Requests not made, because the parts that may not be folded exceed the limit."""
         return sum(bool(turn.refused) for turn in self.turns)
 
     @property
@@ -154,7 +167,7 @@ class Replay:
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens that began as the request before did, summed over the requests."""
+        """Tokens shared with the beginning of the last request, summed over the requests."""
         return sum(turn.cached_tokens for turn in self.turns)
 
     @property
@@ -174,20 +187,49 @@ class Replay:
 
     @property
     def folds(self) -> int:
-        """Folds committed."""
+        """The number of folds."""
         return sum(len(turn.folds) for turn in self.turns)
 
     @property
-    def recall(self) -> Recall:
-        """References met, over all requests."""
-        return sum((turn.recall for turn in self.turns), Recall())
+    def recall(self) -> RecallCounts:
+        """Recall summed over all requests."""
+        return sum((turn.recall for turn in self.turns), RecallCounts())
 
     def cpu_seconds(self, share: float) -> float:
-        """The CPU time that this share of the turns stays within; 0.5 is the median."""
+        """The CPU time of a request at this quantile; 0.5 is the median."""
         return percentile([turn.cpu_seconds for turn in self.turns], share)
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """The value that `share` of them stay within (nearest rank), 0 when there are none. O(n log n)."""
+    """The quantile `share` of the values by nearest rank; 0 when there are none. O(n log n)."""
     ranked: Sequence[float] = sorted(values)
     return ranked[max(0, ceil(share * len(ranked)) - 1)] if ranked else 0.0
+
+
+OUTPUT_RATIO: Final = 5
+"""The price of an output token, in tokens of input: that of all models of Anthropic since 2024."""
+
+
+def bill_tokens(turns: Iterable[Turn], rule: CacheRule, *, cold_every: int | None = None) -> float:
+    """The price of these requests and of their summaries under any rule, in tokens at the full input price.
+
+    Each request finds a warm cache. With `cold_every` every such request (20: the 20th, the 40th …) comes after the
+    cache has expired, and so do its summaries. O(turns).
+    """
+    total = 0.0
+    for turn in turns:
+        warm = not cold_every or (turn.index + 1) % cold_every != 0
+        total += request_price(rule, turn.tokens, turn.cached_tokens * warm)
+        total += sum(_summary_call_tokens(call, rule, warm) for call in turn.summary_calls)
+    return total
+
+
+def _summary_call_tokens(call: SummaryCall, rule: CacheRule, warm: bool) -> float:
+    """The price of one call for a summary."""
+    step = rule.step(call.prompt_tokens)
+    written = call.output_tokens * OUTPUT_RATIO * step.output_ratio
+    # A prompt of its own is sent once, so it sets no cache points: nobody would read them. A call that continues the
+    # session carries the session's cache points, and pays for writing what it does not read.
+    if not call.cached_tokens:
+        return call.prompt_tokens * step.input_ratio + written
+    return request_price(rule, call.prompt_tokens, call.cached_tokens * warm) + written

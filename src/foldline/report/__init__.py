@@ -1,7 +1,1 @@
-"""Pages for people."""
-
-from __future__ import annotations
-
-from foldline.report.page import page
-
-__all__ = ["page"]
+"""HTML pages about sessions, replays and the growth of requests."""

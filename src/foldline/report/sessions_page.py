@@ -9,13 +9,12 @@ from operator import add
 from typing import Final
 
 from foldline.report.account import Account
-from foldline.report.bills import bill, price, ratio
 from foldline.report.document import document
-from foldline.report.session_part import session_part
+from foldline.report.session_section import bill, price, ratio, session_part
 from foldline.report.spend import Spend
 from foldline.text.formatting import DASH, compact, escaped, foreign, plural, share
 
-__all__ = ["DETAILED", "LeftOut", "sessions_page"]
+__all__ = ["DETAILED", "SkippedSession", "sessions_page"]
 
 DETAILED: Final = 40
 _MOST_CHARS: Final = 2_500_000
@@ -27,14 +26,14 @@ _COLUMNS: Final = ("requests", "sent", "largest", "folds", "hidden", "with", "wi
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedSession:
     """A session that is not on the page, and why."""
 
     name: str
     reason: str
 
 
-def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[LeftOut] = (), made: str = "") -> str:
+def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[SkippedSession] = (), made: str = "") -> str:
     """The whole page as text, to be saved as UTF-8. The newest sessions come first, in full as far as there is room.
 
     `made` is when, in words. O(requests of the sessions that are told in full).
@@ -160,7 +159,7 @@ _KEY: Final = (
 )
 
 
-def _missing(left_out: Sequence[LeftOut]) -> list[str]:
+def _missing(left_out: Sequence[SkippedSession]) -> list[str]:
     if not left_out:
         return []
     listed = "".join(f"<li>{foreign(one.name)}: {foreign(one.reason, 300)}</li>" for one in left_out[:_ROWS])

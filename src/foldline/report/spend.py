@@ -14,11 +14,11 @@ from foldline.catalog.models import HOUR_SECONDS, lookup
 from foldline.catalog.prices import CacheRule, request_price
 from foldline.view.budget import cache_rule_of
 
-__all__ = ["Billed", "Due", "Spend", "billed", "expected"]
+__all__ = ["BilledCall", "ExpectedRequest", "Spend", "billed", "expected"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Billed:
+class BilledCall:
     """One call as it was reported; `input_tokens` with those read from the cache and those written to it.
 
     `estimated`: nothing was reported, the counts are ours.
@@ -34,7 +34,7 @@ class Billed:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class ExpectedRequest:
     """A request that was never made: its size, how much of it began the one before, and the reply to it."""
 
     tokens: int
@@ -69,14 +69,14 @@ class Spend:
         )
 
 
-def billed(calls: Iterable[Billed], *, dialect: str) -> Spend:
+def billed(calls: Iterable[BilledCall], *, dialect: str) -> Spend:
     """The bill of calls as they were reported, at the catalogue's prices. `dialect` says whose cache rule holds for a
     model that the catalogue does not know. O(calls).
     """
     return sum((_billed(call, dialect) for call in calls), Spend())
 
 
-def _billed(call: Billed, dialect: str) -> Spend:
+def _billed(call: BilledCall, dialect: str) -> Spend:
     rule = cache_rule_of(call.model, dialect)
     cached = min(call.cached_tokens, call.input_tokens)  # reports of some gateways do not add up
     written = min(call.written_tokens, call.input_tokens - cached)
@@ -95,7 +95,7 @@ def _billed(call: Billed, dialect: str) -> Spend:
     )
 
 
-def expected(requests: Iterable[Due], *, model: str | None, rule: CacheRule, caching: bool = True) -> Spend:
+def expected(requests: Iterable[ExpectedRequest], *, model: str | None, rule: CacheRule, caching: bool = True) -> Spend:
     """The bill that requests would have had; all of it is an estimate. `rule` prices their cache, `model` the tokens.
 
     Without `caching` each is read in full. O(requests).

@@ -8,9 +8,9 @@ from foldline.store.event_log import EventLog, Torn, read_events
 from foldline.store.files import FileArchive
 from foldline.store.folders import FileStore
 from foldline.store.recording import Header, Recording
-from foldline.store.repair import Repaired
+from foldline.store.repair import RepairReport
 from foldline.store.session import FileSession
-from foldline.store.snapshot import LATEST, Listed, Snapshot
+from foldline.store.snapshot import LATEST, ListedSession, Snapshot
 
 __all__ = [
     "LATEST",
@@ -19,9 +19,9 @@ __all__ = [
     "FileSession",
     "FileStore",
     "Header",
-    "Listed",
+    "ListedSession",
     "Recording",
-    "Repaired",
+    "RepairReport",
     "Snapshot",
     "Store",
     "StoredSession",

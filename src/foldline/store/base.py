@@ -19,8 +19,8 @@ from foldline.messages import Json
 from foldline.store.clock import Clock, stamp
 from foldline.store.recording import CHANGEABLE, Header, Recording, Tally, in_force
 from foldline.store.records import Record, record_of, sealed
-from foldline.store.repair import Repaired
-from foldline.store.snapshot import Listed, Snapshot
+from foldline.store.repair import RepairReport
+from foldline.store.snapshot import ListedSession, Snapshot
 from foldline.view.archive import Archive
 from foldline.view.transcript import Event
 
@@ -135,7 +135,7 @@ class Store(Protocol):
     def names(self) -> list[str]:
         """The id of every session, oldest first."""
 
-    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[Listed]:
+    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[ListedSession]:
         """Every session, the one written last first; a broken one too, with the reason. With `keep=False` nothing is
         written. O(sessions), and O(log) for each whose snapshot is lost or stale.
 
@@ -143,7 +143,7 @@ class Store(Protocol):
         was said yet: a crash may have left it. Of sessions that are known to be `at_work` that one will do too.
         """
 
-    def repair(self, name: str) -> Repaired | None:
+    def repair(self, name: str) -> RepairReport | None:
         """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
 
         What is whole stays, what is not is told, and the old log is kept. Raises SessionTaken, and InvalidInput where

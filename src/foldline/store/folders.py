@@ -21,7 +21,7 @@ from foldline.store.files import FileArchive, change_json, make_private_folder, 
 from foldline.store.keys import FileKeys
 from foldline.store.recording import ID, Header, Recording, first_header, meant, named_by, snapshot_of
 from foldline.store.records import Record, seq_of
-from foldline.store.repair import Repaired
+from foldline.store.repair import RepairReport
 from foldline.store.session import (
     AGENTS,
     ARCHIVE,
@@ -36,7 +36,7 @@ from foldline.store.session import (
 )
 from foldline.store.snapshot import (
     LATEST,
-    Listed,
+    ListedSession,
     Snapshot,
     latest_of,
     newest_first,
@@ -116,7 +116,7 @@ class FileStore:
         """
         return self._session(self._folder(self.find(name)))
 
-    def repair(self, name: str) -> Repaired | None:
+    def repair(self, name: str) -> RepairReport | None:
         """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
 
         What can be read stays, what cannot is told and kept aside. Raises InvalidInput when another process has the
@@ -139,7 +139,7 @@ class FileStore:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[Listed]:
+    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[ListedSession]:
         """Every session, the one written last first. A broken one is in the list, with the reason.
 
         Raises OSError where the root cannot be read. O(sessions), and O(log) for each whose snapshot is lost or stale:
@@ -296,17 +296,17 @@ class FileStore:
     def _is_there(self, name: str) -> bool:
         return ID.fullmatch(name) is not None and os.path.lexists(self._root / name)
 
-    def _listed(self, name: str, keep: bool, stale: bool, at_work: bool) -> Listed:
+    def _listed(self, name: str, keep: bool, stale: bool, at_work: bool) -> ListedSession:
         try:
             folder, log = self._there(name)
             kept, kept_at = self._snapshot(name, folder / STATE)
             if kept is not None and kept.id == name and log.st_size >= kept.log_bytes:
                 will_do = at_work or (stale and kept.messages > 0)
                 if will_do or (kept.log_bytes == log.st_size and log.st_mtime_ns <= kept_at):
-                    return Listed(name, kept)
-            return Listed(name, _rebuilt(folder, keep))
+                    return ListedSession(name, kept)
+            return ListedSession(name, _rebuilt(folder, keep))
         except (FoldlineError, OSError) as error:
-            return Listed(name, None, str(error))
+            return ListedSession(name, None, str(error))
 
     def _snapshot(self, name: str, path: Path) -> tuple[Snapshot | None, int]:
         """A snapshot and when it was written, in nanoseconds; None and 0 where there is none.

@@ -22,7 +22,7 @@ from foldline.store.recording import Header, first_record, header_of, stop_of
 from foldline.store.records import Record, event_of, record_of
 from foldline.view.transcript import Entry, Event, Fold, Pin, Seq, Unfold
 
-__all__ = ["LOST", "Line", "Mended", "Repaired", "mended", "repair_log"]
+__all__ = ["LOST", "Line", "Mended", "RepairReport", "mended", "repair_log"]
 
 LOST: Final = "[a message was lost here: the log of this session was damaged]"
 
@@ -35,7 +35,7 @@ _NOTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
+class RepairReport:
     """What a repair did: what was wrong and where, the place of the old log, and how many messages are lost.
 
     Folds, unfolds and pins behind what was lost are left out of the new log (`left_out`), because they may rest on it:
@@ -207,7 +207,7 @@ def _first(
 
 def repair_log(
     path: Path, header: Header | None = None, *, known_bytes: int = 0, known_messages: int = 0
-) -> Repaired | None:
+) -> RepairReport | None:
     """Puts a log that can be read in place of a damaged one; None when nothing is damaged. O(log).
 
     Whoever calls this holds the log's lock. The old log is kept beside the new one. `header` is as in `mended`.
@@ -236,7 +236,7 @@ def repair_log(
     write_whole(kept, [line.data for line in lines])
     checks = Verifier()
     write_whole(path, [line_of(record, checks) for record in made.records])
-    return Repaired(made.damage, kept, made.lost_messages, made.left_out)
+    return RepairReport(made.damage, kept, made.lost_messages, made.left_out)
 
 
 # --- what is whole, and what is wrong ---------------------------------------------------------------------------------

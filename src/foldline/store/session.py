@@ -35,7 +35,7 @@ from foldline.store.recording import (
     snapshot_of,
 )
 from foldline.store.records import Record
-from foldline.store.repair import Repaired, repair_log
+from foldline.store.repair import RepairReport, repair_log
 from foldline.store.snapshot import read_snapshot, shown_messages, write_snapshot
 from foldline.view.transcript import Event
 
@@ -183,7 +183,7 @@ def _set_aside(log: EventLog) -> None:
         write_whole(unused(log.path.with_name(f"events.torn-{log.torn.at_byte}")), [log.torn.data])
 
 
-def repaired(folder: Path) -> Repaired | None:
+def repaired(folder: Path) -> RepairReport | None:
     """Repairs the log of a session that nobody writes; None when nothing is damaged. O(log). Raises as `open` does."""
     kept = read_snapshot(folder / STATE)
     header = None if kept is None else header_of_snapshot(kept)

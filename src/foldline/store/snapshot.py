@@ -28,7 +28,7 @@ __all__ = [
     "LATEST",
     "MESSAGE_CHARS",
     "TITLE_CHARS",
-    "Listed",
+    "ListedSession",
     "Snapshot",
     "as_record",
     "as_snapshot",
@@ -209,7 +209,7 @@ def _fits(value: object, kind: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedSession:
     """A session in a list; without a snapshot `damage` says why it cannot be read."""
 
     id: str
@@ -221,12 +221,12 @@ LATEST: Final = "latest"
 """What names the session that was written last."""
 
 
-def newest_first(found: Iterable[Listed]) -> list[Listed]:
+def newest_first(found: Iterable[ListedSession]) -> list[ListedSession]:
     """The one written last first; what cannot be read last."""
     return sorted(found, key=lambda one: (one.snapshot.updated if one.snapshot else "", one.id), reverse=True)
 
 
-def latest_of(listed: Iterable[Listed]) -> str:
+def latest_of(listed: Iterable[ListedSession]) -> str:
     """The id of the first that can be read. Raises InvalidInput when there is none."""
     damaged = ""
     for one in listed:

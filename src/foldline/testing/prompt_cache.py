@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from foldline.messages import Json
-from foldline.replay.cache import common_prefix
+from foldline.replay.run import common_prefix
 from foldline.testing.counting import dumped
 from foldline.testing.values import Body
 

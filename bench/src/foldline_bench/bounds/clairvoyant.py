@@ -13,7 +13,7 @@ from itertools import accumulate
 from math import inf
 
 from foldline.catalog.prices import CacheRule
-from foldline.replay import Recording
+from foldline.replay import MeasuredSession
 from foldline_bench.bounds.hindsight import Course, WatchedSender
 from foldline_bench.bounds.schedule import least_price
 
@@ -116,12 +116,12 @@ def _worth_going_on(bills: Mapping[int, float]) -> dict[int, float]:
     return kept
 
 
-def met_of(recording: Recording, watching: WatchedSender) -> tuple[MetReference, ...]:
+def met_of(recording: MeasuredSession, watching: WatchedSender) -> tuple[MetReference, ...]:
     """The references that the requests met, as far as one message alone held the fact. O(size of the session).
 
     A fact that several earlier messages hold could be shown by any of them: such a reference asks for nothing.
     """
-    lens = recording.lens.branch()
+    reader = recording.reader.copy()
     holders: Mapping[str, list[int]] = defaultdict(list)
     out: list[MetReference] = []
     seen, place = 0, 0
@@ -134,14 +134,14 @@ def met_of(recording: Recording, watching: WatchedSender) -> tuple[MetReference,
             continue
         single = [ref for ref in recording.references[index] if len(holders[ref.fact]) == 1]
         if single:
-            shown = frozenset[str]().union(*(lens.look(wire).facts for wire in watching.messages[index]))
+            shown = frozenset[str]().union(*(reader.read(wire).facts for wire in watching.messages[index]))
             out += (MetReference(holders[ref.fact][0], ref.fact, place, ref.far) for ref in single if ref.fact in shown)
         place += 1
     return tuple(out)
 
 
 def needs_of(
-    met: Iterable[MetReference], recording: Recording, watching: WatchedSender, *, far_only: bool, whole: bool
+    met: Iterable[MetReference], recording: MeasuredSession, watching: WatchedSender, *, far_only: bool, whole: bool
 ) -> tuple[ReferenceNeed, ...]:
     """What has to stay for these references. With `whole` the message that holds the fact stays whole.
 
@@ -156,7 +156,7 @@ def needs_of(
     return tuple(ReferenceNeed(message, request, watching.first_tokens[message]) for message, request in ends.items())
 
 
-def clairvoyant_of(watching: WatchedSender, recording: Recording, course: Course) -> Clairvoyant:
+def clairvoyant_of(watching: WatchedSender, recording: MeasuredSession, course: Course) -> Clairvoyant:
     """The least bills for a replayed session at the recall that it reached; `course` is that of the replay."""
     fixed = watching.fixed_entries()
     made = [index for index, sent in enumerate(watching.sent) if sent]

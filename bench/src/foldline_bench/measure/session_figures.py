@@ -11,7 +11,7 @@ from time import monotonic, process_time
 
 from foldline.catalog.models import CacheRule
 from foldline.messages import Wire
-from foldline.replay import Replay, Sender, Sent, Tally, Turn, bill_tokens
+from foldline.replay import HitCount, Replay, Sender, Sent, Turn, bill_tokens
 from foldline_bench.bounds.clairvoyant import Clairvoyant
 from foldline_bench.bounds.hindsight import Bound
 from foldline_bench.measure.refusals import HARD, SOFT, refusals
@@ -140,7 +140,7 @@ def _prices(turns: Sequence[Turn], rules: Mapping[str, CacheRule]) -> dict[str, 
 
 
 def _summaries(turns: Sequence[Turn], rules: Mapping[str, CacheRule]) -> SummaryCosts:
-    calls = [call for turn in turns for call in turn.asked]
+    calls = [call for turn in turns for call in turn.summary_calls]
     return SummaryCosts(
         calls=len(calls),
         prompt_tokens=sum(call.prompt_tokens for call in calls),
@@ -153,7 +153,7 @@ def _summaries(turns: Sequence[Turn], rules: Mapping[str, CacheRule]) -> Summary
 def _recall(done: Replay) -> SessionRecall:
     recall = done.recall
 
-    def pair(tally: Tally) -> list[int]:
+    def pair(tally: HitCount) -> list[int]:
         return [tally.kept, tally.total]
 
     return SessionRecall(

@@ -8,8 +8,8 @@ from functools import lru_cache
 from foldline.catalog.models import CacheRule, Model
 from foldline.errors import InvalidInput
 from foldline.providers.exact import exact_counter
-from foldline.replay import NONE, Recording, Replay, replay
-from foldline.report.spend import Due, Spend, expected
+from foldline.replay import NONE, MeasuredSession, Replay, replay
+from foldline.report.spend import ExpectedRequest, Spend, expected
 from foldline.tokens import ESTIMATE
 from foldline_bench.tuning.sources import read_source
 from foldline_bench.tuning.values import (
@@ -48,12 +48,12 @@ def _reason(error: InvalidInput, source: SessionSource) -> str:
 
 
 @lru_cache(maxsize=2)
-def _recording(source: SessionSource, sha256: str, exact: bool) -> Recording:
+def _recording(source: SessionSource, sha256: str, exact: bool) -> MeasuredSession:
     """The session, read and measured; the last ones are kept, since a worker gets the runs of one after another."""
     session = read_source(source)
     if content_sha256(session) != sha256:
         raise InvalidInput("has changed since it was first looked at", place=source.shown)
-    return Recording(session, exact_counter() if exact else ESTIMATE)
+    return MeasuredSession(session, exact_counter() if exact else ESTIMATE)
 
 
 def run(job: TrialJob) -> tuple[tuple[Setting, TrialOutcome | str], ...]:
@@ -77,7 +77,7 @@ def _run_one(job: TrialJob, setting: Setting) -> TrialOutcome | str:
     return _outcome(recording, done, look, conditions)
 
 
-def _outcome(recording: Recording, done: Replay, look: SessionSummary, conditions: Conditions) -> TrialOutcome:
+def _outcome(recording: MeasuredSession, done: Replay, look: SessionSummary, conditions: Conditions) -> TrialOutcome:
     replies = [sum(recording.history[place].tokens for place in reply) for reply in recording.replies]
     spend = _spend(done, replies, conditions.model or look.model, conditions.rule_of(look))
     input_usd = _input_usd(spend, conditions.model_of(look))
@@ -104,10 +104,10 @@ def _outcome(recording: Recording, done: Replay, look: SessionSummary, condition
 
 
 def _spend(done: Replay, replies: Sequence[int], model: str | None, rule: CacheRule) -> Spend:
-    def due() -> Iterator[Due]:
+    def due() -> Iterator[ExpectedRequest]:
         for turn, reply in zip(done.turns, replies, strict=True):
             if not turn.refused:
-                yield Due(turn.tokens, turn.cached_tokens, reply)
+                yield ExpectedRequest(turn.tokens, turn.cached_tokens, reply)
 
     return expected(due(), model=model, rule=rule)
 

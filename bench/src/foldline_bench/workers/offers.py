@@ -21,7 +21,18 @@ from foldline.engine.context import Context
 from foldline.engine.policy import POLICIES
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
-from foldline.replay import NONE, Managed, Pauses, Recording, Replay, Sender, Sent, Unmanaged, context_for, policy_named
+from foldline.replay import (
+    NONE,
+    Managed,
+    MeasuredSession,
+    Pauses,
+    Replay,
+    Sender,
+    Sent,
+    Unmanaged,
+    context_for,
+    policy_named,
+)
 from foldline.tokens import ESTIMATE, Counter
 from foldline_bench.bounds.clairvoyant import clairvoyant_of
 from foldline_bench.bounds.hindsight import WatchedSender, bound_of, course_of
@@ -64,7 +75,9 @@ class BuiltSender:
 class MakeSender(Protocol):
     """Makes a job's system for one session."""
 
-    def __call__(self, recording: Recording, *, watched: bool = False, pauses: Pauses | None = None) -> BuiltSender:
+    def __call__(
+        self, recording: MeasuredSession, *, watched: bool = False, pauses: Pauses | None = None
+    ) -> BuiltSender:
         """A fresh one; a policy of ours is watched if that is wanted, for the best in hindsight, and told of pauses.
 
         It is not watched where it counts by a counter of its own: the bounds need all sizes by one.
@@ -136,7 +149,7 @@ def sender_maker(job: BenchJob, counter: Counter) -> MakeSender:
     if not job.peer:
         ours = our_system(job.system, job.told_rule)
 
-        def made(recording: Recording, *, watched: bool = False, pauses: Pauses | None = None) -> BuiltSender:
+        def made(recording: MeasuredSession, *, watched: bool = False, pauses: Pauses | None = None) -> BuiltSender:
             return _made_of(ours, job, recording, counter, watched=watched, pauses=pauses)
 
         return made
@@ -146,10 +159,10 @@ def sender_maker(job: BenchJob, counter: Counter) -> MakeSender:
         raise InvalidInput(f"no system {job.system!r}; there are {', '.join(offered)}", place=job.peer)
     make = offered[job.system]
 
-    def hosted(recording: Recording, *, watched: bool = False, pauses: Pauses | None = None) -> BuiltSender:
+    def hosted(recording: MeasuredSession, *, watched: bool = False, pauses: Pauses | None = None) -> BuiltSender:
         del watched, pauses  # what is looked at is a context of ours, and other people's systems know no clock
         summariser = FixedSummariser(counter)
-        system = make(job.budget_tokens, lambda wire: recording.lens.look(wire).tokens, summariser)
+        system = make(job.budget_tokens, lambda wire: recording.reader.read(wire).tokens, summariser)
         sender = HostedSystem(system, summariser)
         return BuiltSender(sender, sender.errors)
 
@@ -157,7 +170,13 @@ def sender_maker(job: BenchJob, counter: Counter) -> MakeSender:
 
 
 def _made_of(
-    ours: OwnSystem, job: BenchJob, recording: Recording, counter: Counter, *, watched: bool, pauses: Pauses | None
+    ours: OwnSystem,
+    job: BenchJob,
+    recording: MeasuredSession,
+    counter: Counter,
+    *,
+    watched: bool,
+    pauses: Pauses | None,
 ) -> BuiltSender:
     if ours.policy == NONE:
         return BuiltSender(Unmanaged(recording.session), [])
@@ -174,7 +193,7 @@ def _made_of(
     )
 
 
-def _best(done: Replay, watching: WatchedSender, recording: Recording, rule: CacheRule) -> BoundFigures:
+def _best(done: Replay, watching: WatchedSender, recording: MeasuredSession, rule: CacheRule) -> BoundFigures:
     """The best in hindsight. O(requests · messages)."""
     knowing = clairvoyant_of(watching, recording, course_of(done, watching, rule))
     return bound_figures(bound_of(done, watching, rule), knowing)
@@ -186,7 +205,7 @@ class _Summarising:
     def __init__(self, context: Context, summariser: FixedSummariser, *, apart: bool, pauses: Pauses | None) -> None:
         self._summariser = summariser
         summarize = summariser.summarize if apart else ContinuedSummariser(summariser)
-        self._managed = Managed(context, summarize=summarize, take_asked=summariser.take, pauses=pauses)
+        self._managed = Managed(context, summarize=summarize, take_summary_calls=summariser.take, pauses=pauses)
 
     def send(self, new: Sequence[Wire]) -> Sent:
         """What the context sends. Raises DoesNotFit."""

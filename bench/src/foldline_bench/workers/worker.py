@@ -22,7 +22,7 @@ from foldline.catalog.models import CACHE_RULES
 from foldline.errors import DoesNotFit, MissingExtra
 from foldline.messages import Wire
 from foldline.recorded.sessions import Session
-from foldline.replay import NONE, Pauses, Recording, Sender, replay
+from foldline.replay import NONE, MeasuredSession, Pauses, Sender, replay
 from foldline.replay.turns import percentile
 from foldline_bench.measure.session_figures import (
     Allowance,
@@ -107,9 +107,9 @@ def _counter(exact: bool) -> CachingCounter:
         sys.exit(f"its environment has no exact counter; install it with `{install}`, or size all with --estimate")
 
 
-def _warmed(session: Session, counter: CachingCounter) -> Recording:
+def _warmed(session: Session, counter: CachingCounter) -> MeasuredSession:
     """A recording whose sizes and facts are all known, so that no system pays for another."""
-    recording = Recording(session, counter)
+    recording = MeasuredSession(session, counter)
     for seen in recording.history:
         _ = seen.facts, seen.lines
     return recording
@@ -118,12 +118,12 @@ def _warmed(session: Session, counter: CachingCounter) -> Recording:
 def _warm_up(make: MakeSender, counter: CachingCounter) -> None:
     """One short conversation: what is loaded at the first use is no cost of a turn."""
     talk: tuple[Wire, ...] = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"})
-    recording = Recording(Session(name="", dialect="openai-chat", messages=(*talk, *talk)), counter)
+    recording = MeasuredSession(Session(name="", dialect="openai-chat", messages=(*talk, *talk)), counter)
     _time(recording, make(recording).sender, Allowance(60))
 
 
 def _measure(
-    job: BenchJob, recording: Recording, make: MakeSender, allowance: Allowance, tell: Callable[..., None]
+    job: BenchJob, recording: MeasuredSession, make: MakeSender, allowance: Allowance, tell: Callable[..., None]
 ) -> list[float]:
     """Replay a session and tell its figures; the times of its requests. Raises AllowanceSpentError.
 
@@ -149,7 +149,7 @@ def _measure(
     return [turn.cpu_seconds for turn in done.turns]
 
 
-def _time(recording: Recording, sender: Sender, allowance: Allowance) -> list[float]:
+def _time(recording: MeasuredSession, sender: Sender, allowance: Allowance) -> list[float]:
     """CPU seconds of each request, nothing else measured. Raises AllowanceSpentError."""
     times = []
     done = 0
@@ -176,7 +176,7 @@ def _stress(make: MakeSender, counter: CachingCounter, allowance: Allowance) -> 
     """
     new = list(long_session(max(SIZES)))
     messages = tuple(wire for wires in new for wire in wires)
-    sender = make(Recording(Session(name="", dialect="openai-chat", messages=messages), counter)).sender
+    sender = make(MeasuredSession(Session(name="", dialect="openai-chat", messages=messages), counter)).sender
     half = allowance.left_seconds / 2
     times: list[float] = []
     at = 0

@@ -17,7 +17,7 @@ from foldline.text.formatting import plain_line, plural
 from foldline.view.transcript import Fold, active
 
 if TYPE_CHECKING:
-    from foldline.store.repair import Repaired
+    from foldline.store.repair import RepairReport
 
 __all__ = ["repair", "undo", "why"]
 
@@ -185,7 +185,7 @@ def repair(*, session: str, as_json: bool, where: OpenedStore) -> None:
         click.echo(f"  … and {len(done.damage) - _SHOWN:,} more")
 
 
-def _repair_plain(done: Repaired) -> dict[str, Any]:
+def _repair_plain(done: RepairReport) -> dict[str, Any]:
     return {
         "lines": done.lines,
         "damage": [asdict(one) for one in done.damage],

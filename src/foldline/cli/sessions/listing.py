@@ -30,7 +30,7 @@ from foldline.text.formatting import DASH, compact, plain_line, plural
 
 if TYPE_CHECKING:
     from foldline.store.base import Store
-    from foldline.store.snapshot import Listed
+    from foldline.store.snapshot import ListedSession
 
 __all__ = ["sessions"]
 
@@ -98,13 +98,13 @@ def _agent_count(chosen: SelectedSession) -> int:
         return 0
 
 
-def _plain(one: Listed, prefix: str, agents: int, chosen: SelectedSession) -> dict[str, Any]:
+def _plain(one: ListedSession, prefix: str, agents: int, chosen: SelectedSession) -> dict[str, Any]:
     fields = {} if one.snapshot is None else asdict(one.snapshot)
     path = None if chosen.folder is None else str(chosen.folder)
     return {**fields, "id": prefix + one.id, "agents": agents, "path": path, "damage": one.damage or None}
 
 
-def _print_list(found: Sequence[Listed], prefix: str) -> None:
+def _print_list(found: Sequence[ListedSession], prefix: str) -> None:
     sheet = TextPrinter()
     wide, roomy = sheet.width >= _ONE_ROW_COLUMNS, sheet.width >= _ALL_COLUMNS
     names = [one.id if wide else _short(one.id, found) for one in found]
@@ -127,7 +127,7 @@ def _print_list(found: Sequence[Listed], prefix: str) -> None:
             sheet.line(f"  {turns}{title}", style="dim")
 
 
-def _short(name: str, found: Sequence[Listed]) -> str:
+def _short(name: str, found: Sequence[ListedSession]) -> str:
     """As much of an id as tells it from the others."""
     chars = _SHORT_ID_CHARS
     while chars < len(name) and sum(other.id.startswith(name[:chars]) for other in found) > 1:

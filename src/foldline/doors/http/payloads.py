@@ -31,7 +31,7 @@ from foldline.hosting.turns import TurnRecord
 from foldline.messages import ToolCall, ToolResult
 from foldline.store.recording import snapshot_of
 from foldline.store.records import Record, event_of
-from foldline.store.snapshot import Listed, Snapshot
+from foldline.store.snapshot import ListedSession, Snapshot
 from foldline.view.transcript import Entry, Fold, Unfold, Usage
 from foldline.view.view import View
 
@@ -75,7 +75,7 @@ def figures(value: Figures) -> FiguresJson:
     }
 
 
-def session_row(listed: Listed, actor: SessionActor | None) -> SessionRowJson:
+def session_row(listed: ListedSession, actor: SessionActor | None) -> SessionRowJson:
     """A session in a list. The figures of an unreadable one are 0, and `damage` says why."""
     if listed.snapshot is not None:
         return cast(SessionRowJson, _session_fields(listed.snapshot, actor))  # `damage` may be absent

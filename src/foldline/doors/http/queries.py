@@ -20,7 +20,7 @@ from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_actor import SessionActor, SessionState
 from foldline.hosting.turns import TurnRecord, turns_of
 from foldline.store.recording import ID
-from foldline.store.snapshot import Listed
+from foldline.store.snapshot import ListedSession
 
 __all__ = [
     "HandlerResult",
@@ -83,7 +83,7 @@ async def sessions(server: ServerState, request: ApiRequest) -> HandlerResult:
     return json_response(out)
 
 
-def _newest(one: Listed, actor: SessionActor | None) -> Listed:
+def _newest(one: ListedSession, actor: SessionActor | None) -> ListedSession:
     """The session as it is in memory where that is newer than its stored snapshot: its turn runs, or has just ended."""
     live = None if actor is None else actor.snapshot
     if live is None or one.snapshot is None or live.updated <= one.snapshot.updated:
@@ -91,7 +91,7 @@ def _newest(one: Listed, actor: SessionActor | None) -> Listed:
     return replace(one, snapshot=live)
 
 
-def _title(one: Listed) -> str:
+def _title(one: ListedSession) -> str:
     return "" if one.snapshot is None else one.snapshot.title
 
 

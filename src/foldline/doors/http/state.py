@@ -15,7 +15,7 @@ from foldline.doors.http.responses import Problem
 from foldline.doors.http.streams import Broadcast
 from foldline.hosting.session_pool import SessionPool
 from foldline.messages import Json
-from foldline.store.snapshot import Listed
+from foldline.store.snapshot import ListedSession
 
 __all__ = ["ServerLimits", "ServerState"]
 
@@ -57,7 +57,7 @@ class ServerState:
         self.document: Json = {}  # the OpenAPI document; set by `app_of`, which knows the routes
         self.stopping = False
         self.turn_streams = 0
-        self._list_lock, self._list = asyncio.Lock(), list[Listed]()
+        self._list_lock, self._list = asyncio.Lock(), list[ListedSession]()
         self._list_expires, self._list_changes = 0.0, 0
         reads = self.limits.reads
         self._reads = Workers("foldline-read", reads, each=reads, most_waiting=_MAX_WAITING_READS)
@@ -72,7 +72,7 @@ class ServerState:
         """Run a short read in a thread of its own pool, where it does not wait behind whole logs."""
         return await self._quick_reads.run(lambda _: work(*given, **named))
 
-    async def sessions(self) -> list[Listed]:
+    async def sessions(self) -> list[ListedSession]:
         """The sessions, the one written last first. Those with a running turn appear as they were before it.
 
         A slow list is reused for others, for 2 s at most.

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from foldline.errors import InvalidInput
 from foldline.store.sql.database import Database
-from foldline.store.sql.log import Log, as_text
+from foldline.store.sql.log import SessionRecords, as_text
 from foldline.store.sql.schema import bindings, sessions
 
 __all__ = ["SqlKeys", "kept_key"]
@@ -63,7 +63,7 @@ class SqlKeys:
                     return keys[start + int(found.place)], str(found.id)
         return None
 
-    def bind_all(self, keys: Iterable[str], log: Log) -> None:
+    def bind_all(self, keys: Iterable[str], log: SessionRecords) -> None:
         """Have a session go by these keys, in one transaction. Raises InvalidInput when it is gone."""
         # In one order, so that no two processes wait for each other's keys.
         rows = [{"scope": self.scope, "key": key, "session": log.session} for key in sorted(set(map(kept_key, keys)))]

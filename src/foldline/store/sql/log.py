@@ -25,7 +25,7 @@ from foldline.store.sql.schema import originals, records, sessions
 from foldline.view.archive import key_of
 from foldline.view.transcript import Event
 
-__all__ = ["Log", "Row", "SqlArchive", "as_rows", "as_text", "columns_fault", "length_fault"]
+__all__ = ["SessionRecords", "SqlArchive", "StoredRow", "as_rows", "as_text", "columns_fault", "length_fault"]
 
 _PAGE: Final = 100
 """Records in memory at a time. Each page is a transaction of its own: a slow reader holds nothing."""
@@ -58,7 +58,7 @@ def columns_of(record: Record) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StoredRow:
     """A row of the table of records as it is found: SQLite keeps anything in any column."""
 
     number: Any
@@ -67,13 +67,13 @@ class Row:
     data: bytes
 
     @classmethod
-    def of(cls, number: Any, seq: Any, at: Any, body: Any) -> Row:
+    def of(cls, number: Any, seq: Any, at: Any, body: Any) -> StoredRow:
         """The row of these columns."""
         return cls(number, seq, at, body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class SessionRecords:
     """The records of one session, to be read."""
 
     database: Database
@@ -138,15 +138,15 @@ class Log:
         """Each record with the header and the event in it, as `recording.followed` gives them."""
         return followed(self.records(0, stop, checks), self.where)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[StoredRow]:
         """Every row as it is, unchecked. O(log)."""
         return self._page()
 
-    def _page(self, *which: ColumnElement[bool]) -> list[Row]:
+    def _page(self, *which: ColumnElement[bool]) -> list[StoredRow]:
         columns = (records.c.number, records.c.seq, records.c.at, records.c.body)
         asked = select(*columns).where(records.c.session == self.session, *which)
         with self.database.reading() as connection:
-            return [Row.of(*row) for row in connection.execute(asked.order_by(records.c.number))]
+            return [StoredRow.of(*row) for row in connection.execute(asked.order_by(records.c.number))]
 
     def _look_for_gap(self) -> None:
         """Raises InvalidInput where a message cannot be found by its number, because of what stands beside it."""
@@ -164,7 +164,7 @@ class Log:
             self._record(row, checks)
         return checks.root
 
-    def _record(self, row: Row, checks: Verifier) -> Record:
+    def _record(self, row: StoredRow, checks: Verifier) -> Record:
         found = _read_row(row, checks, self.id)
         if isinstance(found, Damage):
             raise self._damaged(found)
@@ -175,7 +175,7 @@ class Log:
         return InvalidInput(why, place=self.where(damage.line))
 
 
-def _read_row(row: Row, checks: Verifier, name: str) -> Record | Damage:
+def _read_row(row: StoredRow, checks: Verifier, name: str) -> Record | Damage:
     """The record in a row of the session of this name, or what is wrong with it."""
     if not isinstance(row.number, int):
         return _misnumbered(0, row.number)
@@ -188,7 +188,7 @@ def _read_row(row: Row, checks: Verifier, name: str) -> Record | Damage:
     return columns_fault(row, record, name) or record
 
 
-def columns_fault(row: Row, record: Record, name: str) -> Damage | None:
+def columns_fault(row: StoredRow, record: Record, name: str) -> Damage | None:
     """What is wrong when the columns beside a record, or the name of its session, say something else than it does."""
     if row.number == 0 and record.get("id") != name:
         why = f"it is of the session {str(record.get('id'))[:80]}, which goes by another name here"
@@ -227,7 +227,7 @@ class SqlArchive:
     Methods raise OSError when the database is away.
     """
 
-    log: Log
+    log: SessionRecords
 
     def put(self, data: bytes, /) -> str:
         """Keep the bytes and return their key. Idempotent; O(size). Raises InvalidInput when the session is gone."""

@@ -18,10 +18,10 @@ from foldline.store.clock import Clock
 from foldline.store.event_log import object_in
 from foldline.store.recording import Header, first_record, header_of_snapshot, snapshot_of
 from foldline.store.records import Record
-from foldline.store.repair import Line, Repaired, mended
+from foldline.store.repair import Line, RepairReport, mended
 from foldline.store.snapshot import Snapshot, as_record, as_snapshot
 from foldline.store.sql.lease import Lease, Leases
-from foldline.store.sql.log import Log, SqlArchive, as_rows, columns_fault, length_fault
+from foldline.store.sql.log import SessionRecords, SqlArchive, as_rows, columns_fault, length_fault
 from foldline.store.sql.schema import originals, records, sessions
 from foldline.view.archive import key_of
 from foldline.view.transcript import Event
@@ -56,7 +56,14 @@ class SqlSession(Writing):
     """
 
     def __init__(
-        self, log: Log, leases: Leases, agents: Store, *, clock: Clock, lease: Lease, header: Header | None = None
+        self,
+        log: SessionRecords,
+        leases: Leases,
+        agents: Store,
+        *,
+        clock: Clock,
+        lease: Lease,
+        header: Header | None = None,
     ) -> None:
         super().__init__(agents, clock)
         self._log = log
@@ -197,7 +204,7 @@ class SqlSession(Writing):
         self._checks = checks
 
 
-def repair_rows(log: Log, leases: Leases) -> Repaired | None:
+def repair_rows(log: SessionRecords, leases: Leases) -> RepairReport | None:
     """Puts rows that can be read in place of damaged ones; None when nothing is damaged. O(log).
 
     The session goes by the id in its first record again, if it was filed under another.
@@ -239,11 +246,11 @@ def repair_rows(log: Log, leases: Leases) -> Repaired | None:
                 connection.execute(insert(records), new)
         except IntegrityError:
             raise InvalidInput(f"there is another session of the id that it had, {name}", place=log.place) from None
-        return Repaired(made.damage, archive.where(key), made.lost_messages, made.left_out)
+        return RepairReport(made.damage, archive.where(key), made.lost_messages, made.left_out)
     finally:
         leases.let_go([lease])
 
 
-def _snapshot(log: Log) -> Snapshot | None:
+def _snapshot(log: SessionRecords) -> Snapshot | None:
     with log.database.reading() as connection:
         return snapshot_in(connection.scalar(select(sessions.c.snapshot).where(sessions.c.number == log.session)))

@@ -29,12 +29,12 @@ from foldline.store.recording import (
     snapshot_of,
 )
 from foldline.store.records import Record
-from foldline.store.repair import Repaired
-from foldline.store.snapshot import LATEST, Listed, Snapshot, latest_of, newest_first
+from foldline.store.repair import RepairReport
+from foldline.store.snapshot import LATEST, ListedSession, Snapshot, latest_of, newest_first
 from foldline.store.sql.database import Database
 from foldline.store.sql.keys import SqlKeys, kept_key
 from foldline.store.sql.lease import LEASE_SECONDS, Lease, Leases
-from foldline.store.sql.log import Log, SqlArchive, as_rows, as_text, length_fault
+from foldline.store.sql.log import SessionRecords, SqlArchive, as_rows, as_text, length_fault
 from foldline.store.sql.schema import ROOT, claims, migrate, originals, records, remembered, sessions
 from foldline.store.sql.session import SqlSession, repair_rows, snapshot_in, snapshot_text
 from foldline.view.archive import key_of
@@ -132,7 +132,7 @@ class SqlStore:
         with self._database.reading(quick=True) as connection:
             return sorted(map(str, connection.scalars(select(sessions.c.id).where(*self._within()))))
 
-    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[Listed]:
+    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[ListedSession]:
         """Every session, the one written last first. A broken one is in the list, with the reason. Raises OSError.
 
         One query, and O(log) for each whose snapshot is lost or stale: it is made again. With `keep=False` nothing is
@@ -144,7 +144,7 @@ class SqlStore:
             rows = connection.execute(select(*columns).where(*self._within())).all()
         return newest_first(self._listed(row, keep, stale, row.id in at_work) for row in rows)
 
-    def repair(self, name: str) -> Repaired | None:
+    def repair(self, name: str) -> RepairReport | None:
         """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
 
         What is whole stays; the old rows are kept as one object of its archive. Raises SessionTaken, InvalidInput
@@ -289,7 +289,7 @@ class SqlStore:
         with self._database.reading(quick=True) as connection:
             return list(connection.scalars(asked))
 
-    def _found(self, name: str) -> Log:
+    def _found(self, name: str) -> SessionRecords:
         known = self.find(name)
         with self._database.reading(quick=True) as connection:
             number = connection.scalar(select(sessions.c.number).where(*self._within(), sessions.c.id == known))
@@ -300,13 +300,13 @@ class SqlStore:
             raise InvalidInput(f"there is no session {known!r}", place="session")
         return self._log(number, known)
 
-    def _log(self, number: int, name: str) -> Log:
-        return Log(self._database, number, name)
+    def _log(self, number: int, name: str) -> SessionRecords:
+        return SessionRecords(self._database, number, name)
 
-    def _inner(self, log: Log) -> SqlStore:
+    def _inner(self, log: SessionRecords) -> SqlStore:
         return SqlStore(self._database, self._leases, scope=log.session, clock=self._clock)
 
-    def _session(self, log: Log, lease: Lease, header: Header | None = None) -> SqlSession:
+    def _session(self, log: SessionRecords, lease: Lease, header: Header | None = None) -> SqlSession:
         return SqlSession(log, self._leases, self._inner(log), clock=self._clock, lease=lease, header=header)
 
     def _insert(
@@ -334,19 +334,19 @@ class SqlStore:
                 return None
             raise self._gone() from None
 
-    def _listed(self, row: Any, keep: bool, stale: bool, at_work: bool) -> Listed:
+    def _listed(self, row: Any, keep: bool, stale: bool, at_work: bool) -> ListedSession:
         log, kept = self._log(row.number, str(row.id)), snapshot_in(row.snapshot)
         whole = length_fault(row.records, row.newest) is None
         if whole and kept is not None and kept.id == log.id:
             will_do = at_work or (stale and kept.messages > 0)
             if will_do or kept.log_bytes == row.records:
-                return Listed(log.id, kept)
+                return ListedSession(log.id, kept)
         try:
-            return Listed(log.id, self._rebuilt(log, keep))
+            return ListedSession(log.id, self._rebuilt(log, keep))
         except FoldlineError as error:
-            return Listed(log.id, None, str(error))
+            return ListedSession(log.id, None, str(error))
 
-    def _rebuilt(self, log: Log, keep: bool) -> Snapshot:
+    def _rebuilt(self, log: SessionRecords, keep: bool) -> Snapshot:
         recording = _recording(log)
         made = snapshot_of(recording.header, recording.tally, recording.replay(), recording.log_bytes)
         if keep:
@@ -356,6 +356,6 @@ class SqlStore:
         return made
 
 
-def _recording(log: Log) -> Recording:
+def _recording(log: SessionRecords) -> Recording:
     length = log.length()
     return gathered(log.followed(length), log_bytes=length, place=log.place)

@@ -11,12 +11,12 @@ from typing import Final
 
 from foldline.replay import NONE, Replay
 from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
-from foldline.replay.rows import ENOUGH, Row, rows
+from foldline.replay.rows import ENOUGH, PolicyRow, rows
 from foldline.report.chart import chart, fold_text
 from foldline.report.document import document
 from foldline.text.formatting import DASH, compact, escaped, milliseconds, plural, share
 
-__all__ = ["limits", "page"]
+__all__ = ["limits", "replay_page"]
 
 _LISTED_FOLDS: Final = 40
 """Folds listed below a chart; a policy that folds at every request would else fill the page."""
@@ -30,7 +30,7 @@ _FAR: Final = (
     f"{FAR_MESSAGES} messages back, the share still in the request. "
     f"Mean of the sessions with {ENOUGH} or more such references."
 )
-_COLUMNS: Final[tuple[tuple[str, str, Callable[[Row], str]], ...]] = (
+_COLUMNS: Final[tuple[tuple[str, str, Callable[[PolicyRow], str]], ...]] = (
     ("cost", _COST, lambda row: _price(row.cost_ratio)),
     (
         "cost, all",
@@ -88,7 +88,7 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[Row], str]], ...]] = (
 )
 
 
-def page(replays: Sequence[Replay], *, prices: str = "") -> str:
+def replay_page(replays: Sequence[Replay], *, prices: str = "") -> str:
     """The whole page as text, to be saved as UTF-8; `prices` names the provider of the cache prices. O(turns)."""
     sessions: dict[str, list[Replay]] = {}
     for replay in replays:
@@ -185,7 +185,7 @@ def _fold_list(replay: Replay) -> str:
     )
 
 
-def _table(policies: Iterable[Row], caption: str) -> str:
+def _table(policies: Iterable[PolicyRow], caption: str) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in ("policy", *(name for name, _, _ in _COLUMNS)))
     body = "\n".join(
         f'<tr><th scope="row">{escaped(row.policy)}</th>{"".join(cell(row) for _, _, cell in _COLUMNS)}</tr>'

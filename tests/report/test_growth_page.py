@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-from foldline.report.growth import growth_page, in_words, notes, replies_of
+from foldline.report.growth_page import growth_page, in_words, notes, replies_of
 from foldline.store.calls import RecordedCall
 
 FIRST = RecordedCall(

@@ -14,9 +14,9 @@ from foldline.catalog.models import lookup
 from foldline.cli.main import cli
 from foldline.engine.context import Context
 from foldline.messages import Json
-from foldline.replay import NONE, Recording, replay
+from foldline.replay import NONE, MeasuredSession, replay
 from foldline.report.account import AGAIN, BACK, Account
-from foldline.report.kept import kept_account
+from foldline.report.log_account import account_of_log
 from foldline.report.spend import Spend
 from foldline.store.call_log import CallLog
 from foldline.store.calls import RecordedCall, read_calls
@@ -43,7 +43,7 @@ def log_of(store: FileStore, name: str) -> Iterator[tuple[Header, Mapping[str, J
 
 
 def told(store: FileStore, name: str, calls: list[RecordedCall] | None = None, **more: Any) -> Account:
-    account = kept_account(log_of(store, name), calls or [], name=name, **more)
+    account = account_of_log(log_of(store, name), calls or [], name=name, **more)
     assert account is not None
     return account
 
@@ -69,7 +69,7 @@ def test_what_was_sent_is_what_was_reported(store: FileStore, clock: Clock) -> N
 def test_no_management_is_the_replay_of_it_as_the_provider_counts(store: FileStore, clock: Clock) -> None:
     recorded = example("devai")
     name = keep(store, recorded, clock, reports=Reports(ratio=1.25), system="")
-    unmanaged = replay(Recording(recorded), NONE, window=16_000, rule=lookup(SONNET).cache)
+    unmanaged = replay(MeasuredSession(recorded), NONE, window=16_000, rule=lookup(SONNET).cache)
     account = told(store, name)
     sizes = [turn.recorded_tokens for turn in account.sent.turns]
     assert sizes == pytest.approx([turn.tokens * 1.25 for turn in unmanaged.turns], rel=0.01)
@@ -249,7 +249,7 @@ def test_messages_of_a_branch_that_was_left_are_sent_no_longer(store: FileStore,
 def test_a_conversation_of_the_proxy_has_its_replies_with_the_next_request(store: FileStore, clock: Clock) -> None:
     """There usage comes before the reply, which the client sends back with its next request."""
     recorded = example("tau")
-    recording = Recording(recorded)
+    recording = MeasuredSession(recorded)
     with store.create(dialect=recorded.dialect, model=SONNET, window=16_000) as stored:
         context, done = Context(window=16_000, dialect=recorded.dialect), 0
         for reply in recording.replies:
@@ -268,4 +268,4 @@ def test_a_session_without_a_report_is_none(store: FileStore, clock: Clock) -> N
         context = Context(window=8_000)
         context.append({"role": "user", "content": "Hello?"})
         stored.append(context.events)
-    assert kept_account(log_of(store, stored.id), [], name=stored.id) is None
+    assert account_of_log(log_of(store, stored.id), [], name=stored.id) is None

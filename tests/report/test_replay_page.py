@@ -12,8 +12,8 @@ from tests.property.depth import costly
 
 from foldline.errors import Part
 from foldline.replay import NONE, Mark, Replay, Turn
-from foldline.report import page
 from foldline.report.chart import chart, fold_text
+from foldline.report.replay_page import replay_page
 
 VOID = frozenset({"meta", "br", "hr", "img", "input", "link"})
 FOLD = Mark(3, 9, "mask", "trigger 85 % reached", 12_345, 678)
@@ -77,35 +77,35 @@ class Outline(HTMLParser):
 
 
 def test_the_page_needs_nothing_beside_itself() -> None:
-    outline = Outline(page(PAIR, prices="anthropic"))
+    outline = Outline(replay_page(PAIR, prices="anthropic"))
     assert {tag for tag, _ in outline.elements} & {"script", "link", "img", "iframe", "object", "use", "image"} == set()
     attributes = [name for _, given in outline.elements for name in given]
     assert not any(name.startswith("on") or name in {"src", "href", "xlink:href"} for name in attributes)
-    assert "url(" not in page(PAIR)
+    assert "url(" not in replay_page(PAIR)
     policy = [given["content"] for given in outline.named("meta") if given.get("http-equiv")]
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
 
 
 def test_the_figures_come_before_the_charts() -> None:
-    text = page((*PAIR, *OTHER))
+    text = replay_page((*PAIR, *OTHER))
     assert text.index("<table") < text.index('role="img"')
     section = text[text.index("<section") :]
     assert section.index("<table") < section.index('role="img"')
 
 
 def test_the_figures_of_an_only_session_stand_there_once() -> None:
-    assert page(PAIR).count("<caption>") == 1
-    assert page((*PAIR, *OTHER)).count("<caption>") == 3
+    assert replay_page(PAIR).count("<caption>") == 1
+    assert replay_page((*PAIR, *OTHER)).count("<caption>") == 3
 
 
 def test_no_management_is_the_first_row() -> None:
     assert PAIR[1].policy == "balanced"
-    outline = Outline(page((PAIR[1], PAIR[0])))
+    outline = Outline(replay_page((PAIR[1], PAIR[0])))
     assert [text for text in outline.text("th") if text in {NONE, "balanced"}] == [NONE, "balanced"]
 
 
 def test_every_chart_has_a_title_and_a_description() -> None:
-    outline = Outline(page(PAIR))
+    outline = Outline(replay_page(PAIR))
     drawn = [given for given in outline.named("svg") if given.get("role") == "img"]
     assert drawn
     identifiers = [given["id"] for _, given in outline.elements if "id" in given]
@@ -116,14 +116,14 @@ def test_every_chart_has_a_title_and_a_description() -> None:
 
 
 def test_tables_can_be_reached_with_the_keyboard_and_have_headings() -> None:
-    outline = Outline(page(PAIR))
+    outline = Outline(replay_page(PAIR))
     scrolling = [given for given in outline.named("div") if given.get("class") == "scroll"]
     assert all(given["tabindex"] == "0" and given["aria-label"] for given in scrolling)
     assert all(given.get("scope") in {"col", "row"} for given in outline.named("th"))
 
 
 def test_folds_are_marked_and_listed_with_their_reason_and_saving() -> None:
-    text = page(PAIR)
+    text = replay_page(PAIR)
     assert text.count('<g class="fold"><title>') == 1
     line = "mask, messages 3 to 8: 12,345 → 678 tokens (trigger 85 % reached)"
     assert fold_text(FOLD) == line
@@ -132,29 +132,29 @@ def test_folds_are_marked_and_listed_with_their_reason_and_saving() -> None:
 
 
 def test_a_policy_without_folds_is_named_and_not_drawn() -> None:
-    text = page((*PAIR, replayed("s", "confirm", *WHOLE)))
+    text = replay_page((*PAIR, replayed("s", "confirm", *WHOLE)))
     assert "Nothing to fold under confirm." in text
     assert "Context size under confirm" not in text
 
 
 def test_a_session_that_never_folds_says_so() -> None:
-    assert "Nothing to fold under any policy." in page((PAIR[0], replayed("s", "confirm", *WHOLE)))
+    assert "Nothing to fold under any policy." in replay_page((PAIR[0], replayed("s", "confirm", *WHOLE)))
 
 
 def test_no_management_alone_is_drawn() -> None:
-    assert "Context size under none" in page(PAIR[:1])
+    assert "Context size under none" in replay_page(PAIR[:1])
 
 
 def test_what_was_refused_is_marked_with_its_parts() -> None:
     refused = {"refused": (Part("system text", 5_000, 0),)}
-    text = page((PAIR[0], replayed("s", "cost", {"tokens": 40}, refused, {"tokens": 50})))
+    text = replay_page((PAIR[0], replayed("s", "cost", {"tokens": 40}, refused, {"tokens": 50})))
     assert "Request 2 does not fit: system text (message 0): 5,000 tokens" in text
     assert text.count('class="sent point"') == 2, "the line is broken where nothing was sent"
     assert '<td class="bad">1</td>' in text
 
 
 def test_nothing_replayed_is_a_page_too() -> None:
-    assert "Nothing was replayed." in Outline(page([])).text("p")
+    assert "Nothing was replayed." in Outline(replay_page([])).text("p")
 
 
 HOSTILE = "</title><script>alert(1)</script>\"'&\x00\ud800"
@@ -163,7 +163,7 @@ HOSTILE = "</title><script>alert(1)</script>\"'&\x00\ud800"
 def test_text_of_a_session_cannot_become_markup() -> None:
     mark = Mark(0, 1, HOSTILE, HOSTILE, 10, 5)
     turns = ({"tokens": 5, "folds": (mark,)}, {"refused": (Part(HOSTILE, 5),)})
-    text = page([replayed(HOSTILE, HOSTILE, *turns)], prices=HOSTILE)
+    text = replay_page([replayed(HOSTILE, HOSTILE, *turns)], prices=HOSTILE)
     text.encode()
     assert "<script" not in text
     assert "\x00" not in text

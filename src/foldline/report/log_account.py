@@ -14,9 +14,8 @@ from typing import Final
 from foldline.catalog.models import HOUR_SECONDS, CacheRule, lookup
 from foldline.messages import Json
 from foldline.replay import Mark, Replay, Turn
-from foldline.report.account import AGAIN, BACK, Account, Made, hidden_by, title_of
-from foldline.report.recorded import refused_from
-from foldline.report.spend import Billed, Due, billed, expected
+from foldline.report.account import AGAIN, BACK, Account, ReportedFold, hidden_by, refused_from, title_of
+from foldline.report.spend import BilledCall, ExpectedRequest, billed, expected
 from foldline.store.calls import REPLY, RecordedCall
 from foldline.store.recording import Header
 from foldline.text.formatting import plural
@@ -24,7 +23,7 @@ from foldline.text.redaction import redact
 from foldline.view.budget import Limits, cache_rule_of, limits_from, limits_of
 from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Unfold, Usage
 
-__all__ = ["kept_account"]
+__all__ = ["account_of_log"]
 
 _LOG_COUNTER: Final = "the provider"
 
@@ -118,7 +117,7 @@ class _Walk:
         self.new, self.begun_tokens = [], whole
 
 
-def kept_account(
+def account_of_log(
     log: Iterable[tuple[Header, Mapping[str, Json], Event | None]],
     calls: Sequence[RecordedCall],
     *,
@@ -196,7 +195,7 @@ def _cache_rule(asked: Sequence[_Asked], model: str | None, dialect: str) -> Cac
     return cache_rule_of(model, dialect, HOUR_SECONDS if any(one.usage.written_long_tokens for one in asked) else 0)
 
 
-def _dues(asked: Sequence[_Asked], base_tokens: int, scale: float, lifetime_seconds: int) -> Iterator[Due]:
+def _dues(asked: Sequence[_Asked], base_tokens: int, scale: float, lifetime_seconds: int) -> Iterator[ExpectedRequest]:
     """The same requests without management. A cache is of one model, and gone after its lifetime.
 
     What was read from it after a longer time shows that it was kept longer.
@@ -207,7 +206,7 @@ def _dues(asked: Sequence[_Asked], base_tokens: int, scale: float, lifetime_seco
         warm = before is not None and before.model == one.model and not late
         tokens = round((base_tokens + one.whole_tokens) * scale)
         cached = round((base_tokens + one.begun_tokens) * scale) if warm else 0
-        yield Due(tokens, cached, one.usage.output_tokens)
+        yield ExpectedRequest(tokens, cached, one.usage.output_tokens)
         before = one
 
 
@@ -218,7 +217,7 @@ def _gap_seconds(before: str, now: str) -> float:
         return 0.0
 
 
-def _bills(asked: Sequence[_Asked], calls: Sequence[RecordedCall], model: str | None) -> list[Billed]:
+def _bills(asked: Sequence[_Asked], calls: Sequence[RecordedCall], model: str | None) -> list[BilledCall]:
     """What is to be paid: the requests as the log has them, and what else was asked, which the record of calls has.
 
     That record may have been pruned, or begun later, while the log is whole: it is believed about replies only where it
@@ -228,7 +227,7 @@ def _bills(asked: Sequence[_Asked], calls: Sequence[RecordedCall], model: str | 
     if sum(call.purpose == REPLY for call in answered) > len(asked):
         return [_recorded(call, model) for call in answered]
     return [
-        Billed(
+        BilledCall(
             model=model or one.model or "",
             input_tokens=one.usage.input_tokens,
             cached_tokens=one.usage.cached_tokens,
@@ -241,8 +240,8 @@ def _bills(asked: Sequence[_Asked], calls: Sequence[RecordedCall], model: str | 
     ] + [_recorded(call, model) for call in answered if call.purpose != REPLY]
 
 
-def _recorded(call: RecordedCall, model: str | None) -> Billed:
-    return Billed(
+def _recorded(call: RecordedCall, model: str | None) -> BilledCall:
+    return BilledCall(
         model=model or call.model,
         input_tokens=call.prompt_tokens,
         cached_tokens=call.cached_tokens,
@@ -259,16 +258,16 @@ def _key(fold: Fold, archived: Callable[[str], bool]) -> str:
     return fold.archive if fold.archive is not None and archived(fold.archive) else ""
 
 
-def _made(walk: _Walk, standing: set[Mark]) -> tuple[Made, ...]:
+def _made(walk: _Walk, standing: set[Mark]) -> tuple[ReportedFold, ...]:
     out = []
     for fold, request in walk.made:
         mark = _mark(fold)
         since = "" if mark in standing else AGAIN if fold.id in walk.held else BACK
-        out.append(Made(mark, request, since))
+        out.append(ReportedFold(mark, request, since))
     return tuple(out)
 
 
-def _sent(walk: _Walk, dues: Sequence[Due], name: str, header: Header) -> Replay:
+def _sent(walk: _Walk, dues: Sequence[ExpectedRequest], name: str, header: Header) -> Replay:
     """The requests in the form of a replay, which the chart draws."""
     last = walk.asked[-1].limits
     turns = []

@@ -7,31 +7,30 @@ from tests.report.keeping import example
 
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import Session
-from foldline.replay import NONE, Recording
-from foldline.report.account import AGAIN, Account
-from foldline.report.recorded import recorded_account
+from foldline.replay import NONE, MeasuredSession
+from foldline.report.account import AGAIN, Account, account_of_replay
 
 
 @cache
-def long_chat() -> tuple[Recording, Account]:
-    recording = Recording(example("share-general"))
-    return recording, recorded_account(recording, file="chat.json", policy="balanced", window=16_000)
+def long_chat() -> tuple[MeasuredSession, Account]:
+    recording = MeasuredSession(example("share-general"))
+    return recording, account_of_replay(recording, file="chat.json", policy="balanced", window=16_000)
 
 
 def test_without_a_policy_both_bills_are_one() -> None:
-    account = recorded_account(Recording(example("tau")), file="f", policy=NONE, window=16_000, model="gpt-5")
+    account = account_of_replay(MeasuredSession(example("tau")), file="f", policy=NONE, window=16_000, model="gpt-5")
     assert account.managed == account.unmanaged
     assert (account.folds, account.hidden, account.hidden_messages) == ((), (), 0)
 
 
 def test_the_first_request_that_would_not_have_fitted_is_named() -> None:
-    recording = Recording(example("devai"))
-    account = recorded_account(recording, file="f", policy="balanced", window=16_000)
+    recording = MeasuredSession(example("devai"))
+    account = account_of_replay(recording, file="f", policy="balanced", window=16_000)
     number = account.refused_from
     assert number is not None
     turns, limit = account.sent.turns, account.sent.limit_tokens
     assert turns[number - 1].recorded_tokens > limit >= turns[number - 2].recorded_tokens
-    assert recorded_account(recording, file="f", policy="balanced", window=200_000).refused_from is None
+    assert account_of_replay(recording, file="f", policy="balanced", window=200_000).refused_from is None
 
 
 def test_what_is_hidden_is_told_with_its_first_line_and_where_it_stands() -> None:
@@ -58,10 +57,10 @@ def test_a_fold_that_a_later_one_covers_says_so() -> None:
 
 def test_a_session_in_which_nobody_answered_has_no_request() -> None:
     session = Session(name="s", dialect="openai-chat", messages=({"role": "user", "content": "Hello?"},))
-    account = recorded_account(Recording(session), file="f", policy="balanced", window=16_000)
+    account = account_of_replay(MeasuredSession(session), file="f", policy="balanced", window=16_000)
     assert (account.sent.requests, account.managed.calls, account.title) == (0, 0, "Hello?")
 
 
 def test_a_window_that_leaves_no_room_is_refused() -> None:
     with pytest.raises(InvalidInput):
-        recorded_account(Recording(example("tau")), file="f", policy="no such", window=16_000)
+        account_of_replay(MeasuredSession(example("tau")), file="f", policy="no such", window=16_000)
