@@ -14,9 +14,8 @@ from typing import Any, cast
 import pytest
 from tests.agent.support import DIALECTS, Answers, agent_over
 
-from foldline.agent.calls import run_calls
 from foldline.agent.events import AgentEvent, ReplyFinished, ToolFinished, TurnEnded
-from foldline.agent.session import INTERRUPTED
+from foldline.agent.tool_calls import INTERRUPTED, run_calls
 from foldline.agent.tools.base import Outcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.engine.context import Request

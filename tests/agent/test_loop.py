@@ -13,7 +13,8 @@ from tests.agent.support import DIALECTS, Answers, agent_over
 from tests.engine.test_refused_parts import PDF, document, from_user, said
 
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, TurnEnded
-from foldline.agent.session import INTERRUPTED, NOT_KEPT
+from foldline.agent.session import NOT_KEPT
+from foldline.agent.tool_calls import INTERRUPTED
 from foldline.agent.tools.base import Compact, Outcome
 from foldline.codecs import codec
 from foldline.engine.context import Request

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from foldline.agent.calls import run_calls
 from foldline.agent.events import Accepted, Calling, Listener, Notice, ReplyFinished, TurnEnded
 from foldline.agent.replies import BrokenOffError, answered, asks_again, is_whole, streamed
-from foldline.agent.session import INTERRUPTED, AgentSession
+from foldline.agent.session import AgentSession
+from foldline.agent.tool_calls import INTERRUPTED, run_calls
 from foldline.agent.tools.base import Outcome, Scope
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.workers import owned_by

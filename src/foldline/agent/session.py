@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
 
-from foldline.agent.answers import result_wires
 from foldline.agent.counted_ahead import CountedAhead
 from foldline.agent.events import Listener
 from foldline.agent.memory_limit import HeldMessages
 from foldline.agent.recall_index import Recallable
-from foldline.agent.threads import to_its_end
-from foldline.agent.workers import FOLDS, while_wanted
+from foldline.agent.tool_calls import INTERRUPTED, result_wires
+from foldline.agent.workers import FOLDS, to_its_end, while_wanted
 from foldline.catalog.prices import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.engine.context import AsyncSummarize, Context, Request
@@ -32,10 +31,7 @@ from foldline.tokens import ESTIMATE, Counter
 from foldline.view.archive import MemoryArchive
 from foldline.view.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 
-__all__ = ["INTERRUPTED", "NOT_KEPT", "AgentSession", "Under"]
-
-INTERRUPTED = "[stopped before it was finished]"
-"""The result of a call that was cut off."""
+__all__ = ["NOT_KEPT", "AgentSession", "Under"]
 
 NOT_KEPT = "[no result was kept: the process ended before it was written down]"
 """The result of a call that has none when a session is opened again; it may have run to its end all the same."""

@@ -16,12 +16,26 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter, sleep
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from foldline.errors import InvalidInput
 
-__all__ = ["CALLS", "FOLDS", "NAMES", "READERS", "TOOLS", "Cancelled", "Stop", "Workers", "owned_by", "while_wanted"]
+__all__ = [
+    "CALLS",
+    "FOLDS",
+    "NAMES",
+    "READERS",
+    "TOOLS",
+    "Cancelled",
+    "Stop",
+    "Workers",
+    "in_thread",
+    "owned_by",
+    "to_its_end",
+    "while_wanted",
+]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 RUN_SECONDS: Final = 0.002
@@ -272,3 +286,20 @@ FOLDS: Final = Workers("foldline-fold", 1)
 """What is folded of large histories: never at its look for others, so one at a time beside the loop."""
 CALLS: Final = Workers("foldline-calls", 1)
 """Writing down model calls: whoever waits for a disk, or for another process that writes, holds up no loop."""
+
+
+async def in_thread(work: Callable[[Stop], T], *, to_its_end: bool = False) -> T:
+    """What `work` returns, from one of the threads that tools have; see `Workers.run`."""
+    return await TOOLS.run(work, to_its_end=to_its_end)
+
+
+async def to_its_end(work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
+    """Run something in a thread. A cancellation waits until it is done: half of it would be nobody's."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
+        raise

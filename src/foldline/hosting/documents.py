@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from foldline.agent.tools.files.decoding import HEAD_BYTES, decoded, is_pdf
-from foldline.agent.tools.files.notebook import notebook_text
-from foldline.agent.tools.files.pdf import pdf_text
-from foldline.agent.tools.threads import in_thread
-from foldline.agent.workers import READERS, Stop, owned_by
+from foldline.agent.tools.files.documents import notebook_text, pdf_text
+from foldline.agent.workers import READERS, Stop, in_thread, owned_by
 from foldline.display import Room, preview_lines, size_text
 from foldline.errors import InvalidInput
 from foldline.hosting.session_actor import SessionActor, SessionState

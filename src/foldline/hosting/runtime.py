@@ -326,7 +326,7 @@ class Runtime:
         """The tools of the MCP servers, started beside each other. One that does not start is told, and left out."""
         if not self.settings.mcp:
             return ()
-        from foldline.agent.tools.renaming import renamed
+        from foldline.agent.tools.toolbox import renamed
 
         found = await asyncio.gather(*(self._server(name, own) for name, own in self.settings.mcp.items()))
         tools: list[Tool] = []

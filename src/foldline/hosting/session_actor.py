@@ -15,8 +15,8 @@ from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, TurnEnded
 from foldline.agent.loop import Agent
 from foldline.agent.settings.policies import PolicySettings
-from foldline.agent.threads import to_its_end
 from foldline.agent.tools.base import Ask
+from foldline.agent.workers import to_its_end
 from foldline.codecs import codec as codec_for
 from foldline.display import summary_of
 from foldline.engine.context import Context

@@ -14,8 +14,8 @@ from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, Notice
 from foldline.agent.loop import Agent
 from foldline.agent.settings.policies import PolicySettings
-from foldline.agent.threads import to_its_end
 from foldline.agent.tools.base import Ask
+from foldline.agent.workers import to_its_end
 from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken
 from foldline.hosting.agent_conversation import with_policy
 from foldline.hosting.runtime import Runtime

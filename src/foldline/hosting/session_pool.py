@@ -11,8 +11,8 @@ from typing import Final
 
 from foldline.agent.events import AgentEvent, Notice
 from foldline.agent.settings.policies import PolicySettings
-from foldline.agent.threads import to_its_end
 from foldline.agent.tools.base import Ask
+from foldline.agent.workers import to_its_end
 from foldline.errors import InvalidInput, Stopping
 from foldline.hosting.agent_conversation import carry_over, with_policy
 from foldline.hosting.process import stop_with_grace

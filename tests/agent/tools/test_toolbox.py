@@ -10,9 +10,8 @@ import pytest
 from tests.agent.tools.people import scope
 
 from foldline.agent.tools.base import Compact, Outcome, Scope, Tool
-from foldline.agent.tools.compact import CompactContext
-from foldline.agent.tools.recall import Recall
-from foldline.agent.tools.toolbox import RESULT_BYTES, Toolbox
+from foldline.agent.tools.session_tools import CompactContext, Recall
+from foldline.agent.tools.toolbox import RESULT_BYTES, Toolbox, renamed
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 
@@ -237,3 +236,15 @@ def test_s4_10_the_wish_for_a_compaction_is_a_typed_field() -> None:
 )
 def test_s4_10_a_result_that_holds_the_words_triggers_nothing(words: str) -> None:
     assert called(answering(Outcome(words))) == Outcome(words, is_error=False, compact=None)
+
+
+def test_the_later_one_gets_a_mark_that_is_the_same_each_time() -> None:
+    one, again = renamed(Recall(), {"recall"}), renamed(Recall(), {"recall"})
+    assert one.name == again.name
+    assert one.name.startswith("recall_")
+    assert len(renamed(Recall(name="r" * 64), {"r" * 64}).name) == 64
+    other = renamed(Recall(), {"recall", one.name})
+    assert other.name not in {"recall", one.name}
+    toolbox = Toolbox([Recall(), one, other])
+    outcome = asyncio.run(toolbox.run(ToolCall("1", one.name, "{}"), scope()))
+    assert "There is no tool" not in outcome.text

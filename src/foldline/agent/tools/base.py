@@ -11,7 +11,7 @@ from foldline.messages import Json
 from foldline.text.safe_regex import Work
 from foldline.view.transcript import Seq
 
-__all__ = ["CONSENT_NEEDED", "Ask", "Compact", "History", "Keeps", "Outcome", "Scope", "Tool"]
+__all__ = ["CONSENT_NEEDED", "Ask", "Compact", "History", "Keeps", "Outcome", "Scope", "Tool", "consented", "one_line"]
 
 CONSENT_NEEDED: Final = "The user did not allow this call."
 
@@ -117,3 +117,16 @@ class Tool(Protocol):
 
     async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
         """Do it. A cancellation stops it, and what it started."""
+
+
+async def consented(scope: Scope, tool: str, what: str) -> bool:
+    """Whether the person allows this call; `what` says in the text of a program or a model what it would do."""
+    return await scope.allowed(Ask(tool, one_line(what)))
+
+
+def one_line(text: str) -> str:
+    """A text as one line: line ends, control and direction marks are written as escapes, and nothing is cut off.
+
+    A terminal obeys such marks, and a command could show as another one than it is.
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

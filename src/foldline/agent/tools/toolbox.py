@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from foldline.agent.tools.base import Outcome, Scope, Tool
 from foldline.agent.tools.schema import faults, has_patterns, portable
-from foldline.agent.tools.threads import in_thread
+from foldline.agent.workers import in_thread
 from foldline.codecs import codec
 from foldline.errors import InvalidInput
 from foldline.messages import Json, ToolCall
 from foldline.text.shorten import clip_bytes
 
-__all__ = ["RESULT_BYTES", "Toolbox"]
+__all__ = ["RESULT_BYTES", "Toolbox", "renamed"]
 
 RESULT_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a result that enter a session, at most: tools keep to far less, and a tool of others may not know how."""
@@ -166,3 +167,37 @@ def _bounded(outcome: Outcome) -> Outcome:
         left_out = size_bytes - len(head.encode()) - len(tail.encode())
         text = f"{head}\n[… {left_out:,} of {size_bytes:,} bytes are left out here …]\n{tail}"
     return outcome if text is outcome.text else replace(outcome, text=text)
+
+
+NAME_CHARS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed:
+    """The tool `inner` as `name`."""
+
+    inner: Tool
+    name: str
+
+    @property
+    def description(self) -> str:
+        """The tool's own."""
+        return self.inner.description
+
+    @property
+    def parameters(self) -> Mapping[str, Json]:
+        """The tool's own."""
+        return self.inner.parameters
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """Run the tool."""
+        return await self.inner.run(arguments, scope)
+
+
+def renamed(tool: Tool, taken: Collection[str]) -> Tool:
+    """The tool under a name that is not taken: its own, cut to its length, and six digits that follow from both."""
+    mark, name = "", tool.name
+    while name in taken:
+        mark = hashlib.sha256(f"{tool.description}{mark}{name}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
+        name = f"{tool.name[: NAME_CHARS - 7]}_{mark}"
+    return _Renamed(tool, name)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from foldline.agent.threads import to_its_end
+from foldline.agent.workers import to_its_end
 from foldline.doors.gateway.base import Incoming
 from foldline.errors import InvalidInput
 from foldline.messages import Json

@@ -19,8 +19,8 @@ import httpx
 
 from foldline.agent.settings.checks import variables
 from foldline.agent.settings.schedule import TELEGRAM_TOKEN, Delivery, ToFile, ToTelegram, ToWebhook
-from foldline.agent.threads import to_its_end
 from foldline.agent.tools.workspace import Workspace
+from foldline.agent.workers import to_its_end
 from foldline.doors.gateway.markdown import split_text
 from foldline.doors.scheduling.entries import ScheduleEntry, timestamp
 from foldline.errors import FoldlineError, InvalidInput

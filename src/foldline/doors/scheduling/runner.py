@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final
 
 from foldline.agent.events import TurnEnded
-from foldline.agent.threads import to_its_end
+from foldline.agent.workers import to_its_end
 from foldline.doors.scheduling.claims import PendingClaim, SkippedRun, claim_due
 from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier, Report, delivery_label
 from foldline.doors.scheduling.entries import ScheduleEntry, entries_of, timestamp

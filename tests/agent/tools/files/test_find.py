@@ -11,7 +11,7 @@ import pytest
 from tests.agent.tools.file_calls import scope, text
 
 from foldline.agent.tools.files.find import ListFiles, SearchFiles
-from foldline.agent.tools.files.globs import Glob
+from foldline.agent.tools.files.name_patterns import Glob
 from foldline.agent.tools.files.walking import Walk
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.workspace import Item, Workspace

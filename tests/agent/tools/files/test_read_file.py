@@ -13,9 +13,9 @@ from tests.agent.tools.file_calls import ran, scope, text
 from foldline.agent.tools.base import Tool
 from foldline.agent.tools.files.decoding import PIECE_BYTES, each_line, part
 from foldline.agent.tools.files.read_file import MOST_WHOLE_BYTES, ReadFile
-from foldline.agent.tools.threads import Cancelled, Stop, in_thread
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.workspace import Workspace
+from foldline.agent.workers import Cancelled, Stop, in_thread
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 

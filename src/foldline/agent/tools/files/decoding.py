@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
-from foldline.agent.tools.threads import Stop
+from foldline.agent.workers import Stop
 from foldline.display import size_text
 from foldline.errors import InvalidInput
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from foldline.agent.tools.base import Outcome, Scope
 from foldline.agent.tools.files.decoding import HEAD_BYTES, each_line, is_pdf, refuse_binary, streamed
-from foldline.agent.tools.files.globs import Glob
+from foldline.agent.tools.files.name_patterns import Glob
 from foldline.agent.tools.files.walking import MOST_DEPTH, Walk
-from foldline.agent.tools.threads import Stop, in_thread
 from foldline.agent.tools.workspace import Item, Workspace
+from foldline.agent.workers import Stop, in_thread
 from foldline.display import size_text
 from foldline.errors import InvalidInput
 from foldline.messages import Json

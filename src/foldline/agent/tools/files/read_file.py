@@ -10,11 +10,9 @@ from typing import BinaryIO, Final
 
 from foldline.agent.tools.base import Outcome, Scope
 from foldline.agent.tools.files.decoding import HEAD_BYTES, decoded, each_line, is_pdf, part, refuse_binary, streamed
-from foldline.agent.tools.files.notebook import notebook_text
-from foldline.agent.tools.files.pdf import pdf_text
-from foldline.agent.tools.threads import Stop, in_thread
+from foldline.agent.tools.files.documents import notebook_text, pdf_text
 from foldline.agent.tools.workspace import Place, Workspace
-from foldline.agent.workers import READERS
+from foldline.agent.workers import READERS, Stop, in_thread
 from foldline.display import Room, file_part, file_refusal, file_view, line_bounds
 from foldline.errors import InvalidInput
 from foldline.messages import Json

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldline.agent.tools.files.gitignore import EXCLUDES, MOST_BYTES, NAME, NONE, Ignored
-from foldline.agent.tools.threads import Stop
+from foldline.agent.tools.files.name_patterns import EXCLUDES, MOST_BYTES, NAME, NONE, Ignored
 from foldline.agent.tools.workspace import IGNORED_FOLDERS, Item, Place, Workspace
+from foldline.agent.workers import Stop
 from foldline.errors import InvalidInput
 from foldline.text.safe_regex import OutOfSteps, Work
 

@@ -18,9 +18,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldline.agent.tools.base import CONSENT_NEEDED, Outcome, Scope, Tool
+from foldline.agent.tools.base import CONSENT_NEEDED, Outcome, Scope, Tool, consented
 from foldline.agent.tools.mcp.server import McpServer
-from foldline.agent.tools.permission import consented
 from foldline.agent.tools.processes.output import Output, reading
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.messages import Json

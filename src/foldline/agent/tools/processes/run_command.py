@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from foldline.agent.tools.base import CONSENT_NEEDED, Outcome, Scope
-from foldline.agent.tools.permission import consented
+from foldline.agent.tools.base import CONSENT_NEEDED, Outcome, Scope, consented
 from foldline.agent.tools.processes.output import Output, reading
 from foldline.errors import InvalidInput
 from foldline.messages import Json

@@ -9,7 +9,7 @@ from tests.agent.tools.people import scope
 
 from foldline import Context
 from foldline.agent.tools.base import Outcome
-from foldline.agent.tools.recall import FOUND_CHARS, Recall
+from foldline.agent.tools.session_tools import FOUND_CHARS, Recall
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.messages import ToolCall
 

@@ -1,25 +1,26 @@
-"""The tool that looks into the session itself: what was folded, shortened or put away stays readable."""
+"""The tools about the session itself: recall looks into it, compact_context folds it, spawn_agent starts another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldline.agent.tools.base import History, Keeps, Outcome, Scope
-from foldline.agent.tools.threads import in_thread
+from foldline.agent.events import TurnEnded
+from foldline.agent.tools.base import Compact, History, Keeps, Outcome, Scope
+from foldline.agent.workers import in_thread
 from foldline.engine.lookup import matching, window
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.text.safe_regex import Work
 
-__all__ = ["Recall"]
+__all__ = ["CompactContext", "Recall", "SpawnAgent"]
 
 FOUND_CHARS: Final = 20_000
 """Characters of one answer to a search, at most: as much as one look (`peek`), about 5,000 tokens."""
 
 
-def _schema() -> dict[str, Json]:
+def _recall_schema() -> dict[str, Json]:
     return {
         "type": "object",
         "properties": {
@@ -57,7 +58,7 @@ class Recall:
         "Looks into this conversation as it was, folded and shortened parts included, and into outputs that a notice "
         "says were saved. peek reads lines of one entry; grep finds lines in all entries and names entry and line."
     )
-    parameters: Mapping[str, Json] = field(default_factory=_schema)
+    parameters: Mapping[str, Json] = field(default_factory=_recall_schema)
 
     async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
         """Look. Raises InvalidInput for an entry, line or call that there is not, and a pattern that is none."""
@@ -113,3 +114,81 @@ def _found(history: History, arguments: Mapping[str, Json], work: Work) -> str:
         lines.append(told)
         chars += len(told) + 1
     return "\n".join([f"{len(found):,} lines of {where} match {pattern!r}:", *lines])
+
+
+def _compact_schema() -> dict[str, Json]:
+    told = "What the summary must keep, in a sentence or two."
+    return {
+        "type": "object",
+        "properties": {"instructions": {"type": "string", "description": told}},
+        "additionalProperties": False,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CompactContext:
+    """Wishes for a compaction. The wish is the typed field of the outcome; no words in any result are one."""
+
+    name: str = "compact_context"
+    description: str = (
+        "Sums up this conversation so that there is room to go on. Decisions, facts, open tasks and paths are kept, "
+        "and everything stays readable with recall. Happens once the results of this turn are recorded."
+    )
+    parameters: Mapping[str, Json] = field(default_factory=_compact_schema)
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """Answer with the wish; the loop carries it out after this turn's results."""
+        room = scope.room()
+        instructions = str(arguments.get("instructions") or "").strip() or None
+        return Outcome(
+            f"The conversation ({room.used_tokens:,} of {room.window_tokens:,} tokens) will be compacted after this "
+            "turn's results.",
+            compact=Compact(instructions),
+        )
+
+
+def _spawn_schema() -> dict[str, Json]:
+    return {
+        "type": "object",
+        "properties": {
+            "task": {
+                "type": "string",
+                "description": "All that the agent must know: it sees nothing of this conversation.",
+            }
+        },
+        "required": ["task"],
+        "additionalProperties": False,
+    }
+
+
+@dataclass(slots=True)
+class SpawnAgent:
+    """Starts agents with windows of their own; `begin(task, number)` runs one to its end.
+
+    At most `max_number` in one session, as `started` counts them: a model that starts an agent for everything would
+    never end.
+    """
+
+    begin: Callable[[str, int], Awaitable[TurnEnded]]
+    started: Callable[[], int]
+    max_number: int
+    name: str = "spawn_agent"
+    description: str = (
+        "Gives a task to another agent with a context window of its own and the same tools, and returns its result "
+        "only. Good for a file or a search that is too large for this window."
+    )
+    parameters: Mapping[str, Json] = field(default_factory=_spawn_schema)
+
+    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+        """Run the agent; its answer is the result. Raises InvalidInput when there have been too many."""
+        del scope
+        task = arguments["task"]
+        if not task.strip():
+            raise InvalidInput("says nothing", place="task")
+        if (started := self.started()) >= self.max_number:
+            raise InvalidInput(f"{started} agents were started in this session; no more are allowed")
+        ended = await self.begin(task, started + 1)
+        if ended.reason == "done" and ended.text.strip():
+            return Outcome(ended.text)
+        why = ended.message or "It ended without an answer."
+        return Outcome(f"{why}\n{ended.text}".strip(), is_error=True)

@@ -1,7 +1,7 @@
-"""What a project has its version control ignore: the rules of .gitignore files, as git reads them (gitignore(5)).
+"""Patterns of file names: wildcards, and the rules of .gitignore files as git reads them (gitignore(5)).
 
-A rule that is made to hurt is matched in one pass like every other pattern (`patterns`), its steps counted. Compared
-with git itself by a property test. Tracked files that a rule names are ignored here: what is tracked is not looked up.
+A pattern that is made to hurt is matched in one pass like every other (`text.safe_regex`), its steps counted. The rules
+are compared with git itself by a property test. Tracked files that a rule names are ignored: the index is not read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,71 @@ from typing import Final
 from foldline.errors import InvalidInput
 from foldline.text.safe_regex import Pattern, Work
 
-__all__ = ["EXCLUDES", "MOST_BYTES", "NAME", "NONE", "Ignored", "Rules"]
+__all__ = ["EXCLUDES", "MOST_BYTES", "NAME", "NONE", "Glob", "Ignored", "Rules"]
+
+_PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|\{|\}|,|.", re.DOTALL)
+MOST_CHARS = 1_000
+_PLAIN = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Glob:
+    """Wildcards: * and ? within a name, ** over folders, [a-z], {a,b}. Without a "/" it is for names in any folder.
+
+    All matches together take no more than `work`. Raises InvalidInput.
+    """
+
+    text: str
+    _pattern: Pattern
+    _work: Work
+
+    def __init__(self, text: str, work: Work | None = None) -> None:
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "_work", work or Work())
+        if len(text) > MOST_CHARS:
+            raise InvalidInput(f"has {len(text):,} characters, more than {MOST_CHARS:,}", place=repr(text[:80]))
+        try:
+            pattern = Pattern(rf"(?s)\A(?:{_glob_expression(text.removeprefix('./'))})\Z")
+        except InvalidInput as error:
+            raise InvalidInput(f"is not a pattern of names: {error.reason}", place=repr(text[:80])) from None
+        object.__setattr__(self, "_pattern", pattern)
+
+    def matches(self, *paths: str) -> bool:
+        """Whether it fits one of the ways to write a path; of a pattern without "/" the name counts.
+
+        Raises OutOfSteps, and what the work raises.
+        """
+        tried = paths if "/" in self.text else (paths[0].rpartition("/")[2],)
+        return any(self._pattern.search(path, self._work) is not None for path in tried)
+
+
+def _glob_expression(glob: str) -> str:
+    out: list[str] = []
+    depth = 0
+    for found in _PIECE.finditer(glob):
+        piece = found[0]
+        if piece in _PLAIN:
+            out.append(_PLAIN[piece])
+        elif piece == "{":
+            depth += 1
+            out.append("(?:")
+        elif piece == "}" and depth:
+            depth -= 1
+            out.append(")")
+        elif piece == "," and depth:
+            out.append("|")
+        elif len(piece) > 1:
+            inner = piece[1:-1]
+            negated = inner.startswith("!")
+            out.append(f"[{'^' if negated else ''}{_glob_class(inner[negated:])}]")
+        else:
+            out.append(re.escape(piece))
+    return "".join(out) + ")" * depth
+
+
+def _glob_class(inner: str) -> str:
+    return re.sub(r"([\\\[\]^&~|])", r"\\\1", inner)
+
 
 NAME: Final = ".gitignore"
 EXCLUDES: Final = ".git/info/exclude"

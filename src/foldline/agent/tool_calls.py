@@ -1,19 +1,23 @@
-"""Running the tool calls of one reply beside each other."""
+"""The tool calls of one reply: run concurrently, their results as messages of the dialect."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from foldline.agent.events import Listener, ToolFinished, ToolStarted
-from foldline.agent.session import INTERRUPTED
 from foldline.agent.tools.base import Outcome, Scope
 from foldline.agent.tools.toolbox import Toolbox
-from foldline.messages import ToolCall
+from foldline.codecs import codec as codec_for
+from foldline.messages import Message, ToolCall, Wire
 from foldline.tokens import ESTIMATE
 
-__all__ = ["run_calls"]
+__all__ = ["INTERRUPTED", "result_wires", "run_calls"]
+
+INTERRUPTED = "[stopped before it was finished]"
+"""The result of a call that was cut off."""
 
 
 async def run_calls(
@@ -73,3 +77,22 @@ async def _run(call: ToolCall, toolbox: Toolbox, scope: Scope, tell: Listener) -
         )
     )
     return outcome
+
+
+def result_wires(dialect: str, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Wire]:
+    """The messages that carry results, as the dialect has them: one for each, or one for all (Anthropic)."""
+    codec = codec_for(dialect)
+    messages = [_marked(codec.answer(call, text), is_error) for call, text, is_error in results]
+    merged = codec.merge(messages) if len(messages) > 1 else None
+    return [codec.write(merged)] if merged is not None else [codec.write(message) for message in messages]
+
+
+def _marked(message: Message, is_error: bool) -> Message:
+    """The message as it is, or with `is_error` on its result where the dialect has such a field (Anthropic)."""
+    if not is_error or message.wire is None or message.wire.get("role") != "user":
+        return message
+    blocks = [
+        {**block, "is_error": True} if block.get("type") == "tool_result" else block
+        for block in message.wire["content"]
+    ]
+    return replace(codec_for("anthropic").read({**message.wire, "content": blocks}))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from foldline.agent.tools.files.gitignore import EXCLUDES, NAME, NONE, Ignored
+from foldline.agent.tools.files.name_patterns import EXCLUDES, NAME, NONE, Ignored
 from foldline.text.safe_regex import OutOfSteps, Work
 
 PATHS = [

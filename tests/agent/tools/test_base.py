@@ -5,8 +5,7 @@ import asyncio
 import pytest
 from tests.agent.tools.people import Person, scope
 
-from foldline.agent.tools.base import Ask
-from foldline.agent.tools.permission import consented, one_line
+from foldline.agent.tools.base import Ask, consented, one_line
 
 
 @pytest.mark.parametrize(
