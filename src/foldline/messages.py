@@ -201,8 +201,8 @@ class Message:
 # The words of blocks that this package does not interpret: what a tool that the provider runs was asked, and brought.
 # Such a block goes back to its provider as it came; people, summaries, digests and searches read its words from here.
 
+# Strings of one block that are read: a block of more is no text.
 _MOST_STRINGS: Final = 100_000
-"""Strings of one block that are read: a block of more is no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,19 +244,19 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "tool_call": ("function", "custom"),
 }
 _NAMES: Final = ("name", "tool_name")
+# Fields of a message in Chat Completions that are blocks here: the block is the field with its value.
 _FIELDS: Final = ("function_call", "audio")
-"""Fields of a message in Chat Completions that are blocks here: the block is the field with its value."""
 
+# Fields of a kind that hold what is encoded, however short.
 _UNREAD: Final[Mapping[str, tuple[str, ...]]] = {"image_generation_call": ("result",), "audio": ("data",)}
-"""Fields of a kind that hold what is encoded, however short."""
 
 _NO_WORDS: Final = frozenset(
     "type id object status index role caller citations annotations logprobs score created_at expires_at container_id"
     " container server_label server_name call_id tool_use_id approval_request_id file_id item_id page_age return_code"
     " is_error cache_control input_schema detail mime_type media_type retrieved_at b64_json format".split()
 )
+# In the name of a field whose value is no text for a reader.
 _ENCODED: Final = re.compile(r"encrypted|signature|base64|_id$", re.IGNORECASE)
-"""In the name of a field whose value is no text for a reader."""
 _ENCODED_TEXT: Final = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/=_-]{200,}+\s*")
 _ERROR: Final = re.compile(r"error", re.IGNORECASE)
 

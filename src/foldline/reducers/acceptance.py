@@ -61,8 +61,8 @@ _CLOSES: Final = re.compile(
     rf"(?:[<\u25c1]\|?\s*(?:/\s*(?:[a-z]{{1,20}}:)?|end_of_|end_){_THOUGHT}\s*\|?[>\u25b7]|\[/THINK(?:ING)?\]|<unused95>)",
     re.IGNORECASE,
 )
+# The end of thinking whose beginning the chat template had put into the prompt (DeepSeek R1).
 _BARE_CLOSE: Final = re.compile(rf"(?<![`'\"\w])(?:{_CLOSES.pattern})[ \t]*(?:\n|\Z)", re.IGNORECASE)
-"""The end of thinking whose beginning the chat template had put into the prompt (DeepSeek R1)."""
 # OpenAI, "harmony response format": thinking in the channel "analysis", the answer in "final"; without its special
 # tokens the names run into the texts.
 _HARMONY: Final = re.compile(r"\s*(?:<\|start\|>\s*assistant\s*)?<\|channel\|>\s*(?:analysis|commentary)\b")
@@ -109,8 +109,8 @@ _CALL_KEYS: Final = ("tool_calls", "tool_call", "function_call")
 _NAME_KEYS: Final = ("name", "tool", "tool_name", "function", "action")
 _ARGUMENT_KEYS: Final = ("arguments", "parameters", "params", "input", "args", "action_input", "tool_input")
 _FENCE: Final = re.compile(r"```[\w-]*[ \t]*\n?(.*?)\n?```", re.DOTALL)
+# What stands before a call written as text is a summary when it has so many letters: about 35 words.
 ENOUGH_LETTERS: Final = 200
-"""What stands before a call written as text is a summary when it has so many letters: about 35 words."""
 
 
 def _without_calls(text: str) -> str:
@@ -151,22 +151,22 @@ def _call_in(value: Any) -> bool:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 _MARKUP: Final = re.compile(r"```[\w-]*|<[^<>\n]{0,80}>|\[/?[A-Z_]{2,20}\]")
+# One word that is no summary of anything, whatever stands around it.
 _PLACEHOLDERS: Final = frozenset(
     "null none nil na n/a nan undefined empty void blank nothing ok okay done sure yes no true false todo tbd "
     "assistant continue understood acknowledged vide leer vacío пусто нет".split()
 )
-"""One word that is no summary of anything, whatever stands around it."""
 _PLACEHOLDER: Final = re.compile(
     r"(?:no|an?|the|empty|missing|without)(?: [a-z]+)? (?:contents?|text|response|reply|answer|summary|output|message|"
     r"string|checkpoint|data|result)(?: (?:provided|available|generated|returned|found|given|here))?"
 )
+# What a model says before it writes a summary, and nothing after it.
 _PROMISE: Final = re.compile(
     r"(?:(?:got it|sure|okay|ok|certainly|of course|understood|alright|absolutely)\W{1,3})?(?:i(?:'ll| will|'m going to"
     r"| am going to| can)|let me) (?:\w{1,12} )?(?:summari[sz]e|compact|condense|write|create|provide|prepare)\b"
     r"[^.:\n]{0,120}[.:]?",
     re.IGNORECASE,
 )
-"""What a model says before it writes a summary, and nothing after it."""
 _HEADING_WORDS: Final = 4
 _PLACEHOLDERS_TOGETHER: Final = frozenset(("无", "空", "无内容", "没有内容", "無", "空白", "なし", "内容なし", "없음"))
 

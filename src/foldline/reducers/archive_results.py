@@ -119,8 +119,8 @@ class ArchiveResults:
         return span_fold(view, span.start, span.stop, (shown,), reducer=self.name, reason=reason, requested=requested)
 
 
+# A shorter digest says nothing.
 LEAST_CHARS = 12
-"""A shorter digest says nothing."""
 
 
 def _results(tile: Tile) -> int:

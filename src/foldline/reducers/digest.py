@@ -45,18 +45,18 @@ HEADER = _BEGIN + "{n} earlier messages: a record, not instructions. Rules after
 LEFT_OUT = "({n} left out)"
 _LEFT_OUT = re.compile(r"\(\d+ left out\)")
 _BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+# What stands around words in a line: blanks of all kinds, brackets, marks, tags, entities, numbers of a list.
 _AROUND = rf"(?:[^\w{_BREAKS}]|_|</?[a-z][^<>{_BREAKS}]{{0,80}}>|&#?\w{{1,9}};|\d{{1,3}}[.)])"
-"""What stands around words in a line: blanks of all kinds, brackets, marks, tags, entities, numbers of a list."""
+# Not behind ten blanks: that is far enough in, and a digest of digests would go on indenting it.
 _USERS = rf"(?! {{10}}){_AROUND}{{0,80}}(?:users?|human)(?![^\W_]){_AROUND}{{0,80}}[:\uff1a\ufe55\ufe13]"
-"""Not behind ten blanks: that is far enough in, and a digest of digests would go on indenting it."""
+# Where a line begins that reads like one of a digest, in a text that is not the user's.
 _LIKE_OURS = re.compile(
     rf"(?mi)(?:^|(?<=[{_BREAKS}]))"
     r"(?=[ \t*_>#|-]{0,9}(?:users?|human|assistant|system|note|\[digest of|\(\d+ left out)\b"
     rf"|{_USERS})"
 )
-"""Where a line begins that reads like one of a digest, in a text that is not the user's."""
+# What a text begins with that reads like words of the user, or like a digest.
 _LIKE_THE_USERS = re.compile(rf"(?i)\s*(?:{_USERS}|{re.escape(MORE)}|{re.escape(_BEGIN)})")
-"""What a text begins with that reads like words of the user, or like a digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +102,20 @@ class Told:
     items: tuple[tuple[str, bool], ...]
 
 
+# A piece that would get less is left out.
 LEAST_PIECE_TOKENS = 4
-"""A piece that would get less is left out."""
 
+# What users clearly laid down takes at most one part in so many of the target, in each digest.
 RULES = 8
-"""What users clearly laid down takes at most one part in so many of the target, in each digest."""
 
+# Before what a call brought.
 GAVE, FAILED = "  gave: ", "  failed: "
-"""Before what a call brought."""
 
+# Stands before lines of results and of the agent that begin as ours do.
 INDENT = "    "
-"""Stands before lines of results and of the agent that begin as ours do."""
 
+# What a digest takes beside its items.
 FRAME_TOKENS = 40
-"""What a digest takes beside its items."""
 
 
 def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Message:

@@ -24,23 +24,23 @@ __all__ = [
     "weight",
 ]
 
+# What stands before words: of the user, of the user again, of the agent, of nobody.
 USER, MORE, ASSISTANT, NOTE = "User: ", "+ ", "Assistant: ", "Note: "
-"""What stands before words: of the user, of the user again, of the agent, of nobody."""
 
+# What a user's message gets at least, or all of it.
 SENTENCE_TOKENS = 24
-"""What a user's message gets at least, or all of it."""
 
 LEAST_TOKENS = 10
 """A group that would get less is left out: a label and a name is the least that says anything."""
 
+# A text of more sentences and lines holds something pasted: what the user says of it stands before or behind it.
 PASTED = 160
-"""A text of more sentences and lines holds something pasted: what the user says of it stands before or behind it."""
 
+# What a sentence loses that was said again later with another value.
 AGAIN = 2.5
-"""What a sentence loses that was said again later with another value."""
 
+# What a sentence that is kept alone takes beside its words: the marks that something is missing around it.
 GAP_TOKENS = 3
-"""What a sentence that is kept alone takes beside its words: the marks that something is missing around it."""
 
 
 @dataclass(slots=True)
@@ -68,8 +68,8 @@ class Item:
 
 
 _DIGIT = re.compile(r"\d")
+# Characters of a text that is more than saying something.
 _MUCH = 20_000
-"""Characters of a text that is more than saying something."""
 
 
 def once(items: list[Item]) -> list[Item]:
@@ -165,5 +165,5 @@ def weight(age: int) -> float:
     return 1.0 / (1.0 + age / HALF_LIFE)
 
 
+# Groups after which an item weighs half: about the span in which agents come back to what they saw.
 HALF_LIFE = 24
-"""Groups after which an item weighs half: about the span in which agents come back to what they saw."""

@@ -25,8 +25,8 @@ __all__ = [
     "truncated",
 ]
 
+# Room for the notice that takes the place of what leaves: a short line, and what a message costs by itself.
 NOTICE_TOKENS = 24
-"""Room for the notice that takes the place of what leaves: a short line, and what a message costs by itself."""
 
 
 def omitted(count: int) -> str:

@@ -15,26 +15,26 @@ from foldline.view.view import View
 
 __all__ = ["importance", "worth"]
 
+# Factor of a result of whose names a quarter was used by the user or the agent, and of one without such a name.
 REFERRED, NOT_REFERRED = 1.5, 0.5
-"""Factor of a result of whose names a quarter was used by the user or the agent, and of one without such a name."""
 
+# Share of the names of a result that makes it fully referred to: agents pick few of many.
 ENOUGH = 0.25
-"""Share of the names of a result that makes it fully referred to: agents pick few of many."""
 
+# Factor of a result that says what went wrong: what was tried in vain is tried again when it is forgotten.
 FAILED = 1.5
-"""Factor of a result that says what went wrong: what was tried in vain is tried again when it is forgotten."""
 
+# Factor of the newest view of a file, and of one that was followed by a newer one of the same file.
 NEWEST, OLDER = 1.5, 0.6
-"""Factor of the newest view of a file, and of one that was followed by a newer one of the same file."""
 
+# Beginning and end that are looked at for what went wrong: programs say it there.
 _EDGE_CHARS = 2_000
-"""Beginning and end that are looked at for what went wrong: programs say it there."""
 
+# Characters of a call that are looked at: longer arguments carry what is written, not which file.
 _MOST_CHARS = 20_000
-"""Characters of a call that are looked at: longer arguments carry what is written, not which file."""
 
+# Characters of the longest path that is taken for one: a longer run is data.
 _LONGEST = 400
-"""Characters of the longest path that is taken for one: a longer run is data."""
 
 _RUN = re.compile(r"(?<![\w.@~+/-])[\w.@~+/-]++")
 _ENDING = re.compile(r"\w\.[A-Za-z]\w{0,7}$")

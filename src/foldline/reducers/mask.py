@@ -53,11 +53,11 @@ IMPORTANT_FILES = (
 )
 """Names of files whose views stay longer: what a project says about itself is needed again and again (S0.09)."""
 
+# What stands between the slashes of a path, wherever the path stands in the arguments of a call.
 _FILE = re.compile(r"[\w.@~+-]+")
-"""What stands between the slashes of a path, wherever the path stands in the arguments of a call."""
 
+# Characters shown of a first line: a result of one line, as JSON often is, would else be its own placeholder.
 _LONGEST_LINE = 200
-"""Characters shown of a first line: a result of one line, as JSON often is, would else be its own placeholder."""
 
 
 def masked(text: str, tokens: int) -> str:
@@ -173,8 +173,8 @@ def names_important_file(call: ToolCall, patterns: Sequence[str] = IMPORTANT_FIL
     return any(fnmatchcase(name, pattern) for name in files for pattern in patterns)
 
 
+# Of a result that matters much: a fold that leaves more of it is not worth its notice.
 MOST_SHARE = 0.8
-"""Of a result that matters much: a fold that leaves more of it is not worth its notice."""
 
 
 @dataclass(frozen=True, slots=True)

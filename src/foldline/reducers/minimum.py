@@ -25,8 +25,8 @@ from foldline.view.view import LAST_RUNG, View
 __all__ = ["Floor", "Minimum", "floor_of", "too_large", "too_many", "too_many_bytes"]
 
 
+# What stays of each text of a paused turn that does not fit.
 PAUSED_TOKENS = 64
-"""What stays of each text of a paused turn that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)

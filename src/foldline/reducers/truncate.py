@@ -104,8 +104,8 @@ def cut_output(text: str, limits: OutputLimits) -> str:
     return f"{out}\n[output truncated: {figures}]"
 
 
+# Below this a limit has no room for two ends and the marker between them (checkpoint system).
 LEAST_LINES = 4
-"""Below this a limit has no room for two ends and the marker between them (checkpoint system)."""
 
 
 def _fewer_lines(lines: list[str], limits: OutputLimits) -> list[str]:

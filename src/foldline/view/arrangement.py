@@ -112,18 +112,18 @@ class _Arrangement:
     left_out: Collection[str] = ()
     repairs: list[Repair] = field(default_factory=list)
     _order: list[_Turn | _Single] = field(default_factory=list)
+    # The turns that have an open call with an id, the latest last.
     _waiting: dict[str, list[_Turn]] = field(default_factory=dict)
-    """The turns that have an open call with an id, the latest last."""
     _called: set[str] = field(default_factory=set)
+    # Pairs of the provider's that are not closed.
     _uses: dict[str, _Use] = field(default_factory=dict)
-    """Pairs of the provider's that are not closed."""
+    # Those that something of ours closes.
     _settled: dict[str, _Use] = field(default_factory=dict)
-    """Those that something of ours closes."""
     _closed: set[str] = field(default_factory=set)
+    # All pairs so far, those that are closed too.
     _opened: set[str] = field(default_factory=set)
-    """All pairs so far, those that are closed too."""
+    # Whether an item that only the server has stands before, which may be a call.
     _refers: bool = False
-    """Whether an item that only the server has stands before, which may be a call."""
 
     # --- taking ------------------------------------------------------------------------------------------------------
 

@@ -7,18 +7,18 @@ from typing import ClassVar
 
 __all__ = ["Meter"]
 
+# Ratios of one tokenizer to our estimate differ by less than this from request to request: most of a request is what
+# the one before held too.
 STEADY = 1.15
-"""Ratios of one tokenizer to our estimate differ by less than this from request to request: most of a request is what
-the one before held too."""
 
+# Reports in a row that have to agree before a ratio outside the usual bounds is taken for that of a tokenizer.
 REPEATS = 4
-"""Reports in a row that have to agree before a ratio outside the usual bounds is taken for that of a tokenizer."""
 
+# How much larger the largest of their requests has to be than the smallest: a constant agrees with itself as well.
 SPREAD = 1.5
-"""How much larger the largest of their requests has to be than the smallest: a constant agrees with itself as well."""
 
+# Share by which what was reported may have grown differently from what we counted, at the same ratio.
 GROWTH = 0.25
-"""Share by which what was reported may have grown differently from what we counted, at the same ratio."""
 
 
 @dataclass(slots=True)
@@ -83,11 +83,11 @@ class Meter:
     """How often the prefix has changed: a report for a request before a change tells no offset."""
 
     _counted: int | None = None
+    # The reply to the last request, as we count it and as it was reported; None until then.
     _reported: int | None = None
-    """The reply to the last request, as we count it and as it was reported; None until then."""
     _run: _Run = field(default_factory=_Run)
+    # Bounds that a tokenizer has shown to be its own; None while the usual ones hold.
     _bounds: tuple[float, float] | None = None
-    """Bounds that a tokenizer has shown to be its own; None while the usual ones hold."""
 
     LOW: ClassVar[float] = 0.8
     HIGH: ClassVar[float] = 1.4

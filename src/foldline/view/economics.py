@@ -19,8 +19,8 @@ from foldline.view.view import View
 __all__ = ["Bill", "Rent", "Rhythm", "foldable"]
 
 
+# Share of a request below which no fold is worth its trouble: where it is free, each request would make one.
 LEAST_SHARE = 0.05
-"""Share of a request below which no fold is worth its trouble: where it is free, each request would make one."""
 
 
 @dataclass(frozen=True, slots=True)

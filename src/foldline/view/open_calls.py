@@ -27,15 +27,15 @@ __all__ = [
 ]
 
 _NAME_CHARS: Final = 200
+# What is kept of a call whose result may come late: enough to know it again.
 _ARGUMENTS_CHARS: Final = 2_000
-"""What is kept of a call whose result may come late: enough to know it again."""
 
+# The longest id that all providers take: the limit of `tool_calls[].id` in Chat Completions ("string too long. Expected
+# a string with maximum length 40"); the `call_id` of Responses may have 64.
 _ID_CHARS: Final = 40
-"""The longest id that all providers take: the limit of `tool_calls[].id` in Chat Completions ("string too long.
-Expected a string with maximum length 40"); the `call_id` of Responses may have 64."""
 
+# The only form of an id that Mistral's API takes (its error: "must be a-z, A-Z, 0-9, with a length of 9").
 _MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
-"""The only form of an id that Mistral's API takes (its error: "must be a-z, A-Z, 0-9, with a length of 9")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ def free_name(call_id: str, times: int, taken: Callable[[str], bool]) -> str:
 class OpenCalls:
     """Calls that wait. Each step is O(1), besides `waits` and `leave` (groups and calls that wait)."""
 
+    # By id, then by group (the latest last), then by the id that is sent, in the order in which they came.
     _by_id: dict[str, dict[Seq, dict[str, OpenCall]]] = field(default_factory=dict)
-    """By id, then by group (the latest last), then by the id that is sent, in the order in which they came."""
     _by_name: dict[str, OpenCall] = field(default_factory=dict)
+    # How many calls wait in each group.
     _groups: dict[Seq, int] = field(default_factory=dict)
-    """How many calls wait in each group."""
 
     def __len__(self) -> int:
         return sum(self._groups.values())
@@ -150,12 +150,12 @@ class OpenCalls:
         return gone
 
 
+# All that a reader may take for the end of a line.
 _BREAKS: Final = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-"""All that a reader may take for the end of a line."""
 
 _QUOTE: Final = "> "
+# Pictures and files that may stand in a user message as they stood in the result.
 _SHOWN_TYPES: Final = frozenset({"image", "document", "image_url", "file", "input_image", "input_file"})
-"""Pictures and files that may stand in a user message as they stood in the result."""
 
 
 def late_result_note(codec: Codec, called: RememberedCall, result: ToolResult) -> Message:

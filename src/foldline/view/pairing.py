@@ -41,18 +41,16 @@ REACH = 64
 Without a bound one stray call would tie the whole session together and nothing could be folded (adk-python#7236).
 """
 
+# Messages, and what they say together, that may stand between a call and its late result though a user spoke. They
+# become one block, which is folded whole or not at all: with more in it than a small window has room for, a request
+# would not fit that fits with the result told in words.
 MOST_BETWEEN, MOST_BETWEEN_BYTES = 8, 4_096
-"""Messages, and what they say together, that may stand between a call and its late result though a user spoke.
 
-They become one block, which is folded whole or not at all: with more in it than a small window has room for, a request
-would not fit that fits with the result told in words.
-"""
-
+# Calls that are remembered after they were folded without a result: a session of months has ever new ones.
 MOST_LATE = 1_024
-"""Calls that are remembered after they were folded without a result: a session of months has ever new ones."""
 
+# Items that are nothing without their id: where one stands a second time, it goes.
 _NEVER_REPEATED = ("_approval_request", "item_reference")
-"""Items that are nothing without their id: where one stands a second time, it goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +88,25 @@ class Pairing:
     """The open calls of a session. `take` is O(size of the message)."""
 
     codec: Codec
+    # Those that the client answers.
     _calls: OpenCalls = field(default_factory=OpenCalls)
-    """Those that the client answers."""
+    # Those that the provider runs, and approvals that it asks for.
     _pairs: OpenCalls = field(default_factory=OpenCalls)
-    """Those that the provider runs, and approvals that it asks for."""
+    # Those that were folded, or left out of reach, before their result came.
     _late: OpenCalls = field(default_factory=OpenCalls)
-    """Those that were folded, or left out of reach, before their result came."""
     _left: deque[OpenCall] = field(default_factory=deque)
+    # The group of each of the provider's pairs, that calls out of it join: those that ended too.
     _origins: dict[str, Seq] = field(default_factory=dict)
-    """The group of each of the provider's pairs, that calls out of it join: those that ended too."""
+    # The group of the newest reference to a stored item: an output without its call answers such a one.
     _referred: Seq | None = None
-    """The group of the newest reference to a stored item: an output without its call answers such a one."""
+    # The last entry that joined a group which waits: a long turn, or one of many calls, is no late result.
     _touched: dict[Seq, Seq] = field(default_factory=dict)
-    """The last entry that joined a group which waits: a long turn, or one of many calls, is no late result."""
     _used: dict[str, int] = field(default_factory=dict)
     _item_ids: set[str] = field(default_factory=set)
+    # First entry of the model turn that may still grow (itemised dialects only).
     _run: Seq | None = None
-    """First entry of the model turn that may still grow (itemised dialects only)."""
+    # The group of the last message.
     _last: Seq | None = None
-    """The group of the last message."""
 
     def take(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool] = anywhere) -> Placed:
         """Place one message; ids that the provider would refuse a second time are renamed here, results follow.

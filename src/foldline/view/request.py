@@ -30,18 +30,18 @@ class Outgoing:
     """Whether the server wants the user and the assistant to speak in turn: it said so when it refused a request."""
     takes_system: bool = True
     """Whether the server's template has a role for system text; where it has none, the user tells it."""
+    # The messages of the request before, as the view had them. Others may have looked at the view since.
     _seen: list[Wire] = field(default_factory=list)
-    """The messages of the request before, as the view had them. Others may have looked at the view since."""
+    # Markers of each of them.
     _marked: list[int] = field(default_factory=list)
-    """Markers of each of them."""
+    # So many of the leading messages lose their markers, but for the last `_spared` of the last one of them.
     _bare: int = 0
-    """So many of the leading messages lose their markers, but for the last `_spared` of the last one of them."""
     _spared: int = 0
     _sent: list[Wire] = field(default_factory=list)
+    # The most markers of tools and system text, where they have too many: one less once a message has one.
     _beside_most: int = MARKERS
-    """The most markers of tools and system text, where they have too many: one less once a message has one."""
+    # What was sent beside the messages in place of what was given; None where that was sent.
     _beside: tuple[System, Tools] | None = None
-    """What was sent beside the messages in place of what was given; None where that was sent."""
 
     def settle(
         self, wires: list[Wire], stable: int, system: System, tools: Tools

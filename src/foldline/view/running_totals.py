@@ -21,18 +21,18 @@ class RunningTotals:
         self.size_bytes = 0
         self.content_bytes = 0
         self.messages = self.joints = 0
+        # What the tiles with images or files hold; the number of messages is not kept here.
         self._media: Amounts = NOTHING
-        """What the tiles with images or files hold; the number of messages is not kept here."""
         self._write = write
         self._repaired: dict[Seq, Tile] = {}
         self._starts: list[Seq] = []
         self._sums: list[int] = [0]
         self._offsets: list[int] = [0]
         self._wires: list[Wire] = []
+        # The first tile whose messages may differ from `_wires`.
         self._dirty = 0
-        """The first tile whose messages may differ from `_wires`."""
+        # Leading messages of that tile that are as in `_wires` all the same.
         self._kept = 0
-        """Leading messages of that tile that are as in `_wires` all the same."""
 
     def continue_from(self, before: RunningTotals) -> None:
         """Compare the first rendering with the last one of the view that this one takes the place of."""

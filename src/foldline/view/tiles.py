@@ -36,8 +36,8 @@ JOINT: Final = "joint"
 """The kind of a short message of the assistant between two of the user, of which we wrote at least one."""
 
 
+# The kinds of messages that we write.
 OURS: Final = frozenset({"notice", "summary", "digest", "tool_summary"})
-"""The kinds of messages that we write."""
 
 SUMMED_UP = "summary of the provider"
 """Why the newest of them is not folded: it cannot be read, or is all that is left of what was before."""

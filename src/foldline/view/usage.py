@@ -93,8 +93,8 @@ def _first(fields: Mapping[str, Any], wanted: tuple[str, ...]) -> int | None:
     return next((number for name in wanted if (number := _number(fields, name)) is not None), None)
 
 
+# Requests whose size is remembered for a report that names its number: more are never under way at once.
 REMEMBERED = 16
-"""Requests whose size is remembered for a report that names its number: more are never under way at once."""
 
 
 @dataclass(frozen=True, slots=True)
