@@ -17,8 +17,8 @@ from foldline import POLICIES, Completion, Context, Fold, InvalidInput, check, f
 from foldline.engine.events import ContextEvent, FoldFailed, FoldFinished
 from foldline.engine.policy import Policy, sliding
 from foldline.messages import Wire
-from foldline.reducers.digest import WithoutModel
-from foldline.reducers.drop import Window, omitted
+from foldline.reducers.digest import FallbackDigest
+from foldline.reducers.drop import SlidingWindow, omitted
 from foldline.reducers.summarize import SUMMARY_PREFIX, Summarize
 from foldline.testing import ScriptedModel, session
 from foldline.view.budget import Limits, Need, Pressure, Trigger
@@ -60,7 +60,7 @@ def turns(count: int, *, tools: int = 0, parallel: int = 1, words: int = 12, sta
 
 def window_only(trigger: Trigger) -> Policy:
     """A policy that does nothing but slide."""
-    return replace(POLICIES["sliding"], trigger=trigger, reducers=(Window(trigger),))
+    return replace(POLICIES["sliding"], trigger=trigger, reducers=(SlidingWindow(trigger),))
 
 
 def opened(wires: Sequence[Wire], policy: Policy | str = "sliding", **settings: Any) -> Context:
@@ -127,7 +127,9 @@ def test_s1_01_a_threshold_that_can_never_hold_is_refused(given: dict[str, int])
 def test_s1_01_the_policy_can_be_put_together_by_hand() -> None:
     trigger = Trigger(messages=40, turns=10)
     policy = replace(
-        POLICIES["sliding"], trigger=trigger, reducers=(Summarize(keep_messages=6, first_only=True), Window(trigger))
+        POLICIES["sliding"],
+        trigger=trigger,
+        reducers=(Summarize(keep_messages=6, first_only=True), SlidingWindow(trigger)),
     )
     model = ScriptedModel(["what was said"], repeat=True)
     context = opened(turns(12), policy)
@@ -326,7 +328,7 @@ def test_s1_05_no_session_and_no_threshold_makes_it_loop_or_break(
     assert context.prepare().messages == request.messages
     need = Need(Pressure.SOFT, context.view.estimated_tokens, context.view.estimated_tokens, 10**6, 10**6, 0)
     unmet = context.policy.trigger.unmet(context.view, request.tokens, context.limits)
-    assert not unmet or list(Window(context.policy.trigger).propose(context.view, need)) == []
+    assert not unmet or list(SlidingWindow(context.policy.trigger).propose(context.view, need)) == []
 
 
 # --- S1.06 ------------------------------------------------------------------------------------------------------------
@@ -336,7 +338,7 @@ def nothing_to_do(wires: Sequence[Wire]) -> bool:
     view = view_of(wires)
     need = Need(Pressure.HARD, view.tokens, 0, 1, 1, 0)
     trigger = Trigger(tokens=1, messages=1, turns=1)
-    reducers = (Summarize(keep_messages=1), WithoutModel(Summarize(keep_messages=1)), Window(trigger))
+    reducers = (Summarize(keep_messages=1), FallbackDigest(Summarize(keep_messages=1)), SlidingWindow(trigger))
     return not any(list(reducer.propose(view, need)) for reducer in reducers)
 
 

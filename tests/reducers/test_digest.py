@@ -28,7 +28,7 @@ from tests.reducers.views import (
 )
 
 from foldline.messages import Wire
-from foldline.reducers.digest import Digest, WithoutModel, digest_message
+from foldline.reducers.digest import Digest, FallbackDigest, digest_message
 from foldline.reducers.summarize import Summarize
 from foldline.testing import session
 from foldline.view.transcript import Fold
@@ -258,19 +258,19 @@ TALK = [turn for n in range(20) for turn in (user(f"Question {n}? " * 20), says(
 def test_it_takes_what_summarize_would_take(keep: int) -> None:
     view, summarize = view_of(TALK), Summarize(keep_messages=keep)
     asked = [(ask.start, ask.stop) for ask in asks_of(summarize, view)]
-    assert [(fold.start, fold.stop) for fold in folds_of(WithoutModel(summarize), view)] == asked
-    assert unjoined(applied(WithoutModel(summarize), view))[1:] == TALK[-keep:]
+    assert [(fold.start, fold.stop) for fold in folds_of(FallbackDigest(summarize), view)] == asked
+    assert unjoined(applied(FallbackDigest(summarize), view))[1:] == TALK[-keep:]
 
 
 def test_a_digest_is_not_digested_again() -> None:
-    view, reducer = view_of(TALK), WithoutModel(Summarize(keep_messages=2))
+    view, reducer = view_of(TALK), FallbackDigest(Summarize(keep_messages=2))
     applied(reducer, view)
     assert folds_of(reducer, view) == []
 
 
 def test_a_digest_has_the_room_that_the_target_leaves() -> None:
     view = view_of(TALK)
-    reducer = WithoutModel(Summarize(keep_messages=2))
+    reducer = FallbackDigest(Summarize(keep_messages=2))
     wide = need_of(view, view.estimated_tokens)
     narrow = need_of(view, view.estimated_tokens // 4)
     (large,), (small,) = folds_of(reducer, view, wide), folds_of(reducer, view, narrow)

@@ -15,7 +15,7 @@ from foldline.codecs import codec
 from foldline.engine.context import Context
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Message, Text, ToolCall, ToolResult
-from foldline.reducers.digest import Told
+from foldline.reducers.digest import DigestItems
 from foldline.store.records import VERSION, event_of, record_of, sealed
 from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, RentState, Unfold, Usage
 
@@ -149,10 +149,10 @@ def test_figures_come_back_and_unknown_fields_are_ignored(event: Event) -> None:
 SHOWN = [
     Message("user", (Text("made by hand"),)),
     Message("assistant", (Text("a"), ToolCall("c", "look", "{}")), kind="summary", pinned=True, user_visible=False),
-    Message("user", (Text("digest", raw=Told((("said", True), ("did", False)))),), kind="digest"),
+    Message("user", (Text("digest", raw=DigestItems((("said", True), ("did", False)))),), kind="digest"),
     Message("tool", (ToolResult("c", (Text("x"),), is_error=True),), wire={"role": "tool", "content": "x"}),
     Message("system", (Text("other words"),), wire={"role": "user", "content": "words"}),
-    Message("user", (Text("other", raw=Told((("said", True),))),), wire={"role": "user", "content": "words"}),
+    Message("user", (Text("other", raw=DigestItems((("said", True),))),), wire={"role": "user", "content": "words"}),
 ]
 
 
@@ -171,7 +171,7 @@ def test_a_later_digest_condenses_the_items_of_a_stored_one(dialect: str) -> Non
         context.prepare()
     again = Context.replay(stored(context.events, dialect), **settings)
     digests = [m for e in again.events if isinstance(e, Fold) for m in e.shown if m.kind == "digest"]
-    assert any(isinstance(part, Text) and isinstance(part.raw, Told) for m in digests for part in m.parts)
+    assert any(isinstance(part, Text) and isinstance(part.raw, DigestItems) for m in digests for part in m.parts)
     for number in range(30, 60):
         for one in (context, again):
             one.extend(BUILDERS[dialect].user(f"wish {number} " + "word " * 40, False))

@@ -51,7 +51,7 @@ def gave(*ids: str, words: str | None = None) -> Wire:
 
 def placed(wires: Sequence[Wire], dialect: str = "openai-chat") -> list[Placed]:
     pairing = Pairing(codec(dialect))
-    return [pairing.take(seq, codec(dialect).read(wire)) for seq, wire in enumerate(wires)]
+    return [pairing.place(seq, codec(dialect).read(wire)) for seq, wire in enumerate(wires)]
 
 
 def arranged(wires: Sequence[Wire], dialect: str = "openai-chat") -> tuple[tuple[Message, ...], tuple[Repair, ...]]:
@@ -121,41 +121,41 @@ def test_a_late_result_within_reach_joins_its_call() -> None:
 def test_open_calls_do_not_pile_up() -> None:
     pairing = Pairing(CHAT)
     for seq in range(4 * REACH):
-        pairing.take(seq, CHAT.read(calls(f"never-{seq}")))
+        pairing.place(seq, CHAT.read(calls(f"never-{seq}")))
     assert not pairing.waits(0) or pairing.waits(2 * REACH)
-    assert pairing.take(4 * REACH, CHAT.read(result("never-0"))).joins is None
+    assert pairing.place(4 * REACH, CHAT.read(result("never-0"))).joins is None
 
 
 def test_waits_tells_whether_a_call_is_open() -> None:
     pairing = Pairing(CHAT)
-    pairing.take(0, CHAT.read(calls("a", "b")))
-    pairing.take(1, CHAT.read(result("a")))
+    pairing.place(0, CHAT.read(calls("a", "b")))
+    pairing.place(1, CHAT.read(result("a")))
     assert pairing.waits(0)
     assert not pairing.waits(1)
-    pairing.take(2, CHAT.read(result("b")))
+    pairing.place(2, CHAT.read(result("b")))
     assert not pairing.waits(0)
 
 
 def test_a_folded_call_is_waited_for_no_longer() -> None:
     pairing = Pairing(CHAT)
-    pairing.take(0, CHAT.read(calls("a")))
+    pairing.place(0, CHAT.read(calls("a")))
     pairing.close(0, 1)
     assert not pairing.waits(0)
-    assert pairing.take(1, CHAT.read(result("a"))).joins is None
+    assert pairing.place(1, CHAT.read(result("a"))).joins is None
 
 
 def test_hidden_messages_open_and_answer_nothing() -> None:
     pairing = Pairing(CHAT)
     hidden = Message("assistant", CHAT.read(calls("a")).parts, wire=calls("a"), agent_visible=False)
-    pairing.take(0, hidden)
+    pairing.place(0, hidden)
     assert not pairing.waits(0)
 
 
 def test_a_hidden_item_does_not_take_its_id_from_one_that_is_sent() -> None:
     pairing = Pairing(RESPONSES)
     item = {"type": "message", "id": "msg_1", "role": "assistant", "content": "hi"}
-    pairing.take(0, replace(RESPONSES.read(item), agent_visible=False))
-    assert pairing.take(1, RESPONSES.read(item)).message.wire is item
+    pairing.place(0, replace(RESPONSES.read(item), agent_visible=False))
+    assert pairing.place(1, RESPONSES.read(item)).message.wire is item
 
 
 # --- ids that a provider takes once -----------------------------------------------------------------------------------
@@ -213,9 +213,9 @@ def test_a_second_item_with_an_id_keeps_what_the_session_knows_of_it() -> None:
     # Without its kind a notice was the newest user message, and the person's own was folded unasked.
     item = {"type": "message", "id": "msg_1", "role": "user", "content": "hi"}
     pairing = Pairing(RESPONSES)
-    pairing.take(0, RESPONSES.read(item))
+    pairing.place(0, RESPONSES.read(item))
     second = replace(RESPONSES.read(item), kind="notice", pinned=True, user_visible=False)
-    message = pairing.take(1, second).message
+    message = pairing.place(1, second).message
     assert (message.kind, message.pinned, message.user_visible) == ("notice", True, False)
 
 

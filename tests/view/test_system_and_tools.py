@@ -13,7 +13,7 @@ from foldline.errors import DoesNotFit, InvalidInput
 from foldline.messages import Message
 from foldline.tokens import ESTIMATE, system_tokens, tools_tokens, wire_bytes
 from foldline.view.budget import Limits
-from foldline.view.system_and_tools import Beside, System
+from foldline.view.system_and_tools import System, SystemAndTools
 from foldline.view.transcript import Limited
 
 TOOLS = [{"name": "f", "description": "does f", "input_schema": {"type": "object"}}]
@@ -49,45 +49,45 @@ class Counting:
 )
 def test_what_was_moved_follows_what_was_given(given: System, sent: System) -> None:
     counter = Counting()
-    beside = Beside(given, TOOLS, counter)
+    beside = SystemAndTools(given, TOOLS, counter)
     for seq, words in ((3, "one"), (7, "two")):
-        beside.move(seq, moved(words))
+        beside.append_text(seq, moved(words))
         assert beside.tokens == system_tokens(beside.system, counter) + tools_tokens(TOOLS, counter)
     assert beside.system == sent
     assert beside.size_bytes == wire_bytes({"system": sent, "tools": TOOLS, "messages": []})
-    beside.leave(7)
+    beside.drop_from(7)
     assert beside.tokens == system_tokens(beside.system, counter) + tools_tokens(TOOLS, counter)
-    beside.leave(0)
+    beside.drop_from(0)
     assert beside.system == given
     assert beside.tokens == system_tokens(given, counter) + tools_tokens(TOOLS, counter)
 
 
 def test_the_size_by_parts_is_never_below_that_of_the_whole() -> None:
-    beside = Beside("Be brief.", None, ESTIMATE)
+    beside = SystemAndTools("Be brief.", None, ESTIMATE)
     for seq in range(20):
-        beside.move(seq, moved(f"Note {seq}: the build of module_{seq} has failed."))
+        beside.append_text(seq, moved(f"Note {seq}: the build of module_{seq} has failed."))
         assert beside.tokens >= system_tokens(beside.system, ESTIMATE)
 
 
 def test_one_more_text_is_counted_alone() -> None:
     counter = Counting()
-    beside = Beside("mine " * 100, TOOLS, counter)
+    beside = SystemAndTools("mine " * 100, TOOLS, counter)
     for seq in range(100):
         before = counter.read
-        beside.move(seq, moved("words of it"))
+        beside.append_text(seq, moved("words of it"))
         assert counter.read - before == len("\n\nwords of it")
 
 
 def test_the_text_is_as_before_until_more_is_moved_or_left() -> None:
-    beside = Beside("mine", None, ESTIMATE)
-    assert beside.send() == ("mine", True)
-    beside.move(1, moved("one"))
-    assert beside.send() == ("mine\n\none", False)
-    assert beside.send() == ("mine\n\none", True)
-    beside.leave(1)
-    assert beside.send() == ("mine", False)
-    beside.leave(0)
-    assert beside.send() == ("mine", True)
+    beside = SystemAndTools("mine", None, ESTIMATE)
+    assert beside.render() == ("mine", True)
+    beside.append_text(1, moved("one"))
+    assert beside.render() == ("mine\n\none", False)
+    assert beside.render() == ("mine\n\none", True)
+    beside.drop_from(1)
+    assert beside.render() == ("mine", False)
+    beside.drop_from(0)
+    assert beside.render() == ("mine", True)
 
 
 @pytest.mark.parametrize("system", [None, "Be brief.", [{"type": "text", "text": "Be brief."}]])
@@ -111,30 +111,30 @@ def test_no_message_is_as_before_once_the_system_text_has_changed(system: Any) -
 )
 def test_another_text_takes_the_place_of_what_was_given_before_what_was_moved(before: System, after: System) -> None:
     counter = Counting()
-    beside, fresh = Beside(before, None, counter), Beside(after, TOOLS, counter)
+    beside, fresh = SystemAndTools(before, None, counter), SystemAndTools(after, TOOLS, counter)
     for seq, words in ((3, "one"), (7, "two")):
-        beside.move(seq, moved(words))
-        fresh.move(seq, moved(words))
-    assert beside.give(after, TOOLS)
+        beside.append_text(seq, moved(words))
+        fresh.append_text(seq, moved(words))
+    assert beside.update(after, TOOLS)
     assert (beside.system, beside.tools, beside.tokens) == (fresh.system, fresh.tools, fresh.tokens)
     assert beside.size_bytes == fresh.size_bytes
     for start in (7, 3):
-        beside.leave(start)
-        fresh.leave(start)
+        beside.drop_from(start)
+        fresh.drop_from(start)
         assert (beside.system, beside.tokens) == (fresh.system, fresh.tokens)
     assert beside.system == after
 
 
 def test_giving_the_same_again_weighs_nothing() -> None:
     counter = Counting()
-    beside = Beside("mine", TOOLS, counter)
+    beside = SystemAndTools("mine", TOOLS, counter)
     read = counter.read
-    assert not beside.give("mine", [dict(tool) for tool in TOOLS])
+    assert not beside.update("mine", [dict(tool) for tool in TOOLS])
     assert counter.read == read
-    assert beside.send() == ("mine", True)
-    assert beside.give("mine", None) and beside.tools is None
-    assert beside.send() == ("mine", True), "the text is what it was"
-    assert beside.give("other", None) and beside.send() == ("other", False)
+    assert beside.render() == ("mine", True)
+    assert beside.update("mine", None) and beside.tools is None
+    assert beside.render() == ("mine", True), "the text is what it was"
+    assert beside.update("other", None) and beside.render() == ("other", False)
 
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses", "anthropic"])

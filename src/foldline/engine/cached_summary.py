@@ -16,7 +16,7 @@ from foldline.messages import Json, Reasoning
 from foldline.reducers.base import Ask
 from foldline.view.budget import Limits
 from foldline.view.request import Request
-from foldline.view.system_and_tools import Beside, System, Tools
+from foldline.view.system_and_tools import System, SystemAndTools, Tools
 from foldline.view.transcript import Seq, Usage
 from foldline.view.user_words import speaks
 from foldline.view.view import View
@@ -80,7 +80,7 @@ class Continuing:
         """Take how long it is since the last request: the cache keeps what nobody uses for its lifetime. O(1)."""
         self.cold = 0 < self.rule.lifetime_seconds <= idle_seconds
 
-    def sent(self, request: Request, view: View, stop: Seq, beside: Beside) -> None:
+    def sent(self, request: Request, view: View, stop: Seq, beside: SystemAndTools) -> None:
         """A request goes out, with the entries before `stop` in it. O(1)."""
         self._request, self._view, self._stop = request, view, stop
         self._given = beside.tools, beside.system
@@ -127,7 +127,7 @@ class Continuing:
             return self._gave_up or self._faults >= MOST_FAULTS
         return True
 
-    def instead(self, ask: Ask, view: View, beside: Beside, limits: Limits) -> Ask | None:
+    def instead(self, ask: Ask, view: View, beside: SystemAndTools, limits: Limits) -> Ask | None:
         """The same question put to the session, with its whole request; None where its own prompt is the better one.
 
         That is: the session has changed, the model would not read all of the span there, it does not fit, or costs no

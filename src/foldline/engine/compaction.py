@@ -8,7 +8,7 @@ from foldline.engine.engine import Engine, Steps
 from foldline.engine.folding import Folding, moves, telling
 from foldline.errors import SummaryError
 from foldline.reducers.base import Ask
-from foldline.reducers.digest import WithoutModel
+from foldline.reducers.digest import FallbackDigest
 from foldline.reducers.summarize import Summarize
 from foldline.view.budget import Need, Pressure
 from foldline.view.transcript import Fold, Unfold
@@ -23,14 +23,14 @@ def compact(engine: Engine, instructions: str | None, folding: Folding) -> Steps
     """
     summarize = engine.policy.compactor.focused(instructions)
     # A checkpoint either way: the figures of the session begin anew there (S4.04).
-    reducer = summarize if folding.asks else WithoutModel(summarize, name=summarize.name)
+    reducer = summarize if folding.asks else FallbackDigest(summarize, name=summarize.name)
     folding.requested = True
     with engine.during(folding), telling(engine, "compaction was asked for"):
         yield from _compacted(engine, reducer, engine.need(Pressure.SOFT, 0), folding)
     return tuple(fold for fold in folding.folds if fold.id in engine.folds)
 
 
-def _compacted(engine: Engine, reducer: Summarize | WithoutModel, need: Need, folding: Folding) -> Steps[None]:
+def _compacted(engine: Engine, reducer: Summarize | FallbackDigest, need: Need, folding: Folding) -> Steps[None]:
     try:
         view = engine.view
         found = yield from moves(engine, reducer, replace(need, target_tokens=need.limit_tokens))

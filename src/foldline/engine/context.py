@@ -32,9 +32,9 @@ from foldline.view.archive import Archive, MemoryArchive, Originals
 from foldline.view.budget import Limits, assumed_window, cache_rule_of, limited, limits_of
 from foldline.view.economics import Rent
 from foldline.view.request import Request
-from foldline.view.system_and_tools import Beside, System, Tools
+from foldline.view.system_and_tools import System, SystemAndTools, Tools
 from foldline.view.transcript import Entry, Event, Fold, Pin, Seq, Unfold, Usage
-from foldline.view.usage import Reports, usage_of
+from foldline.view.usage import UsageReports, usage_of
 from foldline.view.view import View
 
 __all__ = ["AsyncSummarize", "Completion", "Context", "Continues", "Request", "SummarizeWith"]
@@ -77,12 +77,12 @@ class Context:
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
         self._learned = learned if learned is not None else {}
         self._tell = contained(on_event)
-        self._reports, self._cache_seconds, self._doubted = Reports(), 0, False
+        self._reports, self._cache_seconds, self._doubted = UsageReports(), 0, False
         self.in_thread: InThread | None = None
         """Where the async calls read a large history, for a loop that others share: nothing is recorded meanwhile."""
         known = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
         limits = limits_of(known, model, max_output_tokens)
-        beside = Beside(system, tools, counter)
+        beside = SystemAndTools(system, tools, counter)
         kept = MemoryArchive() if archive is None else archive
         view = View(codec, counter, base_tokens=beside.tokens, weighed=bool(max_request_bytes), where=kept.where)
         rule = cache_rule or cache_rule_of(model, dialect)
@@ -189,13 +189,13 @@ class Context:
         """
         engine, found = self._engine, usage_of(usage, self._reports.number)
         if engine.rent is not None:
-            found = engine.rent.noted(found)
+            found = engine.rent.with_state(found)
         if not found.reported:  # our own count says nothing about itself
             engine.note_usage(found)
             if found.doubt:
                 self._tell(UsageDoubted(found.doubt, found.input_tokens, 0))
             return found
-        judged = self._reports.judged(found, engine.meter, engine.limits.window_tokens)
+        judged = self._reports.check(found, engine.meter, engine.limits.window_tokens)
         found = judged.usage
         if why := self._measure(found):
             found = replace(found, doubt=why)
@@ -363,9 +363,9 @@ class Context:
             raise InvalidInput("no messages", place="messages")
         with engine.during(folding):
             yield from engine.settle(folding.asks)
-        system, as_before = beside.send()
-        messages, system, tools, stable, mended = engine.outgoing.settle(*engine.view.wires(), system, beside.tools)
-        self._reports.sends(engine.view.estimated_tokens, engine.meter.changes)
+        system, as_before = beside.render()
+        messages, system, tools, stable, mended = engine.outgoing.adjust(*engine.view.wires(), system, beside.tools)
+        self._reports.record(engine.view.estimated_tokens, engine.meter.changes)
         engine.meter.sent()
         news, engine.news = tuple(engine.news), []
         asked, engine.asked = tuple(engine.asked), []

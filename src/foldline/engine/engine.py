@@ -26,7 +26,7 @@ from foldline.reducers.minimum import floor_of, too_large, too_many, too_many_by
 from foldline.tokens import message_tokens, wire_bytes
 from foldline.view.budget import Limits, Need, Pressure
 from foldline.view.economics import Bill, Rent, foldable
-from foldline.view.request import Outgoing
+from foldline.view.request import RequestAdjuster
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold, Seq, Usage
 from foldline.view.view import View
@@ -56,7 +56,7 @@ class Engine(Recorder):
     caps: Caps = field(default_factory=Caps)
     """What a request may hold besides tokens and bytes. A provider that names another number in a refusal is believed
     by `engine.caps = engine.caps.learned(max_images=50)`: the next request keeps to it."""
-    outgoing: Outgoing = field(init=False)
+    outgoing: RequestAdjuster = field(init=False)
     """The last look at the messages of a request. A server that said that roles must alternate is believed by
     `engine.outgoing.alternating = True`."""
     trigger_at_limit: bool = False
@@ -75,7 +75,7 @@ class Engine(Recorder):
 
     def __post_init__(self) -> None:
         Recorder.__post_init__(self)
-        self.outgoing = Outgoing(self.codec.dialect)
+        self.outgoing = RequestAdjuster(self.codec.dialect)
 
     # --- folding -----------------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class Engine(Recorder):
     def send_beside(self, system: System, tools: Tools, leading: Sequence[Wire]) -> None:
         """Send these from now on; `leading` in place of the system messages that the log begins with. O(their size)."""
         larger = leading != self.beside.leading and self._lead(leading)
-        if self.beside.give(system, tools) or larger:
+        if self.beside.update(system, tools) or larger:
             self.view.base_tokens = self.beside.tokens
             self.meter.folded()
 
@@ -106,7 +106,7 @@ class Engine(Recorder):
                 more_bytes += wire_bytes(wire) - wire_bytes(entry.recorded) if self.view.weighed else 0
         if self.beside.leading:
             self.continuing.forget()  # the cache has another beginning
-        return self.beside.lead(leading, more_tokens, more_bytes)
+        return self.beside.set_leading(leading, more_tokens, more_bytes)
 
     def pay_by(self, rule: CacheRule, *, same_model: bool) -> None:
         """Reckon with these prices and this lifetime of the cache from now on. O(1)."""
@@ -248,7 +248,7 @@ class Engine(Recorder):
             if rent is not None and not rent.counted:
                 base = self.policy.trigger.limit_tokens(self.limits)
                 landing = self.policy.landing_tokens(base, self.view.fixed_tokens)
-                rent.repeat(self._bill(rent, landing), self.view.newest_user)
+                rent.replay_request(self._bill(rent, landing), self.view.newest_user)
         elif rent is not None and not assistant:
             rent.counted = False
         self.replying = assistant

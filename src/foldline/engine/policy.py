@@ -16,8 +16,8 @@ from foldline.errors import InvalidInput
 from foldline.reducers.archive_results import DIGEST_PREFIX, ArchiveResults
 from foldline.reducers.base import Reducer
 from foldline.reducers.dedupe import Dedupe
-from foldline.reducers.digest import Digest, WithoutModel
-from foldline.reducers.drop import DropGroups, HistoryBudget, Window
+from foldline.reducers.digest import Digest, FallbackDigest
+from foldline.reducers.drop import DropGroups, HistoryBudget, SlidingWindow
 from foldline.reducers.images import OldImages
 from foldline.reducers.mask import IMPORTANT_FILES, Describe, Mask, ShortenOld, viewed
 from foldline.reducers.minimum import Minimum
@@ -65,7 +65,7 @@ OVERFLOW: tuple[Reducer, ...] = (
     ShortenOld(keep=0.2, share=0.15),
     Digest(keep=0.1),
     ResultShare(),
-    Window(),
+    SlidingWindow(),
     DropGroups(keep_groups=0),
     Minimum(),
 )
@@ -194,7 +194,7 @@ def sliding(
         name="sliding",
         about="the oldest stretch is summarised first; when there is none, the window slides",
         trigger=trigger,
-        reducers=(summarize, WithoutModel(summarize), Window(trigger)),
+        reducers=(summarize, FallbackDigest(summarize), SlidingWindow(trigger)),
     )
 
 
@@ -225,7 +225,7 @@ def checkpoint(
         landing=None,
         guard=(Spill(large_output_chars), outputs or OutputLimits()),
         always=archives[chosen.tool_summary_strategy],
-        reducers=(summarize, WithoutModel(summarize)),
+        reducers=(summarize, FallbackDigest(summarize)),
         compactor=summarize,
         after_compact=(replace(heuristic, prefix=DIGEST_PREFIX),),
         auto=chosen.auto_compact,

@@ -18,7 +18,7 @@ from foldline.tokens import Counter, message_tokens
 from foldline.view.archive import Originals
 from foldline.view.calibration import Meter
 from foldline.view.pairing import Pairing
-from foldline.view.system_and_tools import Beside
+from foldline.view.system_and_tools import SystemAndTools
 from foldline.view.transcript import Branch, Entry, Event, Fold, Log, Pin, Repair, Seq, Unfold, Usage
 from foldline.view.view import View
 
@@ -33,7 +33,7 @@ class Recorder:
     counter: Counter
     originals: Originals
     view: View
-    beside: Beside
+    beside: SystemAndTools
     tell: Callable[[ContextEvent], None]
     pairing: Pairing = field(init=False)
     log: Log = field(default_factory=Log)
@@ -78,10 +78,10 @@ class Recorder:
         faults = list(clean.faults)
         sent = replace(message, agent_visible=False) if moves or clean.message is None else clean.message
         if moves and clean.message is not None:
-            self.beside.move(seq, clean.message)
+            self.beside.append_text(seq, clean.message)
             self.view.base_tokens = self.beside.tokens
             faults.append("system text among the messages; sent as the system text of the request")
-        placed = self.pairing.take(seq, sent, self.view.reaches)
+        placed = self.pairing.place(seq, sent, self.view.reaches)
         faults += placed.faults
         tokens = message_tokens(placed.message, self.counter)
         entry = Entry(seq, placed.group, placed.message, tokens, recorded, tuple(faults), hidden)
@@ -104,7 +104,7 @@ class Recorder:
         """Leave the branch after its first `keep` messages; folds that no longer hold are taken back. O(log)."""
         self._whole("a fork")
         left = self.path_seqs[keep]
-        self.beside.leave(left)
+        self.beside.drop_from(left)
         self.view.base_tokens = self.beside.tokens
         del self.path[keep:]
         del self.path_seqs[keep:]
@@ -168,7 +168,7 @@ class Recorder:
         clean = self.codec.sanitize(self.codec.read(entry.recorded), self.beside.tool_names).message
         visible = clean is not None and entry.message.agent_visible
         message = _flags(clean, entry) if clean and visible else entry.message
-        placed = self.pairing.take(entry.seq, message, self.view.reaches)
+        placed = self.pairing.place(entry.seq, message, self.view.reaches)
         again = replace(entry, message=placed.message, group=placed.group)
         self.view.append(again, placed, self.pairing.waits)
 
@@ -189,7 +189,7 @@ class Recorder:
         shown |= {form.id for tile in view.tiles for form in tile.forms.values()}
         shown |= {max((number for number, fold in self.folds.items() if fold.reducer == checkpoint), default=-1)}
         self.folds = {number: fold for number, fold in self.folds.items() if number in shown}
-        self.originals.forget(view.entries)
+        self.originals.retain(view.entries)
         pairs = zip(self.path, self.path_seqs, strict=True)
         path = [(wire, seq) for wire, seq in pairs if seq in view.entries]
         self.path, self.path_seqs = [wire for wire, _ in path], [seq for _, seq in path]
@@ -222,7 +222,7 @@ class Recorder:
         folding = self.folding
         requested = requested or (folding is not None and folding.requested)
         try:
-            key = self.originals.keep(self.view, fold, self.view.is_form(fold))
+            key = self.originals.store(self.view, fold, self.view.is_form(fold))
             batch = fold.batch if folding is None else self.next_batch if folding.batch < 0 else folding.batch
             proposed = replace(fold, id=self.next_fold, archive=key, batch=batch)
             made = self.view.commit(proposed, again=again, requested=requested)

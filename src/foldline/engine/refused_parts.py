@@ -21,7 +21,7 @@ from foldline.codecs.roles import roles_out_of_turn
 from foldline.engine.engine import Engine
 from foldline.failures import PartKind, RefusedPart
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from foldline.reducers.digest import WithoutModel
+from foldline.reducers.digest import FallbackDigest
 from foldline.reducers.drop import DropGroups
 from foldline.view.budget import Pressure
 from foldline.view.tiles import Tile
@@ -290,7 +290,7 @@ def _digest(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> st
     del shown, refused
     before = len(engine.news)
     need = engine.need(Pressure.OVERFLOW, 0)
-    reducers = (WithoutModel(engine.policy.compactor, name=REFUSED_PART), DropGroups(keep_groups=0))
+    reducers = (FallbackDigest(engine.policy.compactor, name=REFUSED_PART), DropGroups(keep_groups=0))
     for reducer in reducers:
         for move in list(reducer.propose(engine.view, replace(need, target_tokens=1))):
             if isinstance(move, Fold):

@@ -15,7 +15,7 @@ from foldline.engine.events import FoldFailed
 from foldline.errors import FoldRefused, InvalidInput
 from foldline.view.budget import limits_from
 from foldline.view.pairing import arrange
-from foldline.view.request import Outgoing
+from foldline.view.request import RequestAdjuster
 from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage
 
 __all__ = ["repeat", "repeat_all"]
@@ -80,7 +80,7 @@ def repeat_all(engine: Engine, events: Iterable[Event], again: Callable[[Event],
 
 def _broken(engine: Engine) -> str:
     shown = engine.view.shown()
-    sent, *_ = Outgoing(engine.codec.dialect).settle(shown, 0, None, None)
+    sent, *_ = RequestAdjuster(engine.codec.dialect).adjust(shown, 0, None, None)
     found = violations(sent, engine.codec.dialect) if sent else []
     return str(found[0]) if found else ""
 

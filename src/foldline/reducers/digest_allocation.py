@@ -16,12 +16,12 @@ __all__ = [
     "MORE",
     "NOTE",
     "USER",
-    "Item",
+    "DigestItem",
+    "ages_with_room",
     "grant_words",
-    "keep_standing",
-    "once",
-    "told_ages",
+    "keep_instructions",
     "weight",
+    "without_repeats",
 ]
 
 # What stands before words: of the user, of the user again, of the agent, of nobody.
@@ -44,7 +44,7 @@ GAP_TOKENS = 3
 
 
 @dataclass(slots=True)
-class Item:
+class DigestItem:
     """What one group said and did, before it is cut to size: pieces of (label, text)."""
 
     pieces: list[tuple[str, str]]
@@ -72,10 +72,10 @@ _DIGIT = re.compile(r"\d")
 _MUCH = 20_000
 
 
-def once(items: list[Item]) -> list[Item]:
+def without_repeats(items: list[DigestItem]) -> list[DigestItem]:
     """Without what was said again later in the same words."""
     said: set[str] = set()
-    out: list[Item] = []
+    out: list[DigestItem] = []
     for item in reversed(items):
         text = item.pieces[-1][1] if item.user or item.bare else ""
         if text not in said or not text:
@@ -84,13 +84,13 @@ def once(items: list[Item]) -> list[Item]:
     return out[::-1]
 
 
-def grant_words(items: list[Item], room: int, view: View) -> int:
+def grant_words(items: list[DigestItem], room: int, view: View) -> int:
     """Give the user's messages their sizes: what is to hold on first, then the newest. Returns what was given."""
-    spent = keep_standing(items, room, STANDING, view)
+    spent = keep_instructions(items, room, STANDING, view)
     return spent + _share_out(_newest_words(items, room - spent), room - spent)
 
 
-def keep_standing(items: list[Item], room: int, least: float, view: View) -> int:
+def keep_instructions(items: list[DigestItem], room: int, least: float, view: View) -> int:
     """Choose the sentences of at least this score that stay word for word, as many as `room` holds. Returns their size.
 
     Those that sound most like it come first, the short before the long, the new before the old; of those that differ by
@@ -127,7 +127,7 @@ def keep_standing(items: list[Item], room: int, least: float, view: View) -> int
     return spent
 
 
-def _newest_words(items: list[Item], room: int) -> list[Item]:
+def _newest_words(items: list[DigestItem], room: int) -> list[DigestItem]:
     """The newest of the user's messages, as many as get room for a sentence: a word of each would say nothing."""
     left = room
     for count, item in enumerate(reversed(items)):
@@ -137,7 +137,7 @@ def _newest_words(items: list[Item], room: int) -> list[Item]:
     return items
 
 
-def _share_out(items: list[Item], room: int) -> int:
+def _share_out(items: list[DigestItem], room: int) -> int:
     """Give each item its size, the large ones no more than an equal share of what is left. Returns what was given."""
     left, spent = room, 0
     for count, item in enumerate(sorted(items, key=lambda x: x.tokens - x.limit)):
@@ -148,7 +148,7 @@ def _share_out(items: list[Item], room: int) -> int:
     return spent
 
 
-def told_ages(ages: Sequence[int], room: float) -> set[int]:
+def ages_with_room(ages: Sequence[int], room: float) -> set[int]:
     """The newest ages that can all be told in `room`: the older the group, the smaller its share."""
     told: set[int] = set()
     mass = 0.0

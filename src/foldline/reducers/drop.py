@@ -16,7 +16,7 @@ from foldline.view.view import View
 __all__ = [
     "DropGroups",
     "HistoryBudget",
-    "Window",
+    "SlidingWindow",
     "drop_fold",
     "history_budget",
     "is_checkpoint",
@@ -110,7 +110,7 @@ def _of_loop(tile: Tile, spare: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindow:
     """Drops the oldest turns until tokens, messages and turns hold, or nothing more may go.
 
     What follows a drop is a user message: the next turn's, or the notice where a turn is longer than the window. System

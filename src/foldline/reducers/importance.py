@@ -13,7 +13,7 @@ from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Seq
 from foldline.view.view import View
 
-__all__ = ["importance", "worth"]
+__all__ = ["importance", "text_importance"]
 
 # Factor of a result of whose names a quarter was used by the user or the agent, and of one without such a name.
 REFERRED, NOT_REFERRED = 1.5, 0.5
@@ -71,10 +71,10 @@ def _newness(seq: Seq, files: frozenset[str], newest: dict[str, Seq]) -> float:
 
 def _worth(view: View, entry: Entry) -> float:
     text = "\n".join(result.text for result in entry.message.results)
-    return worth(text, view, failed=any(result.is_error for result in entry.message.results))
+    return text_importance(text, view, failed=any(result.is_error for result in entry.message.results))
 
 
-def worth(text: str, view: View, *, failed: bool = False) -> float:
+def text_importance(text: str, view: View, *, failed: bool = False) -> float:
     """How much a text matters by what was referred to since and by what failed, about 1 for most. O(size)."""
     named = names(text)
     used = sum(name in view.spoken for name in named)

@@ -289,7 +289,7 @@ _ASK = (
 )
 
 
-class _Job(NamedTuple):
+class _DescriptionJob(NamedTuple):
     """One message whose results are being described: those still to do, and what was said of the others."""
 
     tile: Tile
@@ -326,9 +326,9 @@ class Describe:
                 if result.call_id in hidden and result.text and result_tokens(view, result) >= self.least_tokens
             )
             if wanted:
-                yield self._ask(view, _Job(tile, entry, wanted, {}))
+                yield self._ask(view, _DescriptionJob(tile, entry, wanted, {}))
 
-    def _ask(self, view: View, job: _Job) -> Ask:
+    def _ask(self, view: View, job: _DescriptionJob) -> Ask:
         result = job.left[0]
         text = result.text
         if len(text) > self.input_chars:
@@ -360,7 +360,7 @@ class Describe:
             stop=job.entry.seq + 1,
         )
 
-    def _fold(self, view: View, job: _Job, told: Mapping[str, str]) -> Fold:
+    def _fold(self, view: View, job: _DescriptionJob, told: Mapping[str, str]) -> Fold:
         parts = with_results(job.tile.form(job.entry), lambda result: told.get(result.call_id))
         reason = f"older than the last {self.mask.keep_last} results; a model said what it brought"
         fold = form_fold(view, job.tile, job.entry, parts, reducer=self.name, reason=reason)

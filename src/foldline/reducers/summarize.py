@@ -23,7 +23,7 @@ from foldline.view.transcript import Fold
 from foldline.view.user_words import speaks
 from foldline.view.view import View
 
-__all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "Leaves", "SumUp", "Summarize", "plain"]
+__all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "LeavesOut", "SumUp", "Summarize", "plain"]
 
 SUMMARY_PREFIX = "[Previous conversation summary]"
 ACKNOWLEDGEMENT = "Understood. I have the context of our conversation so far and will go on from there."
@@ -70,7 +70,7 @@ _STAYS_ABOVE = "What stands above as a summary or a digest stays in view as it i
 LEAST_PIECE_TOKENS = 64
 
 
-class _Job(NamedTuple):
+class _SummaryJob(NamedTuple):
     """A summary in the making: the pieces still to be read, and the checkpoint so far."""
 
     view: View
@@ -156,10 +156,10 @@ class Summarize:
         pieces = _pieces(texts, room, view)
         each = view.counter.text(asked) + max(limit if len(pieces) > 1 else 0, view.counter.text(earlier))
         plain_tokens = sum(map(view.counter.text, pieces)) + len(pieces) * each
-        job = _Job(view, span, pieces, earlier, limit, need.requested, plain_tokens)
+        job = _SummaryJob(view, span, pieces, earlier, limit, need.requested, plain_tokens)
         return replace(self._next(job), continued=self._continued(job))
 
-    def _continued(self, job: _Job) -> Ask | None:
+    def _continued(self, job: _SummaryJob) -> Ask | None:
         """The question put to the session itself; None where other spans that are to be folded stand before."""
         view, before = job.view, job.view.tiles[: job.span.first]
         stays = (tile.fold is not None or view.protected(at, requested=job.requested) for at, tile in enumerate(before))
@@ -173,7 +173,7 @@ class Summarize:
         whole = job._replace(pieces=job.pieces[:1])
         return self._asked(whole, ({"role": "user", "content": "\n".join([*lines, *self._wishes()])},))
 
-    def _next(self, job: _Job) -> Ask:
+    def _next(self, job: _SummaryJob) -> Ask:
         body = f"<<<record\n{job.pieces[0]}\nrecord>>>"
         if job.sofar:
             body = f"{_UPDATE}\n<<<checkpoint\n{plain(job.sofar)}\ncheckpoint>>>\n{body}"
@@ -187,7 +187,7 @@ class Summarize:
         if self.facts:
             yield f"These must stand in it word for word: {'; '.join(self.facts)}"
 
-    def _asked(self, job: _Job, prompt: tuple[Mapping[str, str], ...]) -> Ask:
+    def _asked(self, job: _SummaryJob, prompt: tuple[Mapping[str, str], ...]) -> Ask:
         def finish(text: str) -> Fold | Ask:
             return self._finish(text, job)
 
@@ -201,7 +201,7 @@ class Summarize:
             plain_tokens=job.plain_tokens,
         )
 
-    def _finish(self, text: str, job: _Job) -> Fold | Ask:
+    def _finish(self, text: str, job: _SummaryJob) -> Fold | Ask:
         view, span = job.view, job.span
         tokens = view.counter.text(text)
         try:
@@ -356,7 +356,7 @@ def _pieces(texts: Sequence[str], room_tokens: int, view: View) -> tuple[str, ..
     return tuple(pieces) or ("(nothing but the checkpoint)",)
 
 
-class Leaves(Protocol):
+class LeavesOut(Protocol):
     """A reducer that can say which spans it would leave out."""
 
     def leaving(self, view: View, need: Need, *, spare: bool = True) -> Iterable[Span]:
@@ -370,7 +370,7 @@ class SumUp:
     It stands before `drop` in a policy: what no model was there for, or failed at, leaves as it would have.
     """
 
-    drop: Leaves
+    drop: LeavesOut
     summarize: Summarize = field(default_factory=Summarize)
     name: str = "sum_up"
     only_asks: ClassVar[bool] = True

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from foldline.codecs.base import Codec
 from foldline.errors import InvalidInput
 from foldline.messages import Document, Image, Json, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-from foldline.reducers.digest import Told
+from foldline.reducers.digest import DigestItems
 from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, RentState, Seq, Unfold, Usage
 
 __all__ = ["VERSION", "Record", "event_of", "record_of", "sealed", "seq_of"]
@@ -188,14 +188,14 @@ def _message_of(record: Json, codec: Codec) -> Message:
 def _told_of(parts: tuple[Part, ...], read: tuple[Part, ...]) -> Json:
     """The items of a digest whose text is what its JSON reads as; None for anything else."""
     match parts, read:
-        case ((Text(text, Told(items)),), (Text(same, _),)) if text == same and text:
+        case ((Text(text, DigestItems(items)),), (Text(same, _),)) if text == same and text:
             return [list(item) for item in items]
     return None
 
 
-def _told(items: Json) -> Told:
+def _told(items: Json) -> DigestItems:
     try:
-        return Told(tuple((str(text), bool(user)) for text, user in items))
+        return DigestItems(tuple((str(text), bool(user)) for text, user in items))
     except (TypeError, ValueError):
         raise InvalidInput("must be a list of [text, whether the user said it]", place="told") from None
 
@@ -221,7 +221,7 @@ def _record_of_part(part: Part) -> Record:
         value = getattr(part, field.name)
         if value == field.default:
             continue
-        if isinstance(value, Told):
+        if isinstance(value, DigestItems):
             out["told"] = [list(item) for item in value.items]
         elif field.name == "parts":
             out["parts"] = [_record_of_part(inner) for inner in value]

@@ -100,7 +100,7 @@ class Originals:
         self.archive = archive
         self._keys: dict[Seq, str] = {}
 
-    def keep(self, view: View, fold: Fold, form: bool) -> str:
+    def store(self, view: View, fold: Fold, form: bool) -> str:
         """Keep what a fold is about to hide; the key under which it is read. O(what is new in it)."""
         if form:
             if fold.reducer == "spill":
@@ -123,7 +123,7 @@ class Originals:
             return (self.archive.get(fold.archive),)
         return tuple(unbundle(self.archive, fold.archive))
 
-    def forget(self, entries: Container[Seq]) -> None:
+    def retain(self, entries: Container[Seq]) -> None:
         """Remember the keys of these entries only; the others are reached by the folds over them."""
         self._keys = {seq: key for seq, key in self._keys.items() if seq in entries}
 

@@ -34,7 +34,7 @@ class _Run:
     sure: bool = False
     """Whether one of them names no cached tokens, which could be read in two ways."""
 
-    def take(self, estimated_tokens: int, reported_tokens: int, sure: bool) -> None:
+    def add(self, estimated_tokens: int, reported_tokens: int, sure: bool) -> None:
         """Go on with one more report, or begin anew with it where it does not agree. O(1)."""
         ratio = reported_tokens / estimated_tokens
         if not self.agrees(ratio):
@@ -164,7 +164,7 @@ class Meter:
         if not self.LOWEST * estimated_tokens <= reported_tokens <= self.HIGHEST * estimated_tokens:
             self._run, self._bounds = _Run(), None
             return False
-        self._run.take(estimated_tokens, reported_tokens, sure)
+        self._run.add(estimated_tokens, reported_tokens, sure)
         self._bounds = None
         if self._run.sure and self._run.shows_a_tokenizer:
             self._bounds = max(self.LOWEST, self._run.low / STEADY), min(self.HIGHEST, self._run.high * STEADY)

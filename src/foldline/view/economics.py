@@ -132,7 +132,7 @@ class Rent:
 
     # --- what the log keeps of it --------------------------------------------------------------------------------
 
-    def noted(self, usage: Usage) -> Usage:
+    def with_state(self, usage: Usage) -> Usage:
         """A report with the state as its request went out; this goes on with the same whole numbers. O(1)."""
         self.paid, self.spent = float(round(self.paid)), float(round(self.spent))
         of = self.rhythm
@@ -154,7 +154,7 @@ class Rent:
             self.rhythm = Rhythm(state.requests, state.turns, state.cold_turns, state.in_turn, state.newest_user)
             self.counted, self.folded = True, False
 
-    def repeat(self, bill: Bill, newest_user: Seq | None) -> None:
+    def replay_request(self, bill: Bill, newest_user: Seq | None) -> None:
         """Count a request of the log that no report has noted, as if its cache had been warm. O(1)."""
         self.rhythm.request(newest_user, False)
         if not self.folded and self.due(bill):

@@ -85,7 +85,7 @@ class _Answers:
 
 @dataclass(slots=True)
 class Pairing:
-    """The open calls of a session. `take` is O(size of the message)."""
+    """The open calls of a session. `place` is O(size of the message)."""
 
     codec: Codec
     # Those that the client answers.
@@ -108,7 +108,7 @@ class Pairing:
     # The group of the last message.
     _last: Seq | None = None
 
-    def take(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool] = anywhere) -> Placed:
+    def place(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool] = anywhere) -> Placed:
         """Place one message; ids that the provider would refuse a second time are renamed here, results follow.
 
         `reaches` says whether a message may still join a group: not if there is a fold in between.

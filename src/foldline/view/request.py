@@ -18,11 +18,11 @@ from foldline.messages import Wire
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold, Repair, Unfold, Usage
 
-__all__ = ["Outgoing", "Request"]
+__all__ = ["Request", "RequestAdjuster"]
 
 
 @dataclass(slots=True)
-class Outgoing:
+class RequestAdjuster:
     """The last look at what is sent. Costs a comparison of references for each message, and O(size) of new ones."""
 
     dialect: str
@@ -43,7 +43,7 @@ class Outgoing:
     # What was sent beside the messages in place of what was given; None where that was sent.
     _beside: tuple[System, Tools] | None = None
 
-    def settle(
+    def adjust(
         self, wires: list[Wire], stable: int, system: System, tools: Tools
     ) -> tuple[list[Wire], System, Tools, int, tuple[Repair, ...]]:
         """The messages, system text and tools to send, how many leading messages are as before, and what was mended.

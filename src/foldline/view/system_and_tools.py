@@ -10,7 +10,7 @@ from foldline.messages import Message, Text, Wire
 from foldline.tokens import Counter, system_tokens, tools_tokens, wire_bytes
 from foldline.view.transcript import Seq
 
-__all__ = ["Beside", "System", "Tools"]
+__all__ = ["System", "SystemAndTools", "Tools"]
 
 System: TypeAlias = str | Sequence[Mapping[str, Any]] | None
 Tools: TypeAlias = Sequence[Mapping[str, Any]] | None
@@ -18,7 +18,7 @@ Tools: TypeAlias = Sequence[Mapping[str, Any]] | None
 _BETWEEN: Final = "\n\n"
 
 
-class Beside:
+class SystemAndTools:
     """System text and tools of a request; each piece is weighed once.
 
     `tokens` is their size: the sum over the text that the caller gave and each text that was moved here, with the blank
@@ -65,7 +65,7 @@ class Beside:
             self._named, self._tool_names = self.tools, frozenset(tool_names(self.tools))
         return self._tool_names
 
-    def give(self, system: System, tools: Tools) -> bool:
+    def update(self, system: System, tools: Tools) -> bool:
         """Send another system text and other tools of the caller; whether they differ from those of now. O(size)."""
         if system == self._given and tools == self.tools:
             return False
@@ -75,7 +75,7 @@ class Beside:
         self._weigh()
         return True
 
-    def lead(self, leading: Sequence[Wire], more_tokens: int, more_bytes: int) -> bool:
+    def set_leading(self, leading: Sequence[Wire], more_tokens: int, more_bytes: int) -> bool:
         """Count these system messages in place of those that the log begins with, which are smaller by so much.
 
         Whether the size differs from that of before. O(1).
@@ -86,14 +86,14 @@ class Beside:
         self.leading, self._more_tokens, self._more_bytes = leading, more_tokens, more_bytes
         return not same
 
-    def move(self, seq: Seq, message: Message) -> None:
+    def append_text(self, seq: Seq, message: Message) -> None:
         """Send the text of entry `seq` as system text. O(size of the message)."""
         texts = tuple(part.text for part in message.parts if isinstance(part, Text))
         self._changed()
         self.tokens += self._weight(texts, first=not self._given and not any(self._moved.values()))
         self._moved[seq] = texts
 
-    def leave(self, start: Seq) -> None:
+    def drop_from(self, start: Seq) -> None:
         """Send no longer what was moved here from entry `start` on. O(size of what stays)."""
         kept = {seq: texts for seq, texts in self._moved.items() if seq < start}
         if len(kept) == len(self._moved):
@@ -102,7 +102,7 @@ class Beside:
         self._moved = kept
         self._weigh()
 
-    def send(self) -> tuple[System, bool]:
+    def render(self) -> tuple[System, bool]:
         """The system text of the next request, and whether all is as in the request before (or the first)."""
         before, self._sent = self._sent, self.system
         led, self._led = self._led, False

@@ -18,7 +18,7 @@ from foldline.failures import silent_truncation
 from foldline.view.calibration import Meter
 from foldline.view.transcript import Usage
 
-__all__ = ["Judged", "Reports", "usage_of"]
+__all__ = ["CheckedUsage", "UsageReports", "usage_of"]
 
 _INPUT = ("prompt_tokens", "input_tokens", "promptTokenCount", "prompt_token_count", "prompt_eval_count")
 _OUTPUT = ("completion_tokens", "output_tokens", "candidatesTokenCount", "candidates_token_count", "eval_count")
@@ -98,7 +98,7 @@ REMEMBERED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class CheckedUsage:
     """A report as it is taken: `usage` says in `doubt` why it is not believed.
 
     `cut` says why the provider is thought to have cut the request, "" if nothing points to it; `estimated_tokens` is
@@ -111,23 +111,23 @@ class Judged:
 
 
 @dataclass(slots=True)
-class Reports:
+class UsageReports:
     """The requests that were sent last, by their running numbers, with our count of each."""
 
     number: int = 0
     """The running number of the last request."""
     _sent: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def sends(self, estimated_tokens: int, changes: int) -> None:
+    def record(self, estimated_tokens: int, changes: int) -> None:
         """A request goes out that we count at so much, after so many changes of the prefix. O(1)."""
         self.number += 1
         self._sent[self.number] = estimated_tokens, changes
         self._sent.pop(self.number - REMEMBERED, None)
 
-    def judged(self, usage: Usage, meter: Meter, window_tokens: int) -> Judged:
+    def check(self, usage: Usage, meter: Meter, window_tokens: int) -> CheckedUsage:
         """What to make of a report. Nothing is measured by it yet. O(1)."""
         if usage.request not in self._sent:
-            return Judged(usage)
+            return CheckedUsage(usage)
         estimated, changes = self._sent[usage.request]
         found = _likely(usage, estimated, meter)
         cut = silent_truncation(
@@ -138,8 +138,8 @@ class Reports:
             output_tokens=found.output_tokens,
         )
         if cut is not None:
-            return Judged(replace(found, doubt=cut), estimated, cut)
-        return Judged(replace(found, estimated_tokens=estimated, current=changes == meter.changes), estimated)
+            return CheckedUsage(replace(found, doubt=cut), estimated, cut)
+        return CheckedUsage(replace(found, estimated_tokens=estimated, current=changes == meter.changes), estimated)
 
 
 def _likely(usage: Usage, estimated_tokens: int, meter: Meter) -> Usage:

@@ -6,7 +6,7 @@ block); a fold costs O(what it covers); between folds nothing else is touched, a
 of the same objects.
 
 Its parts: `Tile` (what is shown in one place), `TileRenderer` (its messages), `RunningTotals` (sums, and the rendered
-prefix), `Calibration` (what the provider makes of our count).
+prefix), `Meter` (what the provider makes of our count).
 """
 
 from __future__ import annotations
