@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from foldline.codecs.base import Violation
     from foldline.engine.context import Completion, Context, Request
     from foldline.engine.fitting import Fit, check, count, fit
-    from foldline.engine.policy import POLICIES, Policy
+    from foldline.engine.policy import Policy
+    from foldline.engine.presets import POLICIES
     from foldline.engine.recovery import Recovery
     from foldline.errors import (
         DoesNotFit,
@@ -66,7 +67,8 @@ _NAMES = {
     "foldline.codecs.base": "Violation",
     "foldline.engine.context": "Completion Context Request",
     "foldline.engine.fitting": "Fit check count fit",
-    "foldline.engine.policy": "POLICIES Policy",
+    "foldline.engine.policy": "Policy",
+    "foldline.engine.presets": "POLICIES",
     "foldline.engine.recovery": "Recovery",
     "foldline.errors": "DoesNotFit FoldlineError FoldRefused InvalidInput MissingExtra ProviderError SummaryError",
     "foldline.failures": "Failure classify",

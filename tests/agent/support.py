@@ -16,7 +16,7 @@ from foldline.agent.session import AgentSession, Under
 from foldline.agent.tools.base import Outcome, Scope, Tool
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.display import Room
-from foldline.engine.policy import policy
+from foldline.engine.presets import policy
 from foldline.messages import Json
 from foldline.providers.base import Provider
 from foldline.providers.endpoint import Endpoint

@@ -243,9 +243,7 @@ def test_a_cache_that_is_to_live_for_an_hour_is_cold_after_an_hour(
     async def cold_after(idle_seconds: float) -> bool:
         settings = AgentSettings(model=ModelSettings(extra={"cache_control": point}))
         async with assembled(FakeProvider("ok"), tmp_path, settings, model="claude-sonnet-4-5") as agent:
-            continuing = agent.session.context._engine.continuing
-            continuing.left(idle_seconds)
-            return continuing.cold
+            return agent.session.context._engine.cached_summary.is_cold(idle_seconds)
 
     assert asyncio.run(cold_after(seconds))
     assert not asyncio.run(cold_after(seconds - 1))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from foldline.agent.session import AgentSession, Under
-from foldline.engine.policy import policy
+from foldline.engine.presets import policy
 from foldline.store.clock import now_utc
 from foldline.store.folders import FileStore
 from foldline.testing import session as turns

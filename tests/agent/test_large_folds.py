@@ -15,7 +15,7 @@ from tests.agent.test_counted_ahead import Watched as WatchedCounter
 
 from foldline.agent.session import AgentSession, Under
 from foldline.engine.context import Context
-from foldline.engine.policy import policy
+from foldline.engine.presets import policy
 from foldline.reducers.base import Move
 from foldline.store.files import FileArchive
 from foldline.store.folders import FileStore

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from foldline.cli.files import write_whole
 from foldline.cli.main import cli
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "sessions"

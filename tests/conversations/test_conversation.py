@@ -24,7 +24,7 @@ from foldline.conversations.conversation import (
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.conversations.title import title_of
 from foldline.engine.fitting import check, count
-from foldline.engine.policy import policy
+from foldline.engine.presets import policy
 from foldline.errors import DoesNotFit
 from foldline.failures import Failure
 from foldline.view.archive import MemoryArchive
@@ -320,7 +320,6 @@ def test_a_cache_that_the_client_keeps_for_an_hour_is_not_cold_after_ten_minutes
     conversation.plan(body, limits)
     rent = conversation.context._engine.rent
     assert rent is not None
-    assert conversation.context._engine.continuing.cold is folds
     assert (rent.paid == 0) is folds, "the rent ends with a fold"
 
 

@@ -26,7 +26,7 @@ from tests.store.places import store_at
 
 from foldline.conversations.persistence import Keeping
 from foldline.conversations.service import Conversations
-from foldline.engine.policy import policy
+from foldline.engine.presets import policy
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.view.transcript import Usage
 

@@ -22,6 +22,7 @@ from tests.store.places import Places, store_at
 from foldline.conversations.persistence import Keeping, LateArchive
 from foldline.conversations.planned_request import Hold
 from foldline.conversations.service import Conversations
+from foldline.engine.context import Context, Request, SummarizeWith
 from foldline.errors import InvalidInput
 from foldline.failures import Failure
 from foldline.store.base import Store
@@ -534,10 +535,18 @@ def test_what_could_not_be_bound_is_bound_with_the_next_request(tmp_path: Path) 
 
 @pytest.mark.parametrize(("minutes", "cold"), [(60, True), (1, False)])
 def test_a_conversation_that_comes_back_after_an_hour_finds_the_cache_cold(
-    tmp_path: Path, minutes: int, cold: bool
+    tmp_path: Path, minutes: int, cold: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wires = turns("anthropic", 14)
     at = steps(wires)
+    pauses: list[float] = []
+
+    class Pausing(Context):
+        def prepare(self, summarize: SummarizeWith | None = None, *, idle_seconds: float = 0.0) -> Request:
+            pauses.append(idle_seconds)
+            return super().prepare(summarize, idle_seconds=idle_seconds)
+
+    monkeypatch.setattr("foldline.conversations.conversation.Context", Pausing)
 
     async def work() -> None:
         then = FileStore(tmp_path, clock=lambda: now_utc() - timedelta(minutes=minutes))
@@ -546,7 +555,7 @@ def test_a_conversation_that_comes_back_after_an_hour_finds_the_cache_cold(
         await one.aclose()
         two = opened(str(tmp_path))
         hold = await Client("anthropic", two, 2_500).send(wires[: at[-1]])
-        assert hold.held.conversation.context._engine.continuing.cold is cold
+        assert hold.held.conversation.context._engine.cached_summary.is_cold(pauses[-1]) is cold
         await two.aclose()
 
     run(work)

@@ -21,7 +21,7 @@ from foldline.conversations.persistence import Keeping
 from foldline.conversations.planned_request import Hold
 from foldline.conversations.service import Conversations
 from foldline.engine.context import Request
-from foldline.engine.policy import policy
+from foldline.engine.presets import policy
 from foldline.messages import Json
 from foldline.store.addresses import open_store
 

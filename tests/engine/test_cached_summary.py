@@ -12,7 +12,7 @@ import pytest
 from foldline import Completion, Context, ProviderError, Request, SummaryError, check
 from foldline.catalog.models import CACHE_RULES
 from foldline.engine.events import ContextEvent, FoldFinished
-from foldline.engine.policy import checkpoint
+from foldline.engine.presets import checkpoint
 from foldline.engine.settings import CheckpointSettings
 from foldline.failures import Failure, classify
 from foldline.testing.scripts import session

@@ -26,7 +26,7 @@ from foldline.engine.events import (
     UsageDoubted,
 )
 from foldline.engine.fitting import check, count
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.errors import DoesNotFit, FoldRefused, InvalidInput, SummaryError
 from foldline.failures import classify
 from foldline.messages import Wire as AnyWire

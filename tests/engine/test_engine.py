@@ -12,7 +12,8 @@ import pytest
 from foldline.engine.context import Context
 from foldline.engine.events import ContextEvent, FoldFailed, FoldFinished, FoldStarted
 from foldline.engine.fitting import check
-from foldline.engine.policy import POLICIES, Policy
+from foldline.engine.policy import Policy
+from foldline.engine.presets import POLICIES
 from foldline.errors import DoesNotFit, SummaryError
 from foldline.reducers.base import Ask, span_fold
 from foldline.testing import ScriptedModel, session

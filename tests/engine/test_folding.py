@@ -12,7 +12,7 @@ import pytest
 from foldline.engine.context import Context
 from foldline.engine.drivers import Completion
 from foldline.engine.events import ContextEvent, FoldFinished
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput, SummaryError
 from foldline.reducers.base import Ask, span_fold
 from foldline.testing import ScriptedModel, session

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from foldline.engine.context import Context
-from foldline.engine.policy import policy
+from foldline.engine.presets import policy
 from foldline.reducers.base import Move
 from foldline.reducers.summarize import _pieces
 from foldline.testing import ScriptedModel

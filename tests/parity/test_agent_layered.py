@@ -15,7 +15,7 @@ from tests.parity.agents import DIALECTS, agent_of, calls, results, sent
 
 from foldline.agent.events import AgentEvent, ReplyFinished
 from foldline.agent.loop import Agent
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.engine.settings import memory_limit
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply, asks_for_summary

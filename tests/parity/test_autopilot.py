@@ -10,7 +10,8 @@ import pytest
 
 from foldline import POLICIES, Completion, Context, check, classify, fit
 from foldline.engine.events import ContextEvent, FoldFinished, FoldStarted, call_line, log_line
-from foldline.engine.policy import VARIANTS, Policy, autopilot
+from foldline.engine.policy import Policy
+from foldline.engine.presets import VARIANTS, autopilot
 from foldline.engine.recovery import NOTICE
 from foldline.messages import Wire
 from foldline.reducers.mask import Mask, compact_old_context, estimate_context_size, truncate_tool_results, viewed

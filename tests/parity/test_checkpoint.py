@@ -16,7 +16,7 @@ from tests.joints import unjoined
 from foldline import Completion, Context, DoesNotFit, Fold, InvalidInput, SummaryError, check, classify, fit
 from foldline.codecs import codec
 from foldline.engine.events import ContextEvent, FoldFailed, FoldFinished, FoldStarted
-from foldline.engine.policy import checkpoint
+from foldline.engine.presets import checkpoint
 from foldline.engine.settings import CheckpointSettings
 from foldline.messages import Wire
 from foldline.reducers.archive_results import DIGEST_PREFIX, TOOL_PREFIX, ArchiveResults

@@ -24,7 +24,7 @@ from foldline.display import (
     token_line,
 )
 from foldline.engine.events import ContextEvent, ThresholdReached
-from foldline.engine.policy import confirm
+from foldline.engine.presets import confirm
 from foldline.engine.settings import compact_threshold
 from foldline.engine.window_usage import Figures
 from foldline.messages import Wire

@@ -15,7 +15,7 @@ from foldline.agent.settings.block_reader import checked_file
 from foldline.agent.settings.layers import validated
 from foldline.agent.settings.model import SessionSettings
 from foldline.agent.settings.yaml_lines import Document
-from foldline.engine.policy import layered
+from foldline.engine.presets import layered
 from foldline.engine.settings import ContextSettings, effective_limit, memory_limit
 from foldline.messages import Wire
 from foldline.reducers.drop import HistoryBudget, history_budget, omitted, truncated

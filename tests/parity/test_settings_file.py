@@ -8,7 +8,7 @@ import pytest
 
 from foldline.agent.settings.file import check_file, load_settings
 from foldline.agent.settings.model import AgentSettings, SessionSettings
-from foldline.engine.policy import confirm, layered
+from foldline.engine.presets import confirm, layered
 from foldline.engine.settings import ContextSettings
 from foldline.errors import InvalidInput
 

@@ -15,7 +15,8 @@ from tests.property.depth import costly
 
 from foldline import POLICIES, Completion, Context, Fold, InvalidInput, check, fit
 from foldline.engine.events import ContextEvent, FoldFailed, FoldFinished
-from foldline.engine.policy import Policy, sliding
+from foldline.engine.policy import Policy
+from foldline.engine.presets import sliding
 from foldline.messages import Wire
 from foldline.reducers.digest import FallbackDigest
 from foldline.reducers.drop import SlidingWindow, omitted

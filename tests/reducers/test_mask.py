@@ -27,7 +27,7 @@ from tests.reducers.views import (
     view_of,
 )
 
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.errors import SummaryError
 from foldline.messages import ToolCall
 from foldline.reducers.mask import Describe, Mask, ShortenOld, masked, names_important_file, viewed

@@ -6,7 +6,7 @@ import pytest
 from tests.property.sessions import BUILDERS, DIALECTS
 from tests.reducers.views import LINE, applied, call, context_of, folds_of, gave, need_of, result, use, user, view_of
 
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.reducers.spill import Spill, spill_notice
 from foldline.view.archive import MemoryArchive, key_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.codecs import DIALECTS, codec
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
 from foldline.recorded.files import read_session

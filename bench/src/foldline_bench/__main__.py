@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.text.formatting import DASH, share
 from foldline_bench.measure.speed import LOOP_SIZES, SIZES, CostGrowth, TurnSpeed, import_time, run, run_loop, speed
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from foldline.catalog.models import CACHE_RULES
-from foldline.engine.policy import policy
+from foldline.engine.presets import policy
 from foldline.errors import DoesNotFit, FoldlineError, InvalidInput
 from foldline.messages import Wire
 from foldline.recorded.files import read_session

@@ -14,7 +14,7 @@ from tests.property.depth import costly
 
 from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import CacheRule, PriceStep
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.recorded.files import read_session
 from foldline.recorded.sessions import Session
 from foldline.replay import MeasuredSession, context_for, replay

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from foldline import check
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline_bench.__main__ import main
 from foldline_bench.measure.speed import CostGrowth, import_time, loop, run, run_loop, session, speed
 

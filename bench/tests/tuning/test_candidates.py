@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foldline.agent.settings.file import load_settings
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline_bench.tuning import Setting, agents_yaml
 from foldline_bench.tuning.candidates import first_settings, neighbours, own_figures
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, TurnEnded
 from foldline.agent.loop import Agent
 from foldline.agent.session import AgentSession, Under
-from foldline.agent.settings.model import AgentSettings, ModelSettings
+from foldline.agent.settings.model import AgentSettings
 from foldline.agent.tools.base import Ask, Scope, Tool
 from foldline.agent.tools.files.edit import EditFile, WriteFile
 from foldline.agent.tools.files.find import ListFiles, SearchFiles
@@ -30,9 +30,6 @@ from foldline.messages import Json
 from foldline.providers.base import Provider, Reply
 from foldline.providers.exact import exact_counter
 from foldline.providers.summariser import is_text_only, summariser
-from foldline.reducers.base import Reducer
-from foldline.reducers.summarize import Summarize, SumUp
-from foldline.reducers.truncate import ShortenNew
 from foldline.store.base import Store, StoredSession
 from foldline.store.call_log import CallLog, usage_or_count
 from foldline.tokens import ESTIMATE, CharsPerFour, Counter
@@ -105,7 +102,7 @@ def assemble(
     under = Under(
         dialect=provider.dialect,
         model=provider.model,
-        policy=_whole_reads(_read_by(settings.policy_value(), settings.summariser)),
+        policy=_policy(settings),
         window=parts.window_tokens,
         max_output_tokens=settings.model.max_output_tokens,
         system=system or settings.system or system_prompt(toolbox.names),
@@ -224,37 +221,14 @@ def _agents_in(store: Store) -> int:
     return sum(1 + _agents_in(store.agents(name)) for name in store.names())
 
 
-def _whole_reads(policy: Policy) -> Policy:
-    """The policy, its guard leaving `read_file` alone: that has a budget of its own (S4.09).
+def _policy(settings: AgentSettings) -> Policy:
+    """The policy of an agent, whose summaries fit the model that writes them (S4.04).
 
-    Cut once more, a file that is read in parts, as the refusal advises, would never be seen whole.
+    Its guard leaves `read_file` alone, which has a budget of its own (S4.09): cut once more, a file that is read in
+    parts, as the refusal advises, would never be seen whole.
     """
-    guard = tuple(
-        replace(each, exempt=each.exempt | {"read_file"}) if isinstance(each, ShortenNew) else each
-        for each in policy.guard
-    )
-    return replace(policy, guard=guard)
-
-
-def _read_by(policy: Policy, summariser: ModelSettings | None) -> Policy:
-    """The policy whose summaries read no more at a time than the window of the model that writes them (S4.04)."""
-    if summariser is None:
-        return policy
-    window_tokens = summariser.limit_tokens
-
-    def fitted(reducer: Reducer) -> Reducer:
-        if isinstance(reducer, Summarize):
-            return replace(reducer, window_tokens=window_tokens)
-        if isinstance(reducer, SumUp):
-            return replace(reducer, summarize=replace(reducer.summarize, window_tokens=window_tokens))
-        return reducer
-
-    return replace(
-        policy,
-        always=tuple(map(fitted, policy.always)),
-        reducers=tuple(map(fitted, policy.reducers)),
-        compactor=replace(policy.compactor, window_tokens=window_tokens),
-    )
+    policy = settings.policy_value().exempting(frozenset({"read_file"}))
+    return policy if settings.summariser is None else policy.with_window(settings.summariser.limit_tokens)
 
 
 def _counter(settings: AgentSettings, model: str) -> Counter:

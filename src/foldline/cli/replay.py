@@ -16,7 +16,7 @@ from foldline.cli.files import STDIN, json_out, log, read_history, terminal, wri
 from foldline.cli.options import size_or_none_tokens, size_tokens
 from foldline.cli.requests import counter_for, placed
 from foldline.codecs import DIALECTS
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput
 from foldline.replay import NONE, MeasuredSession, Replay, Turn, policy_named
 from foldline.replay import replay as replay_session

@@ -18,7 +18,7 @@ from foldline.catalog.models import lookup
 from foldline.cli.files import log, read_history, sessions_in, terminal
 from foldline.cli.options import size_tokens
 from foldline.cli.requests import placed
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_choice import OpenedStore, SelectedSession, select_session, store_options, with_agents
 from foldline.recorded.sessions import Session

@@ -15,7 +15,7 @@ from foldline.engine.fitting import Fit
 from foldline.engine.fitting import check as check_messages
 from foldline.engine.fitting import count as count_messages
 from foldline.engine.fitting import fit as fit_messages
-from foldline.engine.policy import POLICIES, VARIANTS
+from foldline.engine.presets import POLICIES, VARIANTS
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.recorded.sessions import Session
 from foldline.text.formatting import plural

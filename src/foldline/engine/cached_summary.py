@@ -1,8 +1,9 @@
-"""Asks for a summary by going on from the request that was sent last, where that is the cheaper way.
+"""Asks for a summary inside the session itself, where the provider's cache makes that cheaper.
 
-A prompt that repeats a span is paid for in full. The request that the provider has just answered stands in its cache:
-the same bytes with one message more, the question, are read from there for a tenth of the price at most providers. What
-was sent is the prefix even when a milder reducer has changed the view since: what it shortened is still there in full.
+A prompt of its own repeats the span to be summarised, at the full price. The request that the provider has just
+answered is in its cache: the same bytes with one message more, the question, are read from there for a tenth of the
+price at most providers. The prefix is what was *sent*, even when a milder reducer has changed the view since: what it
+shortened is still there in full.
 """
 
 from __future__ import annotations
@@ -21,72 +22,74 @@ from foldline.view.transcript import Seq, Usage
 from foldline.view.user_words import speaks
 from foldline.view.view import View
 
-__all__ = ["Continuing"]
+__all__ = ["CachedSummary"]
 
+# Share of a prompt by which its count may be wrong. The provider has just taken the larger part of it and mostly said
+# how large that is; 1.1 % was seen for the rest. A prompt that does not fit is refused, and asked plainly.
 SLACK = 0.03
-"""Share of a prompt that its count may be wrong by. The larger part of it was taken by the provider just now, which
-has mostly said how large it is; 1.1 % was seen for the rest. One that does not fit is refused, and put plainly."""
 
+# Less room than this for the reply cuts a checkpoint off: models write about as much when nobody limits them.
 LEAST_TOKENS = 800
-"""Room for the reply below which a checkpoint would be cut off: about what models write when nobody limits them."""
 
+# Words to a token of room: 0.75 is usual in English, less in code and in other languages.
 WORDS = 0.6
-"""Words that a token of room is good for: 0.75 are usual in English, less in code and in other languages."""
 
+# After so many replies in a row that are too long the session is no longer asked: each is paid for beside the prompt.
 MOST_TOO_LONG = 2
-"""Replies in a row that are too long after which the session is asked no more: each is paid for beside the prompt."""
 
+# What a message takes beside its text, and the two sentences that are added here.
 _AROUND_TOKENS = 64
-"""What a message takes beside its text, and the two sentences that are added here."""
 
+# After so many server faults in a row a prompt of its own is tried: some servers answer a form with a 500.
 MOST_FAULTS = 2
-"""Faults of the server in a row after which a prompt of its own is tried: some servers tell so of a form (a 500)."""
 
+# Refusals that a request of another form would meet too.
 _NOT_THE_FORM = frozenset({"auth", "quota", "rate"})
-"""Refusals that a request of another form would meet too."""
 
+# Refusals of this one question, which was a little too large: a prompt of its own is smaller.
 _SIZES = frozenset({"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"})
-"""Refusals of this one question, which was a little too large: a prompt of its own is smaller."""
 
+# Statuses that the same question would bring again.
 _OF_THE_FORM = frozenset({400, 404, 405, 415, 422})
-"""Statuses that the same question would bring again."""
 
 
 @dataclass(slots=True)
-class Continuing:
-    """What a question may be put to: the request that was sent last, as long as the session is still what it was.
+class CachedSummary:
+    """Chooses between two ways of asking for a summary: inside the session, or by a prompt of its own.
 
-    `cold` says whether the provider's cache has been left for too long. After a reply that was no summary the session
-    is asked no more: the model has gone on with its work, and would again. One that was merely too long is another
-    matter, for a model writes no less to a prompt of its own, which costs some ten times as much: only two of them in a
-    row end it. What a server refuses ends it only where it would refuse it again.
+    It remembers the last request, as long as the session is still what it was then. Once a reply is not a summary, the
+    session is no longer used: the model has gone on with its work, and would again. A reply that was merely too long
+    is another matter, since a model writes no less to a prompt of its own, which costs some ten times as much: only two
+    of them in a row end it. A refusal of the server ends it only where the server would refuse it again.
     """
 
     rule: CacheRule
-    cold: bool = False
     _gave_up: bool = False
     _too_long: int = 0
     """Replies that were too long, since the last that was not."""
     _faults: int = 0
-    """Faults of the server, since the last question that it answered."""
+    """Server faults since the last question that it answered."""
     _caches: bool = True
     _request: Request | None = None
     _view: View | None = None
     _stop: Seq = 0
-    _given: tuple[Tools, System] = (None, None)
-    """What stood beside the messages then, before it was settled how it is sent."""
+    _paused: bool = False
+    """Whether that request ended within a turn that the provider has to finish."""
+    _outside: tuple[Tools, System] = (None, None)
+    """Tools and system text of that request, as they were given."""
 
-    def left(self, idle_seconds: float) -> None:
-        """Take how long it is since the last request: the cache keeps what nobody uses for its lifetime. O(1)."""
-        self.cold = 0 < self.rule.lifetime_seconds <= idle_seconds
+    def is_cold(self, idle_seconds: float) -> bool:
+        """Whether the cache has expired after a pause of so long: it lives its lifetime from the last use. O(1)."""
+        return 0 < self.rule.lifetime_seconds <= idle_seconds
 
-    def sent(self, request: Request, view: View, stop: Seq, beside: SystemAndTools) -> None:
-        """A request goes out, with the entries before `stop` in it. O(1)."""
+    def sent(self, request: Request, view: View, stop: Seq, outside: SystemAndTools) -> None:
+        """Remember a request, with the entries before `stop` in it. O(1)."""
         self._request, self._view, self._stop = request, view, stop
-        self._given = beside.tools, beside.system
+        self._paused = view.tiles[-1].waiting
+        self._outside = outside.tools, outside.system
 
     def reported(self, usage: Usage) -> None:
-        """Take what the provider reported for it: where nothing was read from a cache, there is none to read from."""
+        """Learn from its report whether the provider caches at all: then something was read where much was repeated."""
         request = self._request
         if usage.cached_tokens:
             self._caches = True
@@ -94,20 +97,20 @@ class Continuing:
             self._caches = False
 
     def forget(self) -> None:
-        """What was sent is in no cache: the provider refused it, or the next request goes to another model."""
+        """The last request is in no cache: the provider refused it, or the next one goes to another model."""
         self._request = self._view = None
 
     def begin_anew(self, rule: CacheRule) -> None:
-        """Another model is asked: how the one before answered says nothing of it, nor does what that one cached."""
+        """Another model answers from now on: the replies and the cache of the one before say nothing about it."""
         self.forget()
         self.rule, self._gave_up, self._too_long, self._faults, self._caches = rule, False, 0, 0, True
 
     def succeeded(self) -> None:
-        """A question that was put so has brought a summary."""
+        """A question to the session has brought a summary."""
         self._too_long = self._faults = 0
 
     def failed(self, error: SummaryError) -> bool:
-        """A question that was put so has failed; whether to ask by a prompt of its own. So are later ones, mostly."""
+        """Note that a question to the session has failed; whether a prompt of its own may succeed."""
         cause = error.__cause__
         if cause is None:  # there was an answer, and it was no summary: it called a tool, say
             self._faults = 0
@@ -115,7 +118,7 @@ class Continuing:
             self._gave_up = not error.too_long or self._too_long >= MOST_TOO_LONG
             return True
         if not isinstance(cause, ProviderError) or (status := cause.failure.status) is None:
-            return False  # nobody is there
+            return False  # no server answered
         kind = cause.failure.kind
         if kind in _NOT_THE_FORM:
             return False
@@ -127,41 +130,45 @@ class Continuing:
             return self._gave_up or self._faults >= MOST_FAULTS
         return True
 
-    def instead(self, ask: Ask, view: View, beside: SystemAndTools, limits: Limits) -> Ask | None:
-        """The same question put to the session, with its whole request; None where its own prompt is the better one.
+    def cheaper(self, ask: Ask, view: View, outside: SystemAndTools, limits: Limits, *, cold: bool) -> Ask | None:
+        """The same question as a request of the session; None where its own prompt is the better way.
 
-        That is: the session has changed, the model would not read all of the span there, it does not fit, or costs no
-        less. O(messages).
+        That is so when the session has changed, the model would not read all of the span there, there is no room for
+        the reply, or it costs no less. O(messages).
         """
         request, question = self._request, ask.continued
         if self._gave_up or request is None or question is None or self._view is not view:
             return None
-        if self._given != (beside.tools, beside.system):
-            return None
+        if self._outside != (outside.tools, outside.system):
+            return None  # tools and system text stand first: another of them is another prompt from its first token on
         if any(map(_runs_at_the_provider, request.tools or ())):
             return None
         messages, tokens, stop = request.messages, request.tokens, self._stop
         if ask.stop > stop:
+            # The span reaches beyond what was sent. What has come since may be appended, as long as all before it is
+            # still the same: a fold in between would break the prefix.
             messages, tokens, stop = view.shown(), max(tokens, view.tokens), view.tiles[-1].stop
             if messages[: len(request.messages)] != request.messages:
                 return None
+        if self._paused if messages is request.messages else view.tiles[-1].waiting:
+            return None  # a user message may not follow a call that the provider still runs (code that calls tools)
         ratio = view.meter.ratio  # both ways are weighed in the provider's tokens, as the request is
         tokens += round(ratio * view.counter.text(question.prompt[-1]["content"])) + _AROUND_TOKENS
         wished = question.max_output_tokens
         room = min(wished, limits.window_tokens - round((1 + SLACK) * tokens))
         if room < min(wished, LEAST_TOKENS) or tokens > (limits.max_input_tokens or tokens):
             return None
-        cached = 0 if self.cold or not self._caches else _still_read(request, view)
-        rule = self.rule
+        # The prices of both ways, reply left out: it is the same text either way.
+        cached = 0 if cold or not self._caches else _still_read(request, view)
         plain_tokens = round(ratio * ask.plain_tokens)
-        plainly = plain_tokens * rule.step(plain_tokens).input_ratio
-        if request_price(rule, tokens, cached) >= plainly:
+        plain_price = plain_tokens * self.rule.step(plain_tokens).input_ratio
+        if request_price(self.rule, tokens, cached) >= plain_price:
             return None
-        kept = _kept(ask, view, stop)
+        staying = _messages_after(ask, view, stop)
         words = [
             question.prompt[-1]["content"],
             f"Write at most {round(WORDS * room, -1)} words.",
-            *_beside_it(kept),
+            *_note_of_newest(staying),
         ]
         whole = replace(
             request,
@@ -170,42 +177,43 @@ class Continuing:
             max_output_tokens=room,
             folds=(),
             once=len(messages) - len(request.messages) + 1,
-            kept=kept,
+            kept=staying,
         )
         return replace(question, request=whole)
 
 
-def _kept(ask: Ask, view: View, stop: Seq) -> int:
-    """About how many messages before entry `stop` come after the span."""
+def _messages_after(ask: Ask, view: View, stop: Seq) -> int:
+    """About how many messages stand between the span and entry `stop`."""
     return sum(len(tile.messages) for tile in view.tiles[view.index(ask.stop - 1) + 1 :] if tile.start < stop)
 
 
-def _beside_it(kept: int) -> Iterator[str]:
-    """What need not be said again."""
-    if kept:
-        newest = "newest message stays" if kept == 1 else f"newest {kept} messages stay"
+def _note_of_newest(staying: int) -> Iterator[str]:
+    """A sentence for the model about the messages that stay in view: it need not repeat them."""
+    if staying:
+        newest = "newest message stays" if staying == 1 else f"newest {staying} messages stay"
         yield f"The {newest} in view beside it: do not repeat what is said there. Cover all that comes before."
 
 
+# The first letters of the types of tools whose calls come back to the client; `bash_20250124` and the like are
+# Anthropic's.
 _RUN_BY_THE_CLIENT = ("function", "custom", "bash_", "text_editor_", "computer_", "memory_")
-"""How the types of tools begin whose calls come back to the client; `bash_20250124` and the like are Anthropic's."""
 
 
 def _runs_at_the_provider(tool: Mapping[str, Json]) -> bool:
     """Whether a provider runs calls of a tool itself (a web search, code, an MCP server).
 
-    In a question that nobody sees such a call would act before its reply could be rejected.
+    A question for a summary must not act: such a call would have run before its reply could be rejected.
     """
     kind = tool.get("type")
     return isinstance(kind, str) and not kind.startswith(_RUN_BY_THE_CLIENT)
 
 
 def _still_read(request: Request, view: View) -> int:
-    """How many tokens of what was sent a cache still holds when words of a user follow it. O(newest loop).
+    """Tokens of the last request that a cache still holds when a user message follows it. O(newest loop).
 
-    Reasoning of a running tool loop is left out by providers once the user speaks (Anthropic, "Extended thinking with
-    prompt caching"; OpenAI, "Reasoning models"), so that from there on it is another prompt. Newer models keep it;
-    which do is not asked here: then this is too low, and the question is put plainly.
+    Providers leave the reasoning of a running tool loop out once the user speaks (Anthropic, "Extended thinking with
+    prompt caching"; OpenAI, "Reasoning models"), so that it is another prompt from there on. Newer models keep it;
+    which ones is not known here: for them this is too low, and the question is asked plainly.
     """
     after_tokens, reasoned = 0, False
     for wire in reversed(request.messages):

@@ -1,4 +1,4 @@
-"""The two drivers of an engine: they pay for what it asks. The only code that exists twice, sync and async."""
+"""The two drivers of an engine: they call the model. The only code that exists twice, sync and async."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a summariser may return instead of plain text: with `finish_reason` a cut-off or refused text is known.
+    """What a summariser may return instead of plain text: `finish_reason` tells a text that was cut off or refused.
 
-    `usage` is what the provider reported for the call, where it did.
+    `usage` is what the provider reported for the call, if anything.
     """
 
     text: str
@@ -37,9 +37,10 @@ AsyncSummarize: TypeAlias = Callable[[list[dict[str, str]], int], Awaitable[str 
 
 @runtime_checkable
 class Continues(Protocol):
-    """A summariser that can also go on from a request of the session, which its provider has in its cache then.
+    """A summariser that can also continue from a request of the session, which its provider has in its cache.
 
-    A context asks so when `model` and `dialect` are its own and it is cheaper; else it is called as any summariser is.
+    A context uses `continued` when `model` and `dialect` are its own and that is cheaper; otherwise it calls the object
+    like any summariser.
     """
 
     @property
@@ -51,21 +52,21 @@ class Continues(Protocol):
         """The dialect of the requests that it sends."""
 
     def continued(self, request: Request, /) -> str | Completion | Awaitable[str | Completion]:
-        """What the model answers to a request that is sent as any of the session's: same tools, same settings.
+        """What the model answers to a request that is sent like any of the session's: same tools, same settings.
 
-        All but its newest `once` messages were sent last; its last message is the question. A reply that calls a tool
-        has the finish reason "tool_calls". For `prepare_async` and `compact_async` it may be awaitable.
+        All but its newest `once` messages were part of the last request; its last message is the question. A reply that
+        calls a tool has the finish reason "tool_calls". For `prepare_async` and `compact_async` it may be awaitable.
         """
 
 
-def _text_of(answer: object, asked: list[Usage] | None) -> str:
+def _text_of(answer: object, report: Callable[[Usage], None] | None) -> str:
     """The text of a summariser's answer. Raises SummaryError for one that was cut off, refused, or is no text."""
     if isinstance(answer, str):
         return answer
     text, reason = getattr(answer, "text", None), getattr(answer, "finish_reason", "stop")
     usage = getattr(answer, "usage", None)
-    if asked is not None and isinstance(usage, Usage):
-        asked.append(usage)  # whatever the text is worth
+    if report is not None and isinstance(usage, Usage):
+        report(usage)  # first: the call was paid for, also where its text is rejected below
     if not isinstance(text, str):
         raise SummaryError(f"the summariser returned {type(answer).__name__}, not text")
     if reason in ("length", "max_tokens"):
@@ -79,8 +80,8 @@ def _text_of(answer: object, asked: list[Usage] | None) -> str:
     return text
 
 
-def drive(steps: Steps[T], summarize: SummarizeWith | None, asked: list[Usage] | None = None) -> T:
-    """Run steps to their end, paying for each ask. What was reported of that is added to `asked`."""
+def drive(steps: Steps[T], summarize: SummarizeWith | None, report: Callable[[Usage], None] | None = None) -> T:
+    """Run steps to their end, and call the model for each ask; `report` gets the usage of each call."""
     try:
         ask = next(steps)
         while True:
@@ -88,7 +89,7 @@ def drive(steps: Steps[T], summarize: SummarizeWith | None, asked: list[Usage] |
                 ask = steps.send(ask.work())
                 continue
             try:
-                answer = _text_of(_put(ask, summarize), asked) if summarize else ""
+                answer = _text_of(_answer(ask, summarize), report) if summarize else ""
             except SummaryError as error:
                 ask = steps.throw(error)
             except Exception as error:  # noqa: BLE001 - a user's summariser may raise anything; prepare goes on without it
@@ -105,10 +106,10 @@ def drive(steps: Steps[T], summarize: SummarizeWith | None, asked: list[Usage] |
 async def drive_async(
     steps: Steps[T],
     summarize: AsyncSummarize | None,
-    asked: list[Usage] | None = None,
+    report: Callable[[Usage], None] | None = None,
     in_thread: InThread | None = None,
 ) -> T:
-    """Run steps to their end, awaiting each ask, and what is read in a thread. The async twin of `drive`."""
+    """`drive` with an async model, and with a thread for large views."""
     try:
         ask = next(steps)
         while True:
@@ -116,8 +117,8 @@ async def drive_async(
                 ask = steps.send(ask.work() if in_thread is None else await in_thread(ask.work))
                 continue
             try:
-                reply = _put(ask, summarize) if summarize else ""
-                answer = _text_of(await reply if inspect.isawaitable(reply) else reply, asked)
+                reply = _answer(ask, summarize) if summarize else ""
+                answer = _text_of(await reply if inspect.isawaitable(reply) else reply, report)
             except SummaryError as error:
                 ask = steps.throw(error)
             except Exception as error:  # noqa: BLE001 - as above; a cancellation is no Exception and propagates
@@ -131,8 +132,8 @@ async def drive_async(
         steps.close()
 
 
-def _put(ask: Ask, summarize: SummarizeWith | AsyncSummarize) -> object:
-    """Put the question in the way that was chosen for it."""
+def _answer(ask: Ask, summarize: SummarizeWith | AsyncSummarize) -> object:
+    """What the model answers, by a request of the session where the engine chose that."""
     if ask.request is not None and isinstance(summarize, Continues):
         return summarize.continued(ask.request)
     return summarize([dict(message) for message in ask.prompt], ask.max_output_tokens)

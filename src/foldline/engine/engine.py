@@ -1,34 +1,48 @@
-"""One engine for all policies: takes messages up, decides when to fold, drives reducers, keeps the log.
+"""Where a fold is decided: `Engine.fit` before each request, `Engine.compact` when a user requests it.
 
-The engine asks no model. Where one is wanted it yields an `Ask` and goes on with the text that is sent in, or with the
-SummaryError that is thrown in; `Context` has the two drivers (sync, async) that pay.
+One engine runs all policies. It calls no model: where it needs a text it yields an `Ask` and continues with the text
+that is sent in, or with the SummaryError that is thrown in. The two drivers of `Context` (sync, async) call the model.
+
+`fit` decides in this order; each step has a method of its name:
+
+1. `fits`: is the request within every limit of its provider? Only a request that is not is folded under HARD pressure.
+2. `examined_to`: has anything come since the last look? Without news, a request that fits is left alone.
+3. `_landing_if_due`: is it time? The limit is passed, the trigger of the policy is reached, or keeping has cost as much
+   as folding (`Rent`). The answer is the size to land at, which is below what triggered: else every message would fold.
+4. `run`: reducers propose in order, until the view has landed (`target_tokens`).
+5. `_run_rungs`: what the policy leaves over a limit is the business of the rungs, which need no model and always work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 from foldline.catalog.models import CACHE_RULES, CacheRule
+from foldline.codecs.base import Codec
 from foldline.codecs.caps import Caps
-from foldline.engine.cached_summary import Continuing
-from foldline.engine.events import FoldFailed
-from foldline.engine.folding import Folding, Reading, moves, telling
+from foldline.engine.cached_summary import CachedSummary
+from foldline.engine.events import FoldFailed, FoldFinished, FoldStarted, SilentTruncation, UsageDoubted
+from foldline.engine.folding import INLINE_BYTES, Folding, Reading
 from foldline.engine.policy import FOR_AMOUNTS, FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.engine.recorder import Recorder
-from foldline.errors import DoesNotFit, SummaryError
+from foldline.engine.window_usage import Figures, Totals
+from foldline.errors import DoesNotFit, InvalidInput, SummaryError
 from foldline.messages import Wire
-from foldline.reducers.base import Ask, Reducer
+from foldline.reducers.base import Ask, Move, Reducer
+from foldline.reducers.digest import FallbackDigest
 from foldline.reducers.images import OldMedia
 from foldline.reducers.minimum import floor_of, too_large, too_many, too_many_bytes
 from foldline.tokens import message_tokens, wire_bytes
-from foldline.view.budget import Limits, Need, Pressure
+from foldline.view.budget import Limits, Need, Pressure, limited
+from foldline.view.calibration import Meter
 from foldline.view.economics import Bill, Rent, foldable
-from foldline.view.request import RequestAdjuster
+from foldline.view.request import Request, RequestAdjuster
 from foldline.view.system_and_tools import System, Tools
-from foldline.view.transcript import Fold, Seq, Usage
+from foldline.view.transcript import Entry, Fold, Seq, Unfold, Usage
+from foldline.view.usage import UsageReports
 from foldline.view.view import View
 
 __all__ = ["Engine", "Steps"]
@@ -41,59 +55,112 @@ AMOUNTS_LANDING = 0.75
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Ask | Reading, Any, T]
-"""Work that may ask a model on its way to a T (it is sent text), or have a view read (it is sent what came of it)."""
+"""Work that may call a model on its way to a T (it is sent a text), or have a view read (it is sent the result)."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Engine(Recorder):
-    """The state of one session, and when it folds. Public names are for `Context` and recovery; users see `Context`."""
+class Engine:
+    """The decisions of one session. `Context` is its public face; recovery and replay use it directly."""
 
+    recorder: Recorder
     policy: Policy
     limits: Limits
     rent: Rent | None = None
     auto: bool = True
     max_request_bytes: int | None = None
     caps: Caps = field(default_factory=Caps)
-    """What a request may hold besides tokens and bytes. A provider that names another number in a refusal is believed
-    by `engine.caps = engine.caps.learned(max_images=50)`: the next request keeps to it."""
+    """What a request may hold besides tokens and bytes. When a refusal names another number,
+    `engine.caps = engine.caps.learned(max_images=50)` applies it to the next request."""
     outgoing: RequestAdjuster = field(init=False)
-    """The last look at the messages of a request. A server that said that roles must alternate is believed by
-    `engine.outgoing.alternating = True`."""
+    """Settles the messages of a request as a whole. `engine.outgoing.alternating = True` serves a server whose roles
+    must alternate."""
+    cached_summary: CachedSummary = field(default_factory=lambda: CachedSummary(CACHE_RULES["none"]))
+    reports: UsageReports = field(default_factory=UsageReports)
+    totals: Totals = field(default_factory=Totals)
     trigger_at_limit: bool = False
-    """Whether only the limit itself triggers (one-shot `fit`)."""
+    """Whether only the limit itself triggers, not the policy (one-shot `fit`)."""
     answered_tokens: int | None = None
     """Input of the last request that this model answered, as the provider counted it."""
-    settled: Seq = -1
-    """Entries up to here have been looked at: preparing twice is the same need, and folds nothing more."""
-    replying: bool = False
-    """In a replay: whether the last message was one of a reply."""
-    continuing: Continuing = field(default_factory=lambda: Continuing(CACHE_RULES["none"]))
-    asked: list[Usage] = field(default_factory=list)
+    examined_to: Seq = -1
+    """`next_seq` at the last look: preparing twice without news is one need, and folds nothing more."""
+    folding: Folding | None = None
+    """The call that is running; None while every one of them waits for a model."""
+    summary_usage: list[Usage] = field(default_factory=list)
     """What the model calls of finished foldings reported since the last request."""
     ask_again_at: dict[str, int] = field(default_factory=dict)
-    """Size of everything ever taken up at which a reducer may ask again after a rejected text, by its name."""
+    """By reducer, the size of everything ever appended at which it may ask again after a rejected text."""
+    _doubting: bool = False
+    """Whether the last report was doubted: only the first of several in a row is emitted."""
 
     def __post_init__(self) -> None:
-        Recorder.__post_init__(self)
         self.outgoing = RequestAdjuster(self.codec.dialect)
 
-    # --- folding -----------------------------------------------------------------------------------------------------
+    @property
+    def codec(self) -> Codec:
+        """The codec of the session's dialect."""
+        return self.recorder.codec
 
-    def closed(self, fold: Fold) -> None:
-        """A fold over whole groups ends the rent, whoever wanted it: a compaction and a recovery pay the price too.
+    @property
+    def view(self) -> View:
+        """What the model is shown. A fork and an undo replace it."""
+        return self.recorder.view
 
-        The figures begin anew with a checkpoint.
-        """
-        if self.rent is not None and not fold.form:
-            self.rent.settle()
-        if fold.reducer == self.policy.compactor.name:
-            self.totals.checkpoint(fold.id)
+    @property
+    def meter(self) -> Meter:
+        """The correction by reported usage."""
+        return self.recorder.view.meter
+
+    # --- messages and requests ---------------------------------------------------------------------------------------
+
+    def append(
+        self, wire: Wire, *, agent_visible: bool = True, user_visible: bool = True, kind: str = "", pinned: bool = False
+    ) -> Entry:
+        """Record one message in its own JSON. Raises InvalidInput. O(size of the message)."""
+        message = self.codec.read(wire)
+        if not (agent_visible and user_visible and not kind):
+            message = replace(message, agent_visible=agent_visible, user_visible=user_visible, kind=kind)
+        entry = self.recorder.append(message, wire)
+        if pinned:
+            self.recorder.pin(entry.seq, pinned=True)
+        return entry
+
+    def prepare(self, folding: Folding) -> Steps[Request]:
+        """Fold what has to be folded, and build the next request. Raises DoesNotFit and InvalidInput."""
+        recorder = self.recorder
+        if not recorder.path and not recorder.released:
+            raise InvalidInput("no messages", place="messages")
+        with self.active(folding):
+            yield from self.fit(folding.has_model)
+        return self._request()
+
+    def _request(self) -> Request:
+        recorder, view, outside = self.recorder, self.view, self.recorder.system_and_tools
+        system, as_before = outside.render()
+        messages, system, tools, stable, mended = self.outgoing.adjust(*view.wires(), system, outside.tools)
+        self.reports.record(view.estimated_tokens, self.meter.changes)
+        self.meter.sent()
+        changes, recorder.changes = tuple(recorder.changes), []
+        usage, self.summary_usage = tuple(self.summary_usage), []
+        request = Request(
+            messages=messages,
+            system=system,
+            tools=tools,
+            tokens=self.used_tokens,
+            max_output_tokens=self.limits.max_output_tokens,
+            stable_until=stable if as_before else 0,
+            folds=changes,
+            repairs=(*view.repairs, *mended),
+            asked=usage,
+        )
+        self.cached_summary.sent(request, view, recorder.next_seq, outside)
+        return request
 
     def send_beside(self, system: System, tools: Tools, leading: Sequence[Wire]) -> None:
         """Send these from now on; `leading` in place of the system messages that the log begins with. O(their size)."""
-        larger = leading != self.beside.leading and self._lead(leading)
-        if self.beside.update(system, tools) or larger:
-            self.view.base_tokens = self.beside.tokens
+        outside = self.recorder.system_and_tools
+        larger = leading != outside.leading and self._lead(leading)
+        if outside.update(system, tools) or larger:
+            self.view.base_tokens = outside.tokens
             self.meter.folded()
 
     def _lead(self, leading: Sequence[Wire]) -> bool:
@@ -102,21 +169,80 @@ class Engine(Recorder):
         for seq, wire in enumerate(leading):
             message = self.codec.read(wire)
             if (entry := entries.get(seq)) is not None and entry.recorded != wire:
-                more_tokens += message_tokens(message, self.counter) - entry.tokens
+                more_tokens += message_tokens(message, self.recorder.counter) - entry.tokens
                 more_bytes += wire_bytes(wire) - wire_bytes(entry.recorded) if self.view.weighed else 0
-        if self.beside.leading:
-            self.continuing.forget()  # the cache has another beginning
-        return self.beside.set_leading(leading, more_tokens, more_bytes)
+        if self.recorder.system_and_tools.leading:
+            self.cached_summary.forget()  # the cached prompt begins with the old ones
+        return self.recorder.system_and_tools.set_leading(leading, more_tokens, more_bytes)
 
     def pay_by(self, rule: CacheRule, *, same_model: bool) -> None:
         """Reckon with these prices and this lifetime of the cache from now on. O(1)."""
         if not same_model:
             self.answered_tokens = None
             self.meter.begin_anew()
-            self.continuing.begin_anew(rule)
-        self.continuing.rule = rule
+            self.cached_summary.begin_anew(rule)
+        self.cached_summary.rule = rule
         if self.rent is not None:
             self.rent.rule = rule
+
+    def note_limits(self, before: Limits) -> None:
+        """Record limits that a refusal has changed: a replay keeps to them from there on. O(1)."""
+        if self.limits != before:
+            self.recorder.log.append(limited(self.limits))
+
+    # --- usage -------------------------------------------------------------------------------------------------------
+
+    @property
+    def figures(self) -> Figures:
+        """How full the window is, by reported usage and by the request as it stands. O(1)."""
+        asks_at = self.policy.ask_at_tokens(self.limits)
+        return self.totals.figures(self.recorder.folds, self.limits, self.used_tokens, asks_at)
+
+    def observe(self, usage: Usage) -> Usage:
+        """Record the usage that was reported for a request, and correct the count by it unless it is doubted."""
+        emit = self.recorder.emit
+        found = usage if self.rent is None else self.rent.with_state(usage)
+        if not found.reported:  # our own count says nothing about itself
+            self.note_usage(found)
+            if found.doubt:
+                emit(UsageDoubted(found.doubt, found.input_tokens, 0))
+            return found
+        judged = self.reports.check(found, self.meter, self.limits.window_tokens)
+        found = judged.usage
+        if why := self.measure(found):
+            found = replace(found, doubt=why)
+        self.note_usage(found)
+        if not found.doubt:
+            self.cached_summary.reported(found)
+        if (reached := self.policy.threshold(found.input_tokens, self.limits)) is not None:
+            emit(reached)
+        if judged.cut:
+            emit(SilentTruncation(judged.cut, judged.estimated_tokens, found.input_tokens))
+        elif found.doubt and not self._doubting:
+            emit(UsageDoubted(found.doubt, judged.estimated_tokens, found.input_tokens))
+        self._doubting = bool(found.doubt)
+        return found
+
+    def note_usage(self, usage: Usage) -> None:
+        """Record what was reported for a request. O(1)."""
+        self.recorder.log.append(usage)
+        self.totals.report(usage)
+
+    def measure(self, usage: Usage) -> str:
+        """Correct our count by a report; why the report is not believed, "" if it is. O(1)."""
+        self.reports.number = max(self.reports.number, usage.request)
+        if not usage.estimated_tokens:
+            return ""
+        # A report without cached tokens cannot have been read the wrong way (inside the input count or beside it).
+        sure = not (usage.cached_tokens or usage.written_tokens)
+        why = self.meter.observe(usage.estimated_tokens, usage.input_tokens, usage.output_tokens or None, sure=sure)
+        if not why:
+            self.answered_tokens = usage.input_tokens
+        if not why and not usage.current:
+            self.meter.folded()  # the prefix has changed since that request: its exact size no longer applies
+        return why
+
+    # --- limits ------------------------------------------------------------------------------------------------------
 
     @property
     def used_tokens(self) -> int:
@@ -134,240 +260,6 @@ class Engine(Recorder):
     def fits(self) -> bool:
         """Whether the request is within its token limit, its byte budget and the other limits of its provider."""
         return self.used_tokens <= self.limit_tokens and self._bytes_over() <= 0 and not self._amounts_over()
-
-    def need(self, pressure: Pressure, target_tokens: float) -> Need:
-        """What reducers are asked for, in the tokens of the view."""
-        return Need(
-            pressure,
-            self.view.estimated_tokens,
-            self.meter.target(self.view.estimated_tokens, target_tokens) if target_tokens > 0 else 0,
-            self.limit_tokens,
-            self.limits.room_tokens,
-            self.fresh,
-            self.limits.max_output_tokens,
-            self.folding is not None and self.folding.requested,
-        )
-
-    @contextmanager
-    def during(self, folding: Folding) -> Iterator[Folding]:
-        """Do the work of one call that may fold. While it waits for a model others may do theirs (`apart`)."""
-        before, self.folding = self.folding, folding
-        try:
-            yield folding
-        finally:
-            self.folding = before
-            self.asked += folding.usage
-
-    @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Lay the call that is at work aside, while its model writes or its view is read."""
-        folding, self.folding = self.folding, None
-        try:
-            yield
-        finally:
-            self.folding = folding
-
-    def settle(self, asking: bool) -> Steps[None]:
-        """Make the next request fit, as the policy wants it. Raises DoesNotFit."""
-        if not self.auto:
-            if not self.fits():
-                raise self.no_fit(reason="folding is switched off (auto=False)")
-            return
-        if self.fits() and (self.trigger_at_limit or self.settled == self.next_seq):
-            return
-        while True:
-            self.settled = self.next_seq
-            yield from self._once(asking)
-            if self.settled == self.next_seq:
-                return
-            asking = False  # messages came while a model was asked: they pass the guard too, and ask no more
-
-    def _once(self, asking: bool) -> Steps[None]:
-        policy = self.policy
-        yield from self.run(policy.guard, Pressure.SOFT, 0, False)
-        self.fresh = self.next_seq
-        yield from self.run(policy.always, Pressure.SOFT, 0, asking)
-        if (reached := policy.threshold(self.used_tokens, self.limits)) is not None:
-            self.tell(reached)
-        if not policy.auto:
-            if not self.fits():
-                raise self.no_fit(reason=f"policy {policy.name} folds only when asked")
-            return
-        target = self._due()
-        if target is not None:
-            if not self.fits():
-                self.check_floor()
-            most = policy.trigger.limit_tokens(self.limits)
-            with telling(self, f"policy {policy.name}", limit_tokens=most, limit_bytes=policy.trigger.bytes):
-                yield from self._fold(target, asking)
-
-    def _fold(self, target: float, asking: bool) -> Steps[None]:
-        policy, folding = self.policy, self.folding
-        before = len(folding.folds) if folding is not None else 0
-        pressure = Pressure.SOFT if self.fits() else Pressure.HARD
-        yield from self.run(policy.reducers, pressure, target, asking)
-        if folding is not None and len(folding.folds) > before:
-            yield from self.run(policy.after_compact, pressure, 0, False)
-        yield from self._rungs(policy.landing_tokens(self.limits.input_tokens, self.view.fixed_tokens, default=0.60))
-        if self.rent is not None:
-            self.rent.settle()  # also where nothing could be folded: it is not tried again at once
-        if over := policy.trigger.unmet(self.view, self.used_tokens, self.limits):
-            self.fail(policy.name, f"nothing more may go: {over}", 0, self.next_seq)
-
-    def _due(self) -> float | None:
-        """Where the request should land if it is time to fold; None if it is not."""
-        policy, limits = self.policy, self.limits
-        base = limits.input_tokens if self.trigger_at_limit else policy.trigger.limit_tokens(limits)
-        landing = policy.landing_tokens(base, self.view.fixed_tokens)
-        if self.rent is not None:
-            self.rent.rhythm.request(self.view.newest_user, self.continuing.cold)
-        if not self.fits():
-            return landing
-        if self.trigger_at_limit:
-            return None
-        if policy.trigger.due(self.view, self.used_tokens, limits):
-            return landing
-        if self.rent is not None:
-            bill = self._bill(self.rent, landing)
-            if self.rent.due(bill, cold=self.continuing.cold):
-                return self.used_tokens - bill.removable_tokens
-        return None
-
-    def _bill(self, rent: Rent, landing_tokens: float) -> Bill:
-        return foldable(self.view, self.span_stop, int(rent.keep * landing_tokens), rent.digest)
-
-    def message_again(self, *, assistant: bool) -> None:
-        """Before a message of a log is taken up: where it is a reply, all before it was sent, and the rent counts on.
-
-        A request whose report noted the rent was counted there. Of several items of one reply the first counts.
-        O(log tiles).
-        """
-        rent = self.rent
-        if assistant and not self.replying and self.path:
-            self.fresh = self.next_seq
-            if rent is not None and not rent.counted:
-                base = self.policy.trigger.limit_tokens(self.limits)
-                landing = self.policy.landing_tokens(base, self.view.fixed_tokens)
-                rent.replay_request(self._bill(rent, landing), self.view.newest_user)
-        elif rent is not None and not assistant:
-            rent.counted = False
-        self.replying = assistant
-
-    def report_again(self, usage: Usage) -> None:
-        """A report of a log: what came before its reply was sent. O(1)."""
-        self.news = []  # the request that this is a report for has named them
-        if not self.replying:
-            self.fresh = self.next_seq
-        if self.rent is not None:
-            self.rent.restore(usage)
-
-    def _rungs(self, landing_tokens: float) -> Steps[None]:
-        """What needs no model, until the request fits."""
-        for number, rung in enumerate(RUNGS):
-            if self.used_tokens <= self.limit_tokens:
-                break
-            target = landing_tokens if number < MILD_RUNGS else self.limit_tokens
-            yield from self.run((rung,), Pressure.HARD, target, False)
-        for rung in FOR_BYTES:
-            if (over := self._bytes_over()) > 0:
-                share = 1 - over / max(1, self.view.size_bytes)
-                target = max(1.0, BYTES_LANDING * share * self.used_tokens)
-                yield from self.run((rung,), Pressure.HARD, target, False, until=lambda: self._bytes_over() <= 0)
-        if self._amounts_over():
-            yield from self._fewer()
-        if not self.fits():
-            raise self.no_fit()
-
-    def _fewer(self) -> Steps[None]:
-        """What brings a request within the limits that are neither tokens nor bytes."""
-        yield from self.run((OldMedia(self.caps),), Pressure.HARD, 0, False)
-        for rung in FOR_AMOUNTS:
-            if over := self._amounts_over():
-                target = max(1.0, AMOUNTS_LANDING * min(most / n for _, n, most in over) * self.used_tokens)
-                yield from self.run((rung,), Pressure.HARD, target, False, until=self._landed)
-
-    def _landed(self) -> bool:
-        return not any(self.caps.share(AMOUNTS_LANDING).over(self.view.amounts))
-
-    def run(
-        self,
-        reducers: Iterable[Reducer],
-        pressure: Pressure,
-        target_tokens: float,
-        asking: bool,
-        *,
-        until: Callable[[], bool] | None = None,
-    ) -> Steps[None]:
-        """Let reducers propose in order and commit what they propose until the target is met (0: all they propose)."""
-
-        def met() -> bool:
-            if until is not None:
-                return until()
-            return (
-                target_tokens > 0
-                and self.used_tokens <= target_tokens
-                and not self.policy.trigger.over_counts(self.view, self.limits)
-            )
-
-        for reducer in reducers:
-            if met():
-                return
-            view = self.view
-            asks = asking and self.taken_tokens >= self.ask_again_at.get(reducer.name, 0)
-            for move in (yield from moves(self, reducer, self.need(pressure, target_tokens), asks=asks)):
-                if met():
-                    return
-                if self.view is not view:
-                    break  # a fork or an undo came while a model wrote: this is about what was shown before
-                if isinstance(move, Fold):
-                    self.commit(move)
-                elif asking and self.taken_tokens >= self.ask_again_at.get(reducer.name, 0):
-                    yield from self.ask(move)
-
-    def ask(self, ask: Ask) -> Steps[Fold | None]:
-        """Have one ask answered; None when nothing came of it, which is reported and not raised."""
-        try:
-            return self.commit((yield from self.answered(ask)))
-        except SummaryError as error:
-            self.fail(ask.reducer, error.reason, ask.start, ask.stop)
-            growth = (self.policy.trigger.fraction or 1.0) - (self.policy.landing or 0.6)
-            self.ask_again_at[ask.reducer] = self.taken_tokens + int(max(0.1, growth) * self.limits.input_tokens)
-            return None
-
-    def fail(self, reducer: str, reason: str, start: Seq, stop: Seq) -> None:
-        """Tell of a fold that was wanted and not made; the end of the folding names it too."""
-        if self.folding is not None:
-            self.folding.failure = reason
-        self.tell(FoldFailed(reducer, reason, start, stop))
-
-    def answered(self, ask: Ask) -> Steps[Fold]:
-        """The fold that comes of an ask, over as many asks as it takes. Raises SummaryError, also after a fork."""
-        view = self.view
-        continues = self.folding is not None and self.folding.continues
-        instead = self.continuing.instead(ask, view, self.beside, self.limits) if continues else None
-        move: Fold | Ask = ask if instead is None else instead
-        while isinstance(move, Ask):
-            put = move
-            try:
-                move = yield from self._written(put, view)
-            except SummaryError as error:
-                if put is not instead or self.view is not view or not self.continuing.failed(error):
-                    raise
-                move = ask
-            else:
-                if put is instead:
-                    self.continuing.succeeded()
-        return move
-
-    def _written(self, ask: Ask, view: View) -> Steps[Fold | Ask]:
-        """What comes of one text. Raises SummaryError, also after a fork."""
-        with self.apart():
-            text = yield ask
-        if self.view is not view:
-            raise SummaryError("the session has changed under the summary")
-        return ask.finish(text)
-
-    # --- limits ------------------------------------------------------------------------------------------------------
 
     def check_floor(self) -> None:
         """Raise DoesNotFit, before any model is called, when what must stay is over the limit."""
@@ -391,7 +283,366 @@ class Engine(Recorder):
     def _amounts_over(self) -> list[tuple[str, int, int]]:
         return list(self.caps.over(self.view.amounts))
 
+    def _amounts_landed(self) -> bool:
+        return not any(self.caps.share(AMOUNTS_LANDING).over(self.view.amounts))
+
     def _bytes_over(self) -> int:
         if self.max_request_bytes is None:
             return 0
-        return self.view.request_bytes + self.beside.size_bytes - self.max_request_bytes
+        return self.view.request_bytes + self.recorder.system_and_tools.size_bytes - self.max_request_bytes
+
+    # --- deciding ----------------------------------------------------------------------------------------------------
+
+    def fit(self, asking: bool) -> Steps[None]:
+        """Make the next request fit, as the policy has it; without `asking` no model writes. Raises DoesNotFit."""
+        if not self.auto:
+            if not self.fits():
+                raise self.no_fit(reason="folding is switched off (auto=False)")
+            return
+        if self.fits() and (self.trigger_at_limit or self.examined_to == self.recorder.next_seq):
+            return
+        while True:
+            # The mark is set before the work: messages may be appended while a model writes, and they have to pass the
+            # guard too. The second round asks no model, so that a session that never pauses comes to an end.
+            self.examined_to = self.recorder.next_seq
+            yield from self._fit_once(asking)
+            if self.examined_to == self.recorder.next_seq:
+                return
+            asking = False
+
+    def _fit_once(self, asking: bool) -> Steps[None]:
+        """One look at the request: guard, what always runs, and a fold where one is due."""
+        policy, recorder = self.policy, self.recorder
+        # The guard sees what is new before it was ever sent. To shorten it now breaks no cached prefix, so the guard
+        # runs at every look, and `unsent_from` moves on behind it.
+        yield from self.run(policy.guard, Pressure.SOFT, 0, False)
+        recorder.unsent_from = recorder.next_seq
+        yield from self.run(policy.always, Pressure.SOFT, 0, asking)
+        if (reached := policy.threshold(self.used_tokens, self.limits)) is not None:
+            recorder.emit(reached)
+        if not policy.auto:
+            if not self.fits():
+                raise self.no_fit(reason=f"policy {policy.name} folds only when asked")
+            return
+        landing = self._landing_if_due()
+        if landing is None:
+            return
+        if not self.fits():
+            self.check_floor()  # before a model is paid for a summary that cannot help
+        most = policy.trigger.limit_tokens(self.limits)
+        with self.announced(f"policy {policy.name}", limit_tokens=most, limit_bytes=policy.trigger.bytes):
+            yield from self._fold(landing, asking)
+
+    def _landing_if_due(self) -> float | None:
+        """Decide whether to fold: the size at which the request should land, or None while it is not time."""
+        policy, limits, rent = self.policy, self.limits, self.rent
+        base = limits.input_tokens if self.trigger_at_limit else policy.trigger.limit_tokens(limits)
+        landing = policy.landing_tokens(base, self.view.fixed_tokens)
+        cold = self.folding is not None and self.folding.cold
+        if rent is not None:
+            rent.rhythm.request(self.view.newest_user, cold)  # counts this request, whatever comes of it
+        if not self.fits():
+            return landing
+        if self.trigger_at_limit:
+            return None
+        if policy.trigger.due(self.view, self.used_tokens, limits):
+            return landing
+        if rent is not None:
+            # `due` pays the rent of this request too, so it is asked once for each request that nothing else folds.
+            bill = self.bill(rent, landing)
+            if rent.due(bill, cold=cold):
+                return self.used_tokens - bill.removable_tokens
+        return None
+
+    def bill(self, rent: Rent, landing_tokens: float) -> Bill:
+        """What a fold would bring and cost now. O(log tiles) between folds."""
+        return foldable(self.view, self.recorder.span_stop, int(rent.keep * landing_tokens), rent.digest)
+
+    def _fold(self, landing: float, asking: bool) -> Steps[None]:
+        """Run the reducers of the policy, and the rungs for what they leave over a limit."""
+        policy, folding = self.policy, self.folding
+        before = len(folding.folds) if folding is not None else 0
+        pressure = Pressure.SOFT if self.fits() else Pressure.HARD
+        yield from self.run(policy.reducers, pressure, landing, asking)
+        if folding is not None and len(folding.folds) > before:
+            yield from self.run(policy.after_compact, pressure, 0, False)
+        # A policy without a landing of its own (None: "all that it proposes") still needs one for the rungs.
+        rung_landing = policy.landing_tokens(self.limits.input_tokens, self.view.fixed_tokens, default=0.60)
+        yield from self._run_rungs(rung_landing)
+        if self.rent is not None:
+            self.rent.settle()  # also where nothing could be folded: else it would be tried again at each request
+        if over := policy.trigger.unmet(self.view, self.used_tokens, self.limits):
+            self.fail(policy.name, f"nothing more may go: {over}", 0, self.recorder.next_seq)
+
+    def _run_rungs(self, landing_tokens: float) -> Steps[None]:
+        """Bring the request within its limits without a model: tokens first, then bytes, then amounts.
+
+        Fewer tokens are fewer bytes and images as well, never the reverse: so the order is the cheapest one. Raises
+        DoesNotFit when all of it is not enough.
+        """
+        for number, rung in enumerate(RUNGS):
+            if self.used_tokens <= self.limit_tokens:
+                break
+            # The first rungs lose little: they may go down to the landing, so that the next messages find room. The
+            # others stop as soon as the request fits.
+            target = landing_tokens if number < MILD_RUNGS else self.limit_tokens
+            yield from self.run((rung,), Pressure.HARD, target, False)
+        for rung in FOR_BYTES:
+            if (over := self._bytes_over()) > 0:
+                # Reducers know tokens only, so the excess of bytes is handed to them as the same share of tokens.
+                share = 1 - over / max(1, self.view.size_bytes)
+                target = max(1.0, BYTES_LANDING * share * self.used_tokens)
+                yield from self.run((rung,), Pressure.HARD, target, False, until=lambda: self._bytes_over() <= 0)
+        if self._amounts_over():
+            yield from self.run((OldMedia(self.caps),), Pressure.HARD, 0, False)
+            for rung in FOR_AMOUNTS:
+                if amounts := self._amounts_over():
+                    target = max(1.0, AMOUNTS_LANDING * min(most / n for _, n, most in amounts) * self.used_tokens)
+                    yield from self.run((rung,), Pressure.HARD, target, False, until=self._amounts_landed)
+        if not self.fits():
+            raise self.no_fit()
+
+    # --- compaction --------------------------------------------------------------------------------------------------
+
+    def compact(self, instructions: str | None, folding: Folding) -> Steps[tuple[Fold, ...]]:
+        """Fold all that may be folded into a summary, as a user requested it; the folds that came of it.
+
+        Without a model a digest stands for each span. Raises SummaryError: then the view is as it was.
+        """
+        summarize = self.policy.compactor.focused(instructions)
+        # The digest is signed as the summary would be: `figures` start anew at either (S4.04).
+        reducer = summarize if folding.has_model else FallbackDigest(summarize, name=summarize.name)
+        folding.requested = True
+        with self.active(folding), self.announced("compaction was asked for"):
+            yield from self._compact(reducer, folding)
+        return tuple(fold for fold in folding.folds if fold.id in self.recorder.folds)
+
+    def _compact(self, reducer: Reducer, folding: Folding) -> Steps[None]:
+        recorder = self.recorder
+        need = self.need(Pressure.SOFT, 0)
+        try:
+            view = self.view
+            found = yield from self._proposals(reducer, replace(need, target_tokens=need.limit_tokens))
+            if self.view is not view:
+                raise SummaryError("the session has changed under the summary")
+            if not found:
+                raise SummaryError("there is nothing to fold")
+            # All summaries are written before the first fold is committed: a later one that fails costs nothing then.
+            folds: list[Fold] = []
+            for move in found:
+                fold = (yield from self.answered(move)) if isinstance(move, Ask) else move
+                folds.append(fold)
+            if any(self.commit(fold) is None for fold in folds):
+                raise SummaryError("the session has changed under the summary")
+            yield from self.run(self.policy.after_compact, Pressure.SOFT, 0, False)
+        except BaseException as error:
+            if isinstance(error, SummaryError):
+                self.fail(reducer.name, error.reason, 0, recorder.next_seq)
+            made = {fold.id for fold in folding.folds if fold.id in recorder.folds}  # none, unless the session changed
+            if not recorder.released:
+                recorder.unfold(sorted(made))
+                recorder.changes = [event for event in recorder.changes if _number(event) not in made]
+            raise
+
+    # --- running reducers --------------------------------------------------------------------------------------------
+
+    def need(self, pressure: Pressure, target_tokens: float) -> Need:
+        """What reducers are called with, in the tokens of the view."""
+        return Need(
+            pressure,
+            self.view.estimated_tokens,
+            self.meter.target(self.view.estimated_tokens, target_tokens) if target_tokens > 0 else 0,
+            self.limit_tokens,
+            self.limits.room_tokens,
+            self.recorder.unsent_from,
+            self.limits.max_output_tokens,
+            self.folding is not None and self.folding.requested,
+        )
+
+    def run(
+        self,
+        reducers: Iterable[Reducer],
+        pressure: Pressure,
+        target_tokens: float,
+        asking: bool,
+        *,
+        until: Callable[[], bool] | None = None,
+    ) -> Steps[None]:
+        """Let reducers propose in order, and commit what they propose until the target is met (0: all they propose)."""
+
+        def landed() -> bool:
+            if until is not None:
+                return until()
+            return (
+                target_tokens > 0
+                and self.used_tokens <= target_tokens
+                and not self.policy.trigger.over_counts(self.view, self.limits)
+            )
+
+        for reducer in reducers:
+            if landed():
+                return
+            view = self.view
+            asks = asking and self._may_ask(reducer.name)
+            for move in (yield from self._proposals(reducer, self.need(pressure, target_tokens), asks=asks)):
+                if landed():
+                    return
+                if self.view is not view:
+                    break  # a fork or an undo came while a model wrote: the other proposals are about the old view
+                if isinstance(move, Fold):
+                    self.commit(move)
+                elif asking and self._may_ask(reducer.name):
+                    yield from self._ask(move)
+
+    def _proposals(self, reducer: Reducer, need: Need, *, asks: bool = True) -> Generator[Reading, Any, list[Move]]:
+        """What a reducer proposes, in order; without `asks` one that does nothing but ask is passed over.
+
+        A large view is read in a thread where the call has one. Nothing is recorded meanwhile, and nothing is changed
+        here, so that other calls may read the view at the same time.
+        """
+        view, folding = self.view, self.folding
+        if not asks and getattr(reducer, "only_asks", False):
+            return []
+        if folding is None or folding.in_thread is None or view.content_bytes <= INLINE_BYTES:
+            return list(reducer.propose(view, need))
+        # The view computes these on first use. Two threads must not do that at once, so it is done before they read.
+        _ = view.spoken, view.between(0, len(view.tiles))
+        with self.suspended():
+            found: list[Move] = yield Reading(lambda: list(reducer.propose(view, need)))
+        return found if self.view is view else []
+
+    def _may_ask(self, reducer: str) -> bool:
+        return self.recorder.appended_tokens >= self.ask_again_at.get(reducer, 0)
+
+    def _ask(self, ask: Ask) -> Steps[None]:
+        """Commit what comes of one ask. A failure is emitted, not raised: the next reducer takes over."""
+        try:
+            self.commit((yield from self.answered(ask)))
+        except SummaryError as error:
+            self.fail(ask.reducer, error.reason, ask.start, ask.stop)
+            # A model that failed at this history fails at it again, and every try is paid for. The next one waits for
+            # as much new history as lies between two folds.
+            growth = (self.policy.trigger.fraction or 1.0) - (self.policy.landing or 0.6)
+            wait_tokens = int(max(0.1, growth) * self.limits.input_tokens)
+            self.ask_again_at[ask.reducer] = self.recorder.appended_tokens + wait_tokens
+
+    def answered(self, ask: Ask) -> Steps[Fold]:
+        """The fold that comes of an ask, over as many calls as it takes. Raises SummaryError, also after a fork.
+
+        Where it costs less, the question goes to the session itself, whose last request the provider has in its cache.
+        When that fails in a way that a prompt of its own would not, the ask is made again, plainly.
+        """
+        view = self.view
+        cached: Ask | None = None
+        if self.folding is not None and self.folding.continues:
+            outside, cold = self.recorder.system_and_tools, self.folding.cold
+            cached = self.cached_summary.cheaper(ask, view, outside, self.limits, cold=cold)
+        move: Fold | Ask = ask if cached is None else cached
+        while isinstance(move, Ask):
+            sent = move
+            try:
+                move = yield from self._written(sent, view)
+            except SummaryError as error:
+                if sent is not cached or self.view is not view or not self.cached_summary.failed(error):
+                    raise
+                move = ask
+            else:
+                if sent is cached:
+                    self.cached_summary.succeeded()
+        return move
+
+    def _written(self, ask: Ask, view: View) -> Steps[Fold | Ask]:
+        """What comes of one text. Raises SummaryError, also after a fork."""
+        with self.suspended():
+            text = yield ask
+        if self.view is not view:
+            raise SummaryError("the session has changed under the summary")
+        return ask.finish(text)
+
+    def commit(self, fold: Fold, *, again: bool = False) -> Fold | None:
+        """Commit a fold as one of the running call's; None when it was refused, which is emitted."""
+        folding = self.folding
+        if folding is None:
+            return self.committed(self.recorder.commit(fold, batch=fold.batch, again=again))
+        batch = self.recorder.next_batch if folding.batch < 0 else folding.batch
+        committed = self.recorder.commit(fold, batch=batch, again=again, requested=folding.requested)
+        if committed is not None:
+            folding.add(committed)
+        return self.committed(committed)
+
+    def committed(self, fold: Fold | None) -> Fold | None:
+        """Account for a fold that was committed, by a call or in a replay. O(1).
+
+        A fold over whole groups ends the rent, whoever wanted it: a compaction and a recovery pay its price too.
+        """
+        if fold is not None:
+            if self.rent is not None and not fold.form:
+                self.rent.settle()
+            if fold.reducer in self.policy.checkpoints:
+                self.totals.checkpoint(fold.id)
+        return fold
+
+    def fail(self, reducer: str, reason: str, start: Seq, stop: Seq) -> None:
+        """Emit that a fold was wanted and not made; the end of the folding names it too."""
+        if self.folding is not None:
+            self.folding.failure = reason
+        self.recorder.emit(FoldFailed(reducer, reason, start, stop))
+
+    # --- the running call --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def active(self, folding: Folding) -> Iterator[Folding]:
+        """Run one call that may fold. While it waits for a model, others may run theirs (`suspended`)."""
+        before, self.folding = self.folding, folding
+        try:
+            yield folding
+        finally:
+            self.folding = before
+            self.summary_usage += folding.usage
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Set the running call aside, while its model writes or its view is read."""
+        folding, self.folding = self.folding, None
+        try:
+            yield
+        finally:
+            self.folding = folding
+
+    @contextmanager
+    def announced(
+        self, reason: str, *, limit_tokens: int | None = None, limit_bytes: int | None = None
+    ) -> Iterator[None]:
+        """Emit the beginning of a folding and its end, also when it failed or was cancelled (S2.08)."""
+        folding = self.folding or Folding()
+        folding.failure = None
+        folds_before, usage_before = len(folding.folds), len(folding.usage)
+        view, emit = self.view, self.recorder.emit
+        start = FoldStarted(reason, self.used_tokens, view.message_count, view.content_bytes, limit_tokens, limit_bytes)
+
+        def finished(error: str | None) -> FoldFinished:
+            view = self.view
+            return FoldFinished(
+                tuple(fold for fold in folding.folds[folds_before:] if fold.id in self.recorder.folds),
+                self.used_tokens,
+                view.message_count,
+                view.content_bytes,
+                start.tokens,
+                start.messages,
+                start.size_bytes,
+                limit_bytes is not None,
+                error,
+                tuple(folding.usage[usage_before:]),
+            )
+
+        emit(start)
+        try:
+            yield
+        except BaseException as error:
+            emit(finished(str(error) or type(error).__name__))
+            raise
+        emit(finished(folding.failure))
+
+
+def _number(event: Fold | Unfold) -> int:
+    return event.id if isinstance(event, Fold) else event.fold

@@ -1,49 +1,36 @@
-"""Policies: a row of settings and reducers each. One engine runs them all.
+"""What a policy is: a row of settings and reducers. One engine runs them all.
 
 A policy acts when its trigger is reached: its reducers run in order until the request has landed. What must fit and
-does not is then the business of `RUNGS`, which need no model and always work.
+does not is then brought under the limit by `RUNGS`, which need no model and always work. The policies themselves are in
+`foldline.engine.presets`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from foldline.engine.events import ThresholdReached
-from foldline.engine.settings import COMPACT_THRESHOLD, CheckpointSettings, ContextSettings, compact_threshold
-from foldline.errors import InvalidInput
-from foldline.reducers.archive_results import DIGEST_PREFIX, ArchiveResults
-from foldline.reducers.base import Reducer
+from foldline.reducers.base import (
+    Compactor,
+    HasKeptShare,
+    Reducer,
+    WithArrivalShares,
+    WithExemptions,
+    WithFacts,
+    WithTail,
+    WithWindow,
+)
 from foldline.reducers.dedupe import Dedupe
-from foldline.reducers.digest import Digest, FallbackDigest
-from foldline.reducers.drop import DropGroups, HistoryBudget, SlidingWindow
+from foldline.reducers.digest import Digest
+from foldline.reducers.drop import DropGroups, SlidingWindow
 from foldline.reducers.images import OldImages
-from foldline.reducers.mask import IMPORTANT_FILES, Describe, Mask, ShortenOld, viewed
+from foldline.reducers.mask import ShortenOld
 from foldline.reducers.minimum import Minimum
-from foldline.reducers.result_share import ResultShare, TurnShare
-from foldline.reducers.spill import Spill
-from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize, SumUp
-from foldline.reducers.truncate import CharLimit, FileViewLimit, OutputLimits, ResultLimit, ShortenNew
-from foldline.view.budget import Limits, Reserve, Trigger, consent_tokens
+from foldline.reducers.result_share import ResultShare
+from foldline.reducers.summarize import Summarize
+from foldline.view.budget import Limits, Trigger, consent_tokens
 
-__all__ = [
-    "FOR_AMOUNTS",
-    "FOR_BYTES",
-    "MILD_RUNGS",
-    "OVERFLOW",
-    "POLICIES",
-    "RUNGS",
-    "VARIANTS",
-    "Policy",
-    "autopilot",
-    "checkpoint",
-    "confirm",
-    "layered",
-    "policy",
-    "remembering",
-    "sliding",
-]
+__all__ = ["FOR_AMOUNTS", "FOR_BYTES", "MILD_RUNGS", "OVERFLOW", "RUNGS", "Policy"]
 
 RUNGS: tuple[Reducer, ...] = (
     OldImages(),
@@ -59,7 +46,7 @@ RUNGS: tuple[Reducer, ...] = (
 """What makes a request fit without a model, mildest first; the last one ends at the floor."""
 
 MILD_RUNGS = 4
-"""So many first rungs aim at the landing; those after them stop as soon as the request fits."""
+"""The first rungs, which aim at the landing; those after them stop as soon as the request fits."""
 
 OVERFLOW: tuple[Reducer, ...] = (
     ShortenOld(keep=0.2, share=0.15),
@@ -82,9 +69,8 @@ FOR_BYTES: tuple[Reducer, ...] = (
 )
 """What brings a request under its byte budget, images first."""
 
-
 FOR_AMOUNTS: tuple[Reducer, ...] = (Digest(), DropGroups(), Minimum())
-"""What is left to do when a request holds too many images, pages or messages and old media have gone."""
+"""What remains to be done when a request holds too many images, pages or messages and old media are gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +78,13 @@ class Policy:
     """How a session is kept in its window.
 
     `guard` runs on what has just come in; `always` before every request; `reducers` when `trigger` is reached, until
-    the view is down to `landing` of the input limit (None: all they propose). `consent_at` (share of the window) only
-    reports that it is time to compact. `compactor` serves `compact`, `after_compact` follows it, and `reducers` that
-    folded. `economical` folds when keeping has cost as much
-    as folding would. `overflow` is done in full after a refusal of the provider, before the general ladder. With `auto`
-    off only `guard` and `always` run.
+    the view is down to `landing` of the input limit (None: all they propose). `after_compact` follows `reducers` that
+    folded, and `compactor`, which serves `compact`. `overflow` runs in full after a refusal of the provider, before the
+    general ladder. `consent_at` (share of the window) only reports that it is time to compact. `economical` folds when
+    keeping has cost as much as folding would. With `auto` off only `guard` and `always` run.
+
+    Settings reach a reducer by the optional methods of `foldline.reducers.base` (`with_facts`, `with_window`, ...), a
+    user's own like any other: no reducer is known here by its class or its name.
     """
 
     name: str
@@ -105,7 +93,7 @@ class Policy:
     guard: tuple[Reducer, ...] = ()
     always: tuple[Reducer, ...] = ()
     reducers: tuple[Reducer, ...] = ()
-    compactor: Summarize = field(default_factory=lambda: Summarize(keep=0.0, least_tokens=64))
+    compactor: Compactor = field(default_factory=lambda: Summarize(keep=0.0, least_tokens=64))
     after_compact: tuple[Reducer, ...] = ()
     overflow: tuple[Reducer, ...] = ()
     auto: bool = True
@@ -124,11 +112,6 @@ class Policy:
         share = 0.5 * landing / (self.trigger.fraction or 1.0)
         return max(landing * limit_tokens, fixed_tokens + share * room) if landing else 0.0
 
-    @property
-    def kept_share(self) -> float:
-        """Share of the landing that its digest leaves whole at the end; 0.3 for a policy without one."""
-        return next((reducer.keep for reducer in self.reducers if isinstance(reducer, Digest)), 0.3)
-
     def ask_at_tokens(self, limits: Limits) -> int:
         """Size at which the user is to be asked; 0 for a policy that never asks."""
         return 0 if self.consent_at is None else consent_tokens(self.consent_at, limits)
@@ -139,225 +122,54 @@ class Policy:
             return None
         return ThresholdReached(used_tokens, limits.window_tokens, used_tokens / limits.window_tokens)
 
+    @property
+    def kept_share(self) -> float:
+        """Share of the landing that stays whole at the end when no model writes; 0.3 where no reducer says."""
+        return next((reducer.kept_share for reducer in self.reducers if isinstance(reducer, HasKeptShare)), 0.3)
 
-CONTEXT_BYTES, KEEP_RECENT = 50_000, 6
-"""The autopilot system's balanced figures: bytes over which it compacts, and newest results that stay."""
+    @property
+    def checkpoints(self) -> frozenset[str]:
+        """The reducers whose folds are summaries: `Context.figures` start anew at each of them."""
+        summarising = (r.name for r in (*self.always, *self.reducers) if isinstance(r, WithFacts))
+        return frozenset({self.compactor.name, *summarising})
 
+    # --- settings that reach the reducers ----------------------------------------------------------------------------
 
-def autopilot(
-    keep_recent: int = KEEP_RECENT, max_context_bytes: int = CONTEXT_BYTES, *, describe: bool = False
-) -> Policy:
-    """The autopilot policy with numbers of its own; with `describe` a model says what an old result brought.
+    def with_facts(self, facts: tuple[str, ...]) -> Policy:
+        """The policy with facts that each of its summaries has to hold."""
+        if not facts:
+            return self
+        always = tuple(r.with_facts(facts) if isinstance(r, WithFacts) else r for r in self.always)
+        reducers = tuple(r.with_facts(facts) if isinstance(r, WithFacts) else r for r in self.reducers)
+        compactor = self.compactor
+        if isinstance(compactor, WithFacts):
+            compactor = compactor.with_facts(facts)
+        return replace(self, always=always, reducers=reducers, compactor=compactor)
 
-    Its document's presets are cost (4, 30,000), balanced (6, 50,000) and quality (10, 80,000).
-    """
-    mask = Mask(keep_first=0, keep_last=keep_recent, placeholder=viewed, important=IMPORTANT_FILES, keep_none=True)
-    return Policy(
-        name="autopilot",
-        about=f"results older than the last {keep_recent} become their first line once the context passes "
-        f"{max_context_bytes:,} bytes",
-        trigger=Trigger(bytes=max_context_bytes),
-        landing=None,
-        guard=(FileViewLimit(),),
-        reducers=(Describe(mask), mask) if describe else (mask,),
-        overflow=(replace(mask, keep_last=3, important=(), over_bytes=30_000), CharLimit(1_000)),
-    )
+    def with_window(self, window_tokens: int) -> Policy:
+        """The policy whose summaries read no more at a time than this window of the model that writes them."""
+        always = tuple(r.with_window(window_tokens) if isinstance(r, WithWindow) else r for r in self.always)
+        reducers = tuple(r.with_window(window_tokens) if isinstance(r, WithWindow) else r for r in self.reducers)
+        compactor = self.compactor
+        if isinstance(compactor, WithWindow):
+            compactor = compactor.with_window(window_tokens)
+        return replace(self, always=always, reducers=reducers, compactor=compactor)
 
+    def exempting(self, tools: frozenset[str]) -> Policy:
+        """The policy whose guard leaves results of these tools alone."""
+        guard = tuple(r.exempting(tools) if isinstance(r, WithExemptions) else r for r in self.guard)
+        return replace(self, guard=guard)
 
-RETENTION_MESSAGES = 6
-"""Newest messages that stay whole where a number of messages or turns is the threshold."""
+    def keeping(self, share: float) -> Policy:
+        """The policy that leaves this share of its landing whole at the end."""
+        return replace(self, reducers=tuple(r.keeping(share) if isinstance(r, WithTail) else r for r in self.reducers))
 
+    def arriving(self, share: float | None = None, of_result: float | None = None) -> Policy:
+        """The policy whose guard leaves these shares of the window, and of a result, on arrival (None: as it is)."""
+        guard = tuple(r.arriving(share, of_result) if isinstance(r, WithArrivalShares) else r for r in self.guard)
+        return replace(self, guard=guard)
 
-def sliding(
-    *,
-    tokens: int | None = None,
-    messages: int | None = None,
-    turns: int | None = None,
-    retention_messages: int | None = None,
-) -> Policy:
-    """The sliding policy with thresholds of its own: it acts when any of them is reached, and lands below all of them.
-
-    Without one it acts at 85 % of the input limit. The newest `retention_messages` are not summarised (None: a share of
-    the tokens, or 6 where messages or turns are counted). Raises InvalidInput.
-    """
-    given = {"tokens": tokens, "messages": messages, "turns": turns}
-    for place, most in given.items():
-        if most is not None and most < 2:
-            raise InvalidInput(f"must be 2 or more, not {most}: the newest message stays", place=place)
-    counted = messages is not None or turns is not None
-    keep = retention_messages if retention_messages is not None or not counted else RETENTION_MESSAGES
-    trigger = (
-        Trigger(fraction=0.85) if not any(given.values()) else Trigger(tokens=tokens, messages=messages, turns=turns)
-    )
-    summarize = Summarize(keep_messages=keep)
-    return Policy(
-        name="sliding",
-        about="the oldest stretch is summarised first; when there is none, the window slides",
-        trigger=trigger,
-        reducers=(summarize, FallbackDigest(summarize), SlidingWindow(trigger)),
-    )
-
-
-def checkpoint(
-    settings: CheckpointSettings | None = None,
-    *,
-    outputs: OutputLimits | None = None,
-    large_output_chars: int = 200 * 1024,
-) -> Policy:
-    """The checkpoint policy with settings of its own; one tool output over `large_output_chars` is spilled."""
-    chosen = settings or CheckpointSettings()
-    reserve = Reserve(
-        max_tokens=chosen.max_tokens, reserve_tokens=chosen.reserve_tokens, max_messages=chosen.max_messages
-    )
-    summarize = Summarize(
-        keep_tokens=chosen.keep_recent_tokens or None, keep_messages=chosen.keep_recent, reserve=reserve
-    )
-    heuristic = ArchiveResults(chosen.tool_call_cutoff, strategy="heuristic")
-    archives = {
-        "llm": (ArchiveResults(chosen.tool_call_cutoff), heuristic),  # where no model is there, or it fails
-        "heuristic": (heuristic,),
-        "off": (),
-    }
-    return Policy(
-        name="checkpoint",
-        about="tool outputs limited and archived; old messages become a structured checkpoint",
-        trigger=Trigger(reserve=reserve),
-        landing=None,
-        guard=(Spill(large_output_chars), outputs or OutputLimits()),
-        always=archives[chosen.tool_summary_strategy],
-        reducers=(summarize, FallbackDigest(summarize)),
-        compactor=summarize,
-        after_compact=(replace(heuristic, prefix=DIGEST_PREFIX),),
-        auto=chosen.auto_compact,
-    )
-
-
-def _layered(settings: ContextSettings) -> tuple[tuple[Reducer, ...], tuple[Reducer, ...], tuple[Reducer, ...]]:
-    """The three-layer system: what guards, what runs always, what runs last."""
-    limit = ResultLimit(settings.max_tool_result_tokens, settings.tool_result_truncation, settings.tool_result_limits)
-    history, mask = (
-        HistoryBudget(settings.max_history_tokens),
-        Mask(keep_first=settings.tool_result_keep_first, keep_last=settings.tool_result_keep_last),
-    )
-    drops: tuple[Reducer, ...] = (DropGroups(loop_only=True),)
-    if not settings.summarize_omitted:
-        return (limit,), (history, mask), drops
-    # A summary takes room that a notice does not: a quarter of the budget leaves with it.
-    return (limit,), (SumUp(replace(history, landing=0.75)), history, mask), (SumUp(DropGroups(loop_only=True)), *drops)
-
-
-def _documented() -> list[Policy]:
-    """One preset for each documented system, with its numbers."""
-    guard, always, drops = _layered(ContextSettings())
-    return [
-        autopilot(),
-        sliding(),
-        checkpoint(),
-        Policy(
-            name="layered",
-            about="results cut on arrival, the middle ones masked, history on a budget, "
-            "oldest tool groups dropped last",
-            trigger=Trigger(fraction=1.0, keep_free=0.10),
-            landing=0.9,
-            guard=guard,
-            always=always,
-            reducers=drops,
-        ),
-        Policy(
-            name="confirm",
-            about="nothing is folded unasked until a request would not fit; says at 90 % that it is time to compact",
-            trigger=Trigger(),
-            guard=(TurnShare(),),
-            compactor=Summarize(keep=0.0, least_tokens=64, acknowledge=ACKNOWLEDGEMENT),
-            consent_at=COMPACT_THRESHOLD,
-        ),
-    ]
-
-
-def _ours() -> list[Policy]:
-    """Presets of this project. Figures: measured on 56 recorded sessions over 19,200 tokens at a window of 16,000 with
-    Anthropic's cache prices, against no management (docs/policies.md says what each reaches).
-    """
-    guard = ShortenNew(share=0.06, of_result=0.10)
-    reducers = (OldImages(), Dedupe(), ShortenOld(), Summarize(keep=0.3), Digest(keep=0.3, share=0.85))
-    return [
-        Policy(
-            name="balanced",
-            about="large results shortened on arrival; folds in batches, when the limit is reached (default)",
-            trigger=Trigger(fraction=1.0),
-            landing=0.75,
-            guard=(guard,),
-            reducers=reducers,
-        ),
-        Policy(
-            name="cost",
-            about="smaller requests: results shortened harder, folds land lower",
-            trigger=Trigger(fraction=0.70),
-            landing=0.45,
-            guard=(ShortenNew(share=0.04, of_result=0.05, fill=0.7),),
-            reducers=reducers,
-        ),
-        Policy(
-            name="quality",
-            about="as much as fits stays whole: results shortened late, folds land high",
-            trigger=Trigger(fraction=1.0),
-            landing=0.80,
-            guard=(ShortenNew(share=0.20, of_result=0.20, most=0.4, most_tokens=20_000),),
-            reducers=(
-                OldImages(keep=2),
-                Dedupe(),
-                ShortenOld(keep=0.4, share=0.4, most_tokens=800),
-                Summarize(keep=0.5),
-                Digest(keep=0.5, share=0.85),
-            ),
-        ),
-        Policy(
-            name="economical",
-            about="folds when keeping has cost as much as folding would, at the provider's cache prices",
-            trigger=Trigger(fraction=1.0),
-            landing=0.80,
-            guard=(ShortenNew(share=0.04, of_result=0.10),),
-            reducers=reducers,
-            economical=True,
-        ),
-    ]
-
-
-POLICIES: Mapping[str, Policy] = MappingProxyType({row.name: row for row in (*_documented(), *_ours())})
-
-VARIANTS: Mapping[str, Policy] = MappingProxyType(
-    {
-        "autopilot-cost": replace(autopilot(4, 30_000), name="autopilot-cost"),
-        "autopilot-quality": replace(autopilot(10, 80_000), name="autopilot-quality"),
-    }
-)
-"""The other presets of the autopilot system's document: policies by name too, left out where all are compared."""
-
-
-def policy(chosen: str | Policy) -> Policy:
-    """The policy of that name, or the policy itself. Raises InvalidInput that lists the known names."""
-    if isinstance(chosen, Policy):
-        return chosen
-    known = {**POLICIES, **VARIANTS}
-    if chosen not in known:
-        raise InvalidInput(f"unknown policy {chosen!r}; known: {', '.join(known)}", place="policy")
-    return known[chosen]
-
-
-def layered(settings: ContextSettings) -> Policy:
-    """The layered policy with an agent's own settings."""
-    guard, always, reducers = _layered(settings)
-    return replace(POLICIES["layered"], guard=guard, always=always, reducers=reducers)
-
-
-def confirm(threshold: float | None = None) -> Policy:
-    """The confirm policy that asks at another share of the window (0.9 if None). Raises InvalidInput."""
-    return replace(POLICIES["confirm"], consent_at=compact_threshold(threshold))
-
-
-def remembering(policy: Policy, facts: tuple[str, ...]) -> Policy:
-    """The policy with facts that every summary of it has to hold."""
-    if not facts:
-        return policy
-    reducers = tuple(r.focused(r.instructions, facts) if isinstance(r, Summarize) else r for r in policy.reducers)
-    return replace(policy, reducers=reducers, compactor=policy.compactor.focused(policy.compactor.instructions, facts))
+    @property
+    def arrival_shares(self) -> tuple[float, float] | None:
+        """Shares of the window, and of a result, that the guard leaves on arrival; None where it has none."""
+        return next(((r.share, r.of_result) for r in self.guard if isinstance(r, WithArrivalShares)), None)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from foldline.engine.engine import Engine, Steps
-from foldline.engine.folding import telling
 from foldline.engine.policy import OVERFLOW
 from foldline.engine.refused_parts import leave_out, leave_out_heavy
 from foldline.failures import NEAR_WINDOW, Failure, PartKind, RefusedPart, believable
@@ -180,7 +179,7 @@ def _refused(engine: Engine, failure: Failure) -> Iterator[None]:
     """Folding after a refusal, with a beginning and an end that are told."""
     if not (engine.auto and engine.policy.auto):
         raise engine.no_fit(reason="folding is switched off")
-    with telling(engine, f"the provider refused the request: {failure.kind}"):
+    with engine.announced(f"the provider refused the request: {failure.kind}"):
         yield
 
 

@@ -205,7 +205,7 @@ def _with_lines(parts: Sequence[Part], lines: dict[tuple[int, ...], str], before
 def _reasoning(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """Thinking with a signature that does not hold: of the message that is named, then all of it."""
     found = [each for each in shown if any(isinstance(part, Reasoning) for part in each.message.parts)]
-    before = any(fold.reducer == REFUSED_PART and fold.reason == _REASONING for fold in engine.folds.values())
+    before = any(fold.reducer == REFUSED_PART and fold.reason == _REASONING for fold in engine.recorder.folds.values())
     named = [each for each in found if refused.place and each.index == refused.place[0] and not before]
     named = named or [each for each in found if refused.item_id and not before and _holds(each, refused.item_id)]
     count = 0
@@ -250,7 +250,8 @@ def _names(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str
 
 
 def _tool_names(engine: Engine) -> frozenset[str]:
-    tools = engine.beside.tools if isinstance(engine.beside.tools, list | tuple) else ()
+    tools = engine.recorder.system_and_tools.tools
+    tools = tools if isinstance(tools, list | tuple) else ()
     return frozenset(re.findall(r'"name": ?"([^"]{1,64})"', json.dumps(list(tools), default=str)))
 
 
@@ -279,7 +280,10 @@ def _system(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> st
     """The user tells the system text in this request and in all later ones: the server's template has no such role."""
     del shown, refused
     told = any(message["role"] in ("system", "developer") for message in engine.view.shown())
-    if not ((told or engine.beside.system) and engine.outgoing.takes_system) or engine.codec.dialect != "openai-chat":
+    if (
+        not ((told or engine.recorder.system_and_tools.system) and engine.outgoing.takes_system)
+        or engine.codec.dialect != "openai-chat"
+    ):
         return None
     engine.outgoing.alternating, engine.outgoing.takes_system = True, False
     return "System text is sent as words of the user from now on: the server has no role for it."
@@ -288,14 +292,14 @@ def _system(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> st
 def _digest(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """What was said before becomes a digest: of calls, ids and roles nothing is left in it."""
     del shown, refused
-    before = len(engine.news)
+    before = len(engine.recorder.changes)
     need = engine.need(Pressure.OVERFLOW, 0)
     reducers = (FallbackDigest(engine.policy.compactor, name=REFUSED_PART), DropGroups(keep_groups=0))
     for reducer in reducers:
         for move in list(reducer.propose(engine.view, replace(need, target_tokens=1))):
             if isinstance(move, Fold):
                 engine.commit(move)
-        if len(engine.news) > before:
+        if len(engine.recorder.changes) > before:
             return "Earlier messages were condensed: the provider did not take them as they were."
     return None
 

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self, runtime_checkable
 
 from foldline.messages import Document, Message, Part, Text, ToolResult
 from foldline.view.budget import Need
 from foldline.view.request import Request
-from foldline.view.tiles import Tile
+from foldline.view.tiles import Span, Tile
 from foldline.view.transcript import Entry, Fold, Seq
 from foldline.view.view import View
 
 __all__ = [
     "Ask",
+    "Compactor",
+    "HasKeptShare",
     "Move",
     "Reducer",
+    "Spans",
+    "WithArrivalShares",
+    "WithExemptions",
+    "WithFacts",
+    "WithTail",
+    "WithWindow",
     "form_fold",
     "result_entries",
     "result_text",
@@ -62,6 +70,85 @@ class Reducer(Protocol):
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold | Ask]:
         """Moves that lead from the view towards the need; the driver stops when the need is met."""
+
+
+# --- optional methods -------------------------------------------------------------------------------------------------
+# How a setting reaches a reducer. A policy calls each method on every reducer that has it, whoever wrote it, and leaves
+# the others as they are: so a setting needs no list of the classes that it is for.
+
+
+@runtime_checkable
+class WithFacts(Protocol):
+    """Writes summaries. `Context(facts=...)` reaches it, and `Context.figures` start anew at each of its folds."""
+
+    def with_facts(self, facts: tuple[str, ...], /) -> Self:
+        """The same reducer, whose summaries hold these facts too."""
+
+
+@runtime_checkable
+class WithWindow(Protocol):
+    """Has a model read the history, in pieces where its window is smaller than the session's."""
+
+    def with_window(self, window_tokens: int, /) -> Self:
+        """The same reducer for a model with this window."""
+
+
+@runtime_checkable
+class WithExemptions(Protocol):
+    """Shortens results on arrival, and can leave those of some tools alone."""
+
+    def exempting(self, tools: frozenset[str], /) -> Self:
+        """The same reducer, which leaves results of these tools alone too."""
+
+
+@runtime_checkable
+class WithTail(Protocol):
+    """Leaves a share of the target whole at the end of the view."""
+
+    def keeping(self, share: float, /) -> Self:
+        """The same reducer with another share."""
+
+
+@runtime_checkable
+class HasKeptShare(Protocol):
+    """Folds all before a tail, without a model. The tail is what the rent of `economical` cannot fold."""
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the target that stays whole at the end."""
+
+
+@runtime_checkable
+class WithArrivalShares(Protocol):
+    """Shortens results on arrival to a share of the window, and of the result."""
+
+    @property
+    def share(self) -> float:
+        """Share of the window that one result may take."""
+
+    @property
+    def of_result(self) -> float:
+        """Share of a result that stays in any case."""
+
+    def arriving(self, share: float | None, of_result: float | None, /) -> Self:
+        """The same reducer with other shares (None: as they are)."""
+
+
+class Spans(Protocol):
+    """Can say which spans it would fold."""
+
+    def spans(self, view: View, need: Need, /) -> Iterable[Span]:
+        """The spans, oldest first."""
+
+
+class Compactor(Reducer, Spans, Protocol):
+    """Serves `Context.compact`. Without a model, a digest stands for each of its spans."""
+
+    def focused(self, instructions: str | None, /) -> Compactor:
+        """The same reducer with the instructions of one compaction."""
+
+
+# --- making folds -----------------------------------------------------------------------------------------------------
 
 
 def span_fold(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from foldline.messages import Document, Image, Message, Opaque, Reasoning, Text
-from foldline.reducers.base import span_fold
+from foldline.reducers.base import Spans, span_fold
 from foldline.reducers.digest_allocation import (
     ASSISTANT,
     LEAST_TOKENS,
@@ -71,6 +71,15 @@ class Digest:
     share: float = 0.5
     least_tokens: int = 160
     name: str = "digest"
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the target that stays whole at the end."""
+        return self.keep
+
+    def keeping(self, share: float, /) -> Digest:
+        """The same reducer with another share of the target that stays whole."""
+        return replace(self, keep=share)
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per span, oldest first."""
@@ -348,7 +357,7 @@ class FallbackDigest:
     `least_tokens`.
     """
 
-    summarize: Summarize = field(default_factory=Summarize)
+    summarize: Spans = field(default_factory=Summarize)
     share: float = 0.4
     least_tokens: int = 160
     name: str = "digest"

@@ -111,8 +111,7 @@ class Summarize:
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         """One ask per span, oldest first."""
         for span in self.spans(view, need):
-            ask = self.ask(view, span, need)
-            if ask is not None:
+            if (ask := self.ask(view, span, need)) is not None:
                 yield ask
             if self.first_only:
                 return
@@ -225,11 +224,8 @@ class Summarize:
         )
         fold = span_fold(view, span.start, span.stop, shown, reducer=self.name, reason=reason, requested=job.requested)
         if fold is None:
-            raise SummaryError(
-                f"the summary is not smaller than the {span.tokens:,} tokens it would replace",
-                tokens=tokens,
-                too_long=True,
-            )
+            reason = f"the summary is not smaller than the {span.tokens:,} tokens it would replace"
+            raise SummaryError(reason, tokens=tokens, too_long=True)
         return fold
 
     def _may_acknowledge(self, view: View, span: Span) -> bool:
@@ -257,8 +253,20 @@ class Summarize:
         return "\n\n".join(earlier), out
 
     def focused(self, instructions: str | None, facts: Sequence[str] = ()) -> Summarize:
-        """The same reducer with instructions of its own."""
+        """The same reducer with the instructions of one compaction."""
         return replace(self, instructions=instructions, facts=(*self.facts, *facts))
+
+    def with_facts(self, facts: tuple[str, ...], /) -> Summarize:
+        """The same reducer, whose summaries hold these facts too."""
+        return replace(self, facts=(*self.facts, *facts))
+
+    def with_window(self, window_tokens: int, /) -> Summarize:
+        """The same reducer for a model with this window."""
+        return replace(self, window_tokens=window_tokens)
+
+    def keeping(self, share: float, /) -> Summarize:
+        """The same reducer with another share of the target that stays whole."""
+        return replace(self, keep=share)
 
 
 def _stood(fact: str, view: View, span: Span) -> bool:
@@ -375,11 +383,18 @@ class SumUp:
     name: str = "sum_up"
     only_asks: ClassVar[bool] = True
 
+    def with_facts(self, facts: tuple[str, ...], /) -> SumUp:
+        """The same reducer, whose summaries hold these facts too."""
+        return replace(self, summarize=self.summarize.with_facts(facts))
+
+    def with_window(self, window_tokens: int, /) -> SumUp:
+        """The same reducer for a model with this window."""
+        return replace(self, summarize=self.summarize.with_window(window_tokens))
+
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         """One ask per span, oldest first."""
         for span in self.drop.leaving(view, need, spare=False):
             alone = span.last == span.first + 1 and is_checkpoint(view.tiles[span.first])
-            if not alone and span.tokens >= self.summarize.least_tokens:
-                ask = self.summarize.ask(view, span, need)
-                if ask is not None:
-                    yield ask
+            wanted = not alone and span.tokens >= self.summarize.least_tokens
+            if wanted and (ask := self.summarize.ask(view, span, need)) is not None:
+                yield ask

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -268,6 +268,16 @@ class ShortenNew:
     most_tokens: int = 8_000
     exempt: frozenset[str] = frozenset({"spawn_agent", "recall"})
     name: str = "truncate"
+
+    def exempting(self, tools: frozenset[str], /) -> ShortenNew:
+        """The same reducer, which leaves results of these tools alone too."""
+        return replace(self, exempt=self.exempt | tools)
+
+    def arriving(self, share: float | None, of_result: float | None, /) -> ShortenNew:
+        """The same reducer with other shares (None: as they are). One that is above its cap raises the cap."""
+        share = self.share if share is None else share
+        of_result = self.of_result if of_result is None else of_result
+        return replace(self, share=share, of_result=of_result, most=max(self.most, share))
 
     def limit_tokens(self, need: Need, used_tokens: int, result_tokens: int) -> int:
         """Size to which a result is cut when the view holds `used_tokens` without it."""

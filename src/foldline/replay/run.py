@@ -14,7 +14,8 @@ from typing import Final, Protocol
 from foldline.catalog.models import CacheRule
 from foldline.engine.context import Context, SummarizeWith
 from foldline.engine.fitting import check
-from foldline.engine.policy import POLICIES, Policy
+from foldline.engine.policy import Policy
+from foldline.engine.presets import POLICIES
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.messages import Json, Wire
 from foldline.recorded.sessions import Session

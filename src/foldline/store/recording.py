@@ -18,7 +18,8 @@ from typing import Any, Final
 from foldline.catalog.models import lookup
 from foldline.codecs import codec as codec_for
 from foldline.engine.context import Context
-from foldline.engine.policy import Policy, policy
+from foldline.engine.policy import Policy
+from foldline.engine.presets import policy
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 from foldline.store.clock import Clock, stamp

@@ -108,10 +108,6 @@ class Rent:
     digest: float = 0.5
     """Size of a digest as a share of what it replaces."""
     rhythm: Rhythm = field(default_factory=Rhythm)
-    counted: bool = False
-    """In a replay: whether the request that the next reply answers has been counted."""
-    folded: bool = False
-    """In a replay: whether a fold came since the last request. The one that it was made for pays no rent."""
 
     def due(self, bill: Bill, *, cold: bool = False) -> bool:
         """Count one more request; whether the fold pays by now. In a cold cache it costs nothing. O(1)."""
@@ -128,7 +124,6 @@ class Rent:
     def settle(self) -> None:
         """Begin anew after a fold."""
         self.paid = self.spent = 0.0
-        self.folded = True
 
     # --- what the log keeps of it --------------------------------------------------------------------------------
 
@@ -147,19 +142,13 @@ class Rent:
         )
         return replace(usage, rent=state)
 
-    def restore(self, usage: Usage) -> None:
-        """Go on from what a report of the log notes; one of another policy notes nothing. O(1)."""
-        if (state := usage.rent) is not None:
-            self.paid, self.spent = state.paid, state.spent
-            self.rhythm = Rhythm(state.requests, state.turns, state.cold_turns, state.in_turn, state.newest_user)
-            self.counted, self.folded = True, False
-
-    def replay_request(self, bill: Bill, newest_user: Seq | None) -> None:
-        """Count a request of the log that no report has noted, as if its cache had been warm. O(1)."""
-        self.rhythm.request(newest_user, False)
-        if not self.folded and self.due(bill):
-            self.settle()  # it was due, and there was nothing to fold: that ended the rent as well
-        self.counted, self.folded = True, False
+    def restore(self, usage: Usage) -> bool:
+        """Go on from what a report of the log notes; False for one of another policy, which notes nothing. O(1)."""
+        if (state := usage.rent) is None:
+            return False
+        self.paid, self.spent = state.paid, state.spent
+        self.rhythm = Rhythm(state.requests, state.turns, state.cold_turns, state.in_turn, state.newest_user)
+        return True
 
 
 def foldable(view: View, since: Seq, keep_tokens: int, digest_share: float) -> Bill:

@@ -7,7 +7,7 @@ import pytest
 from foldline import Context
 from foldline.agent.settings.model import AgentSettings, McpSettings, ModelSettings, SessionSettings, ToolSettings
 from foldline.agent.settings.policies import POLICY_SETTINGS, PolicySettings, policy_names
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.engine.settings import ContextSettings
 from foldline.errors import InvalidInput
 from foldline.reducers.archive_results import ArchiveResults

@@ -21,7 +21,7 @@ from foldline.doors.proxy.parts import Parts
 from foldline.doors.proxy.upstream import Upstream
 from foldline.doors.proxy.values import Served
 from foldline.doors.proxy.windows import Windows
-from foldline.engine.policy import policy
+from foldline.engine.presets import policy
 
 ASGI = Callable[[Any, Any, Any], Awaitable[None]]
 

@@ -15,6 +15,7 @@ from math import inf
 from foldline.catalog.prices import CacheRule
 from foldline.engine.context import Context
 from foldline.messages import Wire
+from foldline.reducers.base import HasKeptShare
 from foldline.reducers.digest import Digest
 from foldline.replay import Managed, Pauses, Replay, Sent, bill_tokens
 from foldline.view.transcript import Entry, Fold, Seq
@@ -94,7 +95,7 @@ class WatchedSender(Managed):
     def keep_tokens(self, fixed_tokens: float) -> float:
         """What the policy keeps whole of the newest messages when it folds: its digest's share of the landing."""
         policy, limit = self.context.policy, self.context.limits.input_tokens
-        share = max((r.keep for r in policy.reducers if isinstance(r, Digest)), default=Digest().keep)
+        share = max((r.kept_share for r in policy.reducers if isinstance(r, HasKeptShare)), default=Digest().keep)
         return share * policy.landing_tokens(limit, int(fixed_tokens), default=0.60)
 
     def fixed_entries(self) -> set[Seq]:

@@ -8,8 +8,6 @@ from typing import Final
 from foldline.engine.policy import Policy
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.reducers.digest import Digest
-from foldline.reducers.truncate import ShortenNew
 from foldline_bench.tuning.values import Setting
 
 __all__ = ["OURS", "first_settings", "neighbours", "own_figures"]
@@ -88,12 +86,11 @@ def _holds(setting: Setting) -> bool:
 
 def own_figures(policy: Policy) -> dict[str, float]:
     """The figures in force of a policy of ours, set or not, by their names in `agents.yaml`."""
-    keep = next((reducer.keep for reducer in policy.reducers if isinstance(reducer, Digest)), 0.0)
-    new = next((reducer for reducer in policy.guard if isinstance(reducer, ShortenNew)), ShortenNew())
+    share, of_result = policy.arrival_shares or (0.0, 0.0)
     return {
         "trigger": policy.trigger.fraction or 1.0,
         "landing": policy.landing or 0.0,
-        "keep": keep,
-        "arrival_share": new.share,
-        "arrival_of_result": new.of_result,
+        "keep": policy.kept_share,
+        "arrival_share": share,
+        "arrival_of_result": of_result,
     }

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from foldline.catalog.models import CACHE_RULES, CacheRule
 from foldline.engine.context import Context
-from foldline.engine.policy import POLICIES
+from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
 from foldline.replay import (

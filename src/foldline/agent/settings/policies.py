@@ -10,14 +10,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, ValidationInfo, model_validator
 
 from foldline.agent.settings.checks import PARTIAL, Flag, Share, one_of, settings_block, whole
-from foldline.engine.policy import POLICIES, VARIANTS, Policy, autopilot, checkpoint, confirm, layered, policy, sliding
+from foldline.engine.policy import Policy
+from foldline.engine.presets import POLICIES, VARIANTS, autopilot, checkpoint, confirm, layered, policy, sliding
 from foldline.engine.settings import CheckpointSettings, ContextSettings
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.reducers.base import Reducer
-from foldline.reducers.digest import Digest
-from foldline.reducers.summarize import Summarize
-from foldline.reducers.truncate import OutputLimits, ShortenNew
+from foldline.reducers.truncate import OutputLimits
 from foldline.view.budget import Trigger
 
 __all__ = ["POLICY_SETTINGS", "PolicySettings", "implied_policy", "policy_names"]
@@ -181,15 +179,5 @@ def _ours(made: Policy, given: Mapping[str, Any]) -> Policy:
             f"must land below its trigger: landing {made.landing:g}, trigger {made.trigger.fraction:g}", place=place
         )
     if "keep" in given:
-        kept = (replace(r, keep=given["keep"]) if isinstance(r, Digest | Summarize) else r for r in made.reducers)
-        made = replace(made, reducers=tuple(kept))
-    return replace(made, guard=tuple(_arriving(r, given) for r in made.guard))
-
-
-def _arriving(reducer: Reducer, given: Mapping[str, Any]) -> Reducer:
-    """What shortens results on arrival, with the shares that are set. One that is above its cap raises the cap."""
-    if not isinstance(reducer, ShortenNew):
-        return reducer
-    share = given.get("arrival_share", reducer.share)
-    of_result = given.get("arrival_of_result", reducer.of_result)
-    return replace(reducer, share=share, of_result=of_result, most=max(reducer.most, share))
+        made = made.keeping(given["keep"])
+    return made.arriving(given.get("arrival_share"), given.get("arrival_of_result"))

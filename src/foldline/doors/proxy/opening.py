@@ -25,7 +25,7 @@ from foldline.doors.proxy.upstream import Upstream
 from foldline.doors.proxy.values import Listener, Mode, Served
 from foldline.doors.proxy.windows import Windows
 from foldline.engine.policy import Policy
-from foldline.engine.policy import policy as policy_of
+from foldline.engine.presets import policy as policy_of
 from foldline.store.addresses import is_address
 
 __all__ = ["Opened", "ProxySettings", "proxying"]

@@ -1,0 +1,242 @@
+"""The policies that come with Foldline, by name: four of its own, and one for each documented system.
+
+A preset is a row of `Policy`. To add a reducer to one, name it in its row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from foldline.engine.policy import Policy
+from foldline.engine.settings import COMPACT_THRESHOLD, CheckpointSettings, ContextSettings, compact_threshold
+from foldline.errors import InvalidInput
+from foldline.reducers.archive_results import DIGEST_PREFIX, ArchiveResults
+from foldline.reducers.base import Reducer
+from foldline.reducers.dedupe import Dedupe
+from foldline.reducers.digest import Digest, FallbackDigest
+from foldline.reducers.drop import DropGroups, HistoryBudget, SlidingWindow
+from foldline.reducers.images import OldImages
+from foldline.reducers.mask import IMPORTANT_FILES, Describe, Mask, ShortenOld, viewed
+from foldline.reducers.result_share import TurnShare
+from foldline.reducers.spill import Spill
+from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize, SumUp
+from foldline.reducers.truncate import CharLimit, FileViewLimit, OutputLimits, ResultLimit, ShortenNew
+from foldline.view.budget import Reserve, Trigger
+
+__all__ = ["POLICIES", "VARIANTS", "autopilot", "checkpoint", "confirm", "layered", "policy", "sliding"]
+
+# The autopilot system's balanced figures: bytes over which it compacts, and newest results that stay.
+CONTEXT_BYTES, KEEP_RECENT = 50_000, 6
+
+
+def autopilot(
+    keep_recent: int = KEEP_RECENT, max_context_bytes: int = CONTEXT_BYTES, *, describe: bool = False
+) -> Policy:
+    """The autopilot policy with numbers of its own; with `describe` a model says what an old result brought.
+
+    Its document's presets are cost (4, 30,000), balanced (6, 50,000) and quality (10, 80,000).
+    """
+    mask = Mask(keep_first=0, keep_last=keep_recent, placeholder=viewed, important=IMPORTANT_FILES, keep_none=True)
+    return Policy(
+        name="autopilot",
+        about=f"results older than the last {keep_recent} become their first line once the context passes "
+        f"{max_context_bytes:,} bytes",
+        trigger=Trigger(bytes=max_context_bytes),
+        landing=None,
+        guard=(FileViewLimit(),),
+        reducers=(Describe(mask), mask) if describe else (mask,),
+        overflow=(replace(mask, keep_last=3, important=(), over_bytes=30_000), CharLimit(1_000)),
+    )
+
+
+# Newest messages that stay whole where a number of messages or turns is the threshold.
+RETENTION_MESSAGES = 6
+
+
+def sliding(
+    *,
+    tokens: int | None = None,
+    messages: int | None = None,
+    turns: int | None = None,
+    retention_messages: int | None = None,
+) -> Policy:
+    """The sliding policy with thresholds of its own: it acts when any of them is reached, and lands below all of them.
+
+    Without one it acts at 85 % of the input limit. The newest `retention_messages` are not summarised (None: a share of
+    the tokens, or 6 where messages or turns are counted). Raises InvalidInput.
+    """
+    given = {"tokens": tokens, "messages": messages, "turns": turns}
+    for place, most in given.items():
+        if most is not None and most < 2:
+            raise InvalidInput(f"must be 2 or more, not {most}: the newest message stays", place=place)
+    counted = messages is not None or turns is not None
+    keep = retention_messages if retention_messages is not None or not counted else RETENTION_MESSAGES
+    trigger = (
+        Trigger(fraction=0.85) if not any(given.values()) else Trigger(tokens=tokens, messages=messages, turns=turns)
+    )
+    summarize = Summarize(keep_messages=keep)
+    return Policy(
+        name="sliding",
+        about="the oldest stretch is summarised first; when there is none, the window slides",
+        trigger=trigger,
+        reducers=(summarize, FallbackDigest(summarize), SlidingWindow(trigger)),
+    )
+
+
+def checkpoint(
+    settings: CheckpointSettings | None = None,
+    *,
+    outputs: OutputLimits | None = None,
+    large_output_chars: int = 200 * 1024,
+) -> Policy:
+    """The checkpoint policy with settings of its own; one tool output over `large_output_chars` is spilled."""
+    chosen = settings or CheckpointSettings()
+    reserve = Reserve(
+        max_tokens=chosen.max_tokens, reserve_tokens=chosen.reserve_tokens, max_messages=chosen.max_messages
+    )
+    summarize = Summarize(
+        keep_tokens=chosen.keep_recent_tokens or None, keep_messages=chosen.keep_recent, reserve=reserve
+    )
+    heuristic = ArchiveResults(chosen.tool_call_cutoff, strategy="heuristic")
+    archives = {
+        "llm": (ArchiveResults(chosen.tool_call_cutoff), heuristic),  # where no model is there, or it fails
+        "heuristic": (heuristic,),
+        "off": (),
+    }
+    return Policy(
+        name="checkpoint",
+        about="tool outputs limited and archived; old messages become a structured checkpoint",
+        trigger=Trigger(reserve=reserve),
+        landing=None,
+        guard=(Spill(large_output_chars), outputs or OutputLimits()),
+        always=archives[chosen.tool_summary_strategy],
+        reducers=(summarize, FallbackDigest(summarize)),
+        compactor=summarize,
+        after_compact=(replace(heuristic, prefix=DIGEST_PREFIX),),
+        auto=chosen.auto_compact,
+    )
+
+
+def _layered(settings: ContextSettings) -> tuple[tuple[Reducer, ...], tuple[Reducer, ...], tuple[Reducer, ...]]:
+    """The three-layer system: what guards, what runs always, what runs last."""
+    limit = ResultLimit(settings.max_tool_result_tokens, settings.tool_result_truncation, settings.tool_result_limits)
+    history, mask = (
+        HistoryBudget(settings.max_history_tokens),
+        Mask(keep_first=settings.tool_result_keep_first, keep_last=settings.tool_result_keep_last),
+    )
+    drops: tuple[Reducer, ...] = (DropGroups(loop_only=True),)
+    if not settings.summarize_omitted:
+        return (limit,), (history, mask), drops
+    # A summary takes room that a notice does not: a quarter of the budget leaves with it.
+    return (limit,), (SumUp(replace(history, landing=0.75)), history, mask), (SumUp(DropGroups(loop_only=True)), *drops)
+
+
+def _documented() -> list[Policy]:
+    """One preset for each documented system, with its numbers."""
+    guard, always, drops = _layered(ContextSettings())
+    return [
+        autopilot(),
+        sliding(),
+        checkpoint(),
+        Policy(
+            name="layered",
+            about="results cut on arrival, the middle ones masked, history on a budget, "
+            "oldest tool groups dropped last",
+            trigger=Trigger(fraction=1.0, keep_free=0.10),
+            landing=0.9,
+            guard=guard,
+            always=always,
+            reducers=drops,
+        ),
+        Policy(
+            name="confirm",
+            about="nothing is folded unasked until a request would not fit; says at 90 % that it is time to compact",
+            trigger=Trigger(),
+            guard=(TurnShare(),),
+            compactor=Summarize(keep=0.0, least_tokens=64, acknowledge=ACKNOWLEDGEMENT),
+            consent_at=COMPACT_THRESHOLD,
+        ),
+    ]
+
+
+def _ours() -> list[Policy]:
+    """Presets of this project. Figures: measured on 56 recorded sessions over 19,200 tokens at a window of 16,000 with
+    Anthropic's cache prices, against no management (docs/policies.md says what each reaches).
+    """
+    guard = ShortenNew(share=0.06, of_result=0.10)
+    reducers = (OldImages(), Dedupe(), ShortenOld(), Summarize(keep=0.3), Digest(keep=0.3, share=0.85))
+    return [
+        Policy(
+            name="balanced",
+            about="large results shortened on arrival; folds in batches, when the limit is reached (default)",
+            trigger=Trigger(fraction=1.0),
+            landing=0.75,
+            guard=(guard,),
+            reducers=reducers,
+        ),
+        Policy(
+            name="cost",
+            about="smaller requests: results shortened harder, folds land lower",
+            trigger=Trigger(fraction=0.70),
+            landing=0.45,
+            guard=(ShortenNew(share=0.04, of_result=0.05, fill=0.7),),
+            reducers=reducers,
+        ),
+        Policy(
+            name="quality",
+            about="as much as fits stays whole: results shortened late, folds land high",
+            trigger=Trigger(fraction=1.0),
+            landing=0.80,
+            guard=(ShortenNew(share=0.20, of_result=0.20, most=0.4, most_tokens=20_000),),
+            reducers=(
+                OldImages(keep=2),
+                Dedupe(),
+                ShortenOld(keep=0.4, share=0.4, most_tokens=800),
+                Summarize(keep=0.5),
+                Digest(keep=0.5, share=0.85),
+            ),
+        ),
+        Policy(
+            name="economical",
+            about="folds when keeping has cost as much as folding would, at the provider's cache prices",
+            trigger=Trigger(fraction=1.0),
+            landing=0.80,
+            guard=(ShortenNew(share=0.04, of_result=0.10),),
+            reducers=reducers,
+            economical=True,
+        ),
+    ]
+
+
+POLICIES: Mapping[str, Policy] = MappingProxyType({row.name: row for row in (*_documented(), *_ours())})
+
+VARIANTS: Mapping[str, Policy] = MappingProxyType(
+    {
+        "autopilot-cost": replace(autopilot(4, 30_000), name="autopilot-cost"),
+        "autopilot-quality": replace(autopilot(10, 80_000), name="autopilot-quality"),
+    }
+)
+"""The other presets of the autopilot system's document: policies by name too, left out where all are compared."""
+
+
+def policy(chosen: str | Policy) -> Policy:
+    """The policy of that name, or the policy itself. Raises InvalidInput that lists the known names."""
+    if isinstance(chosen, Policy):
+        return chosen
+    known = {**POLICIES, **VARIANTS}
+    if chosen not in known:
+        raise InvalidInput(f"unknown policy {chosen!r}; known: {', '.join(known)}", place="policy")
+    return known[chosen]
+
+
+def layered(settings: ContextSettings) -> Policy:
+    """The layered policy with an agent's own settings."""
+    guard, always, reducers = _layered(settings)
+    return replace(POLICIES["layered"], guard=guard, always=always, reducers=reducers)
+
+
+def confirm(threshold: float | None = None) -> Policy:
+    """The confirm policy that asks at another share of the window (0.9 if None). Raises InvalidInput."""
+    return replace(POLICIES["confirm"], consent_at=compact_threshold(threshold))
