@@ -1,4 +1,8 @@
-"""The running figures of a view, and the rendered messages that stay as they are between folds."""
+"""Running sums over the tiles of a view, and the rendered messages, which stay the same objects between folds.
+
+Prefix sums are cut off at the first change and extended when they are read: a view changes at its end far more often
+than it is read there.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ __all__ = ["RunningTotals"]
 
 
 class RunningTotals:
-    """Sums over the tiles of a view. Changing a tile costs O(1); what follows it is summed again when asked for."""
+    """Sums over the tiles of a view. Changing a tile costs O(1); prefix sums after it are computed at the next read."""
 
     def __init__(self, write: Callable[[Message], Wire]) -> None:
         self.tokens = 0
@@ -35,17 +39,17 @@ class RunningTotals:
         self._kept = 0
 
     def continue_from(self, before: RunningTotals) -> None:
-        """Compare the first rendering with the last one of the view that this one takes the place of."""
+        """Compare the first rendering with the last one of the view that this one replaces."""
         self._wires = before._wires
 
     @property
     def shows(self) -> int:
-        """Messages that are shown, joints too."""
+        """Number of messages shown, joints included."""
         return self.messages + self.joints
 
     @property
     def amounts(self) -> Amounts:
-        """Images and what else is limited besides tokens, of all tiles. O(1)."""
+        """Images, pages and messages of all tiles. O(1)."""
         media = self._media
         return Amounts(media.images, media.pages, self.shows, media.large_images)
 
@@ -63,6 +67,7 @@ class RunningTotals:
         self.content_bytes += sign * tile.content_bytes
         self.messages += sign * (len(tile.messages) - tile.joints)
         self.joints += sign * tile.joints
+        # Most tiles hold text only: adding up value objects for each of them showed in the cost of an append.
         held = tile.amounts
         if held.images or held.pages:
             self._media = self._media + held if sign > 0 else self._media - held
@@ -72,12 +77,12 @@ class RunningTotals:
             self._repaired.pop(tile.start, None)
 
     def replace(self, first: int, last: int, tiles: Sequence[Tile]) -> None:
-        """Note that `tiles` stand where tiles [first, last) stood."""
+        """Put `tiles` in the place of tiles [first, last)."""
         self._starts[first:last] = [tile.start for tile in tiles]
         self.invalidate(first)
 
     def invalidate(self, index: int, kept: int = 0) -> None:
-        """Note that a tile has changed, except for so many leading messages."""
+        """Note that a tile has changed after its first `kept` messages. O(1), besides what is cut off."""
         if index <= self._dirty:
             self._kept = kept if index < self._dirty else min(self._kept, kept)
             self._dirty = index
@@ -85,7 +90,7 @@ class RunningTotals:
         del self._offsets[index + 1 :]
 
     def is_rendered(self, index: int) -> bool:
-        """Whether a tile was among the messages of the last call of `wires`, as it is now."""
+        """Whether the last call of `wires` returned a tile as it is now."""
         return index < self._dirty
 
     def index(self, seq: Seq) -> int:
@@ -107,7 +112,7 @@ class RunningTotals:
         return bisect_left(self._sums, self._sums[-1] - tokens)
 
     def wires(self, tiles: Sequence[Tile]) -> tuple[list[Wire], int]:
-        """The JSON of all messages (not to be changed); how many leading ones are as at the last call. O(changed)."""
+        """The JSON of all messages (read-only), and how many leading ones equal those of the last call. O(changed)."""
         rendered = len(self._offsets) == len(tiles) + 1 and self._offsets[-1] == len(self._wires)
         if rendered and self._dirty >= len(tiles):
             return self._wires, len(self._wires)
@@ -118,6 +123,7 @@ class RunningTotals:
             fresh += map(self._write, tile.messages[kept:])
             self._offsets.append(keep + len(fresh))
             kept = 0
+        # Rendered anew is not changed: a refreshed tile often gives the same JSON, which is still in the cache.
         same = 0
         for old, new in zip(self._wires[keep:], fresh, strict=False):
             if old is not new and old != new:

@@ -33,17 +33,17 @@ __all__ = [
 
 
 JOINT: Final = "joint"
-"""The kind of a short message of the assistant between two of the user, of which we wrote at least one."""
+"""The kind of a short assistant message between two user messages, of which we wrote at least one."""
 
 
 # The kinds of messages that we write.
 OURS: Final = frozenset({"notice", "summary", "digest", "tool_summary"})
 
 SUMMED_UP = "summary of the provider"
-"""Why the newest of them is not folded: it cannot be read, or is all that is left of what was before."""
+"""Why the newest summary by a provider is not folded: it may be encrypted, and all before it depends on it."""
 
 HELD = "what the server holds"
-"""Why a reference to an item is not folded: its words are not here, so that nothing can stand for it."""
+"""Why a reference to a stored item is not folded: its words are at the server, so that nothing can stand for it."""
 
 
 @dataclass(slots=True)
@@ -58,11 +58,11 @@ class Tile:
     """Entries of a block that are shown in a shorter form."""
     inner: list[Tile] = field(default_factory=list)
     covered_counts: tuple[int, int] = (0, 0)
-    """Entries that this fold stands for, and how many of them the model was to see; also when they were let go of."""
+    """Of a fold: entries that it covers, and how many of them are visible to the agent; released ones count."""
     messages: list[Message] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
     contents: list[int] = field(default_factory=list)
-    """Bytes of what each message says."""
+    """Content bytes of each message."""
     joints: int = 0
     """How many of the messages are joints."""
     tokens: int = 0
@@ -70,24 +70,24 @@ class Tile:
     """Sum of `contents`."""
     size_bytes: int = 0
     amounts: Amounts = NOTHING
-    """Images and what else its messages hold that is limited."""
+    """Images, pages and messages: what providers limit besides tokens."""
     noted: tuple[Repair, ...] = ()
-    """What had to be repaired when it was rendered as a whole."""
+    """Repairs of the last rendering as a whole."""
     late: Seq | None = None
-    """A result that came when an answer in its place had been sent already."""
+    """A result that came after a stand-in for it had been sent."""
     replied: bool = True
-    """Of a fold: whether what it covers ended with words of the assistant, so that the user's turn came next."""
+    """Of a fold: whether the assistant had the last word in what it covers, so that the user's turn came next."""
     late_calls: dict[Seq, Mapping[str, RememberedCall]] = field(default_factory=dict)
-    """Messages with results of calls that are shown no longer, by the id in the result: they are told in words."""
+    """By message and by the id in its result: calls that are no longer shown, whose results are told in words."""
     left_out: set[str] = field(default_factory=set)
-    """Halves that opened a pair and whose answer is told in words."""
+    """Opening halves of pairs whose answer is told in words."""
     waiting: bool = False
-    """Whether something in it is still to come: the result of a call, what was approved, the rest of a paused turn."""
+    """Whether it is incomplete: the result of a call, an approved action or the rest of a paused turn is missing."""
     ended: bool = False
-    """Whether something of another group follows: then the provider goes on with nothing in it."""
+    """Whether another group follows: then the provider continues nothing in it."""
     pinned: bool = False
     turn: GrowingTurn | None = field(default=None, compare=False, repr=False)
-    """How far a block of items has come, while it can grow without being rendered again."""
+    """The state of a block of items that can grow without being rendered as a whole."""
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
@@ -101,12 +101,12 @@ class Tile:
 
     @property
     def message_count(self) -> int:
-        """How many messages it shows, joints aside."""
+        """Number of messages shown, without joints."""
         return len(self.messages) - self.joints
 
     @property
     def leading(self) -> Message | None:
-        """The first message that it shows, a joint aside."""
+        """The first message shown that is no joint."""
         return next((message for message in self.messages if message.kind != JOINT), None)
 
     @property
@@ -115,7 +115,7 @@ class Tile:
         return any(entry.message.role == "system" for entry in self.entries)
 
     def count(self) -> tuple[int, int]:
-        """Entries that it holds or stands for, and how many of them the model was to see. O(entries of a block)."""
+        """Entries covered, and how many of them are visible to the agent. O(entries of a block)."""
         if self.fold is not None:
             return self.covered_counts
         return len(self.entries), sum(entry.message.agent_visible for entry in self.entries)
@@ -171,7 +171,10 @@ class VisibleMessage:
 
 
 def history(tiles: Sequence[Tile]) -> Iterator[VisibleMessage]:
-    """Every entry of the session in order, folded or not; what stands for folded ones follows them. O(log)."""
+    """Every entry of the session in order, folded or not, each fold's messages after its entries. O(log).
+
+    A user goes on seeing results that were archived for the agent.
+    """
     waiting: list[tuple[Tile, bool, bool, bool]] = [(tile, False, False, False) for tile in reversed(tiles)]
     while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
         tile, hidden, archived, closing = waiting.pop()
@@ -195,15 +198,15 @@ def history(tiles: Sequence[Tile]) -> Iterator[VisibleMessage]:
 
 
 def joint_places(before: Message | None, messages: Iterable[Message], *, replied: bool = True) -> list[int]:
-    """Where among `messages`, which follow `before`, the assistant has to speak so that roles go on to alternate.
+    """Where among `messages`, which follow `before`, a joint is needed so that roles alternate.
 
-    Only between messages of which we wrote one: a history that does not alternate by itself is left as it is, and so is
-    the user's message that followed no words of the assistant in it (not `replied`). Chat templates pass over results,
-    so that what we say behind them would follow the user's words before them.
+    Joints stand only between messages of which we wrote one. A history that does not alternate by itself is left as it
+    is, and so is a user message that followed no words of the assistant in it (not `replied`).
     """
     out: list[int] = []
     for at, message in enumerate(messages):
         if message.role == "user" and not message.results and before is not None:
+            # Chat templates skip results: a message of ours after them would follow the user's words before them.
             answers = before.role == "tool" or bool(before.results)
             ours = message.kind in OURS or (before.kind in OURS and not answers and (replied or at > 0))
             if ours and (answers or before.role == "user"):
@@ -213,7 +216,8 @@ def joint_places(before: Message | None, messages: Iterable[Message], *, replied
 
 
 def amounts_held(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:
-    """What messages hold that is limited besides tokens, and what was held before. O(parts)."""
+    """The images, pages and number of messages, added to `before`. O(parts)."""
+    # One message of plain text is by far the most common tile: it shares one value instead of making a new one.
     plain = 0
     for message in messages:
         held = amounts_of(message.parts)
@@ -227,7 +231,7 @@ def amounts_held(messages: Iterable[Message], before: Amounts = NOTHING) -> Amou
 
 
 def blocks_of(tile: Tile) -> Iterator[Tile]:
-    """The blocks that a tile covers, in order; what was let go of is not among them. O(covered)."""
+    """The blocks that a tile covers, in order; released ones are not among them. O(covered)."""
     waiting = [tile]
     while waiting:  # not recursive: folds over folds may be nested as deep as a session is long
         inner = waiting.pop()
@@ -238,10 +242,10 @@ def blocks_of(tile: Tile) -> Iterator[Tile]:
 
 
 def entries_of(tile: Tile) -> list[Entry]:
-    """The entries that a tile covers, those under its fold too, in order. O(covered)."""
+    """The entries that a tile covers, also under its fold, in order. O(covered)."""
     return tile.entries if tile.fold is None else [entry for leaf in blocks_of(tile) for entry in leaf.entries]
 
 
 def begins_signed(message: Message) -> bool:
-    """Whether a message begins with reasoning that its provider verifies."""
+    """Whether a message begins with reasoning that its provider verifies (signed or encrypted)."""
     return bool(message.parts) and isinstance(message.parts[0], Reasoning) and message.parts[0].signed

@@ -14,12 +14,12 @@ __all__ = ["asks", "is_injected", "keeps_user_words", "own_words", "speaks"]
 
 
 def speaks(message: Message) -> bool:
-    """Whether a message is a user's own words: a user message with anything but results and approvals in it."""
+    """Whether a message holds a user's own words: anything but results, approvals and texts of the client."""
     return message.role == "user" and message.agent_visible and not message.kind and any(map(_is_own, message.parts))
 
 
 def asks(message: Message) -> bool:
-    """Whether a message may stand for a user's words while there are none: all that was asked came from a client."""
+    """Whether a message may stand for a user's words while there are none: a client wrote all of the session."""
     return message.role == "user" and message.agent_visible and not message.kind and bool(own_words(message))
 
 
@@ -40,14 +40,14 @@ _NOTE = re.compile(
 
 
 def is_injected(text: str) -> bool:
-    """Whether a client added this text by itself: elements such as <system-reminder> and nothing else, or a note that
-    begins with such a mark in brackets. O(size)."""
+    """Whether a client added this text by itself: elements such as <system-reminder>, or a bracketed note. O(size)."""
     rest = text.strip()
     if _NOTE.match(rest):
         return True
     if not rest.startswith("<"):
         return False
     while rest:
+        # Words after the last element are the user's: clients put reminders before what a user typed.
         begin = _ELEMENT.match(rest)
         if begin is None or not _ABOUT.search(begin[1]):
             return False
