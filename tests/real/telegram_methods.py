@@ -118,11 +118,11 @@ def plain_text(text: str, parse_mode: str | None) -> str:
     return "".join(reader.parts)
 
 
-def checked_text(given: dict[str, Any], name: str, most_units: int) -> None:
+def checked_text(given: dict[str, Any], name: str, max_units: int) -> None:
     text = plain_text(str(given.get(name, "")), given.get("parse_mode"))
     if name == "text" and not text.strip():
         raise Refusal(400, "Bad Request: message text is empty")
-    if len(text.encode("utf-16-le")) // 2 > most_units:
+    if len(text.encode("utf-16-le")) // 2 > max_units:
         raise Refusal(400, f"Bad Request: message {'is' if name == 'text' else 'caption is'} too long")
 
 

@@ -131,7 +131,7 @@ async def _run_all(
 
     async with (
         _opened(options, workspace, store, yes=yes) as pool,
-        scheduled(pool, tell=log, grace_seconds=grace_seconds) as running,
+        scheduled(pool, notice=log, grace_seconds=grace_seconds) as running,
     ):
         if running is None:
             raise InvalidInput("there is no entry that is enabled; see foldline schedule list", place="schedule")
@@ -148,7 +148,7 @@ async def _run_one(name: str, options: Options, workspace: str, store: str | Non
     from foldline.doors.scheduling.runner import runner_for
 
     async with _opened(options, workspace, store, yes=yes) as pool:
-        plan = runner_for(pool, tell=log)
+        plan = runner_for(pool, notice=log)
         try:
             run = await plan.run_now(name)
         finally:

@@ -135,6 +135,6 @@ async def _serving(
         for note in pool.runtime.picked.notes:
             log(note)
         click.echo(f"store  {pool.store.place}")
-        async with scheduled(pool, tell=log, grace_seconds=grace) as plan:
+        async with scheduled(pool, notice=log, grace_seconds=grace) as plan:
             stops = () if plan is None else (plan.stop,)  # its deliveries hear of a second signal too
             await run(app_of(state, rules), state, bound, stops=stops, grace_seconds=grace, notice=log)

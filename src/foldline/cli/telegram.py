@@ -157,15 +157,15 @@ class _TelegramBot:
         bot = connected(self.token, base_url=self.address, notice=self._notice)
         async with kept as pool, bot as gateway:
             set_pace()
-            desk = ChatGateway(pool, gateway, users=[str(user) for user in self.users], notice=self._notice)
+            chat_gateway = ChatGateway(pool, gateway, users=[str(user) for user in self.users], notice=self._notice)
             people = "1 user" if len(self.users) == 1 else f"{len(self.users)} users"
             self._notice(f"{gateway.account} answers {people}; sessions in {pool.store.place}")
             for line in (pool.runtime.picked.line, *pool.runtime.picked.notes):
                 self._notice(line)
             grace = self.grace_seconds
-            async with scheduled(pool, tell=self._notice, grace_seconds=grace, telegram_url=self.address):
+            async with scheduled(pool, notice=self._notice, grace_seconds=grace, telegram_url=self.address):
                 shutdown.is_open = True
-                await desk.run(shutdown.requested, grace_seconds=grace)
+                await chat_gateway.run(shutdown.requested, grace_seconds=grace)
 
     def _notice(self, line: str) -> None:
         log(line.rstrip().replace(self.token, "TOKEN"))

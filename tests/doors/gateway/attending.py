@@ -64,7 +64,7 @@ def attended(
     *,
     users: Sequence[int] = (USER,),
     pace: Pace = PATIENT,
-    most_file_bytes: int | None = None,
+    max_file_bytes: int | None = None,
     grace_seconds: float = 5.0,
     **acted: Any,
 ) -> Iterator[Attended]:
@@ -79,18 +79,18 @@ def attended(
             acting(url, folder, **acted) as pool,
             telegram(api.token, base_url=api.base_url.removesuffix("/bot"), notice=notices.append) as gateway,
         ):
-            desk = ChatGateway(
+            chat_gateway = ChatGateway(
                 pool,
                 gateway,
                 users=[str(user) for user in users],
                 notice=notices.append,
                 pace=pace,
-                most_file_bytes=most_file_bytes,
+                max_file_bytes=max_file_bytes,
             )
             one = Attended(api, pool, asyncio.get_running_loop(), asyncio.Event(), notices)
             up.append(one)
             ready.set()
-            await desk.run(one.stopping, grace_seconds=grace_seconds)
+            await chat_gateway.run(one.stopping, grace_seconds=grace_seconds)
 
     def run() -> None:
         try:

@@ -17,8 +17,8 @@ class Paper:
     """`files` can be fetched by their ids; places in `closed` take no message. `inbound` is handed over in batches."""
 
     name: str = "paper:1"
-    most_units: int = 2_000
-    most_file_bytes: int = 1_000_000
+    max_units: int = 2_000
+    max_file_bytes: int = 1_000_000
     files: dict[str, bytes] = field(default_factory=dict)
     closed: set[ChatPlace] = field(default_factory=set)
     sent: list[tuple[ChatPlace, str]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Paper:
     async def typing(self, where: ChatPlace) -> None:
         return
 
-    async def fetch(self, file: Attachment, most_bytes: int) -> bytes:
+    async def fetch(self, file: Attachment, max_bytes: int) -> bytes:
         if file.id not in self.files:
             raise NotDelivered("it is gone")
         return self.files[file.id]

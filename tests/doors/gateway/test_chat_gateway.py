@@ -27,10 +27,10 @@ async def desk_over(
     notices: list[str] = []
     stopping = asyncio.Event()
     async with acting(url, folder, **acted) as pool:
-        desk = ChatGateway(pool, paper, users=["7", "8"], notice=notices.append, pace=PATIENT)
-        running = asyncio.create_task(desk.run(stopping, grace_seconds=grace_seconds))
+        chat_gateway = ChatGateway(pool, paper, users=["7", "8"], notice=notices.append, pace=PATIENT)
+        running = asyncio.create_task(chat_gateway.run(stopping, grace_seconds=grace_seconds))
         try:
-            yield desk, notices
+            yield chat_gateway, notices
         finally:
             stopping.set()
             await running
@@ -47,12 +47,12 @@ def test_a_message_that_is_handed_over_again_is_answered_once(tmp_path: Path) ->
     async def talk(served: Served) -> list[str]:
         paper = Paper()
         first = message("1?", 1)
-        async with desk_over(paper, served.url, tmp_path) as (desk, _):
-            await desk.take([first, first])
+        async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
+            await chat_gateway.receive([first, first])
             await paper.texts(1)
-            await desk.take([first])
-        async with desk_over(paper, served.url, tmp_path) as (desk, _):
-            await desk.take([first, message("2?", 2)])
+            await chat_gateway.receive([first])
+        async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
+            await chat_gateway.receive([first, message("2?", 2)])
             return await paper.texts(2)
 
     with serve(fake) as served:
@@ -66,8 +66,8 @@ def test_what_waits_when_it_is_stopped_is_answered_after_the_next_start(tmp_path
 
     async def talk(served: Served) -> list[str]:
         paper = Paper()
-        async with desk_over(paper, served.url, tmp_path, grace_seconds=0.1) as (desk, _):
-            await desk.take([message("1?", 1), message("2?", 2), message("3?", 3)])
+        async with desk_over(paper, served.url, tmp_path, grace_seconds=0.1) as (chat_gateway, _):
+            await chat_gateway.receive([message("1?", 1), message("2?", 2), message("3?", 3)])
             while not fake.requests:
                 await asyncio.sleep(0.01)
         assert answers(await paper.texts(1)) == ["⏹ Stopped."]
@@ -84,8 +84,8 @@ def test_a_turn_that_runs_when_it_is_stopped_ends_where_there_is_time(tmp_path: 
 
     async def talk(served: Served) -> list[str]:
         paper = Paper()
-        async with desk_over(paper, served.url, tmp_path, grace_seconds=20) as (desk, _):
-            await desk.take([message("1?", 1)])
+        async with desk_over(paper, served.url, tmp_path, grace_seconds=20) as (chat_gateway, _):
+            await chat_gateway.receive([message("1?", 1)])
             while not fake.requests:
                 await asyncio.sleep(0.01)
             asyncio.get_running_loop().call_later(0.1, served.set, gate)
@@ -101,8 +101,10 @@ def test_a_place_that_takes_no_message_ends_nothing(tmp_path: Path) -> None:
     async def talk(served: Served) -> tuple[list[str], list[str]]:
         gone = ChatPlace("2")
         paper = Paper(closed={gone})
-        async with desk_over(paper, served.url, tmp_path) as (desk, notices):
-            await desk.take([message("1?", 1, where=gone), message("/help", 2, where=gone), message("2?", 3)])
+        async with desk_over(paper, served.url, tmp_path) as (chat_gateway, notices):
+            await chat_gateway.receive(
+                [message("1?", 1, where=gone), message("/help", 2, where=gone), message("2?", 3)]
+            )
             texts = await paper.texts(1)
             while len(notices) < 2:
                 await asyncio.sleep(0.01)
@@ -119,8 +121,8 @@ def test_who_sends_more_than_may_wait_is_told_and_the_others_are_answered(tmp_pa
 
     async def talk(served: Served) -> list[str]:
         paper = Paper()
-        async with desk_over(paper, served.url, tmp_path) as (desk, _):
-            await desk.take([message(f"{n}?", n) for n in range(18)])
+        async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
+            await chat_gateway.receive([message(f"{n}?", n) for n in range(18)])
             refused = await paper.texts(1)
             served.set(gate)
             return refused + (await paper.texts(18))[1:]
@@ -136,11 +138,11 @@ def test_one_person_does_not_wait_for_another(tmp_path: Path) -> None:
 
     async def talk(served: Served) -> list[str]:
         paper = Paper()
-        async with desk_over(paper, served.url, tmp_path) as (desk, _):
-            await desk.take([message("slow", 1)])
+        async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
+            await chat_gateway.receive([message("slow", 1)])
             while len(fake.requests) < 1:
                 await asyncio.sleep(0.01)
-            await desk.take([message("quick", 2, user="8")])
+            await chat_gateway.receive([message("quick", 2, user="8")])
             first = await paper.texts(1)
             served.set(gate)
             return first + (await paper.texts(2))[1:]
@@ -174,8 +176,8 @@ def test_who_is_no_longer_allowed_is_not_answered_after_a_restart(tmp_path: Path
 
     async def talk(served: Served) -> list[str]:
         paper = Paper()
-        async with desk_over(paper, served.url, tmp_path) as (desk, _):
-            await desk.take([message("Hi", 2)])
+        async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
+            await chat_gateway.receive([message("Hi", 2)])
             return await paper.texts(1)
 
     with serve(FakeProvider("ok")) as served:
@@ -188,8 +190,8 @@ def test_an_edit_runs_nothing_and_says_so(tmp_path: Path) -> None:
 
     async def talk(served: Served) -> list[str]:
         paper = Paper()
-        async with desk_over(paper, served.url, tmp_path) as (desk, _):
-            await desk.take([message("Buy two", 1), message("Buy ten", 2, edited=True)])
+        async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
+            await chat_gateway.receive([message("Buy two", 1), message("Buy ten", 2, edited=True)])
             return await paper.texts(2)
 
     with serve(fake) as served:
@@ -201,8 +203,8 @@ def test_an_edit_runs_nothing_and_says_so(tmp_path: Path) -> None:
 def test_a_fault_of_the_model_is_one_sentence(tmp_path: Path) -> None:
     async def talk(served: Served) -> list[str]:
         paper = Paper()
-        async with desk_over(paper, served.url, tmp_path) as (desk, _):
-            await desk.take([message("Hi", 1), message("Again", 2)])
+        async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
+            await chat_gateway.receive([message("Hi", 1), message("Again", 2)])
             return await paper.texts(2)
 
     with serve(FakeProvider([FakeReply(status=401), "better"])) as served:
@@ -215,15 +217,17 @@ def test_a_fault_of_the_model_is_one_sentence(tmp_path: Path) -> None:
 class Faulty(Paper):
     """Fetches no file: its fault is none that a platform may have."""
 
-    async def fetch(self, file: Attachment, most_bytes: int) -> bytes:
+    async def fetch(self, file: Attachment, max_bytes: int) -> bytes:
         raise RuntimeError("a fault of its own")
 
 
 def test_a_fault_that_nobody_foresaw_is_told_to_the_person_and_its_owner(tmp_path: Path) -> None:
     async def talk(served: Served) -> tuple[list[str], list[str]]:
         paper = Faulty()
-        async with desk_over(paper, served.url, tmp_path) as (desk, notices):
-            await desk.take([message("Read it", 1, files=(Attachment(id="a", name="a.txt"),)), message("Hi", 2)])
+        async with desk_over(paper, served.url, tmp_path) as (chat_gateway, notices):
+            await chat_gateway.receive(
+                [message("Read it", 1, files=(Attachment(id="a", name="a.txt"),)), message("Hi", 2)]
+            )
             return await paper.texts(2), notices
 
     with serve(FakeProvider("ok")) as served:
@@ -241,8 +245,8 @@ def test_a_tool_that_must_be_allowed_is_refused_and_the_person_is_told_how(tmp_p
 
     async def talk(served: Served) -> list[str]:
         paper = Paper()
-        async with desk_over(paper, served.url, tmp_path, allow=("write_file",)) as (desk, _):
-            await desk.take([message("Write", 1)])
+        async with desk_over(paper, served.url, tmp_path, allow=("write_file",)) as (chat_gateway, _):
+            await chat_gateway.receive([message("Write", 1)])
             return await paper.texts(1)
 
     with serve(FakeProvider([write, "I may not."])) as served:
@@ -258,13 +262,13 @@ def test_a_session_that_another_process_holds_is_said_to_be_in_use(tmp_path: Pat
     async def talk(served: Served) -> list[str]:
         paper = Paper()
         limits = ActorLimits(take_seconds=0.0)
-        async with desk_over(paper, served.url, tmp_path, limits=limits) as (desk, _):
-            await desk.take([message("Hi", 1)])
+        async with desk_over(paper, served.url, tmp_path, limits=limits) as (chat_gateway, _):
+            await chat_gateway.receive([message("Hi", 1)])
             await paper.texts(1)
             store = FileStore(tmp_path / "sessions")
             other = await asyncio.to_thread(store.open, store.names()[0])
             try:
-                await desk.take([message("Hi again", 2)])
+                await chat_gateway.receive([message("Hi again", 2)])
                 return await paper.texts(2)
             finally:
                 other.close()
@@ -279,14 +283,14 @@ def test_a_full_disk_keeps_messages_with_the_platform(tmp_path: Path) -> None:
 
     async def talk(served: Served) -> tuple[list[str], list[str], bool]:
         paper = Paper()
-        async with desk_over(paper, served.url, tmp_path) as (desk, notices):
-            await desk.take([message("Hi", 1)])
+        async with desk_over(paper, served.url, tmp_path) as (chat_gateway, notices):
+            await chat_gateway.receive([message("Hi", 1)])
             await paper.texts(1)
             while FileStore(kept.parent).remembered("paper:1:inbox")["waiting"]:
                 await asyncio.sleep(0.01)
             kept.rename(aside)
             kept.mkdir()
-            taking = asyncio.create_task(desk.take([message("Hi again", 2)]))
+            taking = asyncio.create_task(chat_gateway.receive([message("Hi again", 2)]))
             while not notices:
                 await asyncio.sleep(0.01)
             waited = not taking.done()

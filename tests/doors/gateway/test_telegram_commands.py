@@ -14,50 +14,50 @@ from foldline.testing import FakeProvider
 
 
 def test_each_command_answers(telegram_api: TelegramApi, tmp_path: Path) -> None:
-    with serve(FakeProvider("an answer " * 50)) as served, attended(telegram_api, served.url, tmp_path) as desk:
-        assert desk.said("/start").startswith("Write to me")
-        assert desk.said("/context") == "Nothing was said yet."
-        assert "/undo – take back the last folds" in desk.said("/help")
-        assert desk.said("/undo") == "There is nothing to take back."
-        assert desk.said("/compact").startswith("Nothing was compacted: ")
+    with serve(FakeProvider("an answer " * 50)) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+        assert chat_gateway.said("/start").startswith("Write to me")
+        assert chat_gateway.said("/context") == "Nothing was said yet."
+        assert "/undo – take back the last folds" in chat_gateway.said("/help")
+        assert chat_gateway.said("/undo") == "There is nothing to take back."
+        assert chat_gateway.said("/compact").startswith("Nothing was compacted: ")
         for question in ("one?", "two?", "three?"):
-            desk.said(question)
-        told = desk.said("/context")
+            chat_gateway.said(question)
+        told = chat_gateway.said("/context")
         assert told.startswith("📊 Context: ")
         assert re.search(r"^system +[\d,]+ +[\d.]+%$", told, re.MULTILINE)
         assert told.endswith("0 folds in effect.")
-        assert desk.said("/policy").startswith("The context is folded by balanced. There are autopilot, ")
-        assert desk.said("/policy sliding") == "The context is folded by sliding from here on."
-        assert desk.said("/policy").startswith("The context is folded by sliding.")
-        assert desk.said("/policy nosuch").startswith("That cannot be done: ")
-        assert desk.said("/comapct") == "There is no command /comapct. Did you mean /compact?"
-        assert desk.said("/xyzzy") == "There is no command /xyzzy. /help lists what there is."
+        assert chat_gateway.said("/policy").startswith("The context is folded by balanced. There are autopilot, ")
+        assert chat_gateway.said("/policy sliding") == "The context is folded by sliding from here on."
+        assert chat_gateway.said("/policy").startswith("The context is folded by sliding.")
+        assert chat_gateway.said("/policy nosuch").startswith("That cannot be done: ")
+        assert chat_gateway.said("/comapct") == "There is no command /comapct. Did you mean /compact?"
+        assert chat_gateway.said("/xyzzy") == "There is no command /xyzzy. /help lists what there is."
 
 
 def test_a_compaction_is_told_in_figures_and_taken_back(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("an answer " * 200)
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as desk:
+    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
         for question in ("one?", "two?", "three?"):
-            desk.said(question)
-        before, after, _, *summary = desk.said("/compact keep the numbers").split("\n")
+            chat_gateway.said(question)
+        before, after, _, *summary = chat_gateway.said("/compact keep the numbers").split("\n")
         assert before.startswith("📊 Context before: ")
         assert after.startswith("📊 Context after: ")
         assert 0 < len("\n".join(summary)) <= 500
         assert "keep the numbers" in str(fake.requests[-1].body)
-        folded = desk.said("/context")
+        folded = chat_gateway.said("/context")
         assert "fold in effect:" in folded or "folds in effect:" in folded
-        assert desk.said("/undo").startswith("Took back ")
-        assert desk.said("/context").endswith("0 folds in effect.")
+        assert chat_gateway.said("/undo").startswith("Took back ")
+        assert chat_gateway.said("/context").endswith("0 folds in effect.")
 
 
 def test_a_new_conversation_knows_nothing_of_the_one_before_which_is_kept(
     telegram_api: TelegramApi, tmp_path: Path
 ) -> None:
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as desk:
-        desk.said("My name is Ada.")
-        told = desk.said("/new")
-        desk.said("What is my name?")
+    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+        chat_gateway.said("My name is Ada.")
+        told = chat_gateway.said("/new")
+        chat_gateway.said("What is my name?")
     asked = [message["content"] for message in fake.requests[-1].body["messages"] if message["role"] == "user"]
     assert asked == ["What is my name?"]
     names = FileStore(tmp_path / "sessions").names()
@@ -67,7 +67,7 @@ def test_a_new_conversation_knows_nothing_of_the_one_before_which_is_kept(
 
 def test_a_text_that_begins_with_a_slash_can_be_said(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as desk:
-        desk.said("//new is a command")
+    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+        chat_gateway.said("//new is a command")
         assert fake.requests[-1].body["messages"][-1]["content"] == "/new is a command"
         assert telegram_api.replies(USER)

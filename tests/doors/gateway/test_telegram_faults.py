@@ -25,10 +25,10 @@ from foldline.testing import FakeProvider, FakeReply
 
 
 def test_what_telegram_asks_to_wait_is_waited_and_it_is_sent_once(telegram_api: TelegramApi, tmp_path: Path) -> None:
-    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as desk:
+    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.refuse("sendMessage", 429, "Too Many Requests: retry after 1", retry_after=1)
         began = time.monotonic()
-        assert desk.said("Hi").startswith("ok")
+        assert chat_gateway.said("Hi").startswith("ok")
         assert time.monotonic() - began >= 1
         assert len(telegram_api.replies(USER)) == 1
         assert len(telegram_api.calls("sendMessage")) == 2
@@ -37,49 +37,51 @@ def test_what_telegram_asks_to_wait_is_waited_and_it_is_sent_once(telegram_api: 
 @pytest.mark.parametrize("method", ["getUpdates", "sendMessage", "getMe", "setMyCommands"])
 def test_telegram_that_is_away_for_a_moment_is_awaited(telegram_api: TelegramApi, tmp_path: Path, method: str) -> None:
     telegram_api.refuse(method, 502, "Bad Gateway")
-    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as desk:
-        assert desk.said("Hi").startswith("ok")
-        assert desk.notices == ["Telegram: Bad Gateway; trying again", "Telegram: there again"]
+    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+        assert chat_gateway.said("Hi").startswith("ok")
+        assert chat_gateway.notices == ["Telegram: Bad Gateway; trying again", "Telegram: there again"]
         assert len(telegram_api.replies(USER)) == 1
 
 
 def test_another_program_that_receives_for_the_bot_is_told_of(telegram_api: TelegramApi, tmp_path: Path) -> None:
     telegram_api.refuse("getUpdates", 409, "Conflict: terminated by other getUpdates request")
-    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as desk:
-        assert desk.said("Hi").startswith("ok")
-        assert desk.notices[0] == "Telegram: another program receives for this bot; trying again"
+    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+        assert chat_gateway.said("Hi").startswith("ok")
+        assert chat_gateway.notices[0] == "Telegram: another program receives for this bot; trying again"
 
 
 def test_what_telegram_cannot_read_as_html_is_sent_as_it_reads(telegram_api: TelegramApi, tmp_path: Path) -> None:
-    with serve(FakeProvider("**bold** `code`")) as served, attended(telegram_api, served.url, tmp_path) as desk:
+    with serve(FakeProvider("**bold** `code`")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.refuse("sendMessage", 400, "Bad Request: can't parse entities: whatever")
-        assert desk.said("Hi").startswith("bold code\n")
+        assert chat_gateway.said("Hi").startswith("bold code\n")
         [reply] = telegram_api.replies(USER)
         assert reply.parse_mode is None
 
 
 def test_who_blocks_the_bot_ends_nothing(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as desk:
+    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.refuse("sendMessage", 403, "Forbidden: bot was blocked by the user")
         telegram_api.send_text("Hi", user_id=USER)
-        while not desk.notices:
+        while not chat_gateway.notices:
             time.sleep(0.01)
-        assert desk.notices == ["Not delivered to user 7: Telegram refused it: Forbidden: bot was blocked by the user"]
-        assert desk.said("There again").startswith("ok")
+        assert chat_gateway.notices == [
+            "Not delivered to user 7: Telegram refused it: Forbidden: bot was blocked by the user"
+        ]
+        assert chat_gateway.said("There again").startswith("ok")
         assert fake.served == 2
 
 
 def test_a_group_that_was_moved_gets_its_answer_where_it_is_now(telegram_api: TelegramApi, tmp_path: Path) -> None:
     moved = -100_777
-    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as desk:
+    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
         why = "Bad Request: group chat was upgraded to a supergroup chat"
         telegram_api.refuse("sendMessage", 400, why, migrate_to_chat_id=moved)
         telegram_api.send_text("Hi", user_id=USER)
         while len(telegram_api.calls("sendMessage")) < 2:
             time.sleep(0.01)
         assert [int(call["chat_id"]) for call in telegram_api.calls("sendMessage")] == [USER, moved]
-        assert desk.notices == []
+        assert chat_gateway.notices == []
 
 
 def test_a_token_that_is_refused_is_said_without_the_token(telegram_api: TelegramApi) -> None:
@@ -99,9 +101,9 @@ def test_a_token_that_is_taken_back_ends_it(telegram_api: TelegramApi, tmp_path:
     with (
         serve(FakeProvider("ok")) as served,
         pytest.raises(InvalidInput, match="token: was refused by Telegram"),
-        attended(telegram_api, served.url, tmp_path) as desk,
+        attended(telegram_api, served.url, tmp_path) as chat_gateway,
     ):
-        assert desk.over.wait(20)
+        assert chat_gateway.over.wait(20)
 
 
 # --- in a process of its own -----------------------------------------------------------------------------------------

@@ -30,9 +30,9 @@ def kept(folder: Path) -> set[bytes]:
 def test_a_small_file_is_told_whole_with_its_caption_as_the_message(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("ok")
     content = "Grüße\r\nline two\n".encode("latin-1")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as desk:
+    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.send_document("a b.txt", content, user_id=USER, caption="/new What is in it?")
-        assert desk.texts(1)[0].startswith("ok")
+        assert chat_gateway.texts(1)[0].startswith("ok")
         text = newest(fake)
     assert text.startswith('/new What is in it?\n\n[The user sent the file "a b.txt", 16 bytes: ~')
     assert "in 2 lines. Not valid UTF-8: read as Latin-1" in text
@@ -58,9 +58,9 @@ def test_a_file_over_its_share_of_the_window_is_shown_by_its_first_lines_and_rea
         return FakeReply("read")
 
     fake = FakeProvider([reads_on, answers])
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path, window=32_000) as desk:
+    with serve(fake) as served, attended(telegram_api, served.url, tmp_path, window=32_000) as chat_gateway:
         telegram_api.send_document("big.log", content, user_id=USER)
-        assert desk.texts(1)[0].startswith("read")
+        assert chat_gateway.texts(1)[0].startswith("read")
         [told] = [m["content"] for m in fake.requests[-1].body["messages"] if m["role"] == "user"]
     assert "That is too much to be shown at once: the budget is ~" in told
     assert "--- the first 50 lines of big.log ---\nline 1 of" in told
@@ -73,21 +73,21 @@ def test_a_file_over_its_share_of_the_window_is_shown_by_its_first_lines_and_rea
 def test_a_notebook_is_told_as_text(telegram_api: TelegramApi, tmp_path: Path) -> None:
     book = {"nbformat": 4, "metadata": {}, "cells": [{"cell_type": "code", "source": ["print(1)"], "outputs": []}]}
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as desk:
+    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.send_document("x.ipynb", json.dumps(book).encode(), user_id=USER)
-        desk.texts(1)
+        chat_gateway.texts(1)
         assert "--- Cell 1 (code, python) ---\nprint(1)" in newest(fake)
 
 
 def test_what_has_no_text_is_kept_and_said_to_be_unreadable(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("ok")
     picture = b"\x89PNG\r\n\x1a\n" + bytes(100)
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as desk:
+    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.send_document("p.png", picture, user_id=USER, caption="What is this?")
-        desk.texts(1)
+        chat_gateway.texts(1)
         text = newest(fake)
         telegram_api.send_document("empty.txt", b"", user_id=USER)
-        desk.texts(2)
+        chat_gateway.texts(2)
         assert newest(fake) == '[The user sent the file "empty.txt", 0 bytes. There is no text in it.]'
     assert text.startswith(
         'What is this?\n\n[The user sent the file "p.png", 108 bytes. It is a binary file (a PNG image;'
@@ -97,13 +97,13 @@ def test_what_has_no_text_is_kept_and_said_to_be_unreadable(telegram_api: Telegr
 
 def test_a_file_that_is_too_large_is_not_fetched(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path, most_file_bytes=1_000) as desk:
+    with serve(fake) as served, attended(telegram_api, served.url, tmp_path, max_file_bytes=1_000) as chat_gateway:
         telegram_api.send_document("big.bin", b"", user_id=USER, size_bytes=21 * 2**20)
-        assert desk.texts(1) == ["big.bin was not read: it has 21.0 MB, and at most 1000 bytes are taken here."]
+        assert chat_gateway.texts(1) == ["big.bin was not read: it has 21.0 MB, and at most 1000 bytes are taken here."]
         assert telegram_api.calls("getFile") == []
         assert fake.served == 0
         telegram_api.send_document("lies.bin", bytes(2_000), user_id=USER, size_bytes=10, caption="See")
-        refused, answer = desk.texts(3)[1:]
+        refused, answer = chat_gateway.texts(3)[1:]
         assert refused.startswith("lies.bin was not read: it has 2.0 KB")
         assert answer.startswith("ok")
         assert newest(fake).startswith('See\n\n[With it the user sent the file "lies.bin", which was not read: ')
@@ -113,12 +113,12 @@ def test_pictures_and_voices_are_said_not_to_be_seen_or_heard(telegram_api: Tele
     size = {"file_id": "p", "file_unique_id": "u", "width": 9, "height": 9}
     voice = {"file_id": "v", "file_unique_id": "w", "duration": 3}
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as desk:
+    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.send(user_id=USER, voice=voice)
-        assert desk.texts(1) == ["I cannot read voice messages: the model here is given text only."]
+        assert chat_gateway.texts(1) == ["I cannot read voice messages: the model here is given text only."]
         assert fake.served == 0
         telegram_api.send(user_id=USER, photo=[size], caption="Who is it?")
-        refused, answer = desk.texts(3)[1:]
+        refused, answer = chat_gateway.texts(3)[1:]
         assert refused == "I cannot read pictures: the model here is given text only. I go on with the rest."
         assert answer.startswith("ok")
         assert newest(fake) == "Who is it?\n\n[With it the user sent something that cannot be read here: pictures.]"

@@ -51,7 +51,7 @@ class Planned:
         """Look at all entries at a moment, and wait for what begins."""
         self.clock.now = moment
         await self.schedule.check_all()
-        await self.schedule.rest()
+        await self.schedule.wait_idle()
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def planned(
             lines.append(f"waited {seconds:g}")
 
         courier = Courier(runtime.workspace, runtime.environ, sleep=at_once, telegram_url=telegram_url)
-        schedule = ScheduleRunner(pool, entries_of(runtime.settings), courier, tell=lines.append, clock=clock)
+        schedule = ScheduleRunner(pool, entries_of(runtime.settings), courier, notice=lines.append, clock=clock)
         try:
             yield Planned(schedule, clock, lines)
         finally:

@@ -31,7 +31,7 @@ def test_what_is_due_each_second_runs_by_itself_until_the_end_of_the_block(tmp_p
             [entry] = entries_of(pool.runtime.settings)
             each_second = DueTimes(CronTrigger(second="*", timezone=UTC), every_hour=True)
             courier = Courier(pool.runtime.workspace, {})
-            plan = ScheduleRunner(pool, [replace(entry, times=each_second)], courier, tell=lines.put_nowait)
+            plan = ScheduleRunner(pool, [replace(entry, times=each_second)], courier, notice=lines.put_nowait)
             async with running(plan, grace_seconds=5), asyncio.timeout(WAIT_SECONDS):
                 done = [line async for line in _lines(lines) if "done in" in line]
             assert len(done) == 3
@@ -54,7 +54,7 @@ def test_without_a_schedule_nothing_is_started(tmp_path: Path) -> None:
     async def run(url: str) -> None:
         off = YAML.replace("prompt:", "enabled: false, prompt:")
         for yaml in ("model: fake-model", off):
-            async with acting(url, tmp_path, yaml=yaml) as pool, scheduled(pool, tell=print) as plan:
+            async with acting(url, tmp_path, yaml=yaml) as pool, scheduled(pool, notice=print) as plan:
                 assert plan is None
 
     with serve(FakeProvider("")) as served:
@@ -69,9 +69,9 @@ def test_a_missed_run_begins_with_the_block_and_missing_variables_are_told(tmp_p
         async with acting(url, tmp_path, yaml=yaml) as pool:
             [entry] = entries_of(pool.runtime.settings)
             pool.store.remember(entry.key, {"mark": entry.mark, "since": "2026-01-01T00:00:00+00:00"})
-            async with scheduled(pool, tell=lines.append) as plan:
+            async with scheduled(pool, notice=lines.append) as plan:
                 assert plan is not None
-                await plan.rest()
+                await plan.wait_idle()
         return lines
 
     with serve(FakeProvider("All is well.")) as served:

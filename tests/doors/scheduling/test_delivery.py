@@ -86,7 +86,7 @@ def bring(
         pauses.append(seconds)
 
     courier = Courier(Workspace(folder), environ, sleep=sleep, telegram_url=telegram_url)
-    return asyncio.run(courier.bring(report, to)), pauses
+    return asyncio.run(courier.deliver(report, to)), pauses
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -308,7 +308,7 @@ def test_while_a_run_is_under_way_the_next_one_is_left_out_and_said(tmp_path: Pa
             with pytest.raises(InvalidInput, match="is running already"):
                 await plan.schedule.run_now("morning")
             free()
-            await plan.schedule.rest()
+            await plan.schedule.wait_idle()
             plan.clock.on(minutes=1)
             await plan.at(plan.clock.now)
             assert state(plan) == ("2026-11-30T06:03:00Z", "done")
@@ -348,7 +348,7 @@ def test_a_run_that_ends_while_the_sessions_stop_is_delivered_as_what_it_was(tmp
             stopping = asyncio.create_task(plan.schedule._pool.stop(20))
             await asyncio.sleep(0)
             free()
-            await asyncio.gather(stopping, plan.schedule.rest())
+            await asyncio.gather(stopping, plan.schedule.wait_idle())
             assert state(plan) == ("2026-11-30T07:00:00Z", "done")
 
     fake = Held("All is well.")

@@ -1,1 +1,1 @@
-"""Chat platforms in front of an agent: one desk for all of them, one module for each."""
+"""Chat platforms in front of an agent: one gateway logic for all of them, one module for each platform."""

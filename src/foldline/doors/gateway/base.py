@@ -1,4 +1,5 @@
-"""What a chat platform must do, and what it hands over. All else (who may, commands, sessions, figures) is the desk's.
+"""What a chat platform must provide, and the values it hands over. Everything else (permission, commands, sessions,
+figures) belongs to `ChatGateway`.
 
 A new platform is one module with a class that has the methods of `Gateway`.
 """
@@ -17,12 +18,12 @@ __all__ = ["Attachment", "ChatPlace", "Gateway", "Incoming", "NotDelivered", "Re
 
 
 class NotDelivered(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
-    """The platform does not take a message for this place, or hand out this file, and will not: blocked, deleted."""
+    """The platform refuses a message for this chat, or a file, for good: blocked, deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPlace:
-    """A place where people write: a chat and, where the platform has them, a thread in it ("" for none)."""
+    """A chat and, on platforms that have them, a thread in it ("" for none)."""
 
     chat: str
     thread: str = ""
@@ -30,7 +31,7 @@ class ChatPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A file that can be fetched: the platform's own id of it, its name, and its size where that was told."""
+    """A file to fetch: the platform's id, its name, and its size if known."""
 
     id: str
     name: str
@@ -39,12 +40,11 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """What a person sent. `key` is the platform's own number for it: the same when it is handed over again.
+    """A message from a person. `key` is the platform's number for it, the same if it is delivered again.
 
     `user` is the id that the platform vouches for, never a name that people choose. `own` says whether the text is the
-    person's own words: what was forwarded, what another bot wrote for them, and the caption of a file, is no command
-    whatever it begins with.
-    `unreadable` names the kinds of what came with it and is not read here ("pictures").
+    person's own words: a forwarded text, one that another bot wrote for them, or the caption of a file is no command
+    whatever it begins with. `unreadable` names the kinds of its parts that are not read here ("pictures").
     """
 
     key: str
@@ -57,13 +57,13 @@ class Incoming:
     edited: bool = False
 
     def as_json(self) -> dict[str, Json]:
-        """All of it as a JSON object."""
+        """The message as a JSON object."""
         files = [dataclasses.asdict(file) for file in self.files]
         return dataclasses.asdict(self) | {"unreadable": list(self.unreadable), "files": files}
 
     @classmethod
     def of(cls, value: Mapping[str, Json]) -> Incoming:
-        """What `as_json` made an object of. Raises InvalidInput for any other."""
+        """Rebuild a message from `as_json`. Raises InvalidInput for any other value."""
         try:
             given = dict(value)
             given["where"] = ChatPlace(**given["where"])
@@ -75,45 +75,47 @@ class Incoming:
 
 
 Receive: TypeAlias = Callable[[Sequence[Incoming]], Awaitable[None]]
-"""Takes messages over. Once it returns they are written down, and the platform may be told that they arrived."""
+"""Stores messages. Once it returns they are on disk, and the platform may be told that they arrived."""
 
 
 class Gateway(Protocol):
-    """One account on one chat platform. Texts are Markdown of a small kind: see `splitting`."""
+    """One account on one chat platform. Texts are a small subset of Markdown: see `doors.gateway.markdown`."""
 
     @property
     def name(self) -> str:
-        """The platform and the account, as keys of sessions have it: "telegram:12345". It never changes."""
+        """The platform and the account, as in the keys of sessions: "telegram:12345". It never changes."""
 
     @property
-    def most_units(self) -> int:
-        """How long one message may be, in what `units` counts."""
+    def max_units(self) -> int:
+        """The longest message, in what `units` counts."""
 
     @property
-    def most_file_bytes(self) -> int:
-        """How large a file the platform hands out."""
+    def max_file_bytes(self) -> int:
+        """The largest file that the platform hands out."""
 
     def units(self, line: str) -> int:
-        """How much of a message one line takes, as the platform counts; never more than for the line as it stands."""
+        """The size of one line in a message, as the platform counts; never more than for the line as it stands."""
 
-    async def run(self, take: Receive) -> None:
-        """Receive until cancelled, through losses of the network. Tell the platform that a message arrived only after
-        `take` has returned. Raises InvalidInput when the account is refused.
+    async def run(self, receive: Receive) -> None:
+        """Receive until cancelled, through losses of the network. Raises InvalidInput if the account is refused.
+
+        The platform is told that a message arrived only after `receive` has returned.
         """
 
     async def send(self, where: ChatPlace, text: str) -> str:
-        """Send a text of at most `most_units`; the id of the message. Waits while the network is away, or as long as
-        the platform asks for. Raises NotDelivered.
+        """Send a text of at most `max_units`; return the id of the message. Raises NotDelivered.
+
+        Waits while the network is away, or as long as the platform asks.
         """
 
     async def edit(self, where: ChatPlace, sent: str, text: str) -> None:
-        """Put another text in the place of a message that was sent, or leave it: nothing depends on it, no wait."""
+        """Replace the text of a sent message, or leave it. Nothing depends on it, so it does not wait."""
 
     async def typing(self, where: ChatPlace) -> None:
-        """Show that an answer is being made, for some seconds, or do nothing."""
+        """Show for some seconds that an answer is being written, or do nothing."""
 
-    async def fetch(self, file: Attachment, most_bytes: int) -> bytes:
-        """The content of a file. Raises NotDelivered: it is gone, larger than `most_bytes`, or the network is away."""
+    async def fetch(self, file: Attachment, max_bytes: int) -> bytes:
+        """Fetch a file. Raises NotDelivered: it is gone, larger than `max_bytes`, or the network is away."""
 
     async def announce(self, commands: Sequence[tuple[str, str]]) -> None:
-        """Tell the platform which commands there are (name without the slash, what it does), for its menu."""
+        """Publish the commands in the platform's menu: name without the slash, and description."""

@@ -1,8 +1,8 @@
-"""The desk behind every chat platform: who may write, which session it goes to, in which order, and what comes back.
+"""The logic behind every chat platform: who may write, to which session it goes, in which order, and what is sent back.
 
-Each person has a session in each chat and thread. What they send there is done one after the other; commands that look
-or stop are done at once. Nothing is told to people who are not allowed, not even that: a bot is found by its name, and
-an answer would say that it lives, and could be made to send messages.
+Each person has one session in each chat and thread. Their messages are answered in order; commands that only read or
+stop are answered at once. People who are not allowed get no answer, not even a refusal: a bot is found by its name, and
+an answer would show that it lives, and could be provoked at will.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from foldline.hosting.session_pool import SessionPool
 
 __all__ = ["ChatGateway"]
 
-# So many people who are not allowed are told of in the log, once each.
+# Strangers named in the log, once each: a public bot must not fill its owner's disk.
 _STRANGERS: Final = 1_000
-# Messages that wait in one conversation; as many as a session lets wait.
+# Messages that wait in one conversation; as many as a session queues.
 _MOST_WAITING: Final = 16
-# What the last answers may take to be sent.
+# How long the last answers may take to send.
 _STOP_SECONDS: Final = 10.0
-# The same, where there is no grace. What is not sent by then is sent after the next start.
+# The same without a grace period. Anything unsent is sent after the next start.
 _AT_ONCE_SECONDS: Final = 1.0
 
 _RETRY_SECONDS: Final = 1.0
-# The turn that a message began has run; to run it again for a mended letter could do its work twice.
+# The turn of the first version has run; a second turn for a corrected letter could repeat its work.
 _EDITED: Final = "An edit changes nothing here: what was said first is kept. Send it as a new message."
 
 _UNFORESEEN: Final = (
@@ -51,16 +51,14 @@ _COMMANDS: Final = {each.name: each for each in COMMANDS}
 
 @dataclass(slots=True)
 class _Queue:
-    """What one person sent to one place, in order; what is being done now is not among `waiting`."""
+    """The messages of one person in one chat, in order. The one in progress is not in `waiting`."""
 
     waiting: deque[PendingMessage] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
 
 
 class ChatGateway:
-    """Answers what comes in over one account. `users` are the ids that may write, `notice` is told what its owner is
-    to know.
-    """
+    """Answers the messages of one account. `users` are the allowed ids; `notice` receives lines for its owner."""
 
     def __init__(
         self,
@@ -70,37 +68,37 @@ class ChatGateway:
         users: Collection[str],
         notice: Callable[[str], None],
         pace: Pace | None = None,
-        most_file_bytes: int | None = None,
+        max_file_bytes: int | None = None,
     ) -> None:
         self._pool, self._gateway, self._notice = pool, gateway, notice
         self._users, self._pace = frozenset(users), pace or Pace()
-        own = gateway.most_file_bytes
-        self._most_file_bytes = own if most_file_bytes is None else min(own, most_file_bytes)
+        own = gateway.max_file_bytes
+        self._max_file_bytes = own if max_file_bytes is None else min(own, max_file_bytes)
         self._inbox = Inbox(pool.store, gateway.name)
-        self._lanes: dict[str, _Queue] = {}
-        self._at_once: set[asyncio.Task[None]] = set()
+        self._queues: dict[str, _Queue] = {}
+        self._immediate: set[asyncio.Task[None]] = set()
         self._turns: dict[str, Progress] = {}
         self._strangers: set[str] = set()
         self._opened = asyncio.Event()
         self._stopping = False
 
     async def run(self, stopping: asyncio.Event, *, grace_seconds: float = 30.0) -> None:
-        """Receive and answer until `stopping` is set; then let turns end or pause, and send what there is of them.
+        """Receive and answer until `stopping` is set; then let turns end or pause, and send their answers.
 
-        What waits behind them is answered after the next start. Once this is cancelled, turns are cut off. Raises as
-        `Gateway.run` does, and OSError.
+        Messages behind them are answered after the next start. If this is cancelled, turns are cut off. Raises what
+        `Gateway.run` raises, and OSError.
         """
         with ExitStack() as stack:
-            stack.callback(self._pool.subscribe(self._hear))
+            stack.callback(self._pool.subscribe(self._on_event))
             receiving = asyncio.create_task(self._receive())
-            asked = asyncio.create_task(stopping.wait())
+            request = asyncio.create_task(stopping.wait())
             try:
-                await asyncio.wait({receiving, asked}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({receiving, request}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (receiving, asked):
+                for task in (receiving, request):
                     task.cancel()
                 try:
-                    await asyncio.gather(receiving, asked, return_exceptions=True)
+                    await asyncio.gather(receiving, request, return_exceptions=True)
                 finally:
                     await stop_with_grace(self._stop, grace_seconds)
         if not receiving.cancelled() and (fault := receiving.exception()) is not None:
@@ -109,35 +107,36 @@ class ChatGateway:
     async def _receive(self) -> None:
         for each in await self._inbox.open():
             if each.message.user in self._users:
-                self._put(each)
-            else:  # no longer
-                await self._inbox.done(each.message.key)
+                self._enqueue(each)
+            else:  # the user was allowed when it came, and is no longer
+                await self._inbox.remove(each.message.key)
         self._opened.set()
-        await self._gateway.announce([(each.name, each.does) for each in COMMANDS])
-        await self._gateway.run(self.take)
+        await self._gateway.announce([(each.name, each.description) for each in COMMANDS])
+        await self._gateway.run(self.receive)
 
-    async def take(self, messages: Sequence[Incoming]) -> None:
-        """Take messages over: those of people who are allowed, and that are new. Waits while the disk is full."""
+    async def receive(self, messages: Sequence[Incoming]) -> None:
+        """Store the new messages of allowed people. Waits while the disk is full."""
         await self._opened.wait()
         for each in messages:
-            self._tell_of_stranger(each)
+            self._report_stranger(each)
+        # Before the inbox: messages of strangers must never reach the disk.
         allowed = [each for each in messages if each.user in self._users]
-        told = False
+        reported = False
         while True:
             try:
-                new = await self._inbox.take(allowed)
+                new = await self._inbox.add(allowed)
                 break
             except OSError as fault:
-                if not told:
+                if not reported:
                     self._notice(f"Messages wait, as they cannot be written down: {fault}")
-                told = True
+                reported = True
                 await asyncio.sleep(_RETRY_SECONDS)
         for each in new:
-            self._put(PendingMessage(each))
+            self._enqueue(PendingMessage(each))
 
-    def _tell_of_stranger(self, message: Incoming) -> None:
-        known = message.user in self._users or message.user in self._strangers
-        if not known and len(self._strangers) < _STRANGERS:
+    def _report_stranger(self, message: Incoming) -> None:
+        command = message.user in self._users or message.user in self._strangers
+        if not command and len(self._strangers) < _STRANGERS:
             self._strangers.add(message.user)
             self._notice(f"Not answered: user {message.user} is not allowed.")
 
@@ -147,49 +146,49 @@ class ChatGateway:
         where = message.where
         return f"{self._gateway.name}:{where.chat}:{where.thread}:{message.user}"
 
-    def _put(self, one: PendingMessage) -> None:
-        """Do it at once, or when what came before is done."""
-        message, key = one.message, self._key(one.message)
-        lane = self._lanes.get(key)
-        waiting = 0 if lane is None else len(lane.waiting)
+    def _enqueue(self, pending: PendingMessage) -> None:
+        """Handle a message at once, or after those before it."""
+        message, key = pending.message, self._key(pending.message)
+        queue = self._queues.get(key)
+        waiting = 0 if queue is None else len(queue.waiting)
         if _is_immediate(message):
-            self._start(self._handled(one, waiting))
-        elif waiting >= _MOST_WAITING:
-            self._start(self._handled(one, waiting, refused=TooManyWaiting(waiting)))
+            self._start_now(self._handle(pending, waiting))
+        elif waiting >= _MOST_WAITING:  # refused in its turn's stead, so that the person knows to send it again
+            self._start_now(self._handle(pending, waiting, refused=TooManyWaiting(waiting)))
         else:
-            lane = self._lanes.setdefault(key, _Queue())
-            lane.waiting.append(one)
-            self._go_on(key, lane)
+            queue = self._queues.setdefault(key, _Queue())
+            queue.waiting.append(pending)
+            self._start_next(key, queue)
 
-    def _go_on(self, key: str, lane: _Queue) -> None:
-        """Begin with what waits next, if nothing is being done. What waits at a stop is in the inbox."""
-        if lane.task is None and lane.waiting and not self._stopping:
-            one = lane.waiting.popleft()
-            lane.task = asyncio.create_task(self._handled(one, len(lane.waiting)))
-            lane.task.add_done_callback(lambda task: self._ended(task, key, lane))
-        elif lane.task is None and self._lanes.get(key) is lane:
-            del self._lanes[key]
+    def _start_next(self, key: str, queue: _Queue) -> None:
+        """Start the next message if none is in progress. At a stop, the rest stays in the inbox."""
+        if queue.task is None and queue.waiting and not self._stopping:
+            pending = queue.waiting.popleft()
+            queue.task = asyncio.create_task(self._handle(pending, len(queue.waiting)))
+            queue.task.add_done_callback(lambda task: self._task_done(task, key, queue))
+        elif queue.task is None and self._queues.get(key) is queue:
+            del self._queues[key]
 
-    def _ended(self, task: asyncio.Task[None], key: str, lane: _Queue) -> None:
-        lane.task = None
-        self._report(task)
-        self._go_on(key, lane)
+    def _task_done(self, task: asyncio.Task[None], key: str, queue: _Queue) -> None:
+        queue.task = None
+        self._report_failure(task)
+        self._start_next(key, queue)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_now(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._at_once.add(task)
-        task.add_done_callback(self._at_once.discard)
-        task.add_done_callback(self._report)
+        self._immediate.add(task)
+        task.add_done_callback(self._immediate.discard)
+        task.add_done_callback(self._report_failure)
 
-    def _report(self, task: asyncio.Task[None]) -> None:
-        """Tell of what nobody foresaw; others are answered all the same."""
+    def _report_failure(self, task: asyncio.Task[None]) -> None:
+        """Report an unforeseen error; other people are still answered."""
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._notice("".join(traceback.format_exception(fault)))
 
     async def _stop(self, grace_seconds: float) -> None:
         self._stopping = True
         await self._pool.stop(grace_seconds)
-        tasks = {lane.task for lane in self._lanes.values() if lane.task is not None} | self._at_once
+        tasks = {queue.task for queue in self._queues.values() if queue.task is not None} | self._immediate
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=_STOP_SECONDS if grace_seconds else _AT_ONCE_SECONDS)
             for task in late:
@@ -198,30 +197,30 @@ class ChatGateway:
 
     # --- one message -------------------------------------------------------------------------------------------------
 
-    async def _handled(self, one: PendingMessage, waiting: int, *, refused: FoldlineError | None = None) -> None:
-        """Do what a message asks for, and let go of it. One that a stop was faster than waits for the next start."""
-        message, stays = one.message, False
+    async def _handle(self, pending: PendingMessage, waiting: int, *, refused: FoldlineError | None = None) -> None:
+        """Answer a message and remove it from the inbox. One that a stop interrupts stays for the next start."""
+        message, keep = pending.message, False
         try:
             if refused is not None:
                 raise refused
-            await self._done(one, waiting)
+            await self._process(pending, waiting)
         except (Stopping, asyncio.CancelledError):
-            stays = True
+            keep = True
         except NotDelivered as fault:
             self._notice(f"Not delivered to user {message.user}: {fault}")
         except REPORTED_ERRORS as fault:
             if isinstance(fault, OSError):
                 self._notice(f"A message of user {message.user} could not be taken: {fault}")
-            await self._told(message, escape_markdown(error_sentence(fault)))
-        except BaseException:  # its traceback is for the owner; the person hears that there is one
-            await self._told(message, _UNFORESEEN)
+            await self._send_notice(message, escape_markdown(error_sentence(fault)))
+        except BaseException:  # the owner gets the traceback, the person a sentence
+            await self._send_notice(message, _UNFORESEEN)
             raise
         finally:
-            if not stays:
-                await self._let_go(message)
+            if not keep:
+                await self._forget(message)
 
-    async def _done(self, one: PendingMessage, waiting: int) -> None:
-        message, key = one.message, self._key(one.message)
+    async def _process(self, pending: PendingMessage, waiting: int) -> None:
+        message, key = pending.message, self._key(pending.message)
         if message.edited:
             await send_text(self._gateway, message.where, _EDITED)
             return
@@ -236,48 +235,51 @@ class ChatGateway:
                     self._gateway,
                     message,
                     progress,
-                    self._most_file_bytes,
+                    self._max_file_bytes,
                     key=f"{self._gateway.name}:{message.key}",
                 )
             finally:
                 self._turns.pop(actor.id, None)
             return
-        await send_text(self._gateway, message.where, await self._commanded(one, *command, progress, waiting))
+        await send_text(self._gateway, message.where, await self._run_command(pending, *command, progress, waiting))
 
-    async def _commanded(self, one: PendingMessage, name: str, given: str, progress: Progress, waiting: int) -> str:
-        """What a command answers. One that changes something is never begun a second time."""
-        known = _COMMANDS.get(name)
-        if known is None:
+    async def _run_command(
+        self, pending: PendingMessage, name: str, given: str, progress: Progress, waiting: int
+    ) -> str:
+        """Return the answer of a command. One that changes something is never started twice."""
+        command = _COMMANDS.get(name)
+        if command is None:
             return unknown_command(name)
-        asked = CommandRequest(self._pool, self._key(one.message), given, waiting)
-        if known.at_once:
-            return await known.run(asked)
-        if one.begun:
+        request = CommandRequest(self._pool, self._key(pending.message), given, waiting)
+        if command.immediate:
+            return await command.run(request)
+        # A crash after this point finds it begun. It may have done its work, so it is reported, not repeated.
+        if pending.begun:
             return after_restart(f"/{name}")
-        await self._inbox.begin(one.message.key)
+        await self._inbox.mark_begun(pending.message.key)
         async with progress:
-            return await known.run(asked)
+            return await command.run(request)
 
-    async def _told(self, message: Incoming, text: str) -> None:
+    async def _send_notice(self, message: Incoming, text: str) -> None:
         try:
             await send_text(self._gateway, message.where, text)
         except NotDelivered as fault:
             self._notice(f"Not delivered to user {message.user}: {fault}")
 
-    async def _let_go(self, message: Incoming) -> None:
+    async def _forget(self, message: Incoming) -> None:
         try:
-            await self._inbox.done(message.key)
+            await self._inbox.remove(message.key)
         except OSError as fault:
             self._notice(f"That a message was answered could not be written down: {fault}")
 
-    def _hear(self, name: str, event: AgentEvent) -> None:
+    def _on_event(self, name: str, event: AgentEvent) -> None:
         if isinstance(event, Notice) and name in self._turns:
             self._turns[name].notice(event.text)
 
 
 def _is_immediate(message: Incoming) -> bool:
-    """Whether a message waits for nothing that came before it."""
+    """Whether a message need not wait for those before it."""
     command = parse_command(message.text) if message.own else None
     if command is None:
         return message.edited
-    return command[0] not in _COMMANDS or _COMMANDS[command[0]].at_once
+    return command[0] not in _COMMANDS or _COMMANDS[command[0]].immediate

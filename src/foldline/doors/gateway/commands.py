@@ -1,6 +1,4 @@
-"""What a person can ask for by a command. Only a message of a person is ever read as one, nothing that a model, a tool
-or a file says.
-"""
+"""The commands of a chat. Only a person's own message is read as one, never what a model, a tool or a file says."""
 
 from __future__ import annotations
 
@@ -24,76 +22,73 @@ from foldline.view.transcript import Fold
 
 __all__ = ["COMMANDS", "CommandRequest", "GatewayCommand", "parse_command", "unknown_command"]
 
-# A command as Telegram has it. What goes on with other signs (/etc/hosts) is none.
-_TYPED: Final = re.compile(r"/(?P<name>[A-Za-z0-9_]{1,32})(?:\s+(?P<given>.*))?", re.DOTALL)
+# A command as Telegram defines it. A path such as /etc/hosts is none.
+_PATTERN: Final = re.compile(r"/(?P<name>[A-Za-z0-9_]{1,32})(?:\s+(?P<given>.*))?", re.DOTALL)
 _NEWEST_FOLDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
-    """A command that is asked for: for the session of this key, with these words behind it.
-
-    `waiting` is how many messages wait there.
-    """
+    """A requested command: its session's key and its argument. `waiting` is the number of messages in the queue."""
 
     pool: SessionPool
     key: str
-    given: str = ""
+    argument: str = ""
     waiting: int = 0
 
     async def actor(self) -> SessionActor:
-        """The session of the person who asks; made if there is none."""
+        """The session of the person, created if there is none."""
         return await self.pool.bound(self.key)
 
     async def begun(self) -> SessionActor | None:
-        """The same; None if there is none."""
+        """The session of the person; None if there is none."""
         name = await asyncio.to_thread(self.pool.store.bound, self.key)
         return None if name is None else await self.pool.actor(name)
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayCommand:
-    """One command: its name, what it takes, what it does. One that is `at_once` does not wait for what runs.
+    """One command: its name, arguments and description. An `immediate` one does not wait for a running turn.
 
     `run` returns the answer. It raises what `SessionActor` raises.
     """
 
     name: str
-    takes: str
-    does: str
+    arguments: str
+    description: str
     run: Callable[[CommandRequest], Awaitable[str]]
-    at_once: bool = False
+    immediate: bool = False
 
 
 def parse_command(text: str) -> tuple[str, str] | None:
-    """(name, what follows) of a command that was typed; None for what is none."""
-    found = _TYPED.fullmatch(text.strip())
+    """Return (name, argument) of a command; None for any other text."""
+    found = _PATTERN.fullmatch(text.strip())
     return None if found is None else (found["name"].lower(), (found["given"] or "").strip())
 
 
 def unknown_command(name: str) -> str:
-    """What to say of a command that there is not."""
+    """The answer to an unknown command."""
     near = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1, cutoff=0.6)
     hint = f"Did you mean /{near[0]}?" if near else "/help lists what there is."
     return f"There is no command /{escape_markdown(name)}. {hint}"
 
 
-async def _start(asked: CommandRequest) -> str:
-    return f"Write to me, or send a file. I remember what was said, also after a restart.\n\n{await _help(asked)}"
+async def _start(request: CommandRequest) -> str:
+    return f"Write to me, or send a file. I remember what was said, also after a restart.\n\n{await _help(request)}"
 
 
-async def _help(asked: CommandRequest) -> str:
-    lines = [f"/{each.name} {escape_markdown(each.takes)}".rstrip() + f" – {each.does}" for each in COMMANDS]
+async def _help(request: CommandRequest) -> str:
+    lines = [f"/{each.name} {escape_markdown(each.arguments)}".rstrip() + f" – {each.description}" for each in COMMANDS]
     return "\n".join([*lines, "", "//… says a text that begins with a slash."])
 
 
-async def _compact(asked: CommandRequest) -> str:
-    made = await (await asked.actor()).compact(asked.given or None)
+async def _compact(request: CommandRequest) -> str:
+    made = await (await request.actor()).compact(request.argument or None)
     return telegram_compacted(made.before, made.after, made.summary)
 
 
-async def _undo(asked: CommandRequest) -> str:
-    actor = await asked.actor()
+async def _undo(request: CommandRequest) -> str:
+    actor = await request.actor()
     taken = await actor.undo()
     if not taken:
         return "There is nothing to take back."
@@ -101,68 +96,71 @@ async def _undo(asked: CommandRequest) -> str:
     return f"Took back {plural(len(taken), 'fold')}.\n\n{telegram_footer(figures)}"
 
 
-async def _new(asked: CommandRequest) -> str:
-    before = await asked.actor()
-    made = await asked.pool.renewed(asked.key)
+async def _new(request: CommandRequest) -> str:
+    before = await request.actor()
+    made = await request.pool.renewed(request.key)
     return f"A new conversation (`{made.id}`). The one before is kept as `{before.id}`."
 
 
-async def _policy(asked: CommandRequest) -> str:
-    actor = await asked.actor()
-    if not asked.given:
-        now = await actor.inspect(lambda state: state.context.policy.name)
-        return (
-            f"The context is folded by {escape_markdown(now)}. There are {escape_markdown(', '.join(policy_names()))}."
-        )
-    await actor.use_policy(asked.given)
-    return f"The context is folded by {escape_markdown(asked.given)} from here on."
+async def _policy(request: CommandRequest) -> str:
+    actor = await request.actor()
+    if not request.argument:
+        policy = await actor.inspect(lambda state: state.context.policy.name)
+        known = escape_markdown(", ".join(policy_names()))
+        return f"The context is folded by {escape_markdown(policy)}. There are {known}."
+    await actor.use_policy(request.argument)
+    return f"The context is folded by {escape_markdown(request.argument)} from here on."
 
 
-async def _stop(asked: CommandRequest) -> str:
-    actor = await asked.begun()
+async def _stop(request: CommandRequest) -> str:
+    actor = await request.begun()
     if actor is None or not actor.cancel():
         return "Nothing is running."
-    return f"Stopping. {plural(asked.waiting, 'message')} behind it will be answered." if asked.waiting else "Stopping."
+    return (
+        f"Stopping. {plural(request.waiting, 'message')} behind it will be answered."
+        if request.waiting
+        else "Stopping."
+    )
 
 
-async def _context(asked: CommandRequest) -> str:
-    actor = await asked.begun()
+async def _context(request: CommandRequest) -> str:
+    actor = await request.begun()
     return "Nothing was said yet." if actor is None else await actor.inspect(_context_text)
 
 
 def _context_text(state: SessionState) -> str:
-    now = state.context
-    parts = parts_of(rows_of(now), state.system, state.tools)
-    window = max(1, now.limits.window_tokens)
+    context = state.context
+    parts = parts_of(rows_of(context), state.system, state.tools)
+    window, policy = max(1, context.limits.window_tokens), escape_markdown(context.policy.name)
     digits = max(len(f"{tokens:,}") for tokens in parts.values())
     lines = [f"{name:<8} {tokens:>{digits},} {tokens / window:>6.1%}" for name, tokens in parts.items()]
-    folds = [tile for tile in now.view.entries_and_folds if isinstance(tile, Fold)]
-    told = [
+    folds = [tile for tile in context.view.entries_and_folds if isinstance(tile, Fold)]
+    fold_lines = [
         f"messages {seq_range(fold.start, fold.stop)}: {fold.before_tokens:,} → {fold.tokens:,} tokens "
         f"({escape_markdown(fold_source(fold))})"
         for fold in folds[-_NEWEST_FOLDS:]
     ]
     return "\n".join(
         [
-            telegram_footer(now.figures),
-            f"Policy {escape_markdown(now.policy.name)}; a request may have {now.limits.input_tokens:,} tokens.",
+            telegram_footer(context.figures),
+            f"Policy {policy}; a request may have {context.limits.input_tokens:,} tokens.",
             "```",
             *lines,
             "```",
             f"{plural(len(folds), 'fold')} in effect{':' if folds else '.'}",
-            *([f"… {len(folds) - len(told)} older ones"] if len(told) < len(folds) else []),
-            *told,
+            *([f"… {len(folds) - len(fold_lines)} older ones"] if len(fold_lines) < len(folds) else []),
+            *fold_lines,
         ]
     )
 
 
 COMMANDS: Final = (
     GatewayCommand("compact", "[instructions]", "sum up the conversation and go on from the summary", _compact),
-    GatewayCommand("context", "", "show what fills the window", _context, at_once=True),
+    GatewayCommand("context", "", "show what fills the window", _context, immediate=True),
     GatewayCommand("undo", "", "take back the last folds", _undo),
     GatewayCommand("new", "", "begin a new conversation", _new),
     GatewayCommand("policy", "[name]", "say how the context is folded, or fold otherwise", _policy),
-    GatewayCommand("stop", "", "stop what is running", _stop, at_once=True),
-    GatewayCommand("help", "", "list the commands", _help, at_once=True),
-    GatewayCommand("start", "", "say what this is", _start, at_once=True),
+    GatewayCommand("stop", "", "stop what is running", _stop, immediate=True),
+    GatewayCommand("help", "", "list the commands", _help, immediate=True),
+    GatewayCommand("start", "", "say what this is", _start, immediate=True),
 )

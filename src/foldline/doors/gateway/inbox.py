@@ -1,8 +1,8 @@
-"""Messages that were taken over and are not answered yet: in the store, so that no crash takes them away.
+"""Messages that were received and not answered yet, in the store, so that no crash loses them.
 
-A platform hands a message over again until it is told that it arrived. It is told so once the message is written down
-here; whatever happens then, the message is answered, or its user is told that it was not. Of the messages that were
-answered the newest numbers are remembered, since the platform may not have heard that they arrived.
+A platform delivers a message again until it is told that it arrived. It is told so once the message is stored here;
+from then on the message is answered, or its sender learns that it was not. The keys of the newest answered messages are
+remembered, since the platform may not have heard that they arrived.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _REMEMBERED: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage:
-    """A message that is not answered yet; whether it was begun with."""
+    """A message without an answer, and whether its command was begun."""
 
     message: Incoming
     begun: bool = False
 
 
 class Inbox:
-    """The messages of one account. One process at a time has it: a platform hands messages to one."""
+    """The messages of one account. One process at a time has it: a platform delivers to one."""
 
     def __init__(self, store: Store, account: str) -> None:
         self._store, self._key = store, f"{account}:inbox"
@@ -43,7 +43,7 @@ class Inbox:
         self._writing = asyncio.Lock()
 
     async def open(self) -> list[PendingMessage]:
-        """What waits from before, oldest first. Raises OSError, and InvalidInput for what is none of it."""
+        """Return the pending messages, oldest first. Raises OSError, and InvalidInput for damaged data."""
         kept = await to_its_end(self._store.remembered, self._key)
         found = kept.get("waiting", [])
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
@@ -53,8 +53,8 @@ class Inbox:
         self._seen.extend(str(key) for key in kept.get("seen", []))
         return waiting
 
-    async def take(self, messages: Sequence[Incoming]) -> list[Incoming]:
-        """Write messages down; those that are new. Raises OSError, and then has taken none."""
+    async def add(self, messages: Sequence[Incoming]) -> list[Incoming]:
+        """Store messages; return the new ones. Raises OSError, and has stored none then."""
         async with self._writing:
             new = {each.key: each for each in messages if each.key not in self._seen}
             if not new:
@@ -62,18 +62,19 @@ class Inbox:
             seen, waiting = deque(self._seen, maxlen=_REMEMBERED), dict(self._waiting)
             seen.extend(new)
             waiting |= {key: PendingMessage(each) for key, each in new.items()}
+            # Memory follows the disk: if the write fails, the platform delivers the messages again.
             await self._write(waiting, seen)
             return list(new.values())
 
-    async def begin(self, key: str) -> None:
-        """Write down that something is being done for a message that must not be done twice. Raises OSError."""
+    async def mark_begun(self, key: str) -> None:
+        """Record that a message's command has begun, and must not run twice. Raises OSError."""
         async with self._writing:
             if key in self._waiting:
                 begun = replace(self._waiting[key], begun=True)
                 await self._write({**self._waiting, key: begun}, self._seen)
 
-    async def done(self, key: str) -> None:
-        """Let go of a message that was answered. Raises OSError; then it is answered once more after a restart."""
+    async def remove(self, key: str) -> None:
+        """Remove an answered message. Raises OSError; it is answered once more after a restart then."""
         async with self._writing:
             if key in self._waiting:
                 await self._write({k: each for k, each in self._waiting.items() if k != key}, self._seen)

@@ -1,7 +1,7 @@
-"""A long Markdown text as messages of bounded length: no code block, line, word or character torn that need not be.
+"""Split a long Markdown text into messages: no code block, line, word or character is torn without need.
 
-A code block that goes on in the next message is closed, and opened there again with its language. What is measured is
-what the platform counts of a line: Telegram, for instance, does not count the markup.
+A code block that continues in the next message is closed, and reopened there with its language. Sizes are what the
+platform counts of a line: Telegram, for instance, does not count markup.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["FENCE", "Fence", "Piece", "close_fence", "escape_markdown", "split_t
 FENCE: Final = re.compile(r"([ \t]*)(`{3,}|~{3,})([^\n]*)")
 """A line that may open or close a code block (CommonMark 0.31, section 4.5); any indentation, as models put it."""
 
-# A longer line opens and closes nothing: it has to fit into each message that its block goes through.
+# A longer line opens and closes nothing: it has to fit into every message of its block.
 _FENCE_CHARS: Final = 100
 
-# What the rest of a line must not begin with where it begins a message: it would mean something there.
+# What the rest of a line must not begin with at the start of a message: it would become markup there.
 _SPECIAL: Final = re.compile(r"`{3}|~{3}|#{1,6} |[-*+>] |\\")
 
 _MARK: Final = re.compile(r"[\\`*_~\[\]#]")
@@ -28,27 +28,27 @@ _END: Final = "\n"
 _LEAST_UNITS: Final = 500
 _MARKS: Final = {"`": "~~~", "~": "```"}
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
-# Where more than these hang together, as in a text of marks alone, they are torn.
+# Longer runs of joined characters, as in a text of marks alone, are torn.
 _LONGEST_CHARACTER: Final = 64
 _JOINER, _KEYCAP, _TONES, _FLAGS = "\u200d", "\u20e3", ("\U0001f3fb", "\U0001f3ff"), ("\U0001f1e6", "\U0001f1ff")
 
 
 def utf16_units(text: str) -> int:
-    """The length of a text in UTF-16 code units. A lone surrogate is one. O(size)."""
+    """The length of a text in UTF-16 code units. A lone surrogate counts one. O(size)."""
     return len(text) + sum(char > "\uffff" for char in text)
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What opens a code block: indentation, marks, and the words after them (the language)."""
+    """The opening of a code block: indentation, marks, and the info string (the language)."""
 
     indent: str
     marks: str
-    words: str
+    info: str
 
     @classmethod
     def opened_by(cls, line: str) -> Fence | None:
-        """The fence of a line that opens a block; None for any other."""
+        """The fence that a line opens; None for any other line."""
         found = FENCE.fullmatch(line) if len(line) <= _FENCE_CHARS else None
         if found is None or (found[2][0] == "`" and "`" in found[3]):  # code within a line
             return None
@@ -60,24 +60,24 @@ class Fence:
         return found is not None and found[2].startswith(self.marks) and not found[3].strip(" \t")
 
     @property
-    def again(self) -> str:
-        """The line that opens it once more."""
-        return f"{self.indent}{self.marks}{self.words}\n"
+    def reopening(self) -> str:
+        """The line that reopens the block."""
+        return f"{self.indent}{self.marks}{self.info}\n"
 
     @property
     def closing(self) -> str:
-        """The line that closes it, without its end."""
+        """The line that closes the block, without its line end."""
         return f"{self.indent}{self.marks}"
 
     @property
     def language(self) -> str:
-        """The first word after the marks."""
-        return next(iter(self.words.split()), "")
+        """The first word of the info string."""
+        return next(iter(self.info.split()), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One message. All `body` together are the text; `opens` and `closes` were put around one to make it whole."""
+    """One message. All `body` parts together are the text; `opens` and `closes` were added to make one whole."""
 
     body: str
     opens: str = ""
@@ -85,35 +85,36 @@ class Piece:
 
     @property
     def text(self) -> str:
-        """What is sent."""
+        """The text to send."""
         return f"{self.opens}{self.body}{self.closes}"
 
 
-def split_text(text: str, most_units: int, units: Callable[[str], int] = utf16_units) -> list[Piece]:
-    """The text in pieces of at most `most_units` (500 or more) each; [] for none. O(size), and a call of `units` for
-    each line outside of code.
+def split_text(text: str, max_units: int, units: Callable[[str], int] = utf16_units) -> list[Piece]:
+    """Split a text into pieces of at most `max_units` (500 or more); [] for an empty one. O(size), with a call of
+    `units` for each line outside of code.
 
-    `units` says how much one line takes, its end not counted, and never more than `utf16_units`. Code is counted as it
-    stands, with the lines around it.
+    `units` is the size of one line without its end, and never more than `utf16_units`. Code is counted as it stands,
+    with the lines around it.
     """
-    if most_units < _LEAST_UNITS:
-        raise ValueError(f"pieces have room for {_LEAST_UNITS} units at least, not {most_units}")
-    filling = _Filling(most_units)
-    for block in _blocks(text, most_units, units):
+    if max_units < _LEAST_UNITS:
+        raise ValueError(f"pieces have room for {_LEAST_UNITS} units at least, not {max_units}")
+    filler = _Filler(max_units)
+    for block in _blocks(text, max_units, units):
         close_fence = sum(atom.units for atom in block) + utf16_units(block[-1].closes)
-        if close_fence <= most_units < filling.used + close_fence:
-            filling.cut()
+        if close_fence <= max_units < filler.used + close_fence:
+            filler.cut()
         for atom in block:
-            filling.take(atom)
-    filling.cut()
-    return filling.made
+            filler.add(atom)
+    filler.cut()
+    return filler.pieces
 
 
 @dataclass(slots=True)
 class _Atom:
     """What stays together: a line, or a part of one that is too long.
 
-    `opens` and `closes` are put around a piece that begins, or ends, with it. One that is `alone` is a piece.
+    `opens` and `closes` are put around a piece that begins, or ends, with it. One that is `alone` is a piece of its
+    own.
     """
 
     text: str
@@ -125,17 +126,17 @@ class _Atom:
 
 
 @dataclass(slots=True)
-class _Filling:
-    """The pieces so far, and the one that is being filled."""
+class _Filler:
+    """The finished pieces, and the one being filled."""
 
-    most_units: int
-    made: list[Piece] = field(default_factory=list)
+    max_units: int
+    pieces: list[Piece] = field(default_factory=list)
     used: int = 0
     _atoms: list[_Atom] = field(default_factory=list)
 
-    def take(self, atom: _Atom) -> None:
-        """Add it to the piece, or where it does not fit to the next one."""
-        too_much = self.used + atom.units + utf16_units(atom.closes) > self.most_units
+    def add(self, atom: _Atom) -> None:
+        """Add an atom to the piece, or to the next one if it does not fit."""
+        too_much = self.used + atom.units + utf16_units(atom.closes) > self.max_units
         if self._atoms and (atom.begins or atom.alone or self._atoms[0].alone or too_much):
             self.cut()
         if not self._atoms:
@@ -144,15 +145,15 @@ class _Filling:
         self.used += atom.units
 
     def cut(self) -> None:
-        """End the piece that is being filled."""
+        """Finish the current piece."""
         if self._atoms:
             body = "".join(atom.text for atom in self._atoms)
-            self.made.append(Piece(body, self._atoms[0].opens, self._atoms[-1].closes))
+            self.pieces.append(Piece(body, self._atoms[0].opens, self._atoms[-1].closes))
         self._atoms, self.used = [], 0
 
 
 def close_fence(text: str) -> str:
-    """The text with a code block closed that was left open at its end. O(size)."""
+    """Close a code block that is open at the end of a text. O(size)."""
     fence: Fence | None = None
     for line in text.split(_END):
         if fence is None:
@@ -165,46 +166,46 @@ def close_fence(text: str) -> str:
 # --- from a text to what stays together -------------------------------------------------------------------------------
 
 
-def _blocks(text: str, most_units: int, units: Callable[[str], int]) -> Iterator[list[_Atom]]:
-    """Lines of prose, each alone, and code blocks."""
+def _blocks(text: str, max_units: int, units: Callable[[str], int]) -> Iterator[list[_Atom]]:
+    """Yield each line of prose alone, and whole code blocks."""
     code: list[_Atom] = []
     fence: Fence | None = None
     for line in _LINE.findall(text):
         bare = line.removesuffix(_END)
         if fence is not None:
             if fence.closed_by(bare):
-                yield [*code, _Atom(line, utf16_units(line), opens=fence.again)]
+                yield [*code, _Atom(line, utf16_units(line), opens=fence.reopening)]
                 code, fence = [], None
             else:
-                code += _code_line(line, fence, most_units)
+                code += _code_line(line, fence, max_units)
         elif (fence := Fence.opened_by(bare)) is not None:
             code = [_Atom(line, utf16_units(line), closes=_closing(line, fence))]
         else:
-            yield _prose_line(line, units(bare) + len(line) - len(bare), most_units)
+            yield _prose_line(line, units(bare) + len(line) - len(bare), max_units)
     if code:
         yield code
 
 
-def _prose_line(line: str, units: int, most_units: int) -> list[_Atom]:
-    if units <= most_units:
+def _prose_line(line: str, units: int, max_units: int) -> list[_Atom]:
+    if units <= max_units:
         return [_Atom(line, units)]
-    parts = _parts(line, most_units - 1)
+    parts = _parts(line, max_units - 1)
     return [
         _Atom(part, utf16_units(part), opens="\\" if number and _SPECIAL.match(part) else "", begins=number > 0)
         for number, part in enumerate(parts)
     ]
 
 
-def _code_line(line: str, fence: Fence, most_units: int) -> list[_Atom]:
-    room = most_units - utf16_units(fence.again) - utf16_units(fence.closing) - 1
+def _code_line(line: str, fence: Fence, max_units: int) -> list[_Atom]:
+    room = max_units - utf16_units(fence.reopening) - utf16_units(fence.closing) - 1
     if utf16_units(line) <= room:
-        return [_Atom(line, utf16_units(line), fence.again, _closing(line, fence))]
+        return [_Atom(line, utf16_units(line), fence.reopening, _closing(line, fence))]
     out: list[_Atom] = []
     for part in _parts(line, room):
-        # A part that is all marks would be taken for the end of its block.
+        # A part of marks alone would close its own block, so it gets a fence of the other kind.
         ends = fence.closed_by(part.removesuffix(_END))
         own = Fence("", _MARKS[fence.marks[0]], "") if ends else fence
-        out.append(_Atom(part, utf16_units(part), own.again, _closing(part, own), begins=bool(out), alone=ends))
+        out.append(_Atom(part, utf16_units(part), own.reopening, _closing(part, own), begins=bool(out), alone=ends))
     return out
 
 
@@ -212,11 +213,11 @@ def _closing(line: str, fence: Fence) -> str:
     return fence.closing if line.endswith(_END) else f"{_END}{fence.closing}"
 
 
-def _parts(line: str, most_units: int) -> list[str]:
-    """A line in parts: cut after a space in the last third, else between characters as people see them."""
+def _parts(line: str, max_units: int) -> list[str]:
+    """Split a line: after a space in the last third, else between characters as people see them."""
     out = []
     while line:
-        at = _index(line, most_units)
+        at = _index(line, max_units)
         if at < len(line):
             spaces = [place for place in range(2 * at // 3, at) if line[place] in " \t"]
             if line[at] not in " \t":
@@ -226,20 +227,20 @@ def _parts(line: str, most_units: int) -> list[str]:
     return out
 
 
-def _index(line: str, most_units: int) -> int:
-    """How many characters of a line take at most so many units."""
+def _index(line: str, max_units: int) -> int:
+    """The number of characters of a line that take at most `max_units`."""
     units = 0
     for at, char in enumerate(line):
         units += 2 if char > "\uffff" else 1
-        if units > most_units:
+        if units > max_units:
             return at
     return len(line)
 
 
 def _seam(line: str, at: int) -> int:
-    """The next place before `at` that is within no character as people see it; `at` itself where there is none near.
+    """The next boundary before `at` between characters as people see them; `at` itself if none is near.
 
-    Marks, joined emoji, their colours, keycaps and flags stay whole (the cases of Unicode's annex 29 that are common).
+    Marks, joined emoji, their colours, keycaps and flags stay whole (the common cases of Unicode's annex 29).
     """
     for place in range(at, max(0, at - _LONGEST_CHARACTER), -1):
         if not _joined(line, place):
@@ -268,5 +269,5 @@ def _is_flag(char: str) -> bool:
 
 
 def escape_markdown(text: str) -> str:
-    """One line of text so that it reads as it stands, no sign of it a mark. O(size)."""
+    """Escape one line of text so that it reads as it stands. O(size)."""
     return _MARK.sub(r"\\\g<0>", text)

@@ -1,4 +1,4 @@
-"""What a person sees while a turn runs: that an answer is being made, and for a long one in one line what it does."""
+"""What a person sees during a turn: that an answer is being written and, in a long turn, one line on what it does."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _MOST_NOTICES: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often what is shown while a turn runs may change, in seconds.
+    """How often the display of a running turn may change, in seconds.
 
-    Telegram shows "typing" for five seconds, and takes about twenty messages and edits a minute in a group.
+    Telegram shows "typing" for five seconds, and accepts about twenty messages and edits a minute in a group.
     """
 
     typing_seconds: float = 4.5
@@ -35,14 +35,14 @@ class Pace:
 
 
 class Progress:
-    """Shows that a turn runs, in its place, until the block ends; `hear` is the turn's listener."""
+    """Shows a running turn in its chat until the block ends. `on_event` is the listener of the turn."""
 
     def __init__(self, gateway: Gateway, where: ChatPlace, pace: Pace) -> None:
         self._gateway, self._where, self._pace = gateway, where, pace
-        self._news, self._over = asyncio.Event(), asyncio.Event()
+        self._changed, self._finished = asyncio.Event(), asyncio.Event()
         self._tools: Counter[str] = Counter()
         self._line, self._shown, self._sent = "", "", ""
-        self._began = monotonic()
+        self._started_at = monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self.figures: Figures | None = None
         """Those after the last reply."""
@@ -50,51 +50,51 @@ class Progress:
         """What the person is to be told below the answer."""
 
     async def __aenter__(self) -> Progress:
-        self._tasks = [asyncio.create_task(self._type()), asyncio.create_task(self._tell())]
+        self._tasks = [asyncio.create_task(self._show_typing()), asyncio.create_task(self._show_calls())]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
-        self._news.set()
+        self._finished.set()
+        self._changed.set()
         if isinstance(error, asyncio.CancelledError):
             for task in self._tasks:
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def hear(self, event: AgentEvent) -> None:
-        """Take note of what happens."""
+    def on_event(self, event: AgentEvent) -> None:
+        """Note an event of the turn."""
         if isinstance(event, ReplyFinished):
             self.figures = event.figures
         elif isinstance(event, ToolStarted):
             self._tools[plain_line(event.tool, 64)] += 1
             self._line = f"⏳ {escape_markdown(plain_line(call_text(event), _LINE_CHARS))}"
-            self._news.set()
+            self._changed.set()
 
     def notice(self, text: str) -> None:
-        """A sentence for the person, once."""
+        """Add a sentence for the person, once."""
         if text not in self.notices and len(self.notices) < _MOST_NOTICES:
             self.notices.append(text)
 
-    async def _type(self) -> None:
-        while not self._over.is_set():
+    async def _show_typing(self) -> None:
+        while not self._finished.is_set():
             await self._gateway.typing(self._where)
             await self._wait(self._pace.typing_seconds)
 
-    async def _tell(self) -> None:
-        """Send one line once the turn has lasted, change it as it goes on, and in the end say what was done."""
+    async def _show_calls(self) -> None:
+        """Send one line once the turn has lasted, edit it as the turn goes on, and say what was done in the end."""
         await self._wait(self._pace.first_line_seconds)
-        while not self._over.is_set():
-            await self._news.wait()
-            self._news.clear()
-            if self._line and not self._over.is_set():
+        while not self._finished.is_set():
+            await self._changed.wait()
+            self._changed.clear()
+            if self._line and not self._finished.is_set():
                 await self._show(self._line)
                 await self._wait(self._pace.line_seconds)
         if self._sent:
             done = ", ".join(f"{tool} ×{count}" if count > 1 else tool for tool, count in self._tools.items())
             await self._show(
-                f"✓ {escape_markdown(plain_line(done, _LINE_CHARS))} ({seconds_text(monotonic() - self._began)})"
+                f"✓ {escape_markdown(plain_line(done, _LINE_CHARS))} ({seconds_text(monotonic() - self._started_at)})"
             )
 
     async def _show(self, line: str) -> None:
@@ -110,9 +110,9 @@ class Progress:
         self._shown = line
 
     async def _wait(self, seconds: float) -> None:
-        """Until so many seconds have passed, or the turn is over."""
+        """Wait for some seconds, or until the turn is over."""
         try:
             async with asyncio.timeout(seconds):
-                await self._over.wait()
+                await self._finished.wait()
         except TimeoutError:
             return

@@ -1,4 +1,4 @@
-"""One message of a person: what the agent is told of it, its turn, and the answer as messages of the platform."""
+"""One message of a person: the prompt for the agent, the turn, and the reply as messages of the platform."""
 
 from __future__ import annotations
 
@@ -36,39 +36,40 @@ _NOTICE_CHARS: Final = 1_000
 
 
 async def send_text(gateway: Gateway, where: ChatPlace, text: str) -> None:
-    """Send a text, in as many messages as it takes. Raises NotDelivered."""
+    """Send a text in as many messages as it takes. Raises NotDelivered."""
 
     def cut(stop: Stop) -> list[Piece]:
         def units(line: str) -> int:
             stop.check()
             return gateway.units(line)
 
-        return split_text(text, gateway.most_units, units)
+        return split_text(text, gateway.max_units, units)
 
     # A million short lines take some seconds; a text that may be one message does not.
-    short = len(text) <= gateway.most_units
+    short = len(text) <= gateway.max_units
     for piece in cut(Stop()) if short else await TOOLS.run(cut):
         if piece.body.strip():
             await gateway.send(where, piece.text)
 
 
-async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, most_file_bytes: int) -> str:
-    """What the agent is told: the words, and the files, which are kept in its session; "" where there is nothing.
+async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, max_file_bytes: int) -> str:
+    """Return the prompt for the agent: the text, and the files, which are stored in its session; "" if there is
+    nothing.
 
-    The person is told at once of what cannot be read. Raises NotDelivered, and what `SessionActor.keep` raises.
+    The person is told at once of parts that cannot be read. Raises NotDelivered, and what `SessionActor.keep` raises.
     """
     text = message.text
     parts = [text[1:] if message.own and text.startswith("//") else text]
     notes: list[str] = []
     taken_tokens = 0
-    for what in message.unreadable:
+    for kind in message.unreadable:
         goes_on = " I go on with the rest." if text.strip() or message.files else ""
-        await send_text(gateway, message.where, f"I cannot read {what}: the model here is given text only.{goes_on}")
-        notes.append(f"[With it the user sent something that cannot be read here: {what}.]")
+        await send_text(gateway, message.where, f"I cannot read {kind}: the model here is given text only.{goes_on}")
+        notes.append(f"[With it the user sent something that cannot be read here: {kind}.]")
     for file in message.files:
         name = plain_line(file.name, _NAME_CHARS) or "file"
         try:
-            data = await _fetched(gateway, file, most_file_bytes)
+            data = await _fetch(gateway, file, max_file_bytes)
         except NotDelivered as fault:
             await send_text(
                 gateway,
@@ -84,14 +85,14 @@ async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, mo
     return "\n\n".join([*texts, *notes]) if texts else ""
 
 
-async def _fetched(gateway: Gateway, file: Attachment, most_bytes: int) -> bytes:
-    if file.size_bytes is not None and file.size_bytes > most_bytes:
-        raise NotDelivered(f"it has {size_text(file.size_bytes)}, and at most {size_text(most_bytes)} are taken here")
-    return await gateway.fetch(file, most_bytes)
+async def _fetch(gateway: Gateway, file: Attachment, max_bytes: int) -> bytes:
+    if file.size_bytes is not None and file.size_bytes > max_bytes:
+        raise NotDelivered(f"it has {size_text(file.size_bytes)}, and at most {size_text(max_bytes)} are taken here")
+    return await gateway.fetch(file, max_bytes)
 
 
 async def reply(
-    actor: SessionActor, gateway: Gateway, message: Incoming, progress: Progress, most_file_bytes: int, *, key: str
+    actor: SessionActor, gateway: Gateway, message: Incoming, progress: Progress, max_file_bytes: int, *, key: str
 ) -> None:
     """Run one turn for a message and send its answer, how it ended, and how full the window is (S4.02, S4.03).
 
@@ -99,12 +100,12 @@ async def reply(
     `SessionActor.say` raises, and NotDelivered.
     """
     async with progress:
-        words = await prompt_of(actor, gateway, message, most_file_bytes)
+        words = await prompt_of(actor, gateway, message, max_file_bytes)
         if not words:
             return
-        ended = await actor.run_turn(words, key=key, listener=progress.hear)
+        ended = await actor.run_turn(words, key=key, listener=progress.on_event)
     figures = await _figures(actor, progress)
-    await send_text(gateway, message.where, _text(ended, progress.notices, figures))
+    await send_text(gateway, message.where, _reply_text(ended, progress.notices, figures))
     if figures is not None and figures.asks:
         await send_text(gateway, message.where, telegram_warning(figures))
 
@@ -112,12 +113,12 @@ async def reply(
 async def _figures(actor: SessionActor, progress: Progress) -> Figures | None:
     try:
         return await actor.inspect(lambda state: state.context.figures)
-    except (*REPORTED_ERRORS, Stopping):  # the answer is more than its figures
+    except (*REPORTED_ERRORS, Stopping):  # without figures the answer is still worth sending
         return progress.figures
 
 
-def _text(ended: TurnEnded, notices: list[str], figures: Figures | None) -> str:
-    """All that is sent after a turn; the figures are its last line."""
+def _reply_text(ended: TurnEnded, notices: list[str], figures: Figures | None) -> str:
+    """The whole reply after a turn; its last line are the figures."""
     texts = close_fence(ended.text.strip("\n"))
     end = ending_sentence(ended)
     if not texts.strip() and not end:
@@ -147,7 +148,7 @@ waits for the next start."""
 
 
 def error_sentence(fault: BaseException) -> str:
-    """What to tell the person who asked."""
+    """The sentence that tells a person of an error."""
     match fault:
         case TooManyWaiting():
             return f"{fault.queued} messages wait here already. Send it again when one of them is answered."
@@ -158,20 +159,20 @@ def error_sentence(fault: BaseException) -> str:
         case SessionLost():
             return "Another process has taken this conversation over. Send it again to go on."
         case SummaryError():
-            return f"Nothing was compacted: {_words(fault.reason)}."
+            return f"Nothing was compacted: {_one_line(fault.reason)}."
         case ProviderError():
             return f"The model could not be asked: {failure_text(str(fault))}"
         case FoldRefused() | DoesNotFit():
-            return f"That cannot be done: {_words(str(fault))}."
+            return f"That cannot be done: {_one_line(str(fault))}."
         case OSError():
             return "What was said could not be written down here, so it was not taken. Its owner finds why in the log."
         case InvalidInput():
-            return f"That cannot be done: {_words(fault.reason)}."
-    return _words(str(fault))
+            return f"That cannot be done: {_one_line(fault.reason)}."
+    return _one_line(str(fault))
 
 
 def ending_sentence(ended: TurnEnded) -> str:
-    """What to say below an answer of how its turn ended; "" where it is simply done."""
+    """The sentence below an answer on how its turn ended; "" if it is done."""
     match ended.reason:
         case "done":
             return ""
@@ -184,13 +185,13 @@ def ending_sentence(ended: TurnEnded) -> str:
         case "paused":
             return '⏸ I am being restarted. What was done is kept; say "go on" to continue.'
         case _:
-            return f"⚠ {_words(ended.message) or ended.reason}"
+            return f"⚠ {_one_line(ended.message) or ended.reason}"
 
 
 def after_restart(command: str) -> str:
-    """What to say of a command that a restart interrupted: it may have been done."""
+    """The sentence on a command that a restart interrupted: it may have been done."""
     return f"⚠ {command} was interrupted by a restart. /context shows how things stand."
 
 
-def _words(text: str) -> str:
+def _one_line(text: str) -> str:
     return plain_line(text, 1_000).rstrip(".")

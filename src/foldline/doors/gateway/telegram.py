@@ -1,7 +1,7 @@
 """Telegram: one bot, by long polling of its Bot API (core.telegram.org/bots/api, version 9).
 
-The library's `Application` is not used: it tells Telegram that updates arrived before anybody has done anything about
-them, so that a crash would lose them. Here they are written down first.
+The library's `Application` is not used: it confirms updates before anything is done about them, so a crash would lose
+them. Here they are stored first.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from foldline.doors.gateway.base import Attachment, ChatPlace, Incoming, NotDeli
 from foldline.doors.gateway.telegram_html import as_html, as_plain, line_units
 from foldline.errors import InvalidInput
 
-__all__ = ["MOST_FILE_BYTES", "TelegramGateway", "parse_update", "telegram"]
+__all__ = ["MAX_FILE_BYTES", "TelegramGateway", "parse_update", "telegram"]
 
 T = TypeVar("T")
 
-MOST_FILE_BYTES: Final = 20 * 2**20
+MAX_FILE_BYTES: Final = 20 * 2**20
 """What the Bot API hands out (getFile)."""
-MOST_UNITS: Final = 4_096
+MAX_UNITS: Final = 4_096
 """UTF-16 units of one message, "after entities parsing" (sendMessage)."""
 
 _POLL_SECONDS: Final = 30
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 30.0
 _FETCH_TRIES: Final = 3
-# Telegram would fetch the address: a page that makes the model write one could send away what it has read.
+# Telegram would fetch a linked address: a page that makes the model write one could leak what it has read.
 _NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
 _COMMAND_TO: Final = re.compile(r"(/[A-Za-z0-9_]{1,32})@(\w+)(.*)", re.DOTALL)
 _UNREADABLE: Final = {
@@ -61,9 +61,9 @@ _UNREADABLE: Final = {
 async def telegram(
     token: str, *, base_url: str | None = None, notice: Callable[[str], None] = lambda line: None
 ) -> AsyncIterator[TelegramGateway]:
-    """The bot of a token. `base_url` is that of a Bot API server of one's own; `notice` is told of a lost network.
+    """Open the bot of a token. `base_url` is a Bot API server of one's own; `notice` receives losses of the network.
 
-    Waits while Telegram cannot be reached. Raises InvalidInput for a token that is refused.
+    Waits while Telegram cannot be reached. Raises InvalidInput for a refused token.
     """
     os.environ.setdefault("PTB_TIMEDELTA", "true")  # or the library warns at each wait that it is told of
     address = "https://api.telegram.org" if base_url is None else base_url.rstrip("/")
@@ -76,43 +76,43 @@ async def telegram(
     )
     gateway = TelegramGateway(bot, notice)
     try:
-        await gateway.patiently(bot.initialize)
+        await gateway.retry(bot.initialize)
         yield gateway
     finally:
         await bot.shutdown()
 
 
 class TelegramGateway:
-    """A bot as `Gateway` has it. `bot` is initialised and closed by `telegram`."""
+    """A bot as a `Gateway`. `telegram` initialises and closes `bot`."""
 
-    most_units: Final = MOST_UNITS
-    most_file_bytes: Final = MOST_FILE_BYTES
+    max_units: Final = MAX_UNITS
+    max_file_bytes: Final = MAX_FILE_BYTES
 
     def __init__(self, bot: Bot, notice: Callable[[str], None]) -> None:
         self._bot, self._notice = bot, notice
 
     @property
     def name(self) -> str:
-        """By the bot's id: its name can be changed."""
+        """By the bot's id, since its name can change."""
         return f"telegram:{self._bot.id}"
 
     @property
     def account(self) -> str:
-        """What people call it: "@some_bot"."""
+        """Its public name: "@some_bot"."""
         return f"@{self._bot.username}"
 
     def units(self, line: str) -> int:
         """UTF-16 units, without the markup."""
         return line_units(line)
 
-    async def run(self, take: Receive) -> None:
-        """Receive until cancelled. Raises InvalidInput when the token is no longer good."""
+    async def run(self, receive: Receive) -> None:
+        """Receive until cancelled. Raises InvalidInput once the token is refused."""
         offset: int | None = None
         while True:
-            updates = await self.patiently(lambda offset=offset: self._updates(offset))  # type: ignore[misc]
+            updates = await self.retry(lambda offset=offset: self._updates(offset))  # type: ignore[misc]
             if updates:
                 found = (parse_update(update, self._bot.username) for update in updates)
-                await take([each for each in found if each is not None])
+                await receive([each for each in found if each is not None])
                 offset = updates[-1].update_id + 1  # the next call tells Telegram that they arrived
 
     async def _updates(self, offset: int | None) -> tuple[Update, ...]:
@@ -121,7 +121,7 @@ class TelegramGateway:
         )
 
     async def send(self, where: ChatPlace, text: str) -> str:
-        """Send a text as HTML, or as it reads where Telegram refuses that. Raises NotDelivered."""
+        """Send a text as HTML, or as plain text if Telegram refuses that. Raises NotDelivered."""
         html = as_html(text)
         try:
             return await self._send(where, html if as_plain(text).strip() else "…", ParseMode.HTML)
@@ -143,13 +143,13 @@ class TelegramGateway:
 
         chat = int(where.chat)
         try:
-            return str((await self.patiently(call)).message_id)
-        except ChatMigrated as moved:  # a group that has become a supergroup: its old number takes nothing any more
+            return str((await self.retry(call)).message_id)
+        except ChatMigrated as moved:  # the group became a supergroup: its old id accepts nothing any more
             chat = moved.new_chat_id
-            return str((await self.patiently(call)).message_id)
+            return str((await self.retry(call)).message_id)
 
     async def edit(self, where: ChatPlace, sent: str, text: str) -> None:
-        """Change a message that was sent; a wait that Telegram asks for is not waited for, the change is left out."""
+        """Edit a sent message. If Telegram asks for a wait, the edit is dropped."""
         with suppress(TelegramError):
             await self._bot.edit_message_text(
                 as_html(text),
@@ -164,13 +164,13 @@ class TelegramGateway:
         with suppress(TelegramError):
             await self._bot.send_chat_action(int(where.chat), ChatAction.TYPING, message_thread_id=_thread(where))
 
-    async def fetch(self, file: Attachment, most_bytes: int) -> bytes:
-        """The content of a file. Raises NotDelivered."""
+    async def fetch(self, file: Attachment, max_bytes: int) -> bytes:
+        """Fetch a file. Raises NotDelivered."""
         for left in reversed(range(_FETCH_TRIES)):
             try:
                 found = await self._bot.get_file(file.id)
-                if (found.file_size or 0) > most_bytes:
-                    raise NotDelivered(f"it has {size_text(found.file_size or 0)}, {size_text(most_bytes)} are taken")
+                if (found.file_size or 0) > max_bytes:
+                    raise NotDelivered(f"it has {size_text(found.file_size or 0)}, {size_text(max_bytes)} are taken")
                 data = bytes(await found.download_as_bytearray())
             except (BadRequest, Forbidden, InvalidToken) as refused:
                 raise NotDelivered(f"Telegram does not hand it out: {refused.message}") from None
@@ -179,26 +179,26 @@ class TelegramGateway:
                     raise NotDelivered("Telegram could not be reached") from None
                 await asyncio.sleep(_FIRST_WAIT_SECONDS)
             else:
-                if len(data) > most_bytes:
-                    raise NotDelivered(f"it has {size_text(len(data))}, {size_text(most_bytes)} are taken")
+                if len(data) > max_bytes:
+                    raise NotDelivered(f"it has {size_text(len(data))}, {size_text(max_bytes)} are taken")
                 return data
         raise AssertionError("the last try returns or raises")
 
     async def announce(self, commands: Sequence[tuple[str, str]]) -> None:
-        """Put the commands into the menu of the bot."""
+        """Publish the commands in the bot's menu."""
         given = [BotCommand(name, does) for name, does in commands]
         try:
-            await self.patiently(lambda: self._bot.set_my_commands(given))
+            await self.retry(lambda: self._bot.set_my_commands(given))
         except BadRequest as refused:
             self._notice(f"Telegram did not take the list of commands: {refused.message}")
 
-    async def patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What a call brings, called again until Telegram can be reached, or after the time that it asks to wait.
+    async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call until Telegram answers, after any wait it asks for; return its result.
 
-        What was sent and not answered is sent again: a message twice is better than none. Raises BadRequest,
-        ChatMigrated, NotDelivered, and InvalidInput for a token that is refused.
+        A request without an answer is sent again: a message twice is better than none. Raises BadRequest, ChatMigrated,
+        NotDelivered, and InvalidInput for a refused token.
         """
-        wait_seconds, told = _FIRST_WAIT_SECONDS, False
+        wait_seconds, reported = _FIRST_WAIT_SECONDS, False
         while True:
             try:
                 found = await call()
@@ -206,19 +206,19 @@ class TelegramGateway:
                 after = asked.retry_after
                 await asyncio.sleep(after.total_seconds() if isinstance(after, timedelta) else after)
                 continue
-            except InvalidToken:  # its text has the token
+            except InvalidToken:  # its text holds the token, so it must not be chained
                 raise InvalidInput("was refused by Telegram", place="token") from None
             except Forbidden as refused:
                 raise NotDelivered(f"Telegram refused it: {refused.message}") from None
-            except (BadRequest, ChatMigrated):  # asking again would bring the same
+            except (BadRequest, ChatMigrated):  # a second try would fail in the same way
                 raise
             except TelegramError as fault:
-                if not told:
+                if not reported:
                     also = "another program receives for this bot" if isinstance(fault, Conflict) else fault.message
                     self._notice(f"Telegram: {also}; trying again")
-                told = True
+                reported = True
             else:
-                if told:
+                if reported:
                     self._notice("Telegram: there again")
                 return found
             await asyncio.sleep(wait_seconds)
@@ -230,15 +230,15 @@ def _thread(where: ChatPlace) -> int | None:
 
 
 def parse_update(update: Update, account: str = "") -> Incoming | None:
-    """What a person sent; None for what nobody did (other bots, channels, an anonymous administrator, news of a group),
-    and for what is meant for another bot.
+    """The message of an update; None if no person wrote it (bots, channels, an anonymous administrator, news of a
+    group), or if it addresses another bot.
     """
     message = update.message or update.edited_message
     if message is None or message.from_user is None or message.from_user.is_bot or message.sender_chat is not None:
         return None
     unreadable = tuple(words for name, words in _UNREADABLE.items() if getattr(message, name, None))
     files = () if unreadable or message.document is None else (_attachment(message),)
-    text = _addressed(message.text or message.caption or "", account)
+    text = _strip_address(message.text or message.caption or "", account)
     if text is None or not (text or files or unreadable) or (update.edited_message is not None and not text):
         return None
     return Incoming(
@@ -260,8 +260,8 @@ def _attachment(message: Message) -> Attachment:
     return Attachment(id=document.file_id, name=document.file_name or "file", size_bytes=document.file_size)
 
 
-def _addressed(text: str, account: str) -> str | None:
-    """The text without the name of this bot; None for a command to another one."""
+def _strip_address(text: str, account: str) -> str | None:
+    """Remove this bot's name from a text; None for a command to another bot."""
     found = _COMMAND_TO.fullmatch(text)
     if found is None:
         name, _, rest = text.partition(" ")

@@ -1,7 +1,7 @@
-"""Markdown as models write it, in the HTML that Telegram's Bot API takes.
+"""Markdown as models write it, converted to the HTML of Telegram's Bot API.
 
-Code blocks, code, bold, italic, struck, links to the web, headings and bullets; all else stands as it was written. What
-a model says can make no other tag, and no link that goes anywhere but to http or https.
+Code blocks, code, bold, italic, strikethrough, web links, headings and bullets; everything else stays as written. A
+model's text can create no other tag, and no link but to http or https.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from foldline.doors.gateway.markdown import Fence, utf16_units
 
 __all__ = ["as_html", "as_plain", "line_units"]
 
-# A longer line is taken as it stands: it is data, and reading marks in it takes time that grows with its square.
+# A longer line is left as it is: it is data, and parsing marks in it takes time quadratic in its length.
 _MOST_LINE_CHARS: Final = 4_096
 
-# A span has 400 characters at most: each mark looks for its end, and many without one must not take their square.
+# A span has 400 characters at most: each mark searches for its end, and many without one must not cost their square.
 _INLINE: Final = re.compile(
     r"\\(?P<escaped>[!-/:-@\[-`{-~])"
     r"|(?<!`)(?P<ticks>`+)(?!`)(?P<code>.{1,400}?)(?<!`)(?P=ticks)(?!`)"
@@ -34,13 +34,13 @@ _INLINE: Final = re.compile(
 _HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]+(?P<words>\S.*?)(?:[ \t]+#+)?[ \t]*")
 _BULLET: Final = re.compile(r"(?P<indent>[ \t]*)[-*+](?P<space>[ \t]+)(?P<words>.*)", re.DOTALL)
 _LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
-# What is in no message: control characters, and half a character. Telegram refuses or drops them.
+# Control characters and lone surrogates: Telegram refuses or drops them.
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class _StyledText:
-    """Words of one look; `tags` from the outside inwards, `url` of a link."""
+    """Words of one style. `tags` are ordered from the outside in; `url` is that of a link."""
 
     text: str
     tags: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class _StyledText:
 
 
 def as_html(text: str) -> str:
-    """The text in Telegram's HTML. O(size), and O(square of a line up to 4,096 characters) at worst."""
+    """The text in Telegram's HTML. O(size), and at worst O(square of a line of up to 4,096 characters)."""
     out: list[str] = []
     for is_code, lines, language in _sections(_clean(text)):
         if is_code:
@@ -68,7 +68,7 @@ def as_html(text: str) -> str:
 
 
 def as_plain(text: str) -> str:
-    """What a person reads of it: the same without tags."""
+    """The text as a person reads it: without tags."""
     out: list[str] = []
     for is_code, lines, _ in _sections(_clean(text)):
         if is_code:
@@ -80,7 +80,7 @@ def as_plain(text: str) -> str:
 
 
 def line_units(line: str) -> int:
-    """UTF-16 units of a line outside of code, as Telegram counts them: after its markup was taken out."""
+    """The UTF-16 units of a line outside of code, as Telegram counts them: without markup."""
     return sum(utf16_units(run.text) for run in _line(_clean(line)))
 
 
@@ -91,7 +91,7 @@ def _clean(text: str) -> str:
 
 
 def _sections(text: str) -> Iterator[tuple[bool, list[str], str]]:
-    """(whether it is code, its lines, its language) of each code block, and of each line outside of them."""
+    """Yield (is code, lines, language) for each code block, and for each line outside of them."""
     fence: Fence | None = None
     code: list[str] = []
     for line in text.split("\n"):

@@ -1,1 +1,1 @@
-"""Runs of the agent at set times: what is due, the run, and who is told how it ended."""
+"""Scheduled runs of the agent: what is due, the run, and the delivery of its outcome."""

@@ -1,9 +1,8 @@
-"""Takes what is due: each due time is claimed in the store first, so that it is run once or not at all.
+"""Claims of due times. Each due time is claimed in the store first, so that it runs once or not at all.
 
-A claim comes before its run. A process that is killed between the two has lost that run, and `how_it_ended` says so;
-the other order would run it twice. A process that lives on when its store fails between the two holds what it has
-claimed, and takes it when the store is back: nobody else can. Several due times that were missed are one run, of the
-newest.
+The claim comes before the run. If a process is killed between the two, that run is lost, and `last_outcome` says so;
+the other order would run it twice. A process whose store fails between the two keeps its claim, and runs it when the
+store is back: nobody else can. Several missed due times are one run, of the newest.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from foldline.store.base import Store
 
 __all__ = ["PendingClaim", "SkippedRun", "claim_due"]
 
-# By how much the clocks of two servers may differ. What lies further ahead was written by a clock that was wrong.
+# How far the clocks of two servers may differ. A time further ahead was written by a wrong clock.
 _AHEAD: Final = timedelta(minutes=5)
 
 
 class SkippedRun(str):
-    """Why a due time is not run by anybody, in a few words."""
+    """The reason, in a few words, why nobody runs a due time."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True)
 class PendingClaim:
-    """The due time of an entry that this process has claimed and not written down yet; None where there is none."""
+    """A due time that this process has claimed and not yet recorded; None without one."""
 
     due: datetime | None = None
 
@@ -46,19 +45,19 @@ class PendingClaim:
 def claim_due(
     store: Store, entry: ScheduleEntry, now: datetime, pending: PendingClaim, *, running: bool
 ) -> EntryRun | SkippedRun | None:
-    """The run that is to begin now, claimed and written down; None where nothing is due.
+    """Claim and record the run that is due; None if nothing is due.
 
-    `held` is this process's own for the entry, from one look to the next; `running`: this process still runs the entry.
-    The first look at an entry runs nothing: its times count from there. Raises OSError, and what the store raises; then
-    nothing was begun, and what was claimed is in `held` for the next look.
+    `pending` is this process's own for the entry, kept between checks. `running` says whether this process still runs
+    the entry. The first check of an entry runs nothing: its times count from there. Raises OSError, and what the store
+    raises; nothing has begun then, and a claim stays in `pending` for the next check.
     """
     known = load_status(store, entry)
     since = max(parse_timestamp(known.since), parse_timestamp(known.due))
-    # Times far ahead: the clock has gone back. From here on, then; what was run stays claimed.
+    # A time far ahead means that the clock went back: count from now. Past runs stay claimed.
     if known.mark != entry.mark or not known.since or since > now + _AHEAD:
-        EntryStatus(mark=entry.mark, since=now.isoformat()).keep(store, entry)
+        EntryStatus(mark=entry.mark, since=now.isoformat()).save(store, entry)
         return None
-    # A newer one that another server has claimed makes up for what is held.
+    # A newer due time claimed by another server makes up for the one pending here.
     if pending.due is not None and parse_timestamp(known.due) > pending.due:
         pending.due = None
     newest = entry.times.latest(since, now) if since < now else None
@@ -77,20 +76,20 @@ def claim_due(
 def _record_due(store: Store, entry: ScheduleEntry, due: str) -> None:
     known = load_status(store, entry)
     if known.due < due:
-        replace(known, due=due).keep(store, entry)
+        replace(known, due=due).save(store, entry)
 
 
 def _record(
     store: Store, entry: ScheduleEntry, now: datetime, due: datetime, *, running: bool
 ) -> EntryRun | SkippedRun:
-    """What becomes of a due time that is claimed, as it is written down. May be done again after it failed half way."""
+    """Record the outcome of a claim. Safe to repeat after it failed half way."""
     run = new_run(due, now)
     known = replace(load_status(store, entry), due=run.due)
     if why := _skip_reason(store, entry, now, run, running=running):
-        replace(known, left_out=run.due, why=why).keep(store, entry)
+        replace(known, left_out=run.due, why=why).save(store, entry)
         return SkippedRun(f"{entry.local(due)} is left out: {why}")
-    run.keep(store, entry)
-    known.keep(store, entry)
+    run.save(store, entry)
+    known.save(store, entry)
     return run
 
 
@@ -100,7 +99,7 @@ def _skip_reason(store: Store, entry: ScheduleEntry, now: datetime, run: EntryRu
     if most_seconds is not None and late.total_seconds() > most_seconds:
         return f"{_duration_text(late)} late"
     last = load_run(store, entry)
-    # The same due time is this very run, written down by a look that failed after it.
+    # The same due time is this very run, recorded by a check that failed after it.
     itself = last is not None and last.due == run.due and not last.asked
     if running or (is_running(last, now) and not itself):
         return "the run before it was still under way"

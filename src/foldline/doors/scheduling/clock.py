@@ -1,4 +1,4 @@
-"""The schedule of a process beside its door: one line in `foldline serve`, `foldline telegram`, `foldline schedule`."""
+"""The timers of a schedule, beside the door of `foldline serve`, `foldline telegram` or `foldline schedule`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["running", "scheduled"]
 
-# How often all entries are looked at beside their own times: timers stand still while a machine sleeps.
+# How often all entries are checked beside their own times: timers stand still while a machine sleeps.
 _LOOK_SECONDS: Final = 20.0
 
-# A clock that is set is set by more than this; what it drifts within a look is far less.
+# A clock that is set moves by more than this; its drift between two checks is far less.
 _JUMP: Final = timedelta(seconds=5)
 
 
@@ -28,35 +28,35 @@ _JUMP: Final = timedelta(seconds=5)
 async def scheduled(
     pool: SessionPool,
     *,
-    tell: Callable[[str], None],
+    notice: Callable[[str], None],
     grace_seconds: float = 30.0,
     environ: Mapping[str, str] | None = None,
     telegram_url: str | None = None,
 ) -> AsyncIterator[ScheduleRunner | None]:
-    """Run what the agent's settings have as `schedule` until the end of the block; None where nothing is set.
+    """Run the agent's `schedule` until the end of the block; None if nothing is scheduled.
 
-    What was missed begins at once. At the end runs that are under way may end or pause within `grace_seconds`; a
-    cancellation of the block cuts them off, one of the first look does not. `tell` hears a line on each run; `environ`
-    (None: that of the agent) has the secrets of deliveries, `telegram_url` the address of a Bot API server of one's
-    own. Raises MissingExtra without APScheduler, and InvalidInput for a zone that is not known.
+    Missed runs start at once. At the end, running ones may end or pause within `grace_seconds`; a cancellation of the
+    block cuts them off, one during the first check does not. `notice` receives a line on each run. `environ` (None:
+    that of the agent) holds the secrets of deliveries; `telegram_url` is a Bot API server of one's own. Raises
+    MissingExtra without APScheduler, and InvalidInput for an unknown time zone.
     """
     if not any(entry.enabled for entry in pool.runtime.settings.schedule.values()):
         yield None
         return
     from foldline.doors.scheduling.runner import runner_for
 
-    schedule = runner_for(pool, tell=tell, environ=environ, telegram_url=telegram_url)
+    schedule = runner_for(pool, notice=notice, environ=environ, telegram_url=telegram_url)
     async with running(schedule, grace_seconds=grace_seconds):
         yield schedule
 
 
 @asynccontextmanager
 async def running(schedule: ScheduleRunner, *, grace_seconds: float) -> AsyncIterator[None]:
-    """Look at each entry when it is due, and at all of them now and then, until the end of the block."""
+    """Check each entry when it is due, and all of them now and then, until the end of the block."""
     from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
-    # APScheduler only wakes us up. That nothing is run twice and what was missed is run once is the work of `take`,
-    # which knows what other processes did; so a job may be as late as it likes, and many late ones are one.
+    # APScheduler only wakes us up. `claim_due` ensures that nothing runs twice and that missed times run once, as it
+    # knows what other processes did. So a job may be late by any span, and many late ones are one.
     job_defaults = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
     scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=job_defaults)
     for entry in schedule.entries.values():
@@ -66,7 +66,7 @@ async def running(schedule: ScheduleRunner, *, grace_seconds: float) -> AsyncIte
     try:
         try:
             await schedule.check_all()
-        except asyncio.CancelledError:  # the door is not open yet; what is claimed already nobody else would run
+        except asyncio.CancelledError:  # the door is not open yet; claimed runs get the grace, as nobody else has them
             spared = 1
             raise
         scheduler.start()
@@ -82,7 +82,7 @@ async def running(schedule: ScheduleRunner, *, grace_seconds: float) -> AsyncIte
 
 
 async def _watch(schedule: ScheduleRunner, scheduler: Any) -> None:
-    """Look again, and set the timers anew when the clock was: one that went back would ring years too late."""
+    """Check again, and reset the timers when the clock is set: after a step back they would fire far too late."""
     while True:
         wall, steady = schedule.now(), monotonic()
         await asyncio.sleep(_LOOK_SECONDS)

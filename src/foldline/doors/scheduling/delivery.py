@@ -1,7 +1,7 @@
-"""Brings what came of a run to a file, a webhook or a chat of Telegram.
+"""Reports of runs, and their delivery to a file, a webhook or a Telegram chat.
 
-Addresses are secrets as often as not (a bot's token is in the path): no error and no log has more of one than its host.
-So requests go straight to the transport; httpx itself would log their whole addresses.
+Addresses are often secrets (a bot's token is in the path): errors and logs show no more of one than its host. So
+requests go straight to the transport; httpx itself would log whole addresses.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TELEGRAM_URL: Final = "https://api.telegram.org"
 # Of UTF-16 in one message (core.telegram.org/bots/api, sendMessage).
 _MOST_UNITS: Final = 4_096
 
-# Between attempts: a server that starts again is back within them; what is away for longer is said.
+# Pauses between attempts: a restarting server is back within them; a longer outage is reported.
 _PAUSES_SECONDS: Final = (1.0, 4.0, 16.0)
 
-# Most that a server's own Retry-After is waited for.
+# The longest Retry-After that is honoured.
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 
 _TIMEOUT_SECONDS: Final = 30.0
-# A file that grows by each run is written anew each time.
+# An appended file is rewritten as a whole by each run.
 _MOST_FILE_BYTES: Final = 16 * 1024 * 1024
 
 _MOST_REPLY_BYTES: Final = 64 * 1024
@@ -49,7 +49,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 def delivery_label(to: Delivery) -> str:
-    """A place in few words, without what may be a secret: "file reports/a.md", "webhook hooks.example"."""
+    """A short name of a place without secrets: "file reports/a.md", "webhook hooks.example"."""
     if isinstance(to, ToFile):
         return f"file {to.path}"
     if isinstance(to, ToWebhook):
@@ -59,7 +59,7 @@ def delivery_label(to: Delivery) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """What a server answered."""
+    """The response of a server."""
 
     status: int
     body: bytes
@@ -67,7 +67,7 @@ class _Response:
 
 
 class Courier:
-    """Delivers reports. `sleep` waits between two attempts; `telegram_url` is where the Bot API is."""
+    """Delivers reports. `sleep` waits between two attempts; `telegram_url` is the address of the Bot API."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class Courier:
         self._workspace, self._environ, self._sleep = workspace, environ, sleep
         self._telegram_url = telegram_url
 
-    async def bring(self, report: Report, to: Delivery) -> bool:
-        """Bring a report to a place; False where it does not belong there: the last good one stays in a file.
+    async def deliver(self, report: Report, to: Delivery) -> bool:
+        """Deliver a report; return False if it does not belong there: a file keeps the last good one.
 
-        Raises FoldlineError that says why it is not there, and OSError.
+        Raises FoldlineError with the reason, and OSError.
         """
         if isinstance(to, ToFile):
             return await to_its_end(self._write, report, to)
@@ -94,7 +94,7 @@ class Courier:
         return True
 
     def missing(self, to: Delivery) -> list[str]:
-        """The variables that the environment does not have, and that a delivery needs."""
+        """The environment variables that a delivery needs and does not have."""
         if isinstance(to, ToFile):
             return []
         if isinstance(to, ToTelegram):
@@ -106,13 +106,13 @@ class Courier:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def _write(self, report: Report, to: ToFile) -> bool:
-        if to.mode == "replace" and not report.good:
+        if to.mode == "replace" and not report.succeeded:
             return False
         path = to.path.replace("{date}", report.day)
         with self._workspace.lock:
             place = self._workspace.writable(path)
             if to.mode == "replace":
-                self._workspace.write(place, f"{report.words}\n".encode())
+                self._workspace.write(place, f"{report.body_text}\n".encode())
                 return True
             before = b""
             if place.status is not None:
@@ -121,7 +121,7 @@ class Courier:
                 with self._workspace.open(path) as (file, place):
                     before = file.read()
             gap = b"\n" if before else b""
-            self._workspace.write(place, before + gap + f"{report.heading}\n\n{report.words}\n".encode())
+            self._workspace.write(place, before + gap + f"{report.heading}\n\n{report.body_text}\n".encode())
             return True
 
     # --- webhooks ----------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Courier:
             at = str(int(datetime.now(UTC).timestamp()))
             signed = hmac.digest(self._variable(to.secret_env).encode(), f"{at}.".encode() + body, hashlib.sha256)
             headers |= {"foldline-timestamp": at, "foldline-signature": f"sha256={signed.hex()}"}
-        answer = await self._tried(self._filled(to.url), body, headers, again_after_silence=True)
+        answer = await self._request(self._fill(to.url), body, headers, again_after_silence=True)
         if not 200 <= answer.status < 300:
             moved = " (it leads elsewhere, and is not followed)" if 300 <= answer.status < 400 else ""
             raise FoldlineError(f"the server answered {answer.status}{moved}")
@@ -142,7 +142,7 @@ class Courier:
 
     async def _send(self, report: Report, to: ToTelegram) -> None:
         url = f"{self._telegram_url}/bot{self._variable(TELEGRAM_TOKEN)}/sendMessage"
-        for piece in split_text(report.words, _MOST_UNITS):
+        for piece in split_text(report.body_text, _MOST_UNITS):
             if not piece.text.strip():  # Telegram refuses it
                 continue
             given: dict[str, Any] = {
@@ -152,7 +152,7 @@ class Courier:
             }
             if to.thread is not None:
                 given["message_thread_id"] = to.thread
-            answer = await self._tried(
+            answer = await self._request(
                 url,
                 json.dumps(given).encode(),
                 {"content-type": "application/json"},
@@ -163,10 +163,12 @@ class Courier:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    async def _tried(
+    async def _request(
         self, url: str, body: bytes, headers: Mapping[str, str], *, again_after_silence: bool
     ) -> _Response:
-        """The answer to a request, sent again while its server is away, busy or broken. Redirects are not followed."""
+        """Send a request until its server is neither away, busy nor broken; return the response. Redirects are not
+        followed.
+        """
         async with httpx.AsyncHTTPTransport() as transport:
             for pause in (*_PAUSES_SECONDS, None):
                 try:
@@ -191,7 +193,7 @@ class Courier:
             raise FoldlineError(f"the environment has no {name}")
         return value
 
-    def _filled(self, url: str) -> str:
+    def _fill(self, url: str) -> str:
         for name in variables(url):
             url = url.replace(f"${{{name}}}", self._variable(name))
         return url
@@ -199,7 +201,7 @@ class Courier:
 
 async def _send_request(transport: httpx.AsyncBaseTransport, request: httpx.Request) -> _Response:
     request.extensions = {**request.extensions, "timeout": httpx.Timeout(_TIMEOUT_SECONDS).as_dict()}
-    async with asyncio.timeout(4 * _TIMEOUT_SECONDS):  # one that trickles is none
+    async with asyncio.timeout(4 * _TIMEOUT_SECONDS):  # httpx limits each read alone, so a trickle would never end
         response = await transport.handle_async_request(request)
         body = b""
         try:
@@ -213,7 +215,7 @@ async def _send_request(transport: httpx.AsyncBaseTransport, request: httpx.Requ
 
 
 def _kind(error: Exception) -> str:
-    """An error without its text, which may have the address in it: "ConnectError"."""
+    """The name of an error without its text, which may hold the address: "ConnectError"."""
     return type(error).__name__
 
 
@@ -223,12 +225,12 @@ def _description(answer: _Response) -> str:
 
 
 def _retry_after_seconds(answer: _Response) -> float:
-    """How long the server asks to be left alone, in the header or as Telegram says it; 0 where it does not say."""
+    """The wait that a server asks for, in the header or in Telegram's form; 0 without one."""
     parameters = _json_object(answer).get("parameters")
-    told = parameters.get("retry_after") if isinstance(parameters, dict) else answer.retry_after
+    value = parameters.get("retry_after") if isinstance(parameters, dict) else answer.retry_after
     try:
-        return min(max(0.0, float(told or 0)), _LONGEST_PAUSE_SECONDS)
-    except (TypeError, ValueError):  # a date: the pauses of our own do
+        return min(max(0.0, float(value or 0)), _LONGEST_PAUSE_SECONDS)
+    except (TypeError, ValueError):  # a date: our own pauses will do
         return 0.0
 
 
@@ -242,7 +244,7 @@ def _json_object(answer: _Response) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What came of a run, whose name is `id`: `text` is the answer, `message` says why where `reason` is not "done"."""
+    """The outcome of a run. `text` is the answer; `message` says why if `reason` is not "done"; `id` names the run."""
 
     id: str
     entry: ScheduleEntry
@@ -254,26 +256,26 @@ class Report:
     figures: Mapping[str, Json]
 
     @property
-    def good(self) -> bool:
-        """Whether the turn came to its end."""
+    def succeeded(self) -> bool:
+        """Whether the turn ended as it should."""
         return self.reason == "done"
 
     @property
     def day(self) -> str:
-        """The day on which it was due, by the entry's clocks."""
+        """The day it was due, on the entry's clock."""
         return self.due.astimezone(self.entry.zone).strftime("%Y-%m-%d")
 
     @property
-    def words(self) -> str:
-        """It as a person reads it: the answer, or what went wrong, with the part of an answer that there is."""
-        if self.good:
+    def body_text(self) -> str:
+        """The report for a person: the answer, or what went wrong with any partial answer."""
+        if self.succeeded:
             return self.text.strip() or "(no text)"
         why = f"{self.entry.name}: {self.reason}" + (f": {self.message}" if self.message else "")
         return f"{why}\n\n{self.text.strip()}".strip()
 
     @property
     def heading(self) -> str:
-        """The line above it in a file that grows."""
+        """The heading above it in a file that grows."""
         return f"## {self.entry.local(self.due)} · {self.entry.name}"
 
     def as_json(self) -> dict[str, Json]:

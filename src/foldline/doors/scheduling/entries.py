@@ -1,4 +1,4 @@
-"""The entries of a schedule with their times: which one is next, and which was the last one in a span."""
+"""The entries of a schedule with their due times: which is next, and which was last in a span."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _WEEKDAYS: Final = "sun mon tue wed thu fri sat".split()
 
 
 def timestamp(moment: datetime) -> str:
-    """A moment as it stands in the store: "2026-11-28T07:00:00Z"."""
+    """A moment as stored: "2026-11-28T07:00:00Z"."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class DueTimes(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
-    """Moments at which something is due: whole seconds, in UTC. What comes next depends on nothing but the moment.
+    """Due times of an entry, in whole seconds of UTC. The next one depends on nothing but the moment.
 
-    `triggers` are APScheduler's, of which each due time of any counts. With `every_hour` off the clock on the wall
-    counts: the hour that comes twice when the clocks go back is taken once, as cron does it.
+    `triggers` are APScheduler's; the due times of any of them count. Without `every_hour`, times follow the local
+    clock: the hour that comes twice when clocks go back is used once, as in cron.
     """
 
     def __init__(self, *triggers: CronTrigger, every_hour: bool) -> None:
@@ -45,17 +45,21 @@ class DueTimes(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
 
     @classmethod
     def of(cls, cron: Cron, zone: tzinfo) -> DueTimes:
-        """The times of an entry, on the clocks of a zone."""
+        """The due times of an entry, on the clock of a zone."""
         # Numbers are spelled out: to CronTrigger 0 is Monday, and a day and a weekday have to come together.
-        fixed = {"minute": _listed(cron.minutes), "hour": _listed(cron.hours), "month": _listed(cron.months)}
-        day = {"day": _listed(cron.days)}
+        fixed = {
+            "minute": _comma_list(cron.minutes),
+            "hour": _comma_list(cron.hours),
+            "month": _comma_list(cron.months),
+        }
+        day = {"day": _comma_list(cron.days)}
         weekday = {"day_of_week": ",".join(_WEEKDAYS[number] for number in sorted(cron.weekdays))}
         parts: list[Mapping[str, str]] = [day, weekday] if cron.either else [{**day, **weekday}]
         triggers = (CronTrigger(**fixed, **part, second="0", timezone=zone) for part in parts)
         return cls(*triggers, every_hour=cron.every_hour)
 
     def after(self, moment: datetime) -> datetime | None:
-        """The first due time after a moment; None when there is none any more."""
+        """The first due time after a moment; None if there is none."""
         found = [due for trigger in self._triggers if (due := self._after(trigger, moment)) is not None]
         return min(found) if found else None
 
@@ -66,6 +70,8 @@ class DueTimes(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
         step = _SECOND
         while not self._is_due(max(since, until - step), until):
             step *= 2
+        # Doubling the step back, then bisection: the number of due times in the span does not matter, and a schedule
+        # of each minute may have been down for a year.
         low, high = max(since, until - step), until  # something is due after `low`, and nothing after `high`
         while high - low > _SECOND:
             middle = low + (high - low) / 2
@@ -76,10 +82,10 @@ class DueTimes(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
         return due
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        """What APScheduler asks: the next due time from `now` on.
+        """The hook of APScheduler: the next due time from `now` on.
 
-        `previous_fire_time` is left aside: missed ones are made up for by `latest`, not one by one, and after a clock
-        that has gone back the next one is near.
+        `previous_fire_time` is ignored: `latest` makes up for missed times as one, and after a clock that went back the
+        next one is near.
         """
         del previous_fire_time
         return self.after(now)
@@ -93,18 +99,18 @@ class DueTimes(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
             due: datetime | None = trigger.get_next_fire_time(None, moment.astimezone(UTC) + _TICK)
             if due is None:
                 return None
-            moment = due.astimezone(UTC)  # a time that the clocks leave out is the same time after they went forward
+            moment = due.astimezone(UTC)  # a local time that the clocks skip becomes the one after the change
             if self._every_hour or not moment.astimezone(trigger.timezone).fold:
                 return moment
 
 
-def _listed(numbers: frozenset[int]) -> str:
+def _comma_list(numbers: frozenset[int]) -> str:
     return ",".join(map(str, sorted(numbers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleEntry:
-    """One entry. `key` names it in the store; `mark` stands for its times: with other ones it counts as a new entry."""
+    """One entry. `key` names it in the store. `mark` identifies its times: with others it counts as a new entry."""
 
     name: str
     key: str
@@ -115,29 +121,29 @@ class ScheduleEntry:
 
     @property
     def session_id(self) -> str | None:
-        """The id of the session that it goes on with, where it names one."""
+        """The id of the session that it continues, if it names one."""
         named = self.settings.session
         return named if named is not None and ID.fullmatch(named) else None
 
     @property
     def session_key(self) -> str | None:
-        """The key of the lasting session that it goes on with, where it has one."""
+        """The key of the lasting session that it continues, if it has one."""
         named = self.settings.session
         if named == NEW or self.session_id is not None:
             return None
         return self.key if named is None else f"schedule:{named}"
 
     def claim_key(self, due: datetime) -> str:
-        """What is claimed before a run: two servers, or one that starts again, run a due time once."""
+        """The claim on a due time: two servers, or one that restarts, run it once."""
         return f"{self.key}:{timestamp(due)}"
 
     def local(self, moment: datetime) -> str:
-        """A moment on the entry's clocks, for people."""
+        """A moment on the entry's clock, for people."""
         return moment.astimezone(self.zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
 def entries_of(settings: AgentSettings) -> tuple[ScheduleEntry, ...]:
-    """The entries of an agent, by name. Those of another agent than main have its name in their keys.
+    """The entries of an agent, by name. Agents other than main have their name in the keys.
 
     Raises InvalidInput for a time zone that this machine does not know.
     """

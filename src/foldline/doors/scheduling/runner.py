@@ -1,4 +1,4 @@
-"""Runs the entries of a schedule by the sessions of a process: a turn, then its delivery, and how both ended."""
+"""Runs the entries of a schedule in the sessions of this process: a turn, its delivery, and a record of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from foldline.doors.scheduling.claims import PendingClaim, SkippedRun, claim_due
 from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier, Report, delivery_label
 from foldline.doors.scheduling.entries import ScheduleEntry, entries_of, timestamp
 from foldline.doors.scheduling.entry_status import (
-    BEAT_SECONDS,
+    HEARTBEAT_SECONDS,
     EntryRun,
     is_running,
     load_run,
@@ -32,17 +32,17 @@ __all__ = ["Clock", "ScheduleRunner", "runner_for", "utc_now"]
 
 Clock = Callable[[], datetime]
 
-# What a run that is cut off may take to write down how it ended.
+# How long a run that is cut off may take to record its end.
 _CUT_OFF_SECONDS: Final = 10.0
 
 
 def utc_now() -> datetime:
-    """The time."""
+    """The current time."""
     return datetime.now(UTC)
 
 
 class ScheduleRunner:
-    """The entries of an agent. `tell` hears a line on each run; `clock` is the time in UTC."""
+    """The entries of an agent. `notice` receives a line on each run; `clock` is the time in UTC."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class ScheduleRunner:
         entries: Sequence[ScheduleEntry],
         courier: Courier,
         *,
-        tell: Callable[[str], None],
+        notice: Callable[[str], None],
         clock: Clock = utc_now,
     ) -> None:
-        self._pool, self._courier, self._notice, self._clock = pool, courier, tell, clock
+        self._pool, self._courier, self._notice, self._clock = pool, courier, notice, clock
         self.entries: Final = {entry.name: entry for entry in entries}
         self._locks = {name: asyncio.Lock() for name in self.entries}
         self._pending_claims = {name: PendingClaim() for name in self.entries}
@@ -63,18 +63,18 @@ class ScheduleRunner:
         self._stopping = False
 
     def now(self) -> datetime:
-        """The time, by its clock."""
+        """The current time of its clock."""
         return self._clock()
 
     async def check_all(self) -> None:
-        """Begin a run of each entry for which something is due, or was missed."""
+        """Start a run of each entry that is due, or was missed."""
         for name in self.entries:
             await self.check(name)
 
     async def check(self, name: str) -> None:
-        """Begin a run of one entry if something is due, or was missed.
+        """Start a run of one entry if it is due, or was missed.
 
-        One that is cancelled goes on by itself, and `stop` waits for it: what it has claimed nobody else would run.
+        A cancelled check goes on by itself, and `stop` waits for it: nobody else would run what it has claimed.
         """
         if not self.entries[name].settings.enabled:
             return
@@ -86,7 +86,7 @@ class ScheduleRunner:
     async def run_now(self, name: str) -> EntryRun:
         """Run an entry at once, due or not, and return how it ended.
 
-        Raises InvalidInput for one that is not there or runs already, and OSError.
+        Raises InvalidInput for an unknown entry or one that is running, and OSError.
         """
         if name not in self.entries:
             known = f"known are {', '.join(self.entries)}" if self.entries else "there is none in agents.yaml"
@@ -97,20 +97,20 @@ class ScheduleRunner:
             last = await to_its_end(load_run, store, entry)
             if name in self._running or is_running(last, now):
                 raise InvalidInput("is running already", place=f"schedule.{name}")
-            # Two within a second would go by one name, and the second be taken for the first.
+            # Timestamps have whole seconds: two runs in one would share a name, and the second pass for the first.
             due = now if last is None else max(now, parse_timestamp(last.due) + timedelta(seconds=1))
             run = new_run(due, now, asked=True)
-            await to_its_end(run.keep, store, entry)
-            task = self._begin(entry, run)
+            await to_its_end(run.save, store, entry)
+            task = self._start_run(entry, run)
         return await asyncio.shield(task)
 
-    async def rest(self) -> None:
-        """Wait until no run is under way."""
+    async def wait_idle(self) -> None:
+        """Wait until nothing is running."""
         while self._running:
             await asyncio.wait(set(self._running.values()))
 
     async def stop(self, grace_seconds: float) -> None:
-        """Begin nothing new; let runs end or pause within `grace_seconds`, then cut them off. All are recorded."""
+        """Start nothing new, let runs end or pause within `grace_seconds`, then cut them off. All ends are recorded."""
         self._stopping = True
         for actor in self._active_turns.values():
             actor.pause()
@@ -126,7 +126,7 @@ class ScheduleRunner:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _tell(self, entry: ScheduleEntry, line: str) -> None:
+    def _log(self, entry: ScheduleEntry, line: str) -> None:
         self._notice(f"Schedule {entry.name}: {line}")
 
     async def _check(self, entry: ScheduleEntry) -> None:
@@ -138,47 +138,47 @@ class ScheduleRunner:
             try:
                 claimed = await to_its_end(claim_due, store, entry, self._clock(), pending, running=running)
             except (OSError, FoldlineError) as error:  # what is due or held stays so until the next look
-                self._tell(entry, f"the store cannot be used: {error}")
+                self._log(entry, f"the store cannot be used: {error}")
                 return
             if isinstance(claimed, SkippedRun):
-                self._tell(entry, claimed)
+                self._log(entry, claimed)
             elif claimed is not None:
-                self._begin(entry, claimed)
+                self._start_run(entry, claimed)
 
-    def _begin(self, entry: ScheduleEntry, run: EntryRun) -> asyncio.Task[EntryRun]:
+    def _start_run(self, entry: ScheduleEntry, run: EntryRun) -> asyncio.Task[EntryRun]:
         task = asyncio.create_task(self._run(entry, run))
         self._running[entry.name] = task
 
-        def over(done: asyncio.Task[EntryRun]) -> None:
+        def finished(done: asyncio.Task[EntryRun]) -> None:
             self._running.pop(entry.name, None)
             if not done.cancelled() and (error := done.exception()) is not None:
-                self._tell(entry, f"how a run ended could not be written down: {error}")
+                self._log(entry, f"how a run ended could not be written down: {error}")
 
-        task.add_done_callback(over)
+        task.add_done_callback(finished)
         return task
 
     async def _run(self, entry: ScheduleEntry, run: EntryRun) -> EntryRun:
         store, began = self._pool.store, monotonic()
         try:
-            async with self._beating(entry, run):
+            async with self._heartbeat(entry, run):
                 report = await self._report(entry, run)
                 run = replace(run, session=report.session, reason=report.reason, message=report.message)
                 for to in entry.settings.deliver:
-                    run = await self._delivered(entry, run, report, delivery_label(to), self._courier.bring(report, to))
+                    run = await self._deliver(entry, run, report, delivery_label(to), self._courier.deliver(report, to))
         except asyncio.CancelledError:
             left = run.reason == ""
             run = replace(run, reason="cancelled", message="Cut off: the process stops.") if left else run
-            await to_its_end(replace(run, ended=timestamp(self._clock())).keep, store, entry)
+            await to_its_end(replace(run, ended=timestamp(self._clock())).save, store, entry)
             raise
         run = replace(run, ended=timestamp(self._clock()))
-        await to_its_end(run.keep, store, entry)
+        await to_its_end(run.save, store, entry)
         told = f", told {', '.join(run.delivered)}" if run.delivered else ""
         why = f": {run.message}" if run.message else ""
-        self._tell(entry, f"{run.reason} in {monotonic() - began:,.0f} s (session {run.session or 'none'}){told}{why}")
+        self._log(entry, f"{run.reason} in {monotonic() - began:,.0f} s (session {run.session or 'none'}){told}{why}")
         return run
 
     async def _report(self, entry: ScheduleEntry, run: EntryRun) -> Report:
-        """One turn of the entry's session, and what came of it."""
+        """Run one turn in the entry's session, and report its outcome."""
         session = ""
         figures: dict[str, Json] = {}
         name = f"{entry.key}:now:{run.due}" if run.asked else entry.claim_key(parse_timestamp(run.due))
@@ -207,7 +207,7 @@ class ScheduleRunner:
         )
 
     async def _actor(self, entry: ScheduleEntry, run: EntryRun) -> SessionActor:
-        """The session that an entry goes on with, or a new one."""
+        """The session that an entry continues, or a new one."""
         if entry.session_id is not None:
             return await self._pool.actor(entry.session_id)
         policy = entry.settings.policy
@@ -216,26 +216,26 @@ class ScheduleRunner:
         day = entry.local(parse_timestamp(run.due))
         return await self._pool.create(policy=policy, title=f"Schedule: {entry.name}, {day}")
 
-    async def _delivered(
-        self, entry: ScheduleEntry, run: EntryRun, report: Report, place: str, bringing: Awaitable[bool]
+    async def _deliver(
+        self, entry: ScheduleEntry, run: EntryRun, report: Report, place: str, delivery: Awaitable[bool]
     ) -> EntryRun:
         try:
-            brought = await bringing
+            delivered = await delivery
         except (FoldlineError, OSError) as error:
-            self._tell(entry, f"not delivered to {place}: {error}")
+            self._log(entry, f"not delivered to {place}: {error}")
             return replace(run, failed=(*run.failed, f"{place}: {error}"))
-        return replace(run, delivered=(*run.delivered, place)) if brought else run
+        return replace(run, delivered=(*run.delivered, place)) if delivered else run
 
     @asynccontextmanager
-    async def _beating(self, entry: ScheduleEntry, run: EntryRun) -> AsyncIterator[None]:
-        """Say every few seconds that the run is alive; whoever looks tells it from one that was killed."""
+    async def _heartbeat(self, entry: ScheduleEntry, run: EntryRun) -> AsyncIterator[None]:
+        """Record every few seconds that the run is alive, which tells it from one that was killed."""
 
         async def beat() -> None:
             while True:
-                await asyncio.sleep(BEAT_SECONDS)
+                await asyncio.sleep(HEARTBEAT_SECONDS)
                 alive = replace(run, alive=timestamp(self._clock()))
                 with suppress(OSError, FoldlineError):  # the next one may do
-                    await to_its_end(alive.keep, self._pool.store, entry)
+                    await to_its_end(alive.save, self._pool.store, entry)
 
         beats = asyncio.create_task(beat())
         try:
@@ -253,19 +253,19 @@ def _figures(state: SessionState) -> dict[str, Json]:
 def runner_for(
     pool: SessionPool,
     *,
-    tell: Callable[[str], None],
+    notice: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
     telegram_url: str | None = None,
 ) -> ScheduleRunner:
-    """The schedule of the agent behind these sessions, at rest. Tells which variables its deliveries lack.
+    """Build the schedule of the agent behind these sessions, at rest, and report variables its deliveries lack.
 
     Raises InvalidInput for a time zone that this machine does not know.
     """
     runtime = pool.runtime
     secrets = runtime.environ if environ is None else environ
     courier = Courier(runtime.workspace, secrets, telegram_url=(telegram_url or TELEGRAM_URL).rstrip("/"))
-    schedule = ScheduleRunner(pool, entries_of(runtime.settings), courier, tell=tell)
+    schedule = ScheduleRunner(pool, entries_of(runtime.settings), courier, notice=notice)
     for entry in schedule.entries.values():
         for name in {name for to in entry.settings.deliver for name in courier.missing(to)}:
-            tell(f"Schedule {entry.name}: nothing can be delivered as set: the environment has no {name}")
+            notice(f"Schedule {entry.name}: nothing can be delivered as set: the environment has no {name}")
     return schedule
