@@ -37,7 +37,7 @@ class _Session:
 
 def _asked(line: Losing, behind: Any, name: str) -> Any:
     value = getattr(behind, name)
-    if not callable(value) or name in ("close", "let_go"):
+    if not callable(value) or name in ("close", "release"):
         return value
 
     def call(*given: Any, **named: Any) -> Any:

@@ -61,7 +61,7 @@ def copied(source: FileStore, name: str, place: str) -> list[str]:
     try:
         for number in range(SESSIONS):
             own = {**records[0], "id": f"{name[:15]}-{number:08x}"}
-            store.put([own, *records[1:]], originals, snapshot=replace(snapshot, id=str(own["id"])))
+            store.import_session([own, *records[1:]], originals, snapshot=replace(snapshot, id=str(own["id"])))
         return store.names()
     finally:
         store.close()

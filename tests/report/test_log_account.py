@@ -21,7 +21,7 @@ from foldline.report.spend import Spend
 from foldline.store.call_log import CallLog
 from foldline.store.calls import RecordedCall, read_calls
 from foldline.store.folders import FileStore
-from foldline.store.recording import Header, followed
+from foldline.store.recording import Header, decode_log
 from foldline.testing import session
 from foldline.view.transcript import Event, Fold, Usage
 
@@ -39,7 +39,7 @@ def store(tmp_path: Path, clock: Clock) -> FileStore:
 
 
 def log_of(store: FileStore, name: str) -> Iterator[tuple[Header, Mapping[str, Json], Event | None]]:
-    return followed(store.records(name), lambda number: f"record {number}")
+    return decode_log(store.records(name), lambda number: f"record {number}")
 
 
 def told(store: FileStore, name: str, calls: list[RecordedCall] | None = None, **more: Any) -> Account:

@@ -208,9 +208,12 @@ def test_originals_are_kept_by_their_hash(store: Store, other: Store) -> None:
     contents = (b"", b"plain", bytes(range(256)), b"\xff\xfe\0" * 1_000_000)
     with begun(store) as session:
         name = session.id
-        keys = [session.keep(data) if number % 2 else session.archive.put(data) for number, data in enumerate(contents)]
+        keys = [
+            session.put_original(data) if number % 2 else session.archive.put(data)
+            for number, data in enumerate(contents)
+        ]
         assert keys == [key_of(data) for data in contents]
-        assert session.keep(contents[1]) == keys[1], "twice is once"
+        assert session.put_original(contents[1]) == keys[1], "twice is once"
         assert session.archive.put(contents[1]) == keys[1]
         assert keys[1] in session.archive.where(keys[1])
     archive = other.archive(name)
@@ -233,7 +236,7 @@ def test_originals_are_kept_by_their_hash(store: Store, other: Store) -> None:
 
 def test_originals_of_one_session_are_not_those_of_another(store: Store) -> None:
     with begun(store) as one, begun(store) as two:
-        key = one.keep(b"secret")
+        key = one.put_original(b"secret")
         assert key not in two.archive
         assert list(store.originals(two.id)) == []
 
@@ -260,10 +263,10 @@ def test_a_second_writer_is_told_so_and_a_reader_is_not_kept_out(store: Store, o
 def test_a_session_that_was_let_go_of_is_as_it_was_left(store: Store) -> None:
     with begun(store) as session:
         context = say(session, "hello")
-        session.let_go()
-        session.let_go()
-        assert session.take()
-        assert session.take(), "it is ours already"
+        session.release()
+        session.release()
+        assert session.acquire()
+        assert session.acquire(), "it is ours already"
         before = context.event_count
         context.append(user("more"))
         session.append(context.events_after(before))
@@ -273,31 +276,31 @@ def test_a_session_that_was_let_go_of_is_as_it_was_left(store: Store) -> None:
 def test_another_may_write_in_between_and_is_not_overwritten(store: Store, other: Store) -> None:
     with begun(store) as session:
         say(session, "one")
-        session.let_go()
+        session.release()
         with closing(other.open(session.id)) as second:
             with pytest.raises(SessionTaken):
-                session.take()
+                session.acquire()
             second.change(title="Changed", window=800)
             say(second, "two")
             second.turn("begun", key="k")
-        assert not session.take()
+        assert not session.acquire()
         assert (session.header, session.tally) == (second.header, second.tally)
         assert session.header.title == "Changed"
         assert [event.message.text for event in session.events() if isinstance(event, Entry)] == ["one", "two"]
         say(session, "three")
-        session.let_go()
-        assert session.take()
+        session.release()
+        assert session.acquire()
     assert texts(store, session.id) == ["one", "two", "three"]
 
 
 def test_two_that_wait_for_a_person_take_turns(store: Store, other: Store) -> None:
     with begun(store) as one:
-        one.let_go()
+        one.release()
         with closing(other.open(one.id)) as two:
             for number in range(6):
                 writer, idle = (two, one) if number % 2 == 0 else (one, two)
-                idle.let_go()
-                writer.take()
+                idle.release()
+                writer.acquire()
                 say(writer, str(number))
             assert texts(store, one.id) == [str(number) for number in range(6)]
 
@@ -305,21 +308,21 @@ def test_two_that_wait_for_a_person_take_turns(store: Store, other: Store) -> No
 def test_who_has_let_go_writes_nothing(store: Store) -> None:
     with begun(store) as session:
         context = say(session, "hello")
-        session.let_go()
+        session.release()
         context.append(user("lost"))
         writes: list[Callable[[], object]] = [
             lambda: session.append(context.events_after(1)),
             lambda: session.turn("begun"),
             lambda: session.note(a=1),
             lambda: session.change(title="T"),
-            lambda: session.keep(b"data"),
+            lambda: session.put_original(b"data"),
             lambda: session.save(context),
             session.discard,
         ]
         for write in writes:
             with pytest.raises(SessionLost):
                 write()
-        assert session.take()
+        assert session.acquire()
         assert texts(store, session.id) == ["hello"]
         assert session.header.title == ""
 
@@ -335,10 +338,10 @@ def test_a_closed_session_takes_nothing(store: Store) -> None:
 def test_what_was_deleted_cannot_be_taken_up_again(store: Store, other: Store) -> None:
     with begun(store) as session:
         say(session, "hello")
-        session.let_go()
+        session.release()
         other.delete(session.id)
         with pytest.raises(InvalidInput):
-            session.take()
+            session.acquire()
         assert store.names() == []
 
 
@@ -348,17 +351,17 @@ def test_a_removed_session_leaves_nothing(store: Store, other: Store, how: str) 
     with begun(store) as session:
         name = session.id
         say(session, "hello")
-        session.keep(b"data")
+        session.put_original(b"data")
         with begun(session.agents()) as agent:
             say(agent, "sub")
-            agent.keep(b"its data")
+            agent.put_original(b"its data")
         store.bind("chat", name)
         if how == "discard":
             session.discard()
     if how == "delete":
         store.delete(name)
     assert other.names() == [kept]
-    assert other.bound("chat") is None
+    assert other.session_of("chat") is None
     assert other.bindings() == {}
     for gone in (store.open, store.read, store.archive, store.agents, store.delete):
         with pytest.raises(InvalidInput, match="no session"):
@@ -527,11 +530,11 @@ def rich(store: Store) -> str:
     with begun(store) as session:
         session.turn("begun", key="k")
         say(session, *ODD, *(f"question {number} " + "word " * 60 for number in range(20)))
-        session.keep(bytes(range(256)))
+        session.put_original(bytes(range(256)))
         session.turn("ended", reason="done")
         with begun(session.agents()) as agent:
             say(agent, "sub")
-            agent.keep(b"its own")
+            agent.put_original(b"its own")
             with begun(agent.agents()) as inner:
                 say(inner, "sub-sub")
         return session.id
@@ -539,7 +542,7 @@ def rich(store: Store) -> str:
 
 def copied(source: Store, target: Store, name: str) -> None:
     [snapshot] = [one.snapshot for one in source.sessions() if one.id == name]
-    assert target.put(source.records(name), source.originals(name), snapshot=snapshot) == name
+    assert target.import_session(source.records(name), source.originals(name), snapshot=snapshot) == name
     for agent in source.agents(name).names():
         copied(source.agents(name), target.agents(name), agent)
 
@@ -568,7 +571,7 @@ def test_a_session_moves_between_any_two_stores_without_loss(places: Places, her
             say(two, "goes on")
         assert whole(source, name) == before
         with pytest.raises(InvalidInput, match="there is a session with this id"):
-            target.put(source.records(name), source.originals(name))
+            target.import_session(source.records(name), source.originals(name))
         assert texts(target, name)[-1] == "goes on"
 
 
@@ -589,11 +592,11 @@ def test_a_session_that_cannot_be_taken_in_whole_is_not_taken_in(store: Store) -
         raise InvalidInput("the content does not match its key")
 
     with pytest.raises(OSError, match="source is gone"):
-        store.put(broken(), ())
+        store.import_session(broken(), ())
     with pytest.raises(InvalidInput, match="its key"):
-        store.put([header], spoilt())
+        store.import_session([header], spoilt())
     with pytest.raises(InvalidInput):
-        store.put([header, {"type": "note", "what": math.nan}], ())
+        store.import_session([header, {"type": "note", "what": math.nan}], ())
     for odd in (
         [],
         [{"type": "note"}],
@@ -602,9 +605,9 @@ def test_a_session_that_cannot_be_taken_in_whole_is_not_taken_in(store: Store) -
         [header | {"id": 7}],
     ):
         with pytest.raises(InvalidInput):
-            store.put(odd, ())
+            store.import_session(odd, ())
     assert store.names() == []
-    assert store.put([header], [b"one"]) == header["id"]
+    assert store.import_session([header], [b"one"]) == header["id"]
     assert list(store.records(header["id"])) == [header]
 
 
@@ -615,24 +618,24 @@ KEYS = ["telegram:1:2", "", "a\0b", "half \ud83d", "' OR 1=1 --", "ключ \\u0
 
 def test_a_key_leads_to_one_session(store: Store, other: Store) -> None:
     one, two = made(store), made(store)
-    assert store.bound("nobody") is None
+    assert store.session_of("nobody") is None
     for key in KEYS:
-        assert store.bound(key) is None
+        assert store.session_of(key) is None
         store.bind(key, one)
     assert other.bindings() == dict.fromkeys(KEYS, one)
     other.bind(KEYS[0], two[:24])
     other.bind(KEYS[1], "latest")
-    assert (store.bound(KEYS[0]), store.bound(KEYS[1]), store.bound(KEYS[2])) == (two, two, one)
+    assert (store.session_of(KEYS[0]), store.session_of(KEYS[1]), store.session_of(KEYS[2])) == (two, two, one)
     store.delete(two)
     assert other.bindings() == dict.fromkeys(KEYS[2:], one)
-    assert other.bound(KEYS[0]) is None
+    assert other.session_of(KEYS[0]) is None
 
 
 def test_the_first_key_that_leads_anywhere_is_found_among_thousands(store: Store, other: Store) -> None:
     one, two = made(store), made(store)
     many = [f"proxy={number:032x}" for number in range(4_000)]
-    assert store.first_bound([]) is None
-    assert store.first_bound(many) is None
+    assert store.first_session_of([]) is None
+    assert store.first_session_of(many) is None
     store.bind_all([many[70], many[3_999], *KEYS], one)
     store.bind_all([many[71], many[1_500]], two)
     for asked, key, session in [
@@ -644,12 +647,12 @@ def test_the_first_key_that_leads_anywhere_is_found_among_thousands(store: Store
         (["nobody", many[1_500], many[70]], many[1_500], two),
         (["nobody", many[70], many[1_500], many[70]], many[70], one),
     ]:
-        assert other.first_bound(asked) == (key, session)
+        assert other.first_session_of(asked) == (key, session)
     for key in KEYS:
-        assert other.first_bound(["nobody", key, many[71]]) == (key, one)
-    assert store.first_bound(many[1_501:3_999]) is None
+        assert other.first_session_of(["nobody", key, many[71]]) == (key, one)
+    assert store.first_session_of(many[1_501:3_999]) is None
     with begun(store) as outer:
-        assert outer.agents().first_bound(many) is None, "the sessions of sub-agents have keys of their own"
+        assert outer.agents().first_session_of(many) is None, "the sessions of sub-agents have keys of their own"
 
 
 def test_many_keys_are_bound_at_once(store: Store, other: Store) -> None:
@@ -660,12 +663,12 @@ def test_many_keys_are_bound_at_once(store: Store, other: Store) -> None:
     other.bind_all([many[1], "new", "new"], two[:24])
     store.bind("alone", two)
     assert store.bindings() == dict.fromkeys(many, one) | dict.fromkeys([many[1], "new", "alone"], two)
-    assert (store.bound(many[0]), store.bound(many[1]), other.bound("alone")) == (one, two, two)
+    assert (store.session_of(many[0]), store.session_of(many[1]), other.session_of("alone")) == (one, two, two)
     store.bind_all([], two)
     for name in HOSTILE:
         with pytest.raises(InvalidInput, match="no session"):
             store.bind_all([many[0], "another"], name)
-    assert store.bound("another") is None
+    assert store.session_of("another") is None
 
 
 @pytest.mark.parametrize("how", ["delete", "discard"])
@@ -680,11 +683,11 @@ def test_keys_of_a_removed_session_lead_nowhere_and_do_not_come_back(store: Stor
             session.discard()
     if how == "delete":
         other.delete(name)
-    assert other.first_bound(["a", "b"]) is None
-    assert store.first_bound(["a", "b", "c", "d"]) == ("c", kept)
+    assert other.first_session_of(["a", "b"]) is None
+    assert store.first_session_of(["a", "b", "c", "d"]) == ("c", kept)
     assert store.bindings() == {"c": kept, "d": kept}
-    assert store.put(records, ()) == name
-    assert other.bound("a") is None, "they were removed, and not only passed over"
+    assert store.import_session(records, ()) == name
+    assert other.session_of("a") is None, "they were removed, and not only passed over"
     assert other.bindings() == {"c": kept, "d": kept}
 
 

@@ -174,19 +174,19 @@ def test_a_closed_log_takes_nothing(path: Path) -> None:
 def test_a_log_that_was_let_go_of_holds_no_file_open(path: Path) -> None:
     with EventLog(path) as log:
         open_files = len(os.listdir("/proc/self/fd"))
-        log.let_go()
+        log.release()
         assert len(os.listdir("/proc/self/fd")) == open_files - 1
         with EventLog(path) as other:
             with pytest.raises(InvalidInput, match="another writer"):
-                log.take()
+                log.acquire()
             other.append({"seq": 0})
-        log.take()
+        log.acquire()
         log.append({"seq": 1})
         assert list(log) == [{"seq": 0}, {"seq": 1}]
-        log.let_go()
+        log.release()
         path.unlink()
         with pytest.raises(InvalidInput, match="no log any more"):
-            log.take()
+            log.acquire()
 
 
 def test_a_batch_is_written_whole_or_not_at_all(path: Path) -> None:

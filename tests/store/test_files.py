@@ -16,7 +16,7 @@ from tests.property.depth import costly
 
 from foldline.errors import InvalidInput
 from foldline.store import FileArchive
-from foldline.store.files import change_json, read_json
+from foldline.store.files import read_json, update_json
 from foldline.view.archive import Archive, MemoryArchive, key_of
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")
@@ -227,8 +227,8 @@ for _ in range(20):
 def test_what_was_changed_is_read_again_and_private(tmp_path: Path) -> None:
     path = tmp_path / "state" / "kept.json"
     assert read_json(path) == {}
-    change_json(path, lambda value: value.update(a=1))
-    change_json(path, lambda value: value.update(b={"ü": 2}))
+    update_json(path, lambda value: value.update(a=1))
+    update_json(path, lambda value: value.update(b={"ü": 2}))
     assert read_json(path) == {"a": 1, "b": {"ü": 2}}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -236,13 +236,13 @@ def test_what_was_changed_is_read_again_and_private(tmp_path: Path) -> None:
 
 def test_a_change_that_fails_leaves_the_file_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
-    change_json(path, lambda value: value.update(a=1))
+    update_json(path, lambda value: value.update(a=1))
 
     def spoil(value: dict[str, object]) -> None:
         value["a"] = object()
 
     with pytest.raises(TypeError):
-        change_json(path, spoil)
+        update_json(path, spoil)
     assert read_json(path) == {"a": 1}
     assert not list(tmp_path.glob("*.part"))
 

@@ -45,7 +45,7 @@ def full_disk() -> Iterator[None]:
 
 def test_no_key_no_index(store: FileStore) -> None:
     name = made(store)
-    assert store.first_bound(["a", "b"]) is None
+    assert store.first_session_of(["a", "b"]) is None
     assert store.bindings() == {}
     store.bind_all([], name)
     store.delete(name)
@@ -55,8 +55,8 @@ def test_no_key_no_index(store: FileStore) -> None:
 def test_keys_of_an_older_version_are_read_and_taken_over(store: FileStore) -> None:
     one, two = made(store), made(store)
     old = in_old_form(store, chat=one, schedule=two, odd=7, gone="20261128-040506-0123abcd")
-    assert (store.bound("chat"), store.bound("odd"), store.bound("gone")) == (one, None, None)
-    assert store.first_bound(["odd", "gone", "schedule", "chat"]) == ("schedule", two)
+    assert (store.session_of("chat"), store.session_of("odd"), store.session_of("gone")) == (one, None, None)
+    assert store.first_session_of(["odd", "gone", "schedule", "chat"]) == ("schedule", two)
     assert store.bindings() == {"chat": one, "schedule": two}
     assert old.exists(), "who only reads changes nothing"
     store.bind_all(["chat", "proxy"], two)
@@ -68,7 +68,7 @@ def test_what_an_older_version_binds_meanwhile_counts(store: FileStore) -> None:
     one, two = made(store), made(store)
     store.bind_all(["chat", "proxy"], one)
     old = in_old_form(store, chat=two)
-    assert store.first_bound(["chat"]) == ("chat", two)
+    assert store.first_session_of(["chat"]) == ("chat", two)
     assert store.bindings() == {"chat": two, "proxy": one}
     store.delete(one)
     assert not old.exists()
@@ -97,7 +97,7 @@ def test_the_index_of_a_newer_version_is_left_alone(store: FileStore) -> None:
     database = sqlite3.connect(store.root / "keys.db")
     database.execute("PRAGMA user_version = 2")
     database.close()
-    for ask in (lambda: store.bound("a"), lambda: store.bind("b", name), store.bindings):
+    for ask in (lambda: store.session_of("a"), lambda: store.bind("b", name), store.bindings):
         with pytest.raises(InvalidInput, match="newer Foldline"):
             ask()
 
@@ -142,6 +142,6 @@ def test_keys_are_found_on_a_disk_that_cannot_be_written(store: FileStore) -> No
     (store.root / "keys.db").chmod(0o400)
     store.root.chmod(0o500)
     try:
-        assert store.bound("a") == name
+        assert store.session_of("a") == name
     finally:
         store.root.chmod(0o700)

@@ -206,7 +206,7 @@ def test_an_older_table_is_read_on_and_guarded_from_there_on(store: SqlStore, da
 
 def test_an_original_that_was_altered_is_never_shown(store: SqlStore, database: Database) -> None:
     with begun(store) as session:
-        key = session.keep(b"as it was")
+        key = session.put_original(b"as it was")
     cast = "BYTEA" if "postgresql" in store.place else "BLOB"
     runner(store, database, session.id)(f"UPDATE foldline_originals SET data = CAST('altered' AS {cast})")
     assert key == key_of(b"as it was")
@@ -246,7 +246,7 @@ def answers(store: SqlStore, name: str) -> dict[str, object]:
         "newest": lambda: store.messages(name, start=5, stop=6),
         "request": request,
         "originals": lambda: sorted(store.originals(name)),
-        "bound": lambda: store.bound("key"),
+        "bound": lambda: store.session_of("key"),
         "bindings": store.bindings,
         "claim": lambda: store.claim("claimed"),
         "remembered": lambda: store.remembered("kept"),
@@ -267,7 +267,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     with closing(SqlStore.at(f"sqlite:///{file}")) as store:
         name = filled(store)
         with store.open(name) as session:
-            session.keep(b"as it was")
+            session.put_original(b"as it was")
         store.bind("key", name)
         store.claim("claimed")
         store.remember("kept", {"a": 1})

@@ -126,8 +126,8 @@ MANY = [f"proxy={number:032x}" for number in range(2_000)]
 def asked(store: SqlStore, name: str, url: str) -> list[Callable[[], object]]:
     """All that concerns keys, what else is done for each request, and opening a store."""
     return [
-        partial(store.bound, "a"),
-        partial(store.first_bound, MANY),
+        partial(store.session_of, "a"),
+        partial(store.first_session_of, MANY),
         partial(store.bind, "b", name),
         partial(store.bind_all, ["b", "c"], name),
         store.bindings,
@@ -145,9 +145,9 @@ def test_a_server_that_was_stopped_or_killed_is_used_again_when_it_is_back(serve
         with pytest.raises(OSError, match="database"):
             ask()
     server.start()
-    assert store.first_bound([*MANY, "a"]) == ("a", name)
+    assert store.first_session_of([*MANY, "a"]) == ("a", name)
     server.kill()
-    assert store.first_bound([*MANY, "a"]) == ("a", name)
+    assert store.first_session_of([*MANY, "a"]) == ("a", name)
     store.bind_all(["b", "c"], name)
     assert store.bindings() == dict.fromkeys("abc", name)
 
@@ -177,7 +177,7 @@ def test_a_server_that_falls_silent_is_given_up_soon_by_all_who_ask_at_once_and_
             for one in begun:
                 with pytest.raises(OSError, match="database"):
                     one.result(PROMISED_SECONDS + SLACK_SECONDS)
-        assert [pool.submit(store.bound, "a").result() for _ in range(3)] == [name] * 3
+        assert [pool.submit(store.session_of, "a").result() for _ in range(3)] == [name] * 3
 
 
 def test_a_slow_answer_is_no_silence(store: SqlStore) -> None:

@@ -17,7 +17,7 @@ from foldline.cli.files import log, sessions_in, terminal, write_whole
 from foldline.cli.options import size_list_tokens
 from foldline.cli.requests import counter_for
 from foldline.errors import InvalidInput, MissingExtra
-from foldline.store.files import can_hold
+from foldline.store.files import check_writable
 from foldline.text.formatting import plural
 from foldline_bench.run import BenchPlan, BenchProgress
 from foldline_bench.run import bench as run_bench
@@ -99,7 +99,7 @@ def bench(
     Ctrl-C, it tells and writes the figures of the systems that were finished.
     """
     for file in filter(None, (json_file, html_file)):
-        can_hold(file)
+        check_writable(file)
     paths, found = _paths(sessions)
     plan = BenchPlan(
         paths=paths,

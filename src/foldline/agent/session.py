@@ -25,7 +25,7 @@ from foldline.errors import InvalidInput
 from foldline.failures import Failure
 from foldline.messages import Json, Message, Text, ToolCall, Wire
 from foldline.store.base import StoredSession
-from foldline.store.clock import Idle, seconds_since
+from foldline.store.clock import IdleTimer, seconds_since
 from foldline.text.safe_regex import Work
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.archive import MemoryArchive
@@ -90,7 +90,7 @@ class AgentSession:
         self._listen = listen
         self._originals = stored.archive if stored is not None else MemoryArchive()
         self._archive, self._counter = Recallable(self._originals), CountedAhead(under.counter)
-        self._idle = Idle(seconds_since(stored.tally.updated) if stored is not None else 0.0)
+        self._idle = IdleTimer(seconds_since(stored.tally.updated) if stored is not None else 0.0)
         self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count
         if stored is not None:
@@ -162,7 +162,7 @@ class AgentSession:
     def observe(self, usage: object) -> Usage:
         """Record the usage that was reported for the last request."""
         found = self._context.observe(usage)
-        self._idle.ends()
+        self._idle.reset()
         self._write()
         return found
 
@@ -173,7 +173,7 @@ class AgentSession:
         self._archive.held = self.writes_in_thread
         try:
             request = await self._context.prepare_async(summarize, idle_seconds=self._idle.seconds)
-            self._idle.ends()  # only now: what was not sent keeps no cache warm
+            self._idle.reset()  # only now: what was not sent keeps no cache warm
             return request
         finally:
             await self._settle()

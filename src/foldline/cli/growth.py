@@ -16,7 +16,7 @@ from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import in_one_line, select_session, store_place
 from foldline.report.growth_page import growth_page, in_words, notes, replies_of
 from foldline.store.calls import RecordedCall, read_calls, read_sessions
-from foldline.store.files import can_hold
+from foldline.store.files import check_writable
 from foldline.text.formatting import plural
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def growth(
     called a model last. The record is a SQLite database whose view `llm_calls` holds every request in full.
     """
     if html is not None:
-        can_hold(html)
+        check_writable(html)
     path = _default_path() if db is None else db
     with _reading(path):
         sessions = read_sessions(path)

@@ -23,7 +23,7 @@ from foldline.replay import replay as replay_session
 from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
 from foldline.replay.rows import ENOUGH, PolicyRow, rows
 from foldline.report.replay_page import limits, replay_page
-from foldline.store.files import can_hold
+from foldline.store.files import check_writable
 from foldline.text.formatting import compact, milliseconds, plural, share
 from foldline.tokens import Counter
 
@@ -118,7 +118,7 @@ def replay(
     if max_output_tokens >= window:
         raise click.UsageError(f"--max-output-tokens {max_output_tokens:,} leaves no room in --window {window:,}")
     if html is not None:
-        can_hold(html)
+        check_writable(html)
     recordings = _recordings(files, dialect, counter_for(exact, None))
     replays: list[Replay] = []
     with _progress(recordings, policies) as (starts, on_turn):

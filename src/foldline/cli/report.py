@@ -25,7 +25,7 @@ from foldline.recorded.sessions import Session
 from foldline.replay import MeasuredSession, policy_named
 from foldline.report.account import Account, account_of_replay
 from foldline.report.sessions_page import DETAILED, SkippedSession, sessions_page
-from foldline.store.files import can_hold
+from foldline.store.files import check_writable
 from foldline.text.formatting import plain_line, plural
 from foldline.view.transcript import active
 
@@ -104,7 +104,7 @@ def report(
     """
     if output == _STDOUT and opened:
         raise click.UsageError("--open needs a file, not standard output")
-    can_hold(output)
+    check_writable(output)
     folders = [name for name in sessions if _is_folder(name)]
     files = [name for name in sessions if _is_file(name)]
     named = [name for name in sessions if name not in (*files, *folders)]
@@ -175,10 +175,10 @@ def _of_file(file: str, how: ReplayOptions) -> Account:
 
 
 def _write(path: str, text: str) -> None:
-    from foldline.store.files import write_whole
+    from foldline.store.files import write_atomic
 
     try:
-        write_whole(Path(path), [text.encode()])
+        write_atomic(Path(path), [text.encode()])
     except OSError as error:
         raise InvalidInput(f"cannot be written: {error.strerror or error}", place=path) from None
 
@@ -276,9 +276,9 @@ class StoreReader:
 
     def _account(self, chosen: SelectedSession, calls: Sequence[RecordedCall]) -> Account | None:
         from foldline.report.log_account import account_of_log
-        from foldline.store.recording import followed
+        from foldline.store.recording import decode_log
 
-        log_rows = followed(chosen.store.records(chosen.id), lambda number: f"{chosen.name}, record {number}")
+        log_rows = decode_log(chosen.store.records(chosen.id), lambda number: f"{chosen.name}, record {number}")
         archive = chosen.archive
         account = account_of_log(
             log_rows,

@@ -21,7 +21,7 @@ from foldline.engine.recovery import Recovery
 from foldline.errors import DoesNotFit, Part
 from foldline.failures import Failure, silent_truncation
 from foldline.messages import Wire
-from foldline.store.clock import Idle
+from foldline.store.clock import IdleTimer
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.archive import Archive
 from foldline.view.budget import MARGIN, Limits, Trigger, cache_seconds, limits_of, output_tokens
@@ -154,7 +154,7 @@ class Conversation:
         self.folded = False
         self.mended = False
         """Whether the upstream has refused it as it came: from then on it is sent as the engine mends it."""
-        self.idle = Idle(idle_seconds)
+        self.idle = IdleTimer(idle_seconds)
         """Since its upstream was last heard of it."""
         self._moved: System = None
         """The system text of the newest request, where messages of the client were moved into it."""
@@ -237,7 +237,7 @@ class Conversation:
         if sight and not self.varies:
             asks = as_client(summarize, body, self.places, partial(setattr, self, "sight", sight))
         request = self.context.prepare(asks, idle_seconds=self.idle.seconds)
-        self.idle.ends()
+        self.idle.reset()
         return self._planned(body, request)
 
     def recover(self, plan: Plan, failure: Failure, summarize: SummarizeWith | None = None) -> Plan | None:
@@ -276,7 +276,7 @@ class Conversation:
         why it cannot be true of the request, "" if it can.
         """
         if plan.version == self.version:
-            self.idle.ends()
+            self.idle.reset()
             if plan.prepared:
                 return self.context.observe(usage).doubt
         return ""

@@ -18,7 +18,7 @@ from foldline.errors import InvalidInput, SessionLost, SessionTaken
 from foldline.messages import Wire
 from foldline.store.base import Store, StoredSession
 from foldline.store.clock import seconds_since
-from foldline.store.recording import in_force
+from foldline.store.recording import without_stale_limits
 from foldline.view.archive import Archive, ManyAtOnce, MemoryArchive, key_of
 from foldline.view.transcript import Entry, Event
 
@@ -144,13 +144,13 @@ class Keeping:
     def find(self, exact: Sequence[bytes], tolerant: Sequence[bytes]) -> tuple[str, str] | None:
         """The key and the session that the longest chain leads to, or None. Two look-ups at most."""
         keys = [_EXACT + link.hex() for link in reversed(exact)]
-        return self.store.first_bound(keys) or self.store.first_bound(
+        return self.store.first_session_of(keys) or self.store.first_session_of(
             [_TOLERANT + link.hex() for link in reversed(tolerant)]
         )
 
     def named(self, name: str) -> str | None:
         """The session that goes by a name that a client gave."""
-        return self.store.bound(_NAMED + name)
+        return self.store.session_of(_NAMED + name)
 
     def read(self, session: str, sight: bytes = b"") -> Found:
         """A conversation, for one who sends the system text and tools of this hash. O(log).
@@ -158,7 +158,7 @@ class Keeping:
         Raises InvalidInput when it is damaged.
         """
         recording = self.store.read(session)
-        events = tuple(in_force(recording.events, recording.tally))
+        events = tuple(without_stale_limits(recording.events, recording.tally))
         archive = self.store.archive(session)
         return Found(
             session=session,
@@ -192,7 +192,7 @@ class Keeping:
             archive.behind(kept.session.archive)
             kept.session.save(conversation.context)
         finally:
-            kept.session.let_go()
+            kept.session.release()
         keys = [_EXACT + exact.hex(), _TOLERANT + tolerant.hex(), *([_NAMED + name] if name else [])]
         self.store.bind_all(keys, kept.session.id)
         return tuple(keys)
@@ -246,7 +246,7 @@ class Keeping:
 
     def _sight(self, session: str, own: bytes) -> bytes | None:
         keys = _seen(session, own)
-        found = self.store.first_bound(keys)
+        found = self.store.first_session_of(keys)
         return b"" if found is None else own if found[0] == keys[0] else None
 
     def _taken(self, conversation: Conversation) -> _Kept:
@@ -254,7 +254,7 @@ class Keeping:
         kept = self._kept.get(conversation) or self._opened(conversation)
         if kept is not None:
             with suppress(SessionTaken, SessionLost, InvalidInput):
-                if kept.session.take():
+                if kept.session.acquire():
                     return kept
             kept.session.close()
             if conversation.context.released:

@@ -112,7 +112,7 @@ class SessionLease:
         """Let another process have the session; the agent stays in memory."""
         if self.stored is not None:
             try:
-                await to_its_end(self.stored.let_go)
+                await to_its_end(self.stored.release)
             except (OSError, FoldlineError):  # an unreachable database frees the session itself, after its lease
                 await self.unload()
 
@@ -128,7 +128,7 @@ class SessionLease:
         if self.stored is None:
             await to_its_end(self._store.delete, self.name)
             return
-        await to_its_end(self.stored.take)
+        await to_its_end(self.stored.acquire)
         await to_its_end(self.stored.discard)
         self.stored = self.agent = None
 
@@ -137,7 +137,7 @@ class SessionLease:
     def _open(self, parts: Parts) -> Agent:
         if self.stored is None:
             self.stored = self._store.open(self.name)
-        elif self.stored.take() and self.agent is not None:  # nobody else has written since: memory is up to date
+        elif self.stored.acquire() and self.agent is not None:  # nobody else has written since: memory is up to date
             return self.agent
         stored, self.agent = self.stored, None
         try:
@@ -148,7 +148,7 @@ class SessionLease:
             return assemble(_with_own_policy(parts, stored), tell=self._emit_in_loop, stored=stored)
         except BaseException:
             # Without this the lease would keep every other process out until it expires.
-            stored.let_go()
+            stored.release()
             raise
 
     def _emit_in_loop(self, event: AgentEvent) -> None:

@@ -95,7 +95,7 @@ class SessionPool:
                 stored.discard()
                 raise
         # Created by this process, but first come, first served: another one may run the first turn.
-        await to_its_end(stored.let_go)
+        await to_its_end(stored.release)
         return self._actor(stored.id, stored)
 
     async def actor(self, name: str) -> SessionActor:
@@ -110,7 +110,7 @@ class SessionPool:
         If it speaks another dialect than the current model, a new session carries it on. Raises what `create` raises.
         """
         async with self._keys.setdefault(key, asyncio.Lock()):
-            name = await asyncio.to_thread(self.store.bound, key)
+            name = await asyncio.to_thread(self.store.session_of, key)
             if name is not None:
                 actor = await self.actor(name)
                 header = await asyncio.to_thread(self._header_dialect, name)

@@ -17,7 +17,7 @@ from foldline.engine.context import Context
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.clock import Clock, stamp
-from foldline.store.recording import CHANGEABLE, Header, Recording, Tally, in_force
+from foldline.store.recording import CHANGEABLE, Header, Recording, Tally, without_stale_limits
 from foldline.store.records import Record, record_of, sealed
 from foldline.store.repair import RepairReport
 from foldline.store.snapshot import ListedSession, Snapshot
@@ -25,9 +25,9 @@ from foldline.view.archive import Archive
 from foldline.view.transcript import Event
 
 __all__ = [
+    "SessionWriter",
     "Store",
     "StoredSession",
-    "Writing",
 ]
 
 
@@ -57,7 +57,7 @@ class StoredSession(Protocol):
 
     @property
     def archive(self) -> Archive:
-        """The originals of what was folded. They may be less safe than the log, which holds them too: see `keep`."""
+        """The originals of folded messages. They may be less durable than the log, which holds them too."""
 
     def events(self) -> Iterator[Event]:
         """The events so far, oldest first: what `Context.replay` wants. O(log).
@@ -77,7 +77,7 @@ class StoredSession(Protocol):
     def change(self, **settings: Json) -> None:
         """Write down another `model`, `policy`, `window` or `title`. Raises InvalidInput for another name."""
 
-    def keep(self, data: bytes) -> str:
+    def put_original(self, data: bytes) -> str:
         """Put into the archive what is nowhere else (a document of the user); as safe as the log. Returns its key."""
 
     def save(self, context: Context) -> None:
@@ -86,10 +86,10 @@ class StoredSession(Protocol):
     def agents(self) -> Store:
         """The sessions of its sub-agents."""
 
-    def let_go(self) -> None:
-        """Let another writer have it. Nothing may be written until `take` has it back. Again: nothing."""
+    def release(self) -> None:
+        """Let another writer have it. Nothing may be written until `acquire` has it back. Again: nothing."""
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Have it again; whether it is as it was left. If not, make everything anew from `events`. Idempotent.
 
         Raises SessionTaken while another writer has it, InvalidInput when it was deleted.
@@ -171,7 +171,9 @@ class Store(Protocol):
     def agents(self, name: str) -> Store:
         """The sessions of the sub-agents of a session."""
 
-    def put(self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None) -> str:
+    def import_session(
+        self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None
+    ) -> str:
         """Take in a whole session, as `records` and `originals` of another store give it: all of it or nothing.
 
         With the `snapshot` of these very records it can be listed without being read.
@@ -182,10 +184,10 @@ class Store(Protocol):
     def delete(self, name: str) -> None:
         """Remove a session and all that belongs to it. Raises SessionTaken when another writer has it."""
 
-    def bound(self, key: str) -> str | None:
+    def session_of(self, key: str) -> str | None:
         """The id of the session that goes by a key of ours (a chat, a schedule); None if there is none, or no more."""
 
-    def first_bound(self, keys: Sequence[str]) -> tuple[str, str] | None:
+    def first_session_of(self, keys: Sequence[str]) -> tuple[str, str] | None:
         """The first of these keys, in their order, that is bound, and the id of its session.
 
         Made for thousands of keys, of which the first are the likeliest: it costs those before the one that it finds.
@@ -215,7 +217,7 @@ class Store(Protocol):
         """Let go of files and connections. Closing again does nothing."""
 
 
-class Writing(ABC):
+class SessionWriter(ABC):
     """A session that is being written, by its one writer; what keeps it fills in the abstract methods.
 
     Whoever derives from it calls `_begin` with the first record of a new session, or `_recount` for one that is there.
@@ -258,8 +260,8 @@ class Writing(ABC):
         """
         counted, self._counted = self._counted, None
         if counted is not None:
-            return in_force(counted, self._tally)
-        return in_force((event for _, _, event in self._read() if event is not None), self._tally)
+            return without_stale_limits(counted, self._tally)
+        return without_stale_limits((event for _, _, event in self._read() if event is not None), self._tally)
 
     def append(self, events: Iterable[Event]) -> None:
         """Write events down, all of them or none; they are safe when it returns. O(their size).
@@ -279,7 +281,7 @@ class Writing(ABC):
         except InvalidInput:  # one of them holds what strict JSON has no form for
             self._extend([{**sealed(record), "at": at} for record in records])
         for record, event in zip(records, given, strict=True):
-            self._tally.take(record, event)
+            self._tally.count(record, event)
 
     def turn(self, state: Literal["begun", "ended"], **more: Json) -> None:
         """Write down that a turn began (`key`: the client's name for it), or ended and why. Raises as `append` does."""
@@ -324,13 +326,13 @@ class Writing(ABC):
 
     @abstractmethod
     def _read(self) -> Iterator[tuple[Header, Record, Event | None]]:
-        """The log so far, as `recording.followed` gives it."""
+        """The log so far, as `decode_log` gives it."""
 
     def _begin(self, header: Header, first: Record) -> None:
         self._header = header
         self._codec = codec_for(header.dialect)
         self._tally = Tally()
-        self._tally.take(first)
+        self._tally.count(first)
 
     def _recount(self) -> None:
         self._count(self._read())
@@ -339,7 +341,7 @@ class Writing(ABC):
         header, tally = None, Tally()
         events: list[Event] = []
         for header, record, event in log:  # noqa: B007 - the last one counts
-            tally.take(record, event)
+            tally.count(record, event)
             if event is not None:
                 events.append(event)
         if header is None:
@@ -351,4 +353,4 @@ class Writing(ABC):
         self._held()
         record = {**record, "at": stamp(self._clock)}
         self._extend([record])
-        self._tally.take(record)
+        self._tally.count(record)

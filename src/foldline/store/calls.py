@@ -19,13 +19,13 @@ from foldline.store.sqlite import errno_of, is_damaged, make_private_file
 __all__ = [
     "REPLY",
     "RecordedCall",
-    "SentBeside",
+    "RequestHead",
     "faults",
+    "newest_request_head",
     "open_to_read",
     "open_to_write",
     "read_calls",
     "read_sessions",
-    "sent_beside",
 ]
 
 REPLY: Final = "reply"
@@ -262,7 +262,7 @@ _LEADING_ROLES: Final = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True)
-class SentBeside:
+class RequestHead:
     """System text, tool schemas and output cap of a request, None where it had none."""
 
     system: str | Sequence[Mapping[str, Json]] | None
@@ -270,7 +270,7 @@ class SentBeside:
     max_output_tokens: int | None
 
 
-def sent_beside(path: Path | str, session_id: str) -> SentBeside | None:
+def newest_request_head(path: Path | str, session_id: str) -> RequestHead | None:
     """What the newest request of a session was sent with; None where no call of it was recorded. O(one request).
 
     Changes nothing. Marks for the prompt cache are left out. Raises OSError, and InvalidInput for a file that is no
@@ -296,7 +296,7 @@ def sent_beside(path: Path | str, session_id: str) -> SentBeside | None:
     if system is None:
         system = _leading(messages)
     caps = (parameters.get(name) for name in _OUTPUT_CAPS)
-    return SentBeside(
+    return RequestHead(
         system=_unmarked(system) or None,
         tools=_unmarked(tools) or None,
         max_output_tokens=next((cap for cap in caps if isinstance(cap, int)), None),

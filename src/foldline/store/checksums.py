@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 from zlib import crc32
 
-__all__ = ["Damage", "DamageKind", "Verifier", "plain", "root_of"]
+__all__ = ["Damage", "DamageKind", "Verifier", "root_of", "without_frame"]
 
 DamageKind: TypeAlias = Literal["not-json", "checksum", "number", "no-checksum", "before", "missing", "contradiction"]
 """What is wrong with a record: it is no JSON object, or not what was written; it stands in the wrong place; it has lost
@@ -67,7 +67,7 @@ class _Frame:
     before: int | None
 
 
-def plain(line: bytes) -> bytes:
+def without_frame(line: bytes) -> bytes:
     """The JSON of a record as it was given to be written, without number and checksum, which are not checked."""
     line = line.strip(_ENDS)
     frame = _frame(line)

@@ -13,15 +13,15 @@ from typing import TypeAlias
 
 __all__ = [
     "Clock",
-    "Idle",
+    "IdleTimer",
     "now_utc",
     "seconds_since",
-    "sleepless_seconds",
+    "seconds_since_boot",
     "stamp",
 ]
 
 
-def sleepless_seconds() -> float:
+def seconds_since_boot() -> float:
     """Seconds since some moment, sleep of the machine included: since it started where the system counts that (Linux).
 
     Elsewhere the time of day, which may be set.
@@ -30,14 +30,14 @@ def sleepless_seconds() -> float:
     return time.time() if boottime is None else time.clock_gettime(boottime)
 
 
-class Idle:
+class IdleTimer:
     """The time since something was last used; `seconds` have passed already. O(1)."""
 
-    def __init__(self, seconds: float = 0.0, *, clock: Callable[[], float] = sleepless_seconds) -> None:
+    def __init__(self, seconds: float = 0.0, *, clock: Callable[[], float] = seconds_since_boot) -> None:
         self._clock = clock
         self._used_at = clock() - seconds
 
-    def ends(self) -> None:
+    def reset(self) -> None:
         """It is used now."""
         self._used_at = self._clock()
 

@@ -23,7 +23,16 @@ from foldline.store.files import make_private_folder
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["ANOTHER_WRITER", "EventLog", "Torn", "ended", "line_of", "looked_at", "object_in", "read_events"]
+__all__ = [
+    "ANOTHER_WRITER",
+    "EventLog",
+    "Torn",
+    "line_of",
+    "parse_object",
+    "read_events",
+    "read_events_with_ends",
+    "scan_lines",
+]
 
 ANOTHER_WRITER = "the log has another writer"
 """The reason that is given to whoever comes second."""
@@ -49,21 +58,21 @@ def read_events(path: Path | str) -> Iterator[dict[str, Json]]:
     A last line that is torn, or that another process is writing at this moment, is no event yet and is left out. Raises
     FileNotFoundError, and InvalidInput (file, line and byte named) where the log is damaged.
     """
-    for event, _ in ended(path):
+    for event, _ in read_events_with_ends(path):
         yield event
 
 
-def ended(path: Path | str) -> Iterator[tuple[dict[str, Json], int]]:
+def read_events_with_ends(path: Path | str) -> Iterator[tuple[dict[str, Json], int]]:
     """As `read_events`, and with each event the byte at which its line ends."""
     with open(path, "rb") as file:
-        for found, end in looked_at(file):
+        for found, end in scan_lines(file):
             if isinstance(found, Damage):
                 why = f"damaged at byte {found.byte:,}: {found.reason}"
                 raise InvalidInput(why, place=f"{path}, line {found.line}")
             yield found, end
 
 
-def looked_at(file: IO[bytes], checks: Verifier | None = None) -> Iterator[tuple[dict[str, Json] | Damage, int]]:
+def scan_lines(file: IO[bytes], checks: Verifier | None = None) -> Iterator[tuple[dict[str, Json] | Damage, int]]:
     """Each event of a log, or what is wrong with its line, and the byte at which the line ends. Its end if torn."""
     checks, end = Verifier() if checks is None else checks, 0
     for number, read in enumerate(file, 1):
@@ -73,7 +82,7 @@ def looked_at(file: IO[bytes], checks: Verifier | None = None) -> Iterator[tuple
             if checks.fits(line) != checks.number:  # else it is whole, but for its line break
                 return
         body = checks.body(line)
-        event = object_in(line if isinstance(body, tuple) else body)
+        event = parse_object(line if isinstance(body, tuple) else body)
         if isinstance(event, str):
             yield Damage(number, start, "not-json", event), end
         elif isinstance(body, tuple):
@@ -156,11 +165,11 @@ class EventLog:
             raise
         self._checks = checks
 
-    def let_go(self) -> None:
-        """Let another writer have the file, and hold nothing open; `take` has it back."""
+    def release(self) -> None:
+        """Let another writer have the file, and hold nothing open; `acquire` has it back."""
         self._file.close()
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Have the file again, what stands at its path now. Raises InvalidInput (another writer has it; it is gone)."""
         try:
             while not self._reopened():
@@ -217,7 +226,7 @@ class EventLog:
             return
         checks = Verifier()
         with open(self._path, "rb") as file:
-            whole = not any(isinstance(found, Damage) for found, _ in looked_at(file, checks))
+            whole = not any(isinstance(found, Damage) for found, _ in scan_lines(file, checks))
         self._checks = checks if whole else None
 
     def _mend(self, head: Verifier) -> None:
@@ -275,10 +284,10 @@ def _json(event: Mapping[str, Json]) -> bytes:
 
 
 def _is_object(line: bytes) -> bool:
-    return not isinstance(object_in(line), str)
+    return not isinstance(parse_object(line), str)
 
 
-def object_in(line: bytes) -> dict[str, Json] | str:
+def parse_object(line: bytes) -> dict[str, Json] | str:
     """The JSON object in a line, or why there is none."""
     try:
         event = json.loads(line.decode("utf-8", "surrogatepass"))

@@ -21,16 +21,16 @@ from foldline.view.archive import key_of
 
 __all__ = [
     "FileArchive",
-    "can_hold",
-    "change_json",
-    "locked",
+    "check_writable",
+    "consume_json",
+    "file_lock",
+    "free_path",
     "make_private_folder",
     "read_json",
     "sync_folder",
     "sync_tree",
-    "take_json",
-    "unused",
-    "write_whole",
+    "update_json",
+    "write_atomic",
 ]
 
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -46,7 +46,7 @@ def make_private_folder(path: Path) -> None:
             folder.mkdir(mode=0o700)
 
 
-def can_hold(path: str | os.PathLike[str]) -> None:
+def check_writable(path: str | os.PathLike[str]) -> None:
     """Make sure, before any work, that a file can be written there. Raises InvalidInput."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
@@ -57,7 +57,7 @@ def can_hold(path: str | os.PathLike[str]) -> None:
         raise InvalidInput("no right to write there", place=folder)
 
 
-def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
+def write_atomic(path: Path, chunks: Iterable[bytes]) -> None:
     """Puts a file in place, whole or not at all, on the disk and for its owner only. Raises OSError (a full disk)."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY
@@ -74,7 +74,7 @@ def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
     sync_folder(path.parent)
 
 
-def unused(path: Path) -> Path:
+def free_path(path: Path) -> Path:
     """The path, or with a number behind it where something is there already: what was kept is never written over."""
     number, free = 1, path
     while os.path.lexists(free):
@@ -245,13 +245,13 @@ def read_json(path: Path) -> dict[str, Json]:
     return value
 
 
-def change_json(path: Path, change: Callable[[dict[str, Json]], None]) -> None:
+def update_json(path: Path, change: Callable[[dict[str, Json]], None]) -> None:
     """Reads the object, lets `change` alter it, and writes it back (0600, its folder 0700); whole or not at all.
 
     Other processes wait meanwhile, where the system knows locks. Raises InvalidInput as `read_json` does, and OSError.
     """
     make_private_folder(path.parent)
-    with locked(path.with_name(f".{path.name}.lock")):
+    with file_lock(path.with_name(f".{path.name}.lock")):
         value = read_json(path)
         change(value)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
@@ -269,19 +269,19 @@ def change_json(path: Path, change: Callable[[dict[str, Json]], None]) -> None:
 
 
 @contextmanager
-def take_json(path: Path) -> Iterator[dict[str, Json]]:
+def consume_json(path: Path) -> Iterator[dict[str, Json]]:
     """The object in a file, which is removed when the block ends well; other processes wait meanwhile.
 
     Raises as `read_json` does.
     """
-    with locked(path.with_name(f".{path.name}.lock")):
+    with file_lock(path.with_name(f".{path.name}.lock")):
         yield read_json(path)
         path.unlink(missing_ok=True)
         sync_folder(path.parent)
 
 
 @contextmanager
-def locked(path: Path, *, seconds: float | None = None) -> Iterator[None]:
+def file_lock(path: Path, *, seconds: float | None = None) -> Iterator[None]:
     """What one process at a time does: it has the lock of a file, which is made if need be, and the others wait.
 
     Raises OSError; with `seconds` also after those. Where the system knows no such locks nobody waits.

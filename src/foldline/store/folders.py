@@ -17,9 +17,9 @@ from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 from foldline.store.clock import Clock, now_utc, stamp
 from foldline.store.event_log import EventLog
-from foldline.store.files import FileArchive, change_json, make_private_folder, read_json, sync_folder, sync_tree
+from foldline.store.files import FileArchive, make_private_folder, read_json, sync_folder, sync_tree, update_json
 from foldline.store.keys import FileKeys
-from foldline.store.recording import ID, Header, Recording, first_header, meant, named_by, snapshot_of
+from foldline.store.recording import ID, Header, Recording, first_header, resolve_id, snapshot_of, split_id
 from foldline.store.records import Record, seq_of
 from foldline.store.repair import RepairReport
 from foldline.store.session import (
@@ -29,10 +29,10 @@ from foldline.store.session import (
     STATE,
     FileSession,
     forget_keys,
-    opened,
+    open_log,
     read_recording,
-    repaired,
-    whole_log,
+    read_records,
+    repair_folder,
 )
 from foldline.store.snapshot import (
     LATEST,
@@ -123,7 +123,7 @@ class FileStore:
         session, or nothing tells what it was; OSError, then it is as it was.
         """
         folder = self._folder(self.find(name))
-        done = repaired(folder)
+        done = repair_folder(folder)
         if done is not None:
             _rebuilt(folder, keep=True)
         return done
@@ -156,13 +156,13 @@ class FileStore:
             return latest_of(self.sessions(keep=False))
         if self._is_there(name):  # without a list of them all
             return name
-        return meant(name, lambda text: [known for known in self.names() if known.startswith(text)])
+        return resolve_id(name, lambda text: [known for known in self.names() if known.startswith(text)])
 
     # --- parts, and whole sessions -----------------------------------------------------------------------------------
 
     def records(self, name: str, *, start: int = 0, stop: int | None = None) -> Iterator[Record]:
         """The records of a log, oldest first, by their place in it. O(log). Raises InvalidInput (file and line)."""
-        return islice(whole_log(self._folder(self.find(name)) / LOG), start, stop)
+        return islice(read_records(self._folder(self.find(name)) / LOG), start, stop)
 
     def messages(self, name: str, *, start: int, stop: int) -> list[Record]:
         """The records of the messages with start <= seq < stop. O(log). Raises InvalidInput (file and line)."""
@@ -183,9 +183,11 @@ class FileStore:
         """The sessions of the sub-agents of a session."""
         return self._agents(self._folder(self.find(name)))
 
-    def put(self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None) -> str:
+    def import_session(
+        self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None
+    ) -> str:
         """Take in a whole session of another store; all of it or nothing. Raises InvalidInput, OSError."""
-        name, given = named_by(records)
+        name, given = split_id(records)
         make_private_folder(self._root)
         draft = self._root / f".{name}.{secrets.token_hex(8)}.part"
         try:
@@ -211,19 +213,19 @@ class FileStore:
     def delete(self, name: str) -> None:
         """Remove a session and all that belongs to it. Raises SessionTaken, OSError."""
         folder = self._folder(self.find(name))
-        with opened(folder / LOG, self._fsync):
+        with open_log(folder / LOG, self._fsync):
             forget_keys(folder)
             shutil.rmtree(folder)
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
-    def bound(self, key: str) -> str | None:
+    def session_of(self, key: str) -> str | None:
         """The id of the session that goes by a key; None if there is none, or no more. Raises InvalidInput, OSError."""
-        found = self.first_bound([key])
+        found = self.first_session_of([key])
         return None if found is None else found[1]
 
-    def first_bound(self, keys: Sequence[str]) -> tuple[str, str] | None:
-        """The first of these keys that is bound, and the id of its session. O(keys before it). Raises as `bound`."""
+    def first_session_of(self, keys: Sequence[str]) -> tuple[str, str] | None:
+        """The first bound key of these and the id of its session. O(keys before it). Raises as `session_of`."""
         bound = self._keys.bound(keys)
         with closing(bound):
             return next(((key, name) for key, name in bound if self._is_there(name)), None)
@@ -253,7 +255,7 @@ class FileStore:
             for old in sorted(claims, key=claims.__getitem__)[:-_CLAIMS_KEPT]:
                 del claims[old]
 
-        change_json(self._root / _CLAIMED, change)
+        update_json(self._root / _CLAIMED, change)
         return first
 
     def remembered(self, key: str) -> dict[str, Json]:
@@ -267,7 +269,7 @@ class FileStore:
             kept = json.loads(json.dumps(dict(value), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"has no form in JSON: {error}", place=key[:80]) from None
-        change_json(self._root / _REMEMBERED, lambda known: known.update({key: kept}))
+        update_json(self._root / _REMEMBERED, lambda known: known.update({key: kept}))
 
     def close(self) -> None:
         """Nothing is held open between calls."""

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from foldline.store.files import read_json, take_json
+from foldline.store.files import consume_json, read_json
 
 __all__ = ["FileKeys"]
 
@@ -74,5 +74,5 @@ class FileKeys:
     def _take_over(self) -> None:
         """Have what an older version wrote in the index. A crash in between does no harm: it is done again."""
         if self._old.exists():
-            with take_json(self._old) as value:
+            with consume_json(self._old) as value:
                 self._index().put({key: session for key, session in value.items() if isinstance(session, str)})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from foldline.messages import Json
-from foldline.store.files import change_json, read_json
+from foldline.store.files import read_json, update_json
 
 __all__ = ["ClientLimits", "LearnedLimits"]
 
@@ -59,7 +59,7 @@ class LearnedLimits(MutableMapping[tuple[str, str], int]):
             kept[endpoint] = {**(models if isinstance(models, dict) else {}), model: tokens}
             self._limits = _limits(kept)
 
-        change_json(self._path, learn)
+        update_json(self._path, learn)
 
     def __delitem__(self, key: tuple[str, str]) -> None:
         endpoint, model = key
@@ -74,7 +74,7 @@ class LearnedLimits(MutableMapping[tuple[str, str], int]):
                 kept[endpoint] = left
             self._limits = _limits(kept)
 
-        change_json(self._path, forget)
+        update_json(self._path, forget)
 
 
 def _limits(kept: dict[str, Json]) -> dict[tuple[str, str], int]:
@@ -105,7 +105,7 @@ class ClientLimits:
 
     def __setitem__(self, key: Taught, tokens: int, /) -> None:
         if self.get(key) != tokens:
-            change_json(self._path, lambda kept: self._changed(kept, key, tokens))
+            update_json(self._path, lambda kept: self._changed(kept, key, tokens))
 
     def __len__(self) -> int:
         return len(self._limits)

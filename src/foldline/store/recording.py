@@ -33,17 +33,17 @@ __all__ = [
     "Header",
     "Recording",
     "Tally",
+    "decode_log",
     "first_header",
     "first_record",
-    "followed",
-    "gathered",
     "header_of",
     "header_of_snapshot",
-    "in_force",
-    "meant",
-    "named_by",
+    "recording_of",
+    "resolve_id",
     "snapshot_of",
+    "split_id",
     "stop_of",
+    "without_stale_limits",
 ]
 
 
@@ -143,7 +143,7 @@ class Tally:
     """Events before the model that is spoken to now: limits that were learned before hold no longer."""
     _key: str = ""
 
-    def take(self, record: Mapping[str, Json], event: Event | None = None) -> None:
+    def count(self, record: Mapping[str, Json], event: Event | None = None) -> None:
         """Count one record; with its event, the first words of the user become the title."""
         self.updated = str(record.get("at", self.updated))
         if record.get("type") == "turn":
@@ -202,7 +202,7 @@ class Recording:
             "window": _window(header),
         }
         try:
-            return Context.replay(in_force(self.events, self.tally), **{**own, **settings})
+            return Context.replay(without_stale_limits(self.events, self.tally), **{**own, **settings})
         except FoldlineError:
             raise
         except (LookupError, ValueError, TypeError, AttributeError) as error:  # a fork from nowhere, and the like
@@ -220,18 +220,18 @@ def _known(name: str) -> Policy:
         return policy("balanced")
 
 
-def in_force(events: Iterable[Event], tally: Tally) -> Iterator[Event]:
+def without_stale_limits(events: Iterable[Event], tally: Tally) -> Iterator[Event]:
     """The events without the limits of models that the session has left."""
     return (event for at, event in enumerate(events) if at >= tally.since or not isinstance(event, Limited))
 
 
-def gathered(log: Iterable[tuple[Header, Record, Event | None]], *, log_bytes: int, place: str) -> Recording:
-    """The session that a log holds, as `followed` gives it. O(log). Raises InvalidInput for an empty one."""
+def recording_of(log: Iterable[tuple[Header, Record, Event | None]], *, log_bytes: int, place: str) -> Recording:
+    """The session that a log holds, as `decode_log` gives it. O(log). Raises InvalidInput for an empty one."""
     tally, header = Tally(), None
     events: list[Event] = []
     other: list[Record] = []
     for header, record, event in log:  # noqa: B007 - the last one, with every change in it
-        tally.take(record, event)
+        tally.count(record, event)
         if event is not None:
             events.append(event)
         elif record.get("type") != "session":
@@ -262,7 +262,7 @@ def snapshot_of(header: Header, tally: Tally, context: Context | None, log_bytes
     )
 
 
-def followed(records: Iterable[Record], place: Callable[[int], str]) -> Iterator[tuple[Header, Record, Event | None]]:
+def decode_log(records: Iterable[Record], place: Callable[[int], str]) -> Iterator[tuple[Header, Record, Event | None]]:
     """Each record, the header as it is from there on, and the event where the record is one.
 
     Raises InvalidInput with the `place` of a record by its number, from 0, when it is none of a session.
@@ -334,7 +334,7 @@ def first_header(
     )
 
 
-def named_by(records: Iterable[Record]) -> tuple[str, Iterator[Record]]:
+def split_id(records: Iterable[Record]) -> tuple[str, Iterator[Record]]:
     """The id in the first record of a log, and all its records. Raises InvalidInput."""
     given = iter(records)
     first = next(given, None)
@@ -349,7 +349,7 @@ def named_by(records: Iterable[Record]) -> tuple[str, Iterator[Record]]:
 _PREFIX = re.compile(r"[0-9a-f-]{1,24}")
 
 
-def meant(name: str, beginning: Callable[[str], Iterable[str]]) -> str:
+def resolve_id(name: str, beginning: Callable[[str], Iterable[str]]) -> str:
     """The id that is a name, or the only one that begins with it. Raises InvalidInput.
 
     `beginning` gives the ids that begin with a text, which it is asked for only when that may begin one: hexadecimal

@@ -15,14 +15,14 @@ from foldline.codecs.base import Codec
 from foldline.engine.context import Context
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import detect_dialect
-from foldline.store.checksums import Damage, Verifier, plain, root_of
-from foldline.store.event_log import line_of, object_in
-from foldline.store.files import unused, write_whole
+from foldline.store.checksums import Damage, Verifier, root_of, without_frame
+from foldline.store.event_log import line_of, parse_object
+from foldline.store.files import free_path, write_atomic
 from foldline.store.recording import Header, first_record, header_of, stop_of
 from foldline.store.records import Record, event_of, record_of
 from foldline.view.transcript import Entry, Event, Fold, Pin, Seq, Unfold
 
-__all__ = ["LOST", "Line", "Mended", "RepairReport", "mended", "repair_log"]
+__all__ = ["LOST", "RawRecord", "RebuiltLog", "RepairReport", "rebuild_log", "repair_log"]
 
 LOST: Final = "[a message was lost here: the log of this session was damaged]"
 
@@ -62,7 +62,7 @@ class RepairReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RawRecord:
     """One line of a log, or the record of a table, as it is kept."""
 
     number: int
@@ -71,7 +71,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class RebuiltLog:
     """The records of the new log, the first of the session among them, and what was wrong with the old one."""
 
     records: tuple[Record, ...]
@@ -81,7 +81,7 @@ class Mended:
 
 
 @dataclass(slots=True)
-class _Mending:
+class _Rebuild:
     """One walk over what is whole of a damaged log, in the order in which it was written."""
 
     header: Header
@@ -96,7 +96,7 @@ class _Mending:
     left_out: int = 0
     damage: list[Damage] = field(default_factory=list)
 
-    def records(self, line: Line, record: Record) -> Iterator[Record]:
+    def records(self, line: RawRecord, record: Record) -> Iterator[Record]:
         """What stands for one record in the new log."""
         event: Event | None = None
         try:
@@ -124,7 +124,7 @@ class _Mending:
         self.next_seq += isinstance(event, Entry)
         yield record
 
-    def lost_at_the_end(self, lines: Sequence[Line], known: int) -> Iterator[Record]:
+    def lost_at_the_end(self, lines: Sequence[RawRecord], known: int) -> Iterator[Record]:
         """What stands for messages behind the last whole one, as far as their lines still tell their numbers, or as
         many as are known.
         """
@@ -145,15 +145,15 @@ class _Mending:
             yield record_of(Entry(seq, seq, note, 0, self.codec.write(note), (), hidden=True), self.codec)
 
 
-def mended(
-    lines: Sequence[Line],
+def rebuild_log(
+    lines: Sequence[RawRecord],
     *,
     header: Header | None,
     name: str,
     place: str,
     more: Sequence[Damage] = (),
     known_messages: int = 0,
-) -> Mended | None:
+) -> RebuiltLog | None:
     """The log that can be made of a damaged one; None where nothing is wrong with it. O(log).
 
     Where the first record itself is damaged, `header` is used (what the snapshot knows), else what can be read of it,
@@ -170,7 +170,7 @@ def mended(
     window = first.window or lookup(first.model).window_tokens
     context = Context(dialect=first.dialect, window=window)
     most = max(len(lines) + _NOTED, known_messages)
-    walk = _Mending(first, codec_for(first.dialect), context, most=most, damage=damage)
+    walk = _Rebuild(first, codec_for(first.dialect), context, most=most, damage=damage)
     records = [first_record(first)]
     for one in rest:
         walk.broken = walk.broken or one.gap
@@ -181,11 +181,11 @@ def mended(
         return None
     said = [str(one) for one in walk.damage[:_NOTED]]
     note = {"type": "note", "repaired": said, "damaged": len(walk.damage), "lost_messages": walk.lost}
-    return Mended((*records, note), tuple(walk.damage), walk.lost, walk.left_out)
+    return RebuiltLog((*records, note), tuple(walk.damage), walk.lost, walk.left_out)
 
 
 def _first(
-    whole: list[_Whole], lines: Sequence[Line], header: Header | None, name: str, place: str
+    whole: list[_Whole], lines: Sequence[RawRecord], header: Header | None, name: str, place: str
 ) -> tuple[Header, list[_Whole]]:
     """What the session is, and the records behind the first; all of them where the first one is not whole."""
     try:
@@ -193,7 +193,7 @@ def _first(
     except (InvalidInput, IndexError):
         if header is not None:
             return header, whole
-    read = object_in(plain(lines[0].data)) if lines else ""
+    read = parse_object(without_frame(lines[0].data)) if lines else ""
     try:
         return replace(header_of({} if isinstance(read, str) else read), id=name), whole
     except InvalidInput:
@@ -210,19 +210,19 @@ def repair_log(
 ) -> RepairReport | None:
     """Puts a log that can be read in place of a damaged one; None when nothing is damaged. O(log).
 
-    Whoever calls this holds the log's lock. The old log is kept beside the new one. `header` is as in `mended`.
+    Whoever calls this holds the log's lock. The old log is kept beside the new one. `header` is as in `rebuild_log`.
     `known_bytes` and `known_messages` are known to have been written. Raises InvalidInput, and OSError, then the old
     log is in its place.
     """
     lines, end = [], 0
     for number, data in enumerate(BytesIO(path.read_bytes()), 1):
-        lines.append(Line(number, end, data))
+        lines.append(RawRecord(number, end, data))
         end += len(data)
     more: list[Damage] = []
     if end < known_bytes:
         why = f"the last {known_bytes - end:,} bytes that were written are missing"
         more = [Damage(len(lines) + 1, end, "missing", why)]
-    made = mended(
+    made = rebuild_log(
         lines,
         header=header,
         name=path.parent.name,
@@ -232,10 +232,10 @@ def repair_log(
     )
     if made is None:
         return None
-    kept = unused(path.with_name(f"events.damaged-{end}.jsonl"))
-    write_whole(kept, [line.data for line in lines])
+    kept = free_path(path.with_name(f"events.damaged-{end}.jsonl"))
+    write_atomic(kept, [line.data for line in lines])
     checks = Verifier()
-    write_whole(path, [line_of(record, checks) for record in made.records])
+    write_atomic(path, [line_of(record, checks) for record in made.records])
     return RepairReport(made.damage, kept, made.lost_messages, made.left_out)
 
 
@@ -246,12 +246,12 @@ def repair_log(
 class _Whole:
     """A record that is whole; `gap` says whether something is missing between it and the one before."""
 
-    line: Line
+    line: RawRecord
     record: Record
     gap: bool
 
 
-def _root(lines: Sequence[Line]) -> int | None:
+def _root(lines: Sequence[RawRecord]) -> int | None:
     """What the checksums of a log have in common: by its first record, unless that fits to no other."""
     if not lines:
         return None
@@ -263,17 +263,17 @@ def _root(lines: Sequence[Line]) -> int | None:
     return by_most if by_first is None or agreed > 1 else by_first  # one that is damaged agrees with nobody
 
 
-def _whole(lines: Sequence[Line], root: int | None) -> list[_Whole]:
+def _whole(lines: Sequence[RawRecord], root: int | None) -> list[_Whole]:
     """The records that are whole, each once, in the order in which they were written.
 
     Without a checksum that is one which can be read, where it stands.
     """
-    found: dict[tuple[int, int], tuple[int | None, Line, Record]] = {}
+    found: dict[tuple[int, int], tuple[int | None, RawRecord, Record]] = {}
     checks, newest = Verifier(root=root), -1
     for line in lines:
         index = line.number if line.byte is None else line.number - 1
         number = checks.fits(line.data)
-        record = object_in(plain(line.data))
+        record = parse_object(without_frame(line.data))
         if isinstance(record, str):
             continue
         if number is not None:
@@ -289,7 +289,7 @@ def _whole(lines: Sequence[Line], root: int | None) -> list[_Whole]:
     return out
 
 
-def _wrong(lines: Sequence[Line], root: int | None) -> Iterator[Damage]:
+def _wrong(lines: Sequence[RawRecord], root: int | None) -> Iterator[Damage]:
     """What is wrong with each line, as whoever reads the log meets it."""
     checks = Verifier()
     for line in lines:
@@ -297,7 +297,7 @@ def _wrong(lines: Sequence[Line], root: int | None) -> Iterator[Damage]:
             yield Damage(checks.number, None, "missing", "it is missing, with all up to the next")
             checks = Verifier(line.number, root, sealed=checks.sealed, before=None)
         body = checks.body(line.data)
-        record = object_in(plain(line.data) if isinstance(body, tuple) else body)
+        record = parse_object(without_frame(line.data) if isinstance(body, tuple) else body)
         if isinstance(record, str):
             yield Damage(line.number, line.byte, "not-json", record)
         elif isinstance(body, tuple):

@@ -20,18 +20,18 @@ from typing import Final
 
 from foldline.engine.context import Context
 from foldline.errors import InvalidInput, SessionLost, SessionTaken
-from foldline.store.base import Store, Writing
+from foldline.store.base import SessionWriter, Store
 from foldline.store.clock import Clock, now_utc
-from foldline.store.event_log import ANOTHER_WRITER, EventLog, Torn, ended
-from foldline.store.files import FileArchive, unused, write_whole
+from foldline.store.event_log import ANOTHER_WRITER, EventLog, Torn, read_events_with_ends
+from foldline.store.files import FileArchive, free_path, write_atomic
 from foldline.store.keys import FileKeys
 from foldline.store.recording import (
     Header,
     Recording,
+    decode_log,
     first_record,
-    followed,
-    gathered,
     header_of_snapshot,
+    recording_of,
     snapshot_of,
 )
 from foldline.store.records import Record
@@ -45,17 +45,17 @@ __all__ = [
     "LOG",
     "STATE",
     "FileSession",
+    "command_name",
     "forget_keys",
-    "named",
-    "opened",
+    "open_log",
     "read_log",
     "read_recording",
-    "repaired",
-    "whole_log",
+    "read_records",
+    "repair_folder",
 ]
 
 
-class FileSession(Writing):
+class FileSession(SessionWriter):
     """A session that is being written; the one writer of its folder. Close it, or use it as a context manager.
 
     `append` puts events on the disk, in one write and one fsync, before it returns: act upon them after that. `torn` is
@@ -69,7 +69,7 @@ class FileSession(Writing):
         self._folder = folder
         self._archive = FileArchive(folder / ARCHIVE)  # not synced: it is in the log, and a replay puts it back
         self._left_at: int | None = None
-        self._log = opened(folder / LOG, fsync)
+        self._log = open_log(folder / LOG, fsync)
         try:
             if header is not None:
                 first = first_record(header)
@@ -106,7 +106,7 @@ class FileSession(Writing):
         """The half record that a crash had left behind, None if there was none."""
         return self._log.torn
 
-    def keep(self, data: bytes) -> str:
+    def put_original(self, data: bytes) -> str:
         """Put into the archive what is nowhere else, on the disk before it returns. Returns its key. Raises OSError."""
         self._held()
         return FileArchive(self._archive.root, fsync=True).put(data)
@@ -117,19 +117,19 @@ class FileSession(Writing):
         made = snapshot_of(self._header, self._tally, context, self._log.size_bytes)
         write_snapshot(self._folder / STATE, made, shown_messages(context.view, context.limits.window_tokens))
 
-    def let_go(self) -> None:
-        """Let another process have it, until `take`. Again: nothing."""
+    def release(self) -> None:
+        """Let another process have it, until `acquire`. Again: nothing."""
         self._counted = None  # who waits for a person holds no history in memory
         if self._left_at is None:
             self._left_at = self._log.size_bytes
-            self._log.let_go()
+            self._log.release()
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Have it again; whether it is as it was left. O(log) if not. Raises SessionTaken, and InvalidInput (gone)."""
         if self._left_at is None:
             return True
         try:
-            self._log.take()
+            self._log.acquire()
         except InvalidInput as error:
             raise SessionTaken(self.id) if error.reason == ANOTHER_WRITER else error from None
         same = self._log.size_bytes == self._left_at
@@ -160,7 +160,7 @@ class FileSession(Writing):
         return read_log(self._log.path)
 
 
-def opened(path: Path, fsync: bool) -> EventLog:
+def open_log(path: Path, fsync: bool) -> EventLog:
     """The log of a session, taken for writing. Raises SessionTaken."""
     try:
         return EventLog(path, fsync=fsync)
@@ -180,15 +180,15 @@ def forget_keys(folder: Path) -> None:
 def _set_aside(log: EventLog) -> None:
     """Keep what was torn: it was never acknowledged, but it may hold a person's words."""
     if log.torn is not None:
-        write_whole(unused(log.path.with_name(f"events.torn-{log.torn.at_byte}")), [log.torn.data])
+        write_atomic(free_path(log.path.with_name(f"events.torn-{log.torn.at_byte}")), [log.torn.data])
 
 
-def repaired(folder: Path) -> RepairReport | None:
+def repair_folder(folder: Path) -> RepairReport | None:
     """Repairs the log of a session that nobody writes; None when nothing is damaged. O(log). Raises as `open` does."""
     kept = read_snapshot(folder / STATE)
     header = None if kept is None else header_of_snapshot(kept)
     sealed = read_snapshot(folder / STATE, sealed=True)
-    with opened(folder / LOG, True) as log:
+    with open_log(folder / LOG, True) as log:
         _set_aside(log)
         known = {} if sealed is None else {"known_bytes": sealed.log_bytes, "known_messages": sealed.messages}
         done = repair_log(log.path, header, **known)
@@ -220,7 +220,7 @@ def read_recording(folder: Path) -> Recording:
     """
     path = folder / LOG
     log_bytes = _size(path)
-    return gathered(read_log(path), log_bytes=log_bytes, place=str(path))
+    return recording_of(read_log(path), log_bytes=log_bytes, place=str(path))
 
 
 def _size(path: Path) -> int:
@@ -239,30 +239,30 @@ def _size(path: Path) -> int:
     return 0
 
 
-def whole_log(path: Path) -> Iterator[Record]:
+def read_records(path: Path) -> Iterator[Record]:
     """The records of a log. O(log). Raises InvalidInput for a damaged one, and says where and what helps.
 
     What the snapshot knows to have been written must be there: a log that was cut off at a line is noticed by that.
     """
     kept, name, read = read_snapshot(path.parent / STATE, sealed=True), None, 0
     try:
-        for record, end in ended(path):
+        for record, end in read_events_with_ends(path):
             name, read = (record.get("id") if name is None else name), end
             yield record
         if kept is not None and kept.id == name and read < kept.log_bytes:
             why = f"damaged at byte {read:,}: the last {kept.log_bytes - read:,} bytes that were written are missing"
             raise InvalidInput(why, place=str(path))
     except InvalidInput as error:
-        how = f"foldline sessions repair {named(path.parent)}"
+        how = f"foldline sessions repair {command_name(path.parent)}"
         raise InvalidInput(f"{error.reason} (what can be read is kept by: {how})", place=error.place) from error
 
 
-def named(folder: Path) -> str:
+def command_name(folder: Path) -> str:
     """What a command calls the session in a folder: ID, or ID/agents/ID for that of a sub-agent."""
     outer = folder.parent
-    return f"{named(outer.parent)}/{AGENTS}/{folder.name}" if outer.name == AGENTS else folder.name
+    return f"{command_name(outer.parent)}/{AGENTS}/{folder.name}" if outer.name == AGENTS else folder.name
 
 
 def read_log(path: Path) -> Iterator[tuple[Header, Record, Event | None]]:
-    """The log of a session, as `followed` gives it. Raises InvalidInput (file and line)."""
-    return followed(whole_log(path), lambda number: f"{path}, line {number + 1}")
+    """The log of a session, as `decode_log` gives it. Raises InvalidInput (file and line)."""
+    return decode_log(read_records(path), lambda number: f"{path}, line {number + 1}")

@@ -21,7 +21,7 @@ from foldline.engine.settings import memory_limit
 from foldline.errors import InvalidInput
 from foldline.failures import redact
 from foldline.messages import Json, Message, Opaque, Text
-from foldline.store.files import write_whole
+from foldline.store.files import write_atomic
 from foldline.view.view import View
 
 __all__ = [
@@ -30,12 +30,12 @@ __all__ = [
     "TITLE_CHARS",
     "ListedSession",
     "Snapshot",
-    "as_record",
-    "as_snapshot",
     "latest_of",
     "newest_first",
     "read_snapshot",
     "shown_messages",
+    "snapshot_from",
+    "snapshot_record",
     "title_of",
     "write_snapshot",
 ]
@@ -124,7 +124,7 @@ def _shown(message: Message) -> dict[str, Json]:
 
 def write_snapshot(path: Path, snapshot: Snapshot, shown: Iterable[Json]) -> None:
     """Puts a snapshot in place, whole or not at all, readable by its owner only. Raises OSError (a full disk)."""
-    write_whole(path, (line.encode() for line in _lines(snapshot, shown)))
+    write_atomic(path, (line.encode() for line in _lines(snapshot, shown)))
 
 
 def read_snapshot(path: Path, *, sealed: bool = False) -> Snapshot | None:
@@ -140,16 +140,16 @@ def read_snapshot(path: Path, *, sealed: bool = False) -> Snapshot | None:
         return None
     if given is None or given.pop("v", None) != _VERSION or (sealed and "crc" not in given):
         return None
-    return as_snapshot(given)
+    return snapshot_from(given)
 
 
-def as_record(snapshot: Snapshot) -> dict[str, Json]:
+def snapshot_record(snapshot: Snapshot) -> dict[str, Json]:
     """The fields of a snapshot and a checksum over them, as they are kept."""
     given: dict[str, Json] = {field.name: getattr(snapshot, field.name) for field in fields(snapshot)}
     return {**given, "crc": _crc(given)}
 
 
-def as_snapshot(given: Mapping[str, Any]) -> Snapshot | None:
+def snapshot_from(given: Mapping[str, Any]) -> Snapshot | None:
     """The snapshot with these fields; None when they are not those of one, or not those that were written."""
     if "crc" in given:
         given = dict(given)
@@ -165,7 +165,7 @@ def as_snapshot(given: Mapping[str, Any]) -> Snapshot | None:
 def _lines(snapshot: Snapshot, shown: Iterable[Json]) -> Iterator[str]:
     yield _HEADING
     yield f"v: {_VERSION}\n"
-    for name, value in as_record(snapshot).items():
+    for name, value in snapshot_record(snapshot).items():
         yield f"{name}: {_json(value)}\n"
     count = 0
     for count, message in enumerate(shown, 1):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from foldline.errors import InvalidInput
-from foldline.store.files import locked, make_private_folder
+from foldline.store.files import file_lock, make_private_folder
 
 __all__ = [
     "KeyIndex",
@@ -95,18 +95,18 @@ class KeyIndex:
         """Those of the keys that are there, with their sessions. O(keys)."""
         asked = "SELECT asked.key, session FROM json_each(?) AS asked CROSS JOIN keys ON keys.key = asked.value"
         with self._reading() as database:
-            rows = database.execute(asked, [json.dumps(list(map(_kept, keys)))]) if database is not None else ()
+            rows = database.execute(asked, [json.dumps(list(map(_encode, keys)))]) if database is not None else ()
             return {keys[place]: session for place, session in rows}
 
     def all(self) -> dict[str, str]:
         """Every key and its session."""
         with self._reading() as database:
             rows = database.execute("SELECT key, session FROM keys") if database is not None else ()
-            return dict(map(_told, rows))
+            return dict(map(_decode, rows))
 
     def put(self, bound: Mapping[str, str]) -> None:
         """Bind keys to sessions, all or none; they are on the disk when it returns."""
-        rows = [(_kept(key), session) for key, session in bound.items()]
+        rows = [(_encode(key), session) for key, session in bound.items()]
         with self._writing() as database:
             database.executemany("INSERT OR REPLACE INTO keys VALUES (?, ?)", rows)
 
@@ -128,7 +128,7 @@ class KeyIndex:
         make_private_file(self._path)
         # SQLite's own waiting looks again every tenth of a second, and so may never get in beside busy writers.
         lock = self._path.with_name(f".{self._path.name}.lock")
-        with locked(lock, seconds=_BUSY_SECONDS), self._opened() as database:
+        with file_lock(lock, seconds=_BUSY_SECONDS), self._opened() as database:
             # FULL would not sync the folder after the journal was removed: a power cut could bring it back, and with
             # it what was there before ("PRAGMA synchronous" in SQLite's manual).
             database.execute(f"PRAGMA synchronous = {'EXTRA' if self._fsync else 'OFF'}")
@@ -170,10 +170,10 @@ class KeyIndex:
         return True
 
 
-def _kept(key: str) -> str:
+def _encode(key: str) -> str:
     """A key as it stands in the file: in ASCII, for SQLite takes no half of a surrogate pair."""
     return json.dumps(key)[1:-1]
 
 
-def _told(row: tuple[str, str]) -> tuple[str, str]:
+def _decode(row: tuple[str, str]) -> tuple[str, str]:
     return json.loads(f'"{row[0]}"'), row[1]

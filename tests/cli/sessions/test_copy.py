@@ -77,7 +77,7 @@ def make(place: str | Path, *texts: str) -> str:
         for text in texts:
             context.append({"role": "user", "content": text})
         stored.append(context.events)
-        stored.keep(f"a document beside {texts}".encode())
+        stored.put_original(f"a document beside {texts}".encode())
         return stored.id
 
 
@@ -157,11 +157,11 @@ def test_what_a_stopped_copy_left_out_comes_with_the_next(tmp_path: Path, databa
     name = delegate(home)
     store = store_in(home)
     with closing(open_store(database)) as target:
-        target.put(store.records(name), ())
+        target.import_session(store.records(name), ())
     store.bind("key", name)
     (agent,) = store.agents(name).names()
     with closing(store.open(name)) as stored:
-        stored.keep(b"a document")
+        stored.put_original(b"a document")
     done = report("--all", "--home", str(home), "--to", database)
     assert (done["same"], done["copied"], done["keys"]) == ([name], [f"{name}/agents/{agent}"], 1)
     assert held(database) == held(store.root)
@@ -217,7 +217,7 @@ def test_a_key_that_means_another_session_there_stays_so_and_is_said(tmp_path: P
         {"session": own, "reason": f"the key 'chat' means another session there, {theirs}: it stays so"}
     ]
     with closing(open_store(database)) as store:
-        assert store.bound("chat") == theirs
+        assert store.session_of("chat") == theirs
 
 
 def test_a_key_that_a_database_cannot_hold_is_said_and_keeps_no_sub_agent_back(tmp_path: Path, database: str) -> None:
@@ -276,7 +276,9 @@ class Interrupted(FileStore):
 
     presses = 1
 
-    def put(self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None) -> str:
+    def import_session(
+        self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None
+    ) -> str:
         def pressed() -> Iterator[Record]:
             for number, record in enumerate(records):
                 if number == 1 and len(self.names()) == 1:
@@ -284,7 +286,7 @@ class Interrupted(FileStore):
                         signal.raise_signal(signal.SIGINT)
                 yield record
 
-        return super().put(pressed(), originals, snapshot=snapshot)
+        return super().import_session(pressed(), originals, snapshot=snapshot)
 
 
 @pytest.mark.parametrize(("presses", "whole"), [(1, 2), (2, 1)])

@@ -87,7 +87,7 @@ class Broken(FileStore):
     def names(self) -> list[str]:
         raise OSError(28, "No space left on device")
 
-    def bound(self, key: str) -> str | None:
+    def session_of(self, key: str) -> str | None:
         raise OSError(5, "Input/output error")
 
 

@@ -79,7 +79,7 @@ def test_what_is_due_is_run_in_its_session_and_delivered(tmp_path: Path) -> None
             assert state(plan) == ("2026-12-02T07:00:00Z", "done")
             store = plan.schedule._pool.store
             [listed] = store.sessions()
-            assert store.bound("schedule:morning") == listed.id
+            assert store.session_of("schedule:morning") == listed.id
             assert listed.snapshot is not None
             assert listed.snapshot.turns == 3
             assert len(plan.lines) == 3
@@ -279,7 +279,7 @@ def test_each_run_has_the_session_that_is_set(tmp_path: Path) -> None:
                 await plan.at(SEVEN + day * A_DAY + timedelta(minutes=5))
             store = plan.schedule._pool.store
             found = {listed.id: listed.snapshot for listed in store.sessions()}
-            shared = found[store.bound("schedule:shared") or ""]
+            shared = found[store.session_of("schedule:shared") or ""]
             assert shared is not None
             assert (shared.turns, shared.policy) == (4, "layered")
             policies = sorted(snapshot.policy for snapshot in found.values() if snapshot is not None)

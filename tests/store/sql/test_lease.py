@@ -91,7 +91,7 @@ def test_a_long_call_of_a_model_keeps_its_session(place: str, other: SqlStore, d
 
 def test_a_session_that_was_let_go_of_is_not_renewed(store: SqlStore, database: Database) -> None:
     with begun(store) as held, begun(store) as session:
-        session.let_go()
+        session.release()
         renewed(database, LEASE_SECONDS)
         with database.reading() as connection:
             owned = connection.exec_driver_sql("SELECT id FROM foldline_sessions WHERE owner IS NOT NULL")
@@ -190,7 +190,7 @@ def test_whoever_was_overtaken_can_write_nothing_at_all(place: str, other: SqlSt
             lambda context: session.turn("begun"),
             lambda context: session.note(a=1),
             lambda context: session.change(title="T"),
-            lambda context: session.keep(b"data"),
+            lambda context: session.put_original(b"data"),
             session.save,
             lambda context: session.discard(),
         ]
@@ -204,8 +204,8 @@ def test_whoever_was_overtaken_can_write_nothing_at_all(place: str, other: SqlSt
                     with pytest.raises(SessionLost, match="another process has taken this session over"):
                         write(context)
                 with pytest.raises(SessionTaken):
-                    session.take()
-            assert not session.take(), "it is not as it was left"
+                    session.acquire()
+            assert not session.acquire(), "it is not as it was left"
             context = context_of(session)
             assert session.tally.messages == number + 1
         assert texts(store, session.id) == [str(number) for number in range(len(writes) + 1)]
@@ -232,7 +232,7 @@ def test_what_a_dead_process_held_can_be_deleted_after_its_time(
         with pytest.raises(SessionLost):
             session.note(a=1)
         with pytest.raises(InvalidInput, match="no such session any more"):
-            session.take()
+            session.acquire()
 
 
 # --- a server that restarts -------------------------------------------------------------------------------------------

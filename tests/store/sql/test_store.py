@@ -181,7 +181,7 @@ def test_a_damaged_row_is_named_and_ends_no_list(store: SqlStore, database: Data
 
 def test_an_altered_original_is_noticed(store: SqlStore, database: Database) -> None:
     with begun(store) as session:
-        key = session.keep(b"as it was")
+        key = session.put_original(b"as it was")
         with database.writing() as connection:
             connection.exec_driver_sql("UPDATE foldline_originals SET data = CAST('altered' AS {})".format(
                 "BLOB" if connection.dialect.name == "sqlite" else "BYTEA"))  # fmt: skip
@@ -200,7 +200,7 @@ def test_a_session_cannot_be_begun_within_one_that_was_deleted(store: SqlStore) 
 
 
 def test_a_key_that_no_index_would_hold_is_refused(store: SqlStore) -> None:
-    for ask in (store.claim, store.bound):
+    for ask in (store.claim, store.session_of):
         with pytest.raises(InvalidInput, match="longer than 1,000 characters"):
             ask("é" * 501)
 
@@ -318,8 +318,8 @@ def test_a_write_whose_end_nobody_heard_of_is_not_there_twice(cable: tuple[Cable
                     session.append(context.events_after(before))
                 assert caught.value.filename == store.place
                 if number % 2:
-                    session.let_go()
-                    session.take()
+                    session.release()
+                    session.acquire()
                     assert len(texts(store, session.id)) == number, "what was not acknowledged was taken back"
             session.append(context.events_after(before))
         assert line.cuts == 4

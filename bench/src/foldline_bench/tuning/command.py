@@ -19,7 +19,7 @@ from foldline.cli.requests import counter_for
 from foldline.engine.settings import effective_limit
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import in_one_line, store_place
-from foldline.store.files import can_hold
+from foldline.store.files import check_writable
 from foldline.text.formatting import plural
 from foldline_bench.tuning import (
     Backend,
@@ -149,7 +149,7 @@ def _told_when_stopped(state: Path, *, fresh: bool) -> Iterator[None]:
 
 def _can_be_new(path: str) -> None:
     """Settings that are there already are the user's: this command knows but a part of them."""
-    can_hold(path)
+    check_writable(path)
     if os.path.lexists(path):
         raise InvalidInput("is there already; write to another file, and put the block into yours by hand", place=path)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from foldline.errors import InvalidInput
-from foldline.store.files import locked, make_private_folder
+from foldline.store.files import file_lock, make_private_folder
 from foldline_bench.tuning.values import Setting, TrialOutcome
 
 __all__ = ["FILE", "TrialStore", "kept_count", "kept_runs"]
@@ -55,7 +55,7 @@ def kept_runs(folder: Path, *, fresh: bool = False) -> Iterator[TrialStore]:
     path = folder / FILE
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder / f".{FILE}.lock", seconds=_LOCK_SECONDS))
+            stack.enter_context(file_lock(folder / f".{FILE}.lock", seconds=_LOCK_SECONDS))
         except BlockingIOError:
             raise InvalidInput("another tuning uses this folder; name one with --state", place=str(folder)) from None
         file = stack.enter_context(os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b"))

@@ -18,7 +18,7 @@ from foldline.agent.settings.checks import variables
 from foldline.agent.settings.layers import Given, Tree, flat
 from foldline.agent.settings.schedule import delivery_variables
 from foldline.messages import Json
-from foldline.store.files import change_json, read_json
+from foldline.store.files import read_json, update_json
 
 __all__ = ["Withheld", "content_mark", "distrusted", "is_trusted", "remember_trust"]
 
@@ -60,7 +60,7 @@ def remember_trust(path: Path, mark: str, *, record: Path) -> None:
     def note(kept: dict[str, Json]) -> None:
         kept[_key(path)] = mark
 
-    change_json(record, note)
+    update_json(record, note)
 
 
 def _key(path: Path) -> str:

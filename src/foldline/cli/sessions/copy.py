@@ -240,7 +240,7 @@ class _Copier:
             own = self._snapshots.get(session)
             of_these = own if own is not None and own.updated == updated else None
             records = self._reading(self._source.records, session, stop=count)
-            self._target.put(records, counted(), snapshot=of_these)
+            self._target.import_session(records, counted(), snapshot=of_these)
             done.copied.append(name)
             done.originals += kept
             return True
@@ -269,7 +269,7 @@ class _Copier:
 
     def _bind(self, session: str, name: str) -> None:
         for key in self._keys.get(session, ()):
-            bound = self._target.bound(key)
+            bound = self._target.session_of(key)
             if bound is None:
                 self._target.bind(key, session)
                 self._done.keys += 1

@@ -11,7 +11,7 @@ import click
 from foldline.cli.files import log
 from foldline.hosting.session_choice import OpenedStore, select_session, store_options
 from foldline.hosting.session_text import export_session, json_text, redacted
-from foldline.store.files import can_hold
+from foldline.store.files import check_writable
 from foldline.text.formatting import plain
 
 __all__ = ["FORMATS", "export"]
@@ -34,7 +34,7 @@ def export(*, session: str, form: str, output: str | None, redact: bool, where: 
     line, as it is kept.
     """
     if output is not None:
-        can_hold(output)
+        check_writable(output)
     chosen = select_session(where.store, session)
     recording = chosen.read()
     if form == "events":
@@ -63,6 +63,6 @@ def _escape(found: re.Match[str]) -> str:
 def _write(path: str, data: bytes) -> None:
     from pathlib import Path
 
-    from foldline.store.files import write_whole
+    from foldline.store.files import write_atomic
 
-    write_whole(Path(path), [data])
+    write_atomic(Path(path), [data])

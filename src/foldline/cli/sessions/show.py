@@ -21,7 +21,7 @@ from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, U
 if TYPE_CHECKING:
     from foldline.engine.context import Context
     from foldline.hosting.request_rows import RequestRow
-    from foldline.store.calls import SentBeside
+    from foldline.store.calls import RequestHead
     from foldline.store.recording import Recording
     from foldline.store.records import Record
 
@@ -59,14 +59,14 @@ def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, wh
     Messages with their number, tokens and author, those that are folded marked; between them turns, folds, changes of
     model and policy, reports of usage.
     """
-    from foldline.store.recording import followed
+    from foldline.store.recording import decode_log
 
     chosen = select_session(where.store, session)
     recording = chosen.read()
     context = recording.replay()
     begin = max(0, recording.tally.messages + first) if first < 0 else first
     stop = begin + limit
-    log_rows = followed(chosen.records(recording), lambda number: f"{chosen.name}, record {number}")
+    log_rows = decode_log(chosen.records(recording), lambda number: f"{chosen.name}, record {number}")
     rows = _page([(record, event) for _, record, event in log_rows], begin, stop)
     marks = _Marks(recording, context)
     if as_json:
@@ -287,18 +287,18 @@ class _NextRequest:
     fault: str
 
 
-def _recorded_surroundings(chosen: SelectedSession, where: OpenedStore) -> SentBeside | None:
-    from foldline.store.calls import sent_beside
+def _recorded_surroundings(chosen: SelectedSession, where: OpenedStore) -> RequestHead | None:
+    from foldline.store.calls import newest_request_head
     from foldline.store.paths import calls_path
 
     try:
-        return sent_beside(calls_path(where.environ), chosen.id)
+        return newest_request_head(calls_path(where.environ), chosen.id)
     except (FoldlineError, OSError) as error:
         log(f"the record of calls cannot be read: {error}")
         return None
 
 
-def _next_request(recording: Recording, beside: SentBeside | None) -> _NextRequest:
+def _next_request(recording: Recording, beside: RequestHead | None) -> _NextRequest:
     """The next request, made of a copy in memory."""
     from foldline.hosting.request_rows import parts_of, rows_of
 

@@ -107,19 +107,19 @@ async def resume(chat: ChatLoop, given: str) -> None:
 async def export(chat: ChatLoop, given: str) -> None:
     """Write the whole conversation to a file: markdown for .md, else messages as JSON."""
     from foldline.hosting.session_text import export_session
-    from foldline.store.files import can_hold, write_whole
+    from foldline.store.files import check_writable, write_atomic
 
     if not given:
         raise InvalidInput("takes the file to write: /export talk.md, /export talk.json", place="/export")
     conversation = await chat.conversation()
     path = Path(given).expanduser()
-    can_hold(str(path))
+    check_writable(str(path))
     if conversation.store is None or conversation.id is None or not conversation.begun:
         raise InvalidInput("there is no session on disk to export", place="/export")
     text = export_session(conversation.store.read(conversation.id), "markdown" if path.suffix == ".md" else "messages")
     if path.exists() and not await chat.confirmed(f"{path} is there already. Replace it? [y/N]"):
         return
-    write_whole(path, [text.encode("utf-8", "replace")])
+    write_atomic(path, [text.encode("utf-8", "replace")])
     chat.screen.line(f"wrote {path}, for you alone to read")
 
 

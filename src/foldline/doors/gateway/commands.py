@@ -42,7 +42,7 @@ class CommandRequest:
 
     async def begun(self) -> SessionActor | None:
         """The session of the person; None if there is none."""
-        name = await asyncio.to_thread(self.pool.store.bound, self.key)
+        name = await asyncio.to_thread(self.pool.store.session_of, self.key)
         return None if name is None else await self.pool.actor(name)
 
 

@@ -217,7 +217,7 @@ async def ready(server: ServerState, request: ApiRequest) -> HandlerResult:
     del request
     try:
         async with asyncio.timeout(_READY_SECONDS):
-            await server.read_quickly(server.pool.store.bound, "ready")
+            await server.read_quickly(server.pool.store.session_of, "ready")
     except TimeoutError:  # an OSError too, but with a problem of its own
         raise
     except (FoldlineError, OSError):

@@ -18,7 +18,7 @@ from foldline.store.sql.database import Database
 from foldline.store.sql.log import SessionRecords, as_text
 from foldline.store.sql.schema import bindings, sessions
 
-__all__ = ["SqlKeys", "kept_key"]
+__all__ = ["SqlKeys", "encode_key"]
 
 _FIRST_ASKED: Final = 64
 """Who looks for a session by many keys begins with the likeliest: then the others are not even sent."""
@@ -50,14 +50,14 @@ class SqlKeys:
     database: Database
     scope: int
 
-    def first_bound(self, keys: Sequence[str]) -> tuple[str, str] | None:
+    def first_session_of(self, keys: Sequence[str]) -> tuple[str, str] | None:
         """The first of these keys that is bound, and its session. Two queries at most; raises InvalidInput."""
         if not keys:
             return None
         with self.database.reading(quick=True) as connection:
             query = _FIRST_BOUND[connection.dialect.name]
             for start, some in ((0, keys[:_FIRST_ASKED]), (_FIRST_ASKED, keys[_FIRST_ASKED:])):
-                named = {"keys": as_text([kept_key(key) for key in some]), "scope": self.scope}
+                named = {"keys": as_text([encode_key(key) for key in some]), "scope": self.scope}
                 found = connection.execute(query, named).first() if some else None
                 if found is not None:
                     return keys[start + int(found.place)], str(found.id)
@@ -66,7 +66,7 @@ class SqlKeys:
     def bind_all(self, keys: Iterable[str], log: SessionRecords) -> None:
         """Have a session go by these keys, in one transaction. Raises InvalidInput when it is gone."""
         # In one order, so that no two processes wait for each other's keys.
-        rows = [{"scope": self.scope, "key": key, "session": log.session} for key in sorted(set(map(kept_key, keys)))]
+        rows = [{"scope": self.scope, "key": key, "session": log.session} for key in sorted(set(map(encode_key, keys)))]
         if not rows:
             return
         new = self.database.insert(bindings)
@@ -82,7 +82,7 @@ class SqlKeys:
         """Every key and its session."""
         with self.database.reading() as connection:
             rows = connection.execute(self._bound()).all()
-        return {told_key(row.key): row.id for row in rows}
+        return {decode_key(row.key): row.id for row in rows}
 
     def _bound(self) -> Select[tuple[str, str]]:
         joined = select(bindings.c.key, sessions.c.id).join_from(
@@ -91,7 +91,7 @@ class SqlKeys:
         return joined.where(bindings.c.scope == self.scope)
 
 
-def told_key(kept: object) -> str:
+def decode_key(kept: object) -> str:
     """A key as it was given, from its table. One that was altered there is told as it stands: nobody asks for it."""
     try:
         key: str = json.loads(f'"{kept}"')
@@ -100,7 +100,7 @@ def told_key(kept: object) -> str:
     return key
 
 
-def kept_key(key: str) -> str:
+def encode_key(key: str) -> str:
     """A key of ours as it stands in its table: in ASCII, as records are. Raises InvalidInput (too long)."""
     kept = json.dumps(key)[1:-1]  # `as_text` takes four times as long, and there are thousands
     if len(kept) > _KEY_CHARS:

@@ -72,7 +72,7 @@ class Leases:
         over = or_(until.is_(None), until < self.database.now, until > self.database.now + LONGEST_LEASE_SECONDS)
         return or_(sessions.c.owner.is_(None), over)
 
-    def take(self, lease: Lease) -> int:
+    def acquire(self, lease: Lease) -> int:
         """Have a session; how many records it has. Raises SessionTaken, InvalidInput (it was deleted) and OSError."""
         row = sessions.c.number == lease.session
         with self.database.writing() as connection:
@@ -87,11 +87,11 @@ class Leases:
         if not taken.rowcount:
             raise SessionTaken(lease.id)
         lease.fence = found.fence
-        self.keep(lease)
+        self.register(lease)
         records: int = found.records  # or what a damaged row has there, which whoever reads the log names
         return records
 
-    def keep(self, lease: Lease) -> None:
+    def register(self, lease: Lease) -> None:
         """Renew a lease that was taken, from now on."""
         lease.held = True
         with self._lock:
@@ -101,7 +101,7 @@ class Leases:
                 self._thread = threading.Thread(target=_renew, args=arguments, name="foldline leases", daemon=True)
                 self._thread.start()
 
-    def hold(self, connection: Connection, lease: Lease, *more: ColumnElement[bool], **values: Any) -> None:
+    def update_row(self, connection: Connection, lease: Lease, *more: ColumnElement[bool], **values: Any) -> None:
         """Change the row of a session that must still be ours, and prolong the lease. Raises SessionLost.
 
         The first statement of each transaction that writes: it takes the row until the transaction ends, as SELECT …
@@ -112,7 +112,7 @@ class Leases:
             lease.held = False
             raise SessionLost(lease.id)
 
-    def let_go(self, leases: Sequence[Lease]) -> None:
+    def release(self, leases: Sequence[Lease]) -> None:
         """Let others have sessions. A database that is away lets go of them by itself, when their time is over."""
         were = [lease for lease in leases if lease.held]
         for lease in were:
@@ -152,7 +152,7 @@ class Leases:
         with self._lock:
             held = list(self._held)
         for start in range(0, len(held), _AT_ONCE):
-            self.let_go(held[start : start + _AT_ONCE])
+            self.release(held[start : start + _AT_ONCE])
 
 
 def _renew(of: weakref.ref[Leases], ended: threading.Event, pause_seconds: float) -> None:

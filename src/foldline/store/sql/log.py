@@ -17,8 +17,8 @@ from sqlalchemy.exc import IntegrityError
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.checksums import Damage, Verifier
-from foldline.store.event_log import object_in
-from foldline.store.recording import Header, followed
+from foldline.store.event_log import parse_object
+from foldline.store.recording import Header, decode_log
 from foldline.store.records import Record, seq_of
 from foldline.store.sql.database import Database
 from foldline.store.sql.schema import originals, records, sessions
@@ -132,11 +132,11 @@ class SessionRecords:
         root = self._root() if page else None
         return [self._record(row, Verifier(row.number, root, before=None)) for row in page]
 
-    def followed(
+    def decoded(
         self, stop: int | None = None, checks: Verifier | None = None
     ) -> Iterator[tuple[Header, Record, Event | None]]:
-        """Each record with the header and the event in it, as `recording.followed` gives them."""
-        return followed(self.records(0, stop, checks), self.where)
+        """Each record with the header and the event in it, as `decode_log` gives them."""
+        return decode_log(self.records(0, stop, checks), self.where)
 
     def rows(self) -> list[StoredRow]:
         """Every row as it is, unchecked. O(log)."""
@@ -180,7 +180,7 @@ def _read_row(row: StoredRow, checks: Verifier, name: str) -> Record | Damage:
     if not isinstance(row.number, int):
         return _misnumbered(0, row.number)
     body = checks.body(row.data)
-    record = object_in(row.data if isinstance(body, tuple) else body)
+    record = parse_object(row.data if isinstance(body, tuple) else body)
     if isinstance(record, str):
         return Damage(row.number, None, "not-json", record)
     if isinstance(body, tuple):

@@ -12,14 +12,14 @@ from sqlalchemy.exc import IntegrityError
 
 from foldline.engine.context import Context
 from foldline.errors import InvalidInput, SessionLost
-from foldline.store.base import Store, Writing
-from foldline.store.checksums import Verifier, plain
+from foldline.store.base import SessionWriter, Store
+from foldline.store.checksums import Verifier, without_frame
 from foldline.store.clock import Clock
-from foldline.store.event_log import object_in
+from foldline.store.event_log import parse_object
 from foldline.store.recording import Header, first_record, header_of_snapshot, snapshot_of
 from foldline.store.records import Record
-from foldline.store.repair import Line, RepairReport, mended
-from foldline.store.snapshot import Snapshot, as_record, as_snapshot
+from foldline.store.repair import RawRecord, RepairReport, rebuild_log
+from foldline.store.snapshot import Snapshot, snapshot_from, snapshot_record
 from foldline.store.sql.lease import Lease, Leases
 from foldline.store.sql.log import SessionRecords, SqlArchive, as_rows, columns_fault, length_fault
 from foldline.store.sql.schema import originals, records, sessions
@@ -28,27 +28,27 @@ from foldline.view.transcript import Event
 
 __all__ = [
     "SqlSession",
+    "parse_snapshot",
     "repair_rows",
-    "snapshot_in",
     "snapshot_text",
 ]
 
 
 def snapshot_text(snapshot: Snapshot) -> str:
     """A snapshot as it stands in its table."""
-    return json.dumps(as_record(snapshot), allow_nan=False)
+    return json.dumps(snapshot_record(snapshot), allow_nan=False)
 
 
-def snapshot_in(text: str | None) -> Snapshot | None:
+def parse_snapshot(text: str | None) -> Snapshot | None:
     """The snapshot in a text; None when there is none, or it is not what `snapshot_text` writes."""
     try:
         given = json.loads(text or "null")
     except (ValueError, RecursionError):
         return None
-    return as_snapshot(given) if isinstance(given, dict) else None
+    return snapshot_from(given) if isinstance(given, dict) else None
 
 
-class SqlSession(Writing):
+class SqlSession(SessionWriter):
     """A session that is being written, by whoever has its lease. Close it, or use it as a context manager.
 
     Use it in one thread at a time. With `header` it is a new one whose first record is there, and whose lease is held;
@@ -76,16 +76,16 @@ class SqlSession(Writing):
         self._checks = Verifier()
         """What seals the next record."""
         if header is not None:
-            leases.keep(lease)
+            leases.register(lease)
             first = first_record(header)
             list(as_rows(log.session, self._checks, [first]))  # as it was sealed when it was written
             self._begin(header, first)
             return
-        self._length = leases.take(lease)
+        self._length = leases.acquire(lease)
         try:
             self._recount()
         except BaseException:
-            leases.let_go([lease])
+            leases.release([lease])
             raise
 
     @property
@@ -98,14 +98,14 @@ class SqlSession(Writing):
         """The originals of what was folded."""
         return self._archive
 
-    def keep(self, data: bytes) -> str:
+    def put_original(self, data: bytes) -> str:
         """Put into the archive what is nowhere else. Returns its key. Raises SessionLost, OSError."""
         self._held()
         key = key_of(data)
         database = self._log.database
         row = database.insert(originals).values(session=self._log.session, sha256=key, data=data)
         with database.writing() as connection:
-            self._leases.hold(connection, self._lease)
+            self._leases.update_row(connection, self._lease)
             connection.execute(row.on_conflict_do_nothing())
         return key
 
@@ -114,17 +114,17 @@ class SqlSession(Writing):
         self._held()
         made = snapshot_of(self._header, self._tally, context, self._length)
         with self._log.database.writing() as connection:
-            self._leases.hold(connection, self._lease, snapshot=snapshot_text(made))
+            self._leases.update_row(connection, self._lease, snapshot=snapshot_text(made))
 
-    def let_go(self) -> None:
-        """Let another writer have it, until `take`. Again: nothing."""
+    def release(self) -> None:
+        """Let another writer have it, until `acquire`. Again: nothing."""
         self._counted = None  # who waits for a person holds no history in memory
         if self._unsure:
             with suppress(OSError, SessionLost):  # who takes it up next finds what there is
                 self._settle()
-        self._leases.let_go([self._lease])
+        self._leases.release([self._lease])
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Have it again; whether it is as it was left. O(log) if not.
 
         Raises SessionTaken, InvalidInput (it was deleted), OSError.
@@ -133,7 +133,7 @@ class SqlSession(Writing):
             return True
         if self._closed:
             raise ValueError("this session is closed")
-        length = self._leases.take(self._lease)
+        length = self._leases.acquire(self._lease)
         if length == self._length:
             self._unsure = False
             return True
@@ -142,7 +142,7 @@ class SqlSession(Writing):
         try:
             self._recount()
         except BaseException:
-            self._leases.let_go([self._lease])
+            self._leases.release([self._lease])
             raise
         return False
 
@@ -159,7 +159,7 @@ class SqlSession(Writing):
         """Let go of the session for good. Closing again does nothing."""
         if not self._closed:
             self._closed = True
-            self.let_go()
+            self.release()
 
     def _held(self) -> None:
         if self._closed:
@@ -175,7 +175,7 @@ class SqlSession(Writing):
         length = self._length + len(rows)
         try:
             with self._log.database.writing() as connection:
-                self._leases.hold(connection, self._lease, sessions.c.records == self._length, records=length)
+                self._leases.update_row(connection, self._lease, sessions.c.records == self._length, records=length)
                 connection.execute(insert(records), rows)
         except OSError:
             # The connection may have broken between the commit and its answer. Whoever gets this error takes it that
@@ -189,18 +189,18 @@ class SqlSession(Writing):
     def _settle(self) -> None:
         """Take back what was written without our knowing it, as a log in a file is cut. Raises SessionLost, OSError."""
         with self._log.database.writing() as connection:
-            self._leases.hold(connection, self._lease, records=self._length)
+            self._leases.update_row(connection, self._lease, records=self._length)
             connection.execute(
                 delete(records).where(records.c.session == self._log.session, records.c.number >= self._length)
             )
         self._unsure = False
 
     def _read(self) -> Iterator[tuple[Header, Record, Event | None]]:
-        return self._log.followed(self._length)
+        return self._log.decoded(self._length)
 
     def _recount(self) -> None:
         checks = Verifier()
-        self._count(self._log.followed(self._length, checks))
+        self._count(self._log.decoded(self._length, checks))
         self._checks = checks
 
 
@@ -213,19 +213,21 @@ def repair_rows(log: SessionRecords, leases: Leases) -> RepairReport | None:
     where nothing tells what the session was, and OSError; then all is as it was.
     """
     lease = Lease(log.session, log.id, leases.owner())
-    length = leases.take(lease)
+    length = leases.acquire(lease)
     try:
         rows = log.rows()
-        lines = [Line(row.number if isinstance(row.number, int) else at, None, row.data) for at, row in enumerate(rows)]
+        lines = [
+            RawRecord(row.number if isinstance(row.number, int) else at, None, row.data) for at, row in enumerate(rows)
+        ]
         more = []
         if (fault := length_fault(length, rows[-1].number if rows else None)) is not None:
             more.append(fault)
         for row in rows:
-            record = object_in(plain(row.data))
+            record = parse_object(without_frame(row.data))
             if not isinstance(record, str) and (fault := columns_fault(row, record, log.id)) is not None:
                 more.append(fault)
         kept = _snapshot(log)
-        made = mended(
+        made = rebuild_log(
             lines,
             header=None if kept is None else header_of_snapshot(kept),
             name=log.id,
@@ -241,16 +243,16 @@ def repair_rows(log: SessionRecords, leases: Leases) -> RepairReport | None:
         new = list(as_rows(log.session, Verifier(), made.records))
         try:
             with log.database.writing() as connection:
-                leases.hold(connection, lease, id=name, records=len(new), snapshot=None)
+                leases.update_row(connection, lease, id=name, records=len(new), snapshot=None)
                 connection.execute(delete(records).where(records.c.session == log.session))
                 connection.execute(insert(records), new)
         except IntegrityError:
             raise InvalidInput(f"there is another session of the id that it had, {name}", place=log.place) from None
         return RepairReport(made.damage, archive.where(key), made.lost_messages, made.left_out)
     finally:
-        leases.let_go([lease])
+        leases.release([lease])
 
 
 def _snapshot(log: SessionRecords) -> Snapshot | None:
     with log.database.reading() as connection:
-        return snapshot_in(connection.scalar(select(sessions.c.snapshot).where(sessions.c.number == log.session)))
+        return parse_snapshot(connection.scalar(select(sessions.c.snapshot).where(sessions.c.number == log.session)))

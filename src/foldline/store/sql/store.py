@@ -23,26 +23,26 @@ from foldline.store.recording import (
     Tally,
     first_header,
     first_record,
-    gathered,
-    meant,
-    named_by,
+    recording_of,
+    resolve_id,
     snapshot_of,
+    split_id,
 )
 from foldline.store.records import Record
 from foldline.store.repair import RepairReport
 from foldline.store.snapshot import LATEST, ListedSession, Snapshot, latest_of, newest_first
 from foldline.store.sql.database import Database
-from foldline.store.sql.keys import SqlKeys, kept_key
+from foldline.store.sql.keys import SqlKeys, encode_key
 from foldline.store.sql.lease import LEASE_SECONDS, Lease, Leases
 from foldline.store.sql.log import SessionRecords, SqlArchive, as_rows, as_text, length_fault
 from foldline.store.sql.schema import ROOT, claims, migrate, originals, records, remembered, sessions
-from foldline.store.sql.session import SqlSession, repair_rows, snapshot_in, snapshot_text
+from foldline.store.sql.session import SqlSession, parse_snapshot, repair_rows, snapshot_text
 from foldline.view.archive import key_of
 
 __all__ = ["SqlStore"]
 
 _AT_ONCE: Final = 100
-"""Records in one statement of `put`."""
+"""Records in one statement of `import_session`."""
 
 
 class SqlStore:
@@ -103,7 +103,7 @@ class SqlStore:
             )
             first = first_record(header)
             tally = Tally()
-            tally.take(first)
+            tally.count(first)
             number = self._insert(header.id, [first], (), snapshot_of(header, tally, None, 1), **held)
         lease.session, lease.id = number, header.id
         return self._session(self._log(number, header.id), lease, header)
@@ -121,7 +121,7 @@ class SqlStore:
         if name == LATEST:
             return latest_of(self.sessions(keep=False))
         try:
-            return meant(name, self._beginning)
+            return resolve_id(name, self._beginning)
         except InvalidInput:
             if name in self.names():  # an id that was altered: by this name it is listed, and can be repaired
                 return name
@@ -189,9 +189,11 @@ class SqlStore:
         """The sessions of the sub-agents of a session."""
         return self._inner(self._found(name))
 
-    def put(self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None) -> str:
+    def import_session(
+        self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None
+    ) -> str:
         """Take in a whole session of another store, in one transaction. Raises InvalidInput, OSError."""
-        name, given = named_by(records)
+        name, given = split_id(records)
         if self._insert(name, given, originals, snapshot, fence=0) is None:
             raise InvalidInput("there is a session with this id", place=name)
         return name
@@ -208,17 +210,17 @@ class SqlStore:
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
-    def bound(self, key: str) -> str | None:
+    def session_of(self, key: str) -> str | None:
         """The id of the session that goes by a key; None if there is none, or no more. Raises InvalidInput, OSError."""
-        found = self._keys.first_bound([key])
+        found = self._keys.first_session_of([key])
         return None if found is None else found[1]
 
-    def first_bound(self, keys: Sequence[str]) -> tuple[str, str] | None:
+    def first_session_of(self, keys: Sequence[str]) -> tuple[str, str] | None:
         """The first of these keys that is bound, and the id of its session. Raises InvalidInput, OSError.
 
         Two queries at most: one for the first keys, one for the others.
         """
-        return self._keys.first_bound(keys)
+        return self._keys.first_session_of(keys)
 
     def bind(self, key: str, name: str) -> None:
         """Have a session go by a key from now on. Raises InvalidInput, OSError."""
@@ -234,14 +236,14 @@ class SqlStore:
 
     def claim(self, key: str) -> bool:
         """Whether this caller is the first ever to claim a key. Raises InvalidInput, OSError."""
-        row = self._database.insert(claims).values(scope=self._scope, key=kept_key(key), at=stamp(self._clock))
+        row = self._database.insert(claims).values(scope=self._scope, key=encode_key(key), at=stamp(self._clock))
         with self._within_what_there_is(), self._database.writing(quick=True) as connection:
             done = connection.execute(row.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True})
             return done.rowcount == 1
 
     def remembered(self, key: str) -> dict[str, Json]:
         """The object that is kept by a key; {} where there is none. Raises InvalidInput, OSError."""
-        asked = select(remembered.c.value).where(remembered.c.scope == self._scope, remembered.c.key == kept_key(key))
+        asked = select(remembered.c.value).where(remembered.c.scope == self._scope, remembered.c.key == encode_key(key))
         with self._database.reading(quick=True) as connection:
             found = connection.scalar(asked)
         if found is None:
@@ -254,7 +256,7 @@ class SqlStore:
     def remember(self, key: str, value: Mapping[str, Json]) -> None:
         """Keep an object by a key, in place of the one before. Raises InvalidInput, OSError."""
         text = as_text(dict(value))
-        row = self._database.insert(remembered).values(scope=self._scope, key=kept_key(key), value=text)
+        row = self._database.insert(remembered).values(scope=self._scope, key=encode_key(key), value=text)
         columns = [remembered.c.scope, remembered.c.key]
         with self._within_what_there_is(), self._database.writing(quick=True) as connection:
             connection.execute(row.on_conflict_do_update(index_elements=columns, set_={"value": text}))
@@ -335,7 +337,7 @@ class SqlStore:
             raise self._gone() from None
 
     def _listed(self, row: Any, keep: bool, stale: bool, at_work: bool) -> ListedSession:
-        log, kept = self._log(row.number, str(row.id)), snapshot_in(row.snapshot)
+        log, kept = self._log(row.number, str(row.id)), parse_snapshot(row.snapshot)
         whole = length_fault(row.records, row.newest) is None
         if whole and kept is not None and kept.id == log.id:
             will_do = at_work or (stale and kept.messages > 0)
@@ -358,4 +360,4 @@ class SqlStore:
 
 def _recording(log: SessionRecords) -> Recording:
     length = log.length()
-    return gathered(log.followed(length), log_bytes=length, place=log.place)
+    return recording_of(log.decoded(length), log_bytes=length, place=log.place)
