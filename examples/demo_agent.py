@@ -25,7 +25,7 @@ from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Notice, ReplyFinished, ToolFinished, TurnEnded
 from foldline.agent.settings.model import AgentSettings, ModelSettings, ToolSettings
 from foldline.agent.settings.policies import PolicySettings
-from foldline.agent.tools.base import Ask, Outcome, Scope, Tool
+from foldline.agent.tools.base import CallScope, PermissionRequest, Tool, ToolOutcome
 from foldline.agent.tools.files.find import SearchFiles
 from foldline.agent.tools.files.read_file import ReadFile
 from foldline.agent.tools.workspace import Workspace
@@ -71,7 +71,7 @@ class Narrow:
         """The tool's own description."""
         return self.inner.description
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Run it. Lines are given by their first one: forty of them are read."""
         start = arguments.get("start_line")
         more = {} if start is None else {"start_line": start, "end_line": start + 40}
@@ -152,7 +152,7 @@ class Score:
             self.say(f"      {event.reason}: {event.message}")
 
 
-async def nobody(ask: Ask) -> bool:
+async def nobody(ask: PermissionRequest) -> bool:
     """There is nobody to ask."""
     del ask
     return False

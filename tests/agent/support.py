@@ -12,8 +12,8 @@ import httpx
 
 from foldline.agent.events import AgentEvent
 from foldline.agent.loop import Agent
-from foldline.agent.session import AgentSession, Under
-from foldline.agent.tools.base import Outcome, Scope, Tool
+from foldline.agent.session import AgentSession, RunSettings
+from foldline.agent.tools.base import CallScope, Tool, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.display import Room
 from foldline.engine.presets import policy
@@ -32,7 +32,7 @@ DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 class Answers:
     """A tool that answers by a function of its arguments."""
 
-    answer: Callable[[Mapping[str, Json]], str | Outcome | Awaitable[Outcome]]
+    answer: Callable[[Mapping[str, Json]], str | ToolOutcome | Awaitable[ToolOutcome]]
     name: str = "look"
     description: str = "Looks something up."
     parameters: Mapping[str, Json] = None  # type: ignore[assignment]
@@ -41,12 +41,12 @@ class Answers:
         schema = {"type": "object", "properties": {"what": {"type": "string"}}}
         object.__setattr__(self, "parameters", schema)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """The answer, whatever form it has."""
         answer = self.answer(arguments)
         if isinstance(answer, str):
-            return Outcome(answer)
-        return answer if isinstance(answer, Outcome) else await answer
+            return ToolOutcome(answer)
+        return answer if isinstance(answer, ToolOutcome) else await answer
 
 
 @asynccontextmanager
@@ -70,7 +70,7 @@ async def agent_over(
         endpoint = Endpoint(name="fake", dialect=dialect, base_url="http://fake/v1", model=model, api_key="k")
         provider: Provider = provider_for(endpoint, client=client)
         toolbox = Toolbox(tools)
-        under = Under(
+        under = RunSettings(
             dialect=dialect,
             model=model,
             policy=policy(chosen),
@@ -84,7 +84,7 @@ async def agent_over(
             store = FileStore(root, fsync=False)
             stored = store.open(resume) if resume else store.create(dialect=dialect, model=model, policy=chosen)
         session = AgentSession(under, stored=stored, listen=events.append)
-        scope = Scope(room=lambda: Room(window, session.context.view.tokens), history=session)
+        scope = CallScope(room=lambda: Room(window, session.context.view.tokens), history=session)
         try:
             yield Agent(session=session, provider=provider, toolbox=toolbox, scope=scope, tell=events.append, **more)
         finally:

@@ -19,7 +19,7 @@ from foldline.agent.events import AgentEvent, Notice, ToolFinished
 from foldline.agent.loop import Agent
 from foldline.agent.settings.model import AgentSettings, ModelSettings, SubagentSettings, ToolSettings
 from foldline.agent.settings.policies import PolicySettings
-from foldline.agent.tools.base import Ask
+from foldline.agent.tools.base import PermissionRequest
 from foldline.agent.tools.workspace import Workspace
 from foldline.engine.drivers import Continues
 from foldline.providers.endpoint import Endpoint
@@ -29,7 +29,7 @@ from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 
 
-async def nobody(ask: Ask) -> bool:
+async def nobody(ask: PermissionRequest) -> bool:
     del ask
     return False
 
@@ -174,9 +174,9 @@ def test_sub_agents_are_counted_by_the_session_whatever_the_agent_is_assembled_a
 
 
 def test_tools_that_change_things_are_off_unless_allowed_and_asked_for_each_time(tmp_path: Path) -> None:
-    asked: list[Ask] = []
+    asked: list[PermissionRequest] = []
 
-    async def yes_once(ask: Ask) -> bool:
+    async def yes_once(ask: PermissionRequest) -> bool:
         asked.append(ask)
         return len(asked) == 1
 

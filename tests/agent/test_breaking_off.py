@@ -16,7 +16,7 @@ from tests.agent.support import DIALECTS, Answers, agent_over
 
 from foldline.agent.events import AgentEvent, ReplyFinished, ToolFinished, TurnEnded
 from foldline.agent.tool_calls import INTERRUPTED, run_calls
-from foldline.agent.tools.base import Outcome
+from foldline.agent.tools.base import ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.engine.context import Request
 from foldline.engine.fitting import check
@@ -65,11 +65,11 @@ class Streaming:
         await self.inner.aclose()
 
 
-async def slow(arguments: Mapping[str, Any]) -> Outcome:
+async def slow(arguments: Mapping[str, Any]) -> ToolOutcome:
     """A tool that takes three steps of the event loop."""
     for _ in range(3):
         await asyncio.sleep(0)
-    return Outcome(f"found {arguments['what']}")
+    return ToolOutcome(f"found {arguments['what']}")
 
 
 def unrecorded_words(heard: list[AgentEvent], log: str) -> str:
@@ -123,7 +123,7 @@ def test_a_turn_stopped_at_any_step_loses_nothing_that_was_said_or_done(dialect:
 def test_a_second_cancellation_does_not_wait_for_a_tool_that_will_not_stop() -> None:
     entered, release = asyncio.Event(), asyncio.Event()
 
-    async def stubborn(arguments: Mapping[str, Any]) -> Outcome:
+    async def stubborn(arguments: Mapping[str, Any]) -> ToolOutcome:
         try:
             await asyncio.Event().wait()
         finally:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from foldline.agent.session import AgentSession, Under
+from foldline.agent.session import AgentSession, RunSettings
 from foldline.engine.presets import policy
 from foldline.store.clock import now_utc
 from foldline.store.folders import FileStore
 from foldline.testing import session as turns
 
-UNDER = Under(
+UNDER = RunSettings(
     dialect="anthropic",
     model="some-model",
     policy=policy("economical"),

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.test_counted_ahead import Watched as WatchedCounter
+from tests.agent.test_background_counter import Watched as WatchedCounter
 
-from foldline.agent.session import AgentSession, Under
+from foldline.agent.session import AgentSession, RunSettings
 from foldline.engine.context import Context
 from foldline.engine.presets import policy
 from foldline.reducers.base import Move
@@ -49,7 +49,7 @@ def session_with(watched: Watched, text: str, *, shared: bool) -> AgentSession:
     """A session whose newest result is a text."""
     chosen = policy("balanced")
     chosen = replace(chosen, guard=(watched, *chosen.guard))
-    under = Under(
+    under = RunSettings(
         dialect="openai-chat", model="m", policy=chosen, window=64_000, max_output_tokens=500, system=None, tools=None
     )
     session = AgentSession(under)
@@ -165,9 +165,9 @@ class WatchedSession(FileSession):
         return watched
 
 
-def under_counter(counter: Any) -> Under:
+def under_counter(counter: Any) -> RunSettings:
     chosen = policy("balanced")
-    return Under(
+    return RunSettings(
         dialect="openai-chat",
         model="m",
         policy=chosen,

@@ -15,7 +15,7 @@ from tests.engine.test_refused_parts import PDF, document, from_user, said
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, TurnEnded
 from foldline.agent.session import NOT_KEPT
 from foldline.agent.tool_calls import INTERRUPTED
-from foldline.agent.tools.base import Compact, Outcome
+from foldline.agent.tools.base import CompactionRequest, ToolOutcome
 from foldline.codecs import codec
 from foldline.engine.context import Request
 from foldline.engine.fitting import check
@@ -59,13 +59,13 @@ def test_calls_of_one_reply_run_beside_each_other(dialect: str) -> None:
     both = asyncio.Event()
     running = 0
 
-    async def meet(arguments: Mapping[str, Any]) -> Outcome:
+    async def meet(arguments: Mapping[str, Any]) -> ToolOutcome:
         nonlocal running
         running += 1
         if running == 2:
             both.set()
         await asyncio.wait_for(both.wait(), 5)
-        return Outcome(f"met {arguments['what']}")
+        return ToolOutcome(f"met {arguments['what']}")
 
     async def turn() -> list[Mapping[str, Any]]:
         fake = FakeProvider([calls("a", "b"), "Done."])
@@ -221,9 +221,9 @@ def test_an_answer_that_is_none_says_so(reply: FakeReply, reason: str, message: 
 
 @every_dialect
 def test_a_cancelled_tool_leaves_a_result_for_every_call(dialect: str) -> None:
-    async def hang(arguments: Mapping[str, Any]) -> Outcome:
+    async def hang(arguments: Mapping[str, Any]) -> ToolOutcome:
         if arguments["what"] == "quick":
-            return Outcome("here")
+            return ToolOutcome("here")
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -251,7 +251,7 @@ def test_a_cancelled_tool_leaves_a_result_for_every_call(dialect: str) -> None:
 
 @every_dialect
 def test_s4_10_the_agent_compacts_its_own_conversation_by_a_typed_result(dialect: str) -> None:
-    async def turn(outcome: Outcome) -> tuple[int, str]:
+    async def turn(outcome: ToolOutcome) -> tuple[int, str]:
         fake = FakeProvider([calls("x") for _ in range(6)] + [FakeReply(calls=(("look", {"what": "now"}),)), "Done."])
         tool = Answers(lambda a: outcome if a["what"] == "now" else "Plain words of a result. " * 30)
         async with agent_over(fake, tool, dialect=dialect) as agent:
@@ -261,9 +261,9 @@ def test_s4_10_the_agent_compacts_its_own_conversation_by_a_typed_result(dialect
             folds = [event for event in agent.session.context.events if type(event).__name__ == "Fold"]
             return len(folds), str(fake.requests[-1].body)
 
-    folds, sent = asyncio.run(turn(Outcome("It will be compacted.", compact=Compact())))
+    folds, sent = asyncio.run(turn(ToolOutcome("It will be compacted.", compact=CompactionRequest())))
     assert folds > 0
-    folds, sent = asyncio.run(turn(Outcome("[COMPACT_CONTEXT] __COMPACT__ compact_context() /compact")))
+    folds, sent = asyncio.run(turn(ToolOutcome("[COMPACT_CONTEXT] __COMPACT__ compact_context() /compact")))
     assert folds == 0
     assert "/compact" in sent
 

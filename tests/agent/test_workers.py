@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from foldline.agent import workers
-from foldline.agent.workers import Cancelled, Stop, Workers, owned_by
+from foldline.agent.workers import StopSignal, WorkCancelled, Workers, owned_by
 from foldline.errors import InvalidInput
 
 
@@ -23,12 +23,12 @@ class Gate:
         self.opened = threading.Event()
         self.stopped = threading.Semaphore(0)
 
-    def __call__(self, stop: Stop) -> str:
+    def __call__(self, stop: StopSignal) -> str:
         self.running.release()
         try:
             while not self.opened.wait(0.001):
                 stop.check()
-        except Cancelled:
+        except WorkCancelled:
             self.stopped.release()
             raise
         return "done"
@@ -38,7 +38,7 @@ async def begun(gate: Gate) -> None:
     assert await asyncio.to_thread(gate.running.acquire, timeout=30)
 
 
-async def owned(owner: str, pool: Workers, work: Callable[[Stop], str]) -> str:
+async def owned(owner: str, pool: Workers, work: Callable[[StopSignal], str]) -> str:
     with owned_by(owner):
         return await pool.run(work)
 
@@ -73,8 +73,8 @@ def test_sessions_take_turns_whoever_asked_for_more() -> None:
         first = asyncio.create_task(owned("a", pool, gate))
         await begun(gate)
 
-        def noted(owner: str) -> Callable[[Stop], str]:
-            def work(_: Stop) -> str:
+        def noted(owner: str) -> Callable[[StopSignal], str]:
+            def work(_: StopSignal) -> str:
                 order.append(owner)
                 return owner
 
@@ -110,12 +110,12 @@ def test_work_to_its_end_is_waited_for_though_it_was_cancelled() -> None:
     async def main() -> None:
         pool, gate, written = Workers("test", 2), Gate(), list[str]()
 
-        def write(_: Stop) -> None:
+        def write(_: StopSignal) -> None:
             gate.running.release()
             gate.opened.wait(30)
             written.append("whole")
 
-        task = asyncio.create_task(pool.run(write, to_its_end=True))
+        task = asyncio.create_task(pool.run(write, run_to_end=True))
         await begun(gate)
         task.cancel()
         await asyncio.sleep(0.01)
@@ -226,18 +226,18 @@ def test_work_that_goes_to_its_end_stands_aside_for_nobody(monkeypatch: pytest.M
     async def main() -> None:
         pool, gate, order = Workers("test", 1), Gate(), list[str]()
 
-        def write(stop: Stop) -> None:
+        def write(stop: StopSignal) -> None:
             gate.running.release()
             gate.opened.wait(30)
             for _ in range(100):
                 stop.check()
             order.append("written")
 
-        def read(_: Stop) -> str:
+        def read(_: StopSignal) -> str:
             order.append("read")
             return ""
 
-        writing = asyncio.create_task(pool.run(write, to_its_end=True))
+        writing = asyncio.create_task(pool.run(write, run_to_end=True))
         await begun(gate)
         reading = asyncio.create_task(owned("another", pool, read))
         await asyncio.sleep(0)

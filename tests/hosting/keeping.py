@@ -13,7 +13,7 @@ from tests.agent.test_assemble import by_task
 
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.settings.model import AgentSettings
-from foldline.agent.tools.base import Ask
+from foldline.agent.tools.base import PermissionRequest
 from foldline.agent.tools.workspace import Workspace
 from foldline.cli.main import cli
 from foldline.providers.endpoint import Endpoint
@@ -73,7 +73,7 @@ def talk(home: Path, turns: int = 6, *, dialect: str = "openai-chat", window: in
 def delegate(home: Path) -> str:
     """A session whose agent started a sub-agent, its calls recorded."""
 
-    async def nobody(ask: Ask) -> bool:
+    async def nobody(ask: PermissionRequest) -> bool:
         del ask
         return False
 

@@ -13,7 +13,7 @@ from tests.agent.tools.mcp import mcp_plain
 
 from foldline.agent.settings.file import find_files
 from foldline.agent.settings.model import AgentSettings, McpSettings, ModelSettings
-from foldline.agent.tools.base import Ask
+from foldline.agent.tools.base import PermissionRequest
 from foldline.agent.tools.workspace import Workspace
 from foldline.engine.context import Request
 from foldline.errors import InvalidInput
@@ -48,7 +48,7 @@ class Silent:
         self.closed += 1
 
 
-async def nobody(ask: Ask) -> bool:
+async def nobody(ask: PermissionRequest) -> bool:
     del ask
     return False
 

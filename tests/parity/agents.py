@@ -14,7 +14,7 @@ from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent
 from foldline.agent.loop import Agent
 from foldline.agent.settings.file import load_settings
-from foldline.agent.tools.base import Ask, Tool
+from foldline.agent.tools.base import PermissionRequest, Tool
 from foldline.agent.tools.workspace import Workspace
 from foldline.providers.base import Provider
 from foldline.providers.endpoint import Endpoint
@@ -26,7 +26,7 @@ from foldline.testing import FakeProvider, FakeReply
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 
 
-async def yes(ask: Ask) -> bool:
+async def yes(ask: PermissionRequest) -> bool:
     """Whoever is asked says yes."""
     del ask
     return True

@@ -14,7 +14,7 @@ from tests.agent.support import Answers
 from tests.parity.agents import DIALECTS, agent_of, call, calls, results, sent
 
 from foldline.agent.events import AgentEvent, ReplyFinished, ToolFinished
-from foldline.agent.tools.base import Outcome, Scope
+from foldline.agent.tools.base import CallScope, ToolOutcome
 from foldline.display import colour, compact_question, telegram_footer, threshold_question, token_line
 from foldline.engine.events import FoldStarted, ThresholdReached
 from foldline.reducers.summarize import ACKNOWLEDGEMENT
@@ -232,9 +232,9 @@ class Curious:
     description = "Looks."
     parameters: Mapping[str, Any] = {"type": "object", "properties": {"what": {"type": "string"}}}
 
-    async def run(self, arguments: Mapping[str, Any], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Any], scope: CallScope) -> ToolOutcome:
         del arguments
-        return Outcome(json.dumps([scope.max_context_tokens, scope.current_context_tokens]))
+        return ToolOutcome(json.dumps([scope.max_context_tokens, scope.current_context_tokens]))
 
 
 @every_dialect

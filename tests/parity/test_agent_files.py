@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.agent.tools.file_calls import Person, ran, scope, text
 
-from foldline.agent.tools.base import Scope, Tool
+from foldline.agent.tools.base import CallScope, Tool
 from foldline.agent.tools.files.edit import EditFile, WriteFile
 from foldline.agent.tools.files.find import ListFiles, SearchFiles
 from foldline.agent.tools.files.read_file import ReadFile
@@ -99,14 +99,14 @@ def test_s4_06_partial_reads_are_size_checked_and_cut_with_a_warning(tool: ReadF
 
 def test_s4_07_tools_see_the_window_and_what_is_used_of_it() -> None:
     rooms = iter([Room(100_000, 10_000), Room(100_000, 90_000), Room(32_000, 1)])
-    seen = Scope(room=lambda: next(rooms))
+    seen = CallScope(room=lambda: next(rooms))
     assert (seen.max_context_tokens, seen.current_context_tokens, seen.max_context_tokens) == (100_000, 90_000, 32_000)
 
 
 def test_s4_07_a_read_asks_for_the_room_when_it_is_called(tool: ReadFile, report: Path) -> None:
     """The same call, refused when the window has filled in between."""
     rooms = [Room(2_000_000, 1_900_000), Room(2_000_000, 0)]
-    seen = Scope(room=rooms.pop)
+    seen = CallScope(room=rooms.pop)
     first, second = (ran(tool, seen, path=report.name).text for _ in range(2))
     assert first == report.read_text()
     assert second.startswith("⚠ FILE TOO LARGE FOR FULL READ")

@@ -14,7 +14,7 @@ from foldline import POLICIES, Context, DoesNotFit, InvalidInput, check, fit
 from foldline.agent.settings.block_reader import checked_file
 from foldline.agent.settings.layers import validated
 from foldline.agent.settings.model import SessionSettings
-from foldline.agent.settings.yaml_lines import Document
+from foldline.agent.settings.yaml_lines import YamlDocument
 from foldline.engine.presets import layered
 from foldline.engine.settings import ContextSettings, effective_limit, memory_limit
 from foldline.messages import Wire
@@ -521,7 +521,7 @@ def test_s3_07_dropping_again_makes_one_notice_of_two() -> None:
 
 def session_settings(block: Any, lines: dict[str, int] | None = None) -> SessionSettings:
     """The settings in a parsed `session` block of a file, with the lines of its fields."""
-    file = checked_file(Document({"session": block}, lines or {}), file="agent.yaml")
+    file = checked_file(YamlDocument({"session": block}, lines or {}), file="agent.yaml")
     if file.faults:
         raise file.faults[0]
     found = validated(file.defaults).session

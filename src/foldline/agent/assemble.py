@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, TurnEnded
 from foldline.agent.loop import Agent
-from foldline.agent.session import AgentSession, Under
+from foldline.agent.session import AgentSession, RunSettings
 from foldline.agent.settings.model import AgentSettings
-from foldline.agent.tools.base import Ask, Scope, Tool
+from foldline.agent.tools.base import CallScope, PermissionRequest, Tool
 from foldline.agent.tools.files.edit import EditFile, WriteFile
 from foldline.agent.tools.files.find import ListFiles, SearchFiles
 from foldline.agent.tools.files.read_file import ReadFile
 from foldline.agent.tools.processes.run_command import RunCommand
-from foldline.agent.tools.session_tools import CompactContext, Recall, SpawnAgent
+from foldline.agent.tools.session_tools import CompactContext, RecallTool, SpawnAgent
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.web.fetch_url import FetchUrl
 from foldline.agent.tools.workspace import Workspace
@@ -73,7 +73,7 @@ class Parts:
     provider: Provider
     workspace: Workspace
     window_tokens: int
-    allowed: Callable[[Ask], Awaitable[bool]]
+    allowed: Callable[[PermissionRequest], Awaitable[bool]]
     summaries: Provider | None = None
     more_tools: Sequence[Tool] = ()
     calls: CallLog | None = None
@@ -99,7 +99,7 @@ def assemble(
     stored = stored if session is None else session.stored
     agents = _SubAgents(parts, tell, stored, above)
     toolbox = Toolbox(_tools(parts, agents) if parts.tools else [])
-    under = Under(
+    under = RunSettings(
         dialect=provider.dialect,
         model=provider.model,
         policy=_policy(settings),
@@ -119,12 +119,12 @@ def assemble(
     def room() -> Room:
         return Room(kept.context.limits.window_tokens, kept.context.view.tokens)
 
-    log = _Logged(parts, stored.id if stored is not None else "", tell)
+    log = _CallRecorder(parts, stored.id if stored is not None else "", tell)
     return Agent(
         session=kept,
         provider=provider,
         toolbox=toolbox,
-        scope=Scope(room=room, history=kept, allowed=parts.allowed, depth=agents.depth),
+        scope=CallScope(room=room, history=kept, allowed=parts.allowed, depth=agents.depth),
         tell=tell,
         summarize=_summarize(parts, log),
         record=log.reply,
@@ -151,7 +151,7 @@ def _tools(parts: Parts, agents: _SubAgents) -> list[Tool]:
         "edit_file": lambda: EditFile(workspace),
         "run_command": lambda: RunCommand(workspace.root, timeout_seconds=settings.tools.command_timeout_seconds),
         "fetch_url": lambda: FetchUrl(allow_private=settings.tools.allow_private_urls),
-        "recall": Recall,
+        "recall": RecallTool,
         "compact_context": CompactContext,
         "spawn_agent": lambda: SpawnAgent(agents.begin, agents.started, settings.subagents.max_number),
     }
@@ -191,7 +191,7 @@ class _SubAgents:
             elif isinstance(event, Notice):
                 tell(Notice(f"agent {number}: {event.text}"))
 
-        async def allowed(ask: Ask) -> bool:
+        async def allowed(ask: PermissionRequest) -> bool:
             return await parts.allowed(replace(ask, what=f"agent {number}: {ask.what}"))
 
         with ExitStack() as stack:
@@ -244,7 +244,7 @@ def _cache_rule(provider: Provider, extra: Mapping[str, Json]) -> CacheRule | No
     return cache_rule_of(provider.model, provider.dialect, seconds) if seconds else None
 
 
-def _summarize(parts: Parts, log: _Logged) -> AsyncSummarize | None:
+def _summarize(parts: Parts, log: _CallRecorder) -> AsyncSummarize | None:
     """The summariser; none where it is switched off, or for a model too small to be trusted (its catalogue entry)."""
     chosen = parts.summaries or parts.provider
     if not parts.settings.summaries or lookup(chosen.model, local=True).summaries == "off":
@@ -257,7 +257,7 @@ def _summarize(parts: Parts, log: _Logged) -> AsyncSummarize | None:
     return asks.__call__
 
 
-class _Logged:
+class _CallRecorder:
     """The way into the log of calls. A log that cannot be written is said once, and stops nothing."""
 
     def __init__(self, parts: Parts, session_id: str, tell: Listener) -> None:
@@ -299,7 +299,7 @@ class _Logged:
             return
         try:
             if self._in_thread:
-                await CALLS.run(lambda _: record(calls), to_its_end=True)
+                await CALLS.run(lambda _: record(calls), run_to_end=True)
             else:
                 record(calls)
         except (InvalidInput, OSError) as fault:

@@ -15,7 +15,7 @@ from foldline.agent.events import Accepted, Calling, Listener, Notice, ReplyFini
 from foldline.agent.replies import BrokenOffError, answered, asks_again, is_whole, streamed
 from foldline.agent.session import AgentSession
 from foldline.agent.tool_calls import INTERRUPTED, run_calls
-from foldline.agent.tools.base import Outcome, Scope
+from foldline.agent.tools.base import CallScope, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.workers import owned_by
 from foldline.codecs import codec as codec_for
@@ -30,7 +30,7 @@ from foldline.store.call_log import usage_or_count
 from foldline.tokens import ESTIMATE
 from foldline.view.transcript import Usage
 
-__all__ = ["MAX_ITERATIONS", "Agent", "Record"]
+__all__ = ["MAX_ITERATIONS", "Agent", "RecordCall"]
 
 MAX_ITERATIONS: Final = 50
 """Model calls in one turn (S0.08)."""
@@ -41,7 +41,7 @@ MAX_RECOVERIES: Final = 8
 MAX_ASKED_AGAIN: Final = 2
 """Replies of one turn in a row that were thrown away, after which the next one counts as it is."""
 
-Record = Callable[[Request, Reply | None, Usage | None, str | None], Awaitable[None]]
+RecordCall = Callable[[Request, Reply | None, Usage | None, str | None], Awaitable[None]]
 """Told of every model call, and waited for: the request, the reply and its usage, or the error."""
 
 
@@ -52,10 +52,10 @@ class Agent:
     session: AgentSession
     provider: Provider
     toolbox: Toolbox
-    scope: Scope
+    scope: CallScope
     tell: Listener
     summarize: AsyncSummarize | None = None
-    record: Record | None = None
+    record: RecordCall | None = None
     max_iterations: int = MAX_ITERATIONS
     compact_threshold: float = COMPACT_THRESHOLD
     _running: bool = field(default=False, init=False)
@@ -216,7 +216,7 @@ class Agent:
         if self.record is not None:
             await self.record(request, reply, usage, error)
 
-    async def _compact_if_asked(self, outcomes: Sequence[Outcome]) -> None:
+    async def _compact_if_asked(self, outcomes: Sequence[ToolOutcome]) -> None:
         """Compact once the results are recorded, where a tool's typed outcome wishes it (S4.10); text cannot."""
         wish = next((outcome.compact for outcome in outcomes if outcome.compact is not None), None)
         if wish is None:

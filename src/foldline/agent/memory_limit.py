@@ -14,11 +14,11 @@ from foldline.view.tiles import Span
 from foldline.view.transcript import Fold
 from foldline.view.view import View
 
-__all__ = ["HeldMessages"]
+__all__ = ["MessageLimit"]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldMessages:
+class MessageLimit:
     """Folds the oldest messages when those that are shown come near `memory_limit` of the window.
 
     What was folded can be let go of (`Context.release`); what is shown cannot, since each request holds it. It acts at

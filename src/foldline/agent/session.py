@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
 
-from foldline.agent.counted_ahead import CountedAhead
+from foldline.agent.background_counter import BackgroundCounter
 from foldline.agent.events import Listener
-from foldline.agent.memory_limit import HeldMessages
-from foldline.agent.recall_index import Recallable
+from foldline.agent.memory_limit import MessageLimit
+from foldline.agent.recallable_archive import RecallableArchive
 from foldline.agent.tool_calls import INTERRUPTED, result_wires
-from foldline.agent.workers import FOLDS, to_its_end, while_wanted
+from foldline.agent.workers import FOLDS, run_to_end, until_stopped
 from foldline.catalog.prices import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.engine.context import AsyncSummarize, Context, Request
@@ -31,14 +31,14 @@ from foldline.tokens import ESTIMATE, Counter
 from foldline.view.archive import MemoryArchive
 from foldline.view.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 
-__all__ = ["NOT_KEPT", "AgentSession", "Under"]
+__all__ = ["NOT_KEPT", "AgentSession", "RunSettings"]
 
 NOT_KEPT = "[no result was kept: the process ended before it was written down]"
 """The result of a call that has none when a session is opened again; it may have run to its end all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Under:
+class RunSettings:
     """What a context runs under: everything but its history."""
 
     dialect: str
@@ -58,7 +58,7 @@ class Under:
         settings = {name: getattr(self, name) for name in self.__slots__}
         policy = self.policy
         if policy.auto:  # who switched folding off is not folded for
-            settings["policy"] = replace(policy, always=(*policy.always, HeldMessages()))
+            settings["policy"] = replace(policy, always=(*policy.always, MessageLimit()))
         return Context.replay(events, **{**settings, **more})
 
 
@@ -76,7 +76,7 @@ class AgentSession:
 
     def __init__(
         self,
-        under: Under,
+        under: RunSettings,
         *,
         stored: StoredSession | None = None,
         listen: Listener | None = None,
@@ -89,7 +89,7 @@ class AgentSession:
         self._turns: list[tuple[int, Literal["begun", "ended"], dict[str, Json]]] = []
         self._listen = listen
         self._originals = stored.archive if stored is not None else MemoryArchive()
-        self._archive, self._counter = Recallable(self._originals), CountedAhead(under.counter)
+        self._archive, self._counter = RecallableArchive(self._originals), BackgroundCounter(under.counter)
         self._idle = IdleTimer(seconds_since(stored.tally.updated) if stored is not None else 0.0)
         self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count
@@ -141,7 +141,7 @@ class AgentSession:
     async def written(self) -> None:
         """Everything that was recorded is on the disk when this returns. Raises OSError, SessionLost."""
         if self.writes_in_thread and (self._turns or self._written < self._context.event_count):
-            await to_its_end(self._flush)
+            await run_to_end(self._flush)
 
     def note(self, text: str) -> Entry:
         """Record a notice of ours for the model: a user message that is nobody's words."""
@@ -208,7 +208,7 @@ class AgentSession:
         self._context.pin(seq, pinned=pinned)
         self._flush()
 
-    def switch(self, under: Under) -> None:
+    def switch(self, under: RunSettings) -> None:
         """Go on under other settings of the same dialect: model, policy, window, tools. O(log).
 
         Folds that were made stay. Limits that were learned stay with their server and model. Raises InvalidInput for
@@ -281,9 +281,9 @@ class AgentSession:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _made(self, events: Sequence[Event], under: Under, *, quiet: bool = False) -> Context:
-        heard, archive, given = _Gate(self._heard), Recallable(self._originals), dict[str, Any]()
-        counter = CountedAhead(under.counter)
+    def _made(self, events: Sequence[Event], under: RunSettings, *, quiet: bool = False) -> Context:
+        heard, archive, given = _GatedListener(self._heard), RecallableArchive(self._originals), dict[str, Any]()
+        counter = BackgroundCounter(under.counter)
         if not hasattr(under.counter, "message"):  # a rule for whole messages counts their characters
             given["counter"] = counter
         context = under.context(events, learned=self.learned, archive=archive, on_event=heard, **given)
@@ -295,7 +295,7 @@ class AgentSession:
 
     async def _in_thread(self, read: Callable[[], Any]) -> Any:
         """What comes of reading a large history: in a thread, where others share the loop."""
-        return await FOLDS.run(lambda _: read(), to_its_end=True) if self.writes_in_thread else read()
+        return await FOLDS.run(lambda _: read(), run_to_end=True) if self.writes_in_thread else read()
 
     def _heard(self, event: ContextEvent) -> None:
         if self._listen is not None:
@@ -342,7 +342,7 @@ class AgentSession:
     def _entries(self) -> Iterator[Entry]:
         """The entries as they were written down, what has left memory too."""
         events = self._context.events if self.stored is None else self.stored.events()
-        return (event for event in while_wanted(events) if isinstance(event, Entry))
+        return (event for event in until_stopped(events) if isinstance(event, Entry))
 
     def _whole(self) -> None:
         if self._context.released:
@@ -356,7 +356,7 @@ class AgentSession:
             self.record_results([(call, result, True) for call in waiting])
 
 
-class _Gate:
+class _GatedListener:
     """A listener that hears nothing until it is open."""
 
     def __init__(self, tell: Callable[[ContextEvent], None]) -> None:

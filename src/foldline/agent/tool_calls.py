@@ -8,7 +8,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from foldline.agent.events import Listener, ToolFinished, ToolStarted
-from foldline.agent.tools.base import Outcome, Scope
+from foldline.agent.tools.base import CallScope, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.codecs import codec as codec_for
 from foldline.messages import Message, ToolCall, Wire
@@ -23,10 +23,10 @@ INTERRUPTED = "[stopped before it was finished]"
 async def run_calls(
     calls: Sequence[ToolCall],
     toolbox: Toolbox,
-    scope: Scope,
+    scope: CallScope,
     tell: Listener,
     record: Callable[[Sequence[tuple[ToolCall, str, bool]]], object],
-) -> list[Outcome]:
+) -> list[ToolOutcome]:
     """Run calls beside each other; what they brought is recorded in their order, all of it at once.
 
     A cancellation stops those that still run; their results say so, the others are kept. It propagates, and so does
@@ -48,21 +48,21 @@ async def run_calls(
     return outcomes
 
 
-async def _stopped(running: Sequence[asyncio.Task[Outcome]]) -> None:
+async def _stopped(running: Sequence[asyncio.Task[ToolOutcome]]) -> None:
     for task in running:
         task.cancel()
     if running:
         await asyncio.wait(running)
 
 
-def _outcome(task: asyncio.Task[Outcome]) -> Outcome:
+def _outcome(task: asyncio.Task[ToolOutcome]) -> ToolOutcome:
     """What a call came to, as far as it came."""
     if not task.done() or task.cancelled() or task.exception() is not None:
-        return Outcome(INTERRUPTED, is_error=True)
+        return ToolOutcome(INTERRUPTED, is_error=True)
     return task.result()
 
 
-async def _run(call: ToolCall, toolbox: Toolbox, scope: Scope, tell: Listener) -> Outcome:
+async def _run(call: ToolCall, toolbox: Toolbox, scope: CallScope, tell: Listener) -> ToolOutcome:
     tell(ToolStarted(call.id, call.name, call.arguments))
     start = perf_counter()
     outcome = await toolbox.run(call, scope)

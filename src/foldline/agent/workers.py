@@ -1,8 +1,8 @@
-"""Threads for work that takes its time: so many for each kind of work, shared fairly by those who ask for it.
+"""Thread pools for blocking work: a bounded number of threads per kind of work, shared fairly between owners.
 
-A thread cannot be ended from outside. So what runs in one here gets a `Stop` that it looks at, nobody waits for it once
-it is cancelled, no owner (a session) holds all threads of a kind, and no process waits for them at its end. Work that
-takes long stands aside at its next look for what has not begun: a short piece waits for no long one.
+A thread cannot be ended from outside. So work gets a `StopSignal` that it polls, nobody waits for work that was
+cancelled, no owner (a session) holds all threads of a pool, and no process waits for them at its end. Long work yields
+at its next poll to work that has not begun: a short job waits for no long one.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ __all__ = [
     "NAMES",
     "READERS",
     "TOOLS",
-    "Cancelled",
-    "Stop",
+    "StopSignal",
+    "WorkCancelled",
     "Workers",
-    "in_thread",
     "owned_by",
-    "to_its_end",
-    "while_wanted",
+    "run_in_thread",
+    "run_to_end",
+    "until_stopped",
 ]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 RUN_SECONDS: Final = 0.002
-"""What work in a thread runs before it lets others have the interpreter, where it looks at its `Stop` so often."""
+"""How long a job runs before it gives up the interpreter, if it polls its `StopSignal` that often."""
 PAUSE_SECONDS: Final = 0.0005
 SLICE_SECONDS: Final = 0.1
-"""What work runs before it stands aside, where it looks at its `Stop` and others wait."""
+"""What work runs before it stands aside, where it looks at its `StopSignal` and others wait."""
 MOST_ASIDE: Final = 64
 """Pieces of work that stand aside, each with its thread; more go on to their end."""
 IDLE_SECONDS: Final = 10.0
@@ -51,14 +51,14 @@ MOST_WAITING: Final = 200
 """Pieces of work of one owner that wait, at most."""
 
 _OWNER: Final[ContextVar[object]] = ContextVar("owner", default=None)
-_STOP: Final[ContextVar[Stop | None]] = ContextVar("stop", default=None)
+_STOP: Final[ContextVar[StopSignal | None]] = ContextVar("stop", default=None)
 
 
-class Cancelled(Exception):  # noqa: N818 - says what happened; no error of ours: it never leaves the thread
+class WorkCancelled(Exception):  # noqa: N818 - says what happened; no error of ours: it never leaves the thread
     """The call that this work was for is over; nobody will see what it brings."""
 
 
-class Stop:
+class StopSignal:
     """Tells work in a thread that nobody waits for it any more."""
 
     def __init__(self, stand_aside: Callable[[], None] = lambda: None) -> None:
@@ -87,7 +87,7 @@ class Stop:
     def look(self) -> None:
         """The same, without standing aside for other work."""
         if self._is_set:
-            raise Cancelled("the call was cancelled")
+            raise WorkCancelled("the call was cancelled")
         if perf_counter() - self._paused_at > RUN_SECONDS:
             sleep(PAUSE_SECONDS)
             self._paused_at = perf_counter()
@@ -98,7 +98,7 @@ class Stop:
         return self._is_set
 
 
-def while_wanted(items: Iterable[T]) -> Iterator[T]:
+def until_stopped(items: Iterable[T]) -> Iterator[T]:
     """The items, as long as somebody waits for the work of this thread. Raises Cancelled."""
     stop = _STOP.get()
     for item in items:
@@ -118,16 +118,16 @@ def owned_by(owner: object) -> Iterator[None]:
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _ThreadJob:
     """One piece of work, and where what it brings is waited for."""
 
-    work: Callable[[Stop], Any]
+    work: Callable[[StopSignal], Any]
     owner: object
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
-    to_its_end: bool
+    run_to_end: bool
     context: Context = field(default_factory=copy_context)
-    stop: Stop = field(default_factory=Stop)
+    stop: StopSignal = field(default_factory=StopSignal)
 
     def run(self) -> None:
         self.stop.begin()
@@ -156,33 +156,33 @@ class Workers:
         self._name, self._most, self._most_waiting = name, threads, most_waiting
         self._each = max(1, threads - 1) if each is None else each
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[object, deque[_Job]] = OrderedDict()
-        self._aside: deque[_Job] = deque()
+        self._waiting: OrderedDict[object, deque[_ThreadJob]] = OrderedDict()
+        self._aside: deque[_ThreadJob] = deque()
         self._begun: Counter[object] = Counter()
         """Of each owner, what runs or stands aside."""
         self._running = self._idle = 0
         self._threads: set[threading.Thread] = set()
 
-    async def run(self, work: Callable[[Stop], T], *, to_its_end: bool = False) -> T:
+    async def run(self, work: Callable[[StopSignal], T], *, run_to_end: bool = False) -> T:
         """What `work` returns.
 
-        A cancellation takes it out of the queue, or is passed on to it and no longer waits; with `to_its_end` it waits
+        A cancellation takes it out of the queue, or is passed on to it and no longer waits; with `run_to_end` it waits
         until it has ended. Raises what the work raises, and InvalidInput where too much of this owner waits.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(work, _OWNER.get(), loop, loop.create_future(), to_its_end)
-        job.stop = Stop(partial(self._stand_aside, job))
+        job = _ThreadJob(work, _OWNER.get(), loop, loop.create_future(), run_to_end)
+        job.stop = StopSignal(partial(self._stand_aside, job))
         self._add(job)
         try:
-            return await (asyncio.shield(job.future) if to_its_end else job.future)
+            return await (asyncio.shield(job.future) if run_to_end else job.future)
         except asyncio.CancelledError:
-            if not self._ended(job) and to_its_end and not job.future.done():
+            if not self._ended(job) and run_to_end and not job.future.done():
                 await asyncio.wait({job.future})
             if job.future.done() and not job.future.cancelled():
                 job.future.exception()
             raise
 
-    def _add(self, job: _Job) -> None:
+    def _add(self, job: _ThreadJob) -> None:
         with self._changed:
             queue = self._waiting.get(job.owner, deque())
             if len(queue) >= self._most_waiting:
@@ -192,7 +192,7 @@ class Workers:
             self._thread_more()
             self._changed.notify_all()
 
-    def _ended(self, job: _Job) -> bool:
+    def _ended(self, job: _ThreadJob) -> bool:
         """Tell a piece of work to end; whether it had not begun, and never will."""
         with self._changed:
             job.stop.set()
@@ -216,11 +216,11 @@ class Workers:
             self._threads.add(thread)
             thread.start()
 
-    def _next_job(self) -> _Job | None:
+    def _next_job(self) -> _ThreadJob | None:
         """The first piece that waits of the owner whose turn it is: one that has fewer begun than it may."""
         return next((queue[0] for owner, queue in self._waiting.items() if self._begun[owner] < self._each), None)
 
-    def _next(self) -> _Job | None:
+    def _next(self) -> _ThreadJob | None:
         """The next piece of work; None after some time without any."""
         with self._changed:
             while True:
@@ -256,11 +256,11 @@ class Workers:
                     self._changed.notify_all()
             del job  # what it holds is not kept until the next one comes
 
-    def _stand_aside(self, job: _Job) -> None:
+    def _stand_aside(self, job: _ThreadJob) -> None:
         """Let others run where some wait, and come back when it is this one's turn again, or it is to end."""
         with self._changed:
             waits = self._next_job() is not None or self._aside
-            if not waits or job.to_its_end or len(self._aside) >= MOST_ASIDE:
+            if not waits or job.run_to_end or len(self._aside) >= MOST_ASIDE:
                 return
             self._aside.append(job)
             self._running -= 1
@@ -272,7 +272,7 @@ class Workers:
             self._running += 1
             self._changed.notify_all()
 
-    def _is_turn_of(self, job: _Job) -> bool:
+    def _is_turn_of(self, job: _ThreadJob) -> bool:
         return self._running < self._most and self._aside[0] is job and self._next_job() is None
 
 
@@ -288,12 +288,12 @@ CALLS: Final = Workers("foldline-calls", 1)
 """Writing down model calls: whoever waits for a disk, or for another process that writes, holds up no loop."""
 
 
-async def in_thread(work: Callable[[Stop], T], *, to_its_end: bool = False) -> T:
+async def run_in_thread(work: Callable[[StopSignal], T], *, run_to_end: bool = False) -> T:
     """What `work` returns, from one of the threads that tools have; see `Workers.run`."""
-    return await TOOLS.run(work, to_its_end=to_its_end)
+    return await TOOLS.run(work, run_to_end=run_to_end)
 
 
-async def to_its_end(work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
+async def run_to_end(work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
     """Run something in a thread. A cancellation waits until it is done: half of it would be nobody's."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
     try:

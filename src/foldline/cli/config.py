@@ -15,7 +15,7 @@ from foldline.messages import Json
 from foldline.text.formatting import DASH, plural
 
 if TYPE_CHECKING:
-    from foldline.agent.settings.file import Loaded, SettingsFile
+    from foldline.agent.settings.file import LoadedSettings, SettingsFile
 
 __all__ = ["config"]
 
@@ -65,9 +65,9 @@ def check(*, file: str | None) -> None:
 
 def _notes(path: Path) -> None:
     """What is right in the file, and still will not work here and now."""
-    from foldline.agent.settings.file import notes
+    from foldline.agent.settings.file import missing_variables
 
-    for note in notes(path, os.environ):
+    for note in missing_variables(path, os.environ):
         log(note)
 
 
@@ -78,11 +78,11 @@ def _notes(path: Path) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def show(*, agent: str | None, profile: str | None, named: str | None, as_json: bool) -> None:
     """Show the settings that are in force, and where each comes from."""
-    from foldline.agent.settings.effective import in_force
+    from foldline.agent.settings.effective import effective_settings
     from foldline.agent.settings.file import load_settings
 
     loaded = load_settings(agent, profile=profile, config=named)
-    rows = [(row.name, row.value, row.source) for row in in_force(loaded, os.environ)]
+    rows = [(row.name, row.value, row.source) for row in effective_settings(loaded, os.environ)]
     if as_json:
         json_out(_plain(loaded, rows))
     else:
@@ -93,7 +93,7 @@ def show(*, agent: str | None, profile: str | None, named: str | None, as_json: 
     log(f"agent {loaded.settings.name}, {f'profile {profile}, ' if profile else ''}{files}")
 
 
-def _plain(loaded: Loaded, rows: list[tuple[str, Json, str]]) -> Json:
+def _plain(loaded: LoadedSettings, rows: list[tuple[str, Json, str]]) -> Json:
     return {
         "agent": loaded.settings.name,
         "profile": loaded.profile,

@@ -11,10 +11,10 @@ from typing import Final
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import Listener, Notice, TurnEnded
 from foldline.agent.loop import Agent
-from foldline.agent.session import AgentSession, Under
+from foldline.agent.session import AgentSession, RunSettings
 from foldline.agent.settings.model import ModelSettings
 from foldline.agent.settings.policies import PolicySettings
-from foldline.agent.tools.base import Ask
+from foldline.agent.tools.base import PermissionRequest
 from foldline.catalog.models import lookup
 from foldline.codecs import codec as codec_for
 from foldline.codecs.convert import convert_all
@@ -43,7 +43,12 @@ class AgentConversation:
     """
 
     def __init__(
-        self, runtime: Runtime, *, store: Store | None, emit: Listener, allowed: Callable[[Ask], Awaitable[bool]]
+        self,
+        runtime: Runtime,
+        *,
+        store: Store | None,
+        emit: Listener,
+        allowed: Callable[[PermissionRequest], Awaitable[bool]],
     ) -> None:
         self.runtime, self.store = runtime, store
         self._emit, self._allowed = emit, allowed
@@ -196,7 +201,7 @@ class AgentConversation:
             if (header.model, header.policy) != (provider.model, policy):
                 old.change(model=provider.model, policy=policy)
             return
-        under = Under(
+        under = RunSettings(
             dialect=header.dialect,
             model=header.model or "",
             policy=parts.settings.policy_value(),

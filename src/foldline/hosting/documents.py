@@ -14,7 +14,7 @@ from typing import Final
 
 from foldline.agent.tools.files.decoding import HEAD_BYTES, decoded, is_pdf
 from foldline.agent.tools.files.documents import notebook_text, pdf_text
-from foldline.agent.workers import READERS, Stop, in_thread, owned_by
+from foldline.agent.workers import READERS, StopSignal, owned_by, run_in_thread
 from foldline.display import Room, preview_lines, size_text
 from foldline.errors import InvalidInput
 from foldline.hosting.session_actor import SessionActor, SessionState
@@ -59,7 +59,7 @@ async def store_document(actor: SessionActor, name: str, data: bytes, *, taken_t
             if is_pdf(data[:HEAD_BYTES]):
                 text, note = await READERS.run(lambda stop: _pdf_text(data, name, stop)), ""
             else:
-                text, note = await in_thread(lambda _: _text(data, name))
+                text, note = await run_in_thread(lambda _: _text(data, name))
     except InvalidInput as error:
         return upload.document(name, f"It {error.reason}; its bytes are kept.")
     if not text.strip():
@@ -122,7 +122,7 @@ class _Upload:
         )
 
 
-def _pdf_text(data: bytes, name: str, stop: Stop) -> str:
+def _pdf_text(data: bytes, name: str, stop: StopSignal) -> str:
     with tempfile.TemporaryFile() as file:  # its reader is another process
         file.write(data)
         return pdf_text(file, name, stop)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from foldline.agent.settings.file import Loaded, load_settings
+from foldline.agent.settings.file import LoadedSettings, load_settings
 from foldline.errors import FoldlineError, InvalidInput, MissingExtra
 from foldline.messages import Json
 
 if TYPE_CHECKING:
     from foldline.agent.assemble import Parts
     from foldline.agent.settings.model import AgentSettings, McpSettings, ModelSettings
-    from foldline.agent.tools.base import Ask, Tool
+    from foldline.agent.tools.base import PermissionRequest, Tool
     from foldline.agent.tools.workspace import Workspace
     from foldline.providers.base import Provider
     from foldline.providers.selection import ModelPreference, SelectedModel
@@ -88,7 +88,7 @@ def settings_of_flags(options: Options) -> dict[str, Json]:
     return flags
 
 
-def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path | None = None) -> Loaded:
+def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path | None = None) -> LoadedSettings:
     """Load the settings in effect under these options. Raises InvalidInput; for an option it names the flag."""
     for name in options.allow:
         if name not in ALLOWABLE:
@@ -272,7 +272,7 @@ class Runtime:
         """The model that answers."""
         return self.picked.provider
 
-    async def parts(self, allowed: Callable[[Ask], Awaitable[bool]]) -> Parts:
+    async def parts(self, allowed: Callable[[PermissionRequest], Awaitable[bool]]) -> Parts:
         """Return what an agent is assembled from. The first call queries the window and starts MCP servers."""
         from foldline.agent.assemble import Parts, tool_names
 

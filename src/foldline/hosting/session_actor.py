@@ -15,8 +15,8 @@ from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, TurnEnded
 from foldline.agent.loop import Agent
 from foldline.agent.settings.policies import PolicySettings
-from foldline.agent.tools.base import Ask
-from foldline.agent.workers import to_its_end
+from foldline.agent.tools.base import PermissionRequest
+from foldline.agent.workers import run_to_end
 from foldline.codecs import codec as codec_for
 from foldline.display import summary_of
 from foldline.engine.context import Context
@@ -55,7 +55,7 @@ class SessionActor:
         *,
         limits: ActorLimits,
         turns: asyncio.Semaphore,
-        allowed: Callable[[Ask], Awaitable[bool]],
+        allowed: Callable[[PermissionRequest], Awaitable[bool]],
         emit: Callable[[str, AgentEvent], None],
         on_idle: Callable[[], None] = lambda: None,
         stored: StoredSession | None = None,
@@ -128,7 +128,7 @@ class SessionActor:
             _, stored = self._lease.current
             if key in stored.tally.keys:
                 records, codec = self._store.records(self.id), codec_for(stored.header.dialect)
-                said, ended = await to_its_end(recorded_turn, records, stored.tally.keys[key], codec)
+                said, ended = await run_to_end(recorded_turn, records, stored.tally.keys[key], codec)
                 if same_text and said != text:
                     raise KeyReused
                 return ended
@@ -181,7 +181,7 @@ class SessionActor:
         """Undo the last batch of folds; empty if there is none."""
 
         async def work(agent: Agent) -> tuple[Unfold, ...]:
-            taken = await to_its_end(agent.session.undo)
+            taken = await run_to_end(agent.session.undo)
             await self._lease.save()
             return taken
 
@@ -191,7 +191,7 @@ class SessionActor:
         """Pin the group of a message, or unpin it. Raises InvalidInput, and FoldRefused if it is folded."""
 
         async def work(agent: Agent) -> None:
-            await to_its_end(agent.session.pin, seq, pinned=pinned)
+            await run_to_end(agent.session.pin, seq, pinned=pinned)
 
         await self._submit(work)
 
@@ -230,21 +230,21 @@ class SessionActor:
             with suppress(SessionTaken, DialectMismatch):
                 return await self._submit(work, wait_seconds=0.0)
         parts = await self._runtime.parts(self._allowed)
-        return read(await to_its_end(self._read_stored, parts))
+        return read(await run_to_end(self._read_stored, parts))
 
     async def whole(self) -> Context:
         """Return a context with all messages in memory, folded or not. Read-only. O(log)."""
 
         async def work(agent: Agent) -> Context:
-            return await to_its_end(agent.session.whole)
+            return await run_to_end(agent.session.whole)
 
         if self._turn is not None:
-            return await to_its_end(self._lease.current[0].session.whole)
+            return await run_to_end(self._lease.current[0].session.whole)
         try:
             return await self._submit(work, wait_seconds=0.0)
         except SessionTaken:
             parts = await self._runtime.parts(self._allowed)
-            return (await to_its_end(self._read_stored, parts)).context
+            return (await run_to_end(self._read_stored, parts)).context
 
     # --- end ---------------------------------------------------------------------------------------------------------
 

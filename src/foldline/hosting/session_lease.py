@@ -14,8 +14,8 @@ from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, Notice
 from foldline.agent.loop import Agent
 from foldline.agent.settings.policies import PolicySettings
-from foldline.agent.tools.base import Ask
-from foldline.agent.workers import to_its_end
+from foldline.agent.tools.base import PermissionRequest
+from foldline.agent.workers import run_to_end
 from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken
 from foldline.hosting.agent_conversation import with_policy
 from foldline.hosting.runtime import Runtime
@@ -46,7 +46,7 @@ class SessionLease:
         store: Store,
         name: str,
         *,
-        allowed: Callable[[Ask], Awaitable[bool]],
+        allowed: Callable[[PermissionRequest], Awaitable[bool]],
         emit: Listener,
         stored: StoredSession | None = None,
     ) -> None:
@@ -80,7 +80,7 @@ class SessionLease:
                 if slot is not None:
                     await stack.enter_async_context(slot)
                 try:
-                    self.agent = await to_its_end(self._open, parts)
+                    self.agent = await run_to_end(self._open, parts)
                 except SessionTaken:
                     if monotonic() >= until:
                         raise
@@ -97,14 +97,14 @@ class SessionLease:
         agent, _ = self.current
         parts = replace(await self._runtime.parts(self._allowed), writes_in_thread=True)
         parts = with_policy(parts, chosen)
-        self.agent = await to_its_end(assemble, parts, tell=self._emit_in_loop, session=agent.session)
+        self.agent = await run_to_end(assemble, parts, tell=self._emit_in_loop, session=agent.session)
 
     async def save(self) -> None:
         """Write the snapshot. Nothing depends on it: a full disk is reported, and ends nothing."""
         if self.agent is None:
             return
         try:
-            await to_its_end(self.agent.session.save)
+            await run_to_end(self.agent.session.save)
         except (OSError, SessionLost) as fault:
             self._emit_in_loop(Notice(f"The snapshot of the session could not be written: {fault}"))
 
@@ -121,12 +121,12 @@ class SessionLease:
         stored, self.stored, self.agent = self.stored, None, None
         if stored is not None:
             with suppress(OSError, FoldlineError):
-                await to_its_end(stored.close)
+                await run_to_end(stored.close)
 
     async def discard(self) -> None:
         """Delete the session. Raises SessionTaken, InvalidInput, OSError."""
         if self.stored is None:
-            await to_its_end(self._store.delete, self.name)
+            await run_to_end(self._store.delete, self.name)
             return
         await to_its_end(self.stored.acquire)
         await to_its_end(self.stored.discard)

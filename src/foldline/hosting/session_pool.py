@@ -11,8 +11,8 @@ from typing import Final
 
 from foldline.agent.events import AgentEvent, Notice
 from foldline.agent.settings.policies import PolicySettings
-from foldline.agent.tools.base import Ask
-from foldline.agent.workers import to_its_end
+from foldline.agent.tools.base import PermissionRequest
+from foldline.agent.workers import run_to_end
 from foldline.errors import InvalidInput, Stopping
 from foldline.hosting.agent_conversation import carry_over, with_policy
 from foldline.hosting.process import stop_with_grace
@@ -26,7 +26,7 @@ from foldline.store.paths import calls_path, learned_path
 
 __all__ = ["AskPermission", "PoolListener", "SessionPool", "open_pool"]
 
-AskPermission = Callable[[str, Ask], Awaitable[bool]]
+AskPermission = Callable[[str, PermissionRequest], Awaitable[bool]]
 """Asks a person about one tool call: the session's id, and the call."""
 
 PoolListener = Callable[[str, AgentEvent], None]
@@ -87,10 +87,10 @@ class SessionPool:
 
         # Read before anything is created: a bad source leaves no empty session behind.
         context = None if source is None else (await asyncio.to_thread(self.store.read, source)).replay()
-        stored = await to_its_end(made)
+        stored = await run_to_end(made)
         if context is not None:
             try:
-                await to_its_end(carry_over, context, parts, emit=lambda event: None, stored=stored)
+                await run_to_end(carry_over, context, parts, emit=lambda event: None, stored=stored)
             except BaseException:
                 stored.discard()
                 raise
@@ -198,8 +198,8 @@ class SessionPool:
             raise InvalidInput("the log is empty", place=name)
         return str(first[0].get("dialect", ""))
 
-    def _allowed(self, name: str) -> Callable[[Ask], Awaitable[bool]]:
-        async def allowed(ask: Ask) -> bool:
+    def _allowed(self, name: str) -> Callable[[PermissionRequest], Awaitable[bool]]:
+        async def allowed(ask: PermissionRequest) -> bool:
             if self._ask_permission is not None:
                 return await self._ask_permission(name, ask)
             self._emit(name, Notice(f"Refused, as nobody can be asked here (--yes allows it): {ask.what}"))
@@ -272,6 +272,6 @@ async def open_pool(
         )
 
 
-async def _everything(name: str, ask: Ask) -> bool:
+async def _everything(name: str, ask: PermissionRequest) -> bool:
     del name, ask
     return True

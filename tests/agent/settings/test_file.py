@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from foldline.agent.settings.file import (
-    Loaded,
+    LoadedSettings,
     SettingsFile,
     check_file,
     find_files,
     load_settings,
-    notes,
+    missing_variables,
     read_project,
     trust_file,
 )
@@ -232,17 +232,17 @@ def test_notes_name_variables_that_the_environment_does_not_have(project: Path) 
         '  mcp: {a: {url: "https://a.example", headers: {X: "${MY_T}"}}}\n',
     )
     assert check_file(path) == []
-    assert [note.partition(" the ")[0] for note in notes(path, {})] == [
+    assert [note.partition(" the ")[0] for note in missing_variables(path, {})] == [
         "agents.yaml: line 2: main.model.api_key_env:",
         "agents.yaml: line 3: main.mcp.a.headers.X:",
     ]
-    assert notes(path, {"MY_KEY": "1", "MY_T": "2"}) == []
+    assert missing_variables(path, {"MY_KEY": "1", "MY_T": "2"}) == []
 
 
 # --- trust ------------------------------------------------------------------------------------------------------------
 
 
-def reach(loaded: Loaded) -> tuple[object, ...]:
+def reach(loaded: LoadedSettings) -> tuple[object, ...]:
     """What an agent with these settings could do to its user."""
     now = loaded.settings
     return (

@@ -4,11 +4,11 @@ from typing import Any
 
 from foldline.agent.settings.block_reader import checked_file
 from foldline.agent.settings.layers import Tree, flat, merged, plain
-from foldline.agent.settings.yaml_lines import Document
+from foldline.agent.settings.yaml_lines import YamlDocument
 
 
 def tree(file: str = "f", **fields: Any) -> Tree:
-    found = checked_file(Document({"defaults": fields}, {}), file=file)
+    found = checked_file(YamlDocument({"defaults": fields}, {}), file=file)
     assert found.faults == ()
     return found.defaults
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.agent.settings.test_block_reader import only
 
-from foldline.agent.settings.effective import in_force
-from foldline.agent.settings.file import check_file, load_settings, notes
+from foldline.agent.settings.effective import effective_settings
+from foldline.agent.settings.file import check_file, load_settings, missing_variables
 from foldline.agent.settings.schedule import Cron, ScheduleSettings, ToFile, ToTelegram, ToWebhook
 from foldline.errors import InvalidInput
 
@@ -183,11 +183,11 @@ def test_a_strangers_file_runs_nothing_and_says_whom_it_would_tell(tmp_path: Pat
 def test_what_is_in_force_shows_the_schedule_and_check_names_missing_variables(tmp_path: Path) -> None:
     file = tmp_path / "agents.yaml"
     file.write_text(ALL)
-    rows = {row.name: row for row in in_force(load_settings(config=file), {})}
+    rows = {row.name: row for row in effective_settings(load_settings(config=file), {})}
     assert rows["schedule.morning.cron"].value == "0 7 * * mon-fri"
     assert rows["schedule.morning.cron"].source.endswith("agents.yaml:6")
     assert rows["schedule.morning.max_late"].value == "43200s"
-    missing = "\n".join(notes(file, {}))
+    missing = "\n".join(missing_variables(file, {}))
     for name in ("HOOK_PATH", "HOOK_SECRET", "FOLDLINE_TELEGRAM_TOKEN"):
         assert f"the environment has no {name}" in missing
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.agent.settings.yaml_lines import MOST_BYTES, MOST_DEPTH, Document, fault, read_yaml, visible
+from foldline.agent.settings.yaml_lines import MOST_BYTES, MOST_DEPTH, YamlDocument, fault, read_yaml, visible
 from foldline.errors import InvalidInput
 
 
-def read(text: str) -> Document:
+def read(text: str) -> YamlDocument:
     return read_yaml(text.encode(), file="agents.yaml")
 
 

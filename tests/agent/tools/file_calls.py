@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from foldline.agent.tools.base import Ask, Outcome, Scope, Tool
+from foldline.agent.tools.base import CallScope, PermissionRequest, Tool, ToolOutcome
 from foldline.display import Room
 
 
@@ -14,9 +14,9 @@ class Person:
     """Answers every question alike, and remembers them; `meanwhile` happens before the answer."""
 
     answer: bool = True
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[PermissionRequest] = field(default_factory=list)
 
-    async def allowed(self, ask: Ask) -> bool:
+    async def allowed(self, ask: PermissionRequest) -> bool:
         self.asked.append(ask)
         self.meanwhile()
         return self.answer
@@ -25,14 +25,14 @@ class Person:
         """Nothing, unless a test replaces it."""
 
 
-def scope(*, window_tokens: int = 100_000, used_tokens: int = 0, person: Person | None = None) -> Scope:
+def scope(*, window_tokens: int = 100_000, used_tokens: int = 0, person: Person | None = None) -> CallScope:
     room = Room(window_tokens, used_tokens)
     if person is None:
-        return Scope(room=lambda: room)
-    return Scope(room=lambda: room, allowed=person.allowed)
+        return CallScope(room=lambda: room)
+    return CallScope(room=lambda: room, allowed=person.allowed)
 
 
-def ran(tool: Tool, scope: Scope, **arguments: object) -> Outcome:
+def ran(tool: Tool, scope: CallScope, **arguments: object) -> ToolOutcome:
     return asyncio.run(tool.run(arguments, scope))
 
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from foldline.agent.tools.base import Ask, History, Outcome, Scope, Tool
+from foldline.agent.tools.base import CallScope, History, PermissionRequest, Tool, ToolOutcome
 from foldline.display import Room
 
 
@@ -15,22 +15,22 @@ class Person:
     """Says yes or no to everything, and remembers what was asked."""
 
     says: bool = True
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[PermissionRequest] = field(default_factory=list)
 
-    async def __call__(self, ask: Ask) -> bool:
+    async def __call__(self, ask: PermissionRequest) -> bool:
         self.asked.append(ask)
         return self.says
 
 
-def scope(person: Person | None = None, history: History | None = None) -> Scope:
+def scope(person: Person | None = None, history: History | None = None) -> CallScope:
     """A window of 10,000 tokens, 4,000 of them used."""
-    return Scope(room=lambda: Room(10_000, 4_000), history=history, allowed=person or Person())
+    return CallScope(room=lambda: Room(10_000, 4_000), history=history, allowed=person or Person())
 
 
-def run(tool: Tool, person: Person | None = None, **arguments: Any) -> Outcome:
+def run(tool: Tool, person: Person | None = None, **arguments: Any) -> ToolOutcome:
     """The outcome of one call."""
 
-    async def called() -> Outcome:
+    async def called() -> ToolOutcome:
         return await tool.run(arguments, scope(person))
 
     return asyncio.run(called())

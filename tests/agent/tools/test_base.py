@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.agent.tools.people import Person, scope
 
-from foldline.agent.tools.base import Ask, consented, one_line
+from foldline.agent.tools.base import PermissionRequest, is_allowed, one_line
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ from foldline.agent.tools.base import Ask, consented, one_line
 )
 def test_what_is_asked_is_one_line_that_hides_nothing(text: str, shown: str) -> None:
     person = Person()
-    assert asyncio.run(consented(scope(person), "run_command", text))
-    assert person.asked == [Ask("run_command", shown)]
+    assert asyncio.run(is_allowed(scope(person), "run_command", text))
+    assert person.asked == [PermissionRequest("run_command", shown)]
 
 
 def test_a_long_command_is_shown_to_its_end() -> None:

@@ -8,8 +8,8 @@ import pytest
 from tests.agent.tools.people import scope
 
 from foldline import Context
-from foldline.agent.tools.base import Outcome
-from foldline.agent.tools.session_tools import FOUND_CHARS, Recall
+from foldline.agent.tools.base import ToolOutcome
+from foldline.agent.tools.session_tools import FOUND_CHARS, RecallTool
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.messages import ToolCall
 
@@ -25,9 +25,9 @@ def context() -> Context:
     return made
 
 
-def recalled(history: Context | None, **arguments: Any) -> Outcome:
+def recalled(history: Context | None, **arguments: Any) -> ToolOutcome:
     call = ToolCall("1", "recall", json.dumps(arguments))
-    return asyncio.run(Toolbox([Recall()]).run(call, scope(history=history)))
+    return asyncio.run(Toolbox([RecallTool()]).run(call, scope(history=history)))
 
 
 def test_what_the_model_no_longer_sees_is_found_and_read() -> None:
@@ -35,7 +35,9 @@ def test_what_the_model_no_longer_sees_is_found_and_read() -> None:
     sent = json.dumps(list(session.prepare().messages))
     assert "FAULT 42" not in sent
     found = recalled(session, action="grep", pattern="FAULT \\d+")
-    assert found == Outcome("1 lines of the conversation match 'FAULT \\\\d+':\nentry 2, line 4000: line 4000 FAULT 42")
+    assert found == ToolOutcome(
+        "1 lines of the conversation match 'FAULT \\\\d+':\nentry 2, line 4000: line 4000 FAULT 42"
+    )
     read = recalled(session, action="peek", entry=2, start_line=3_999, lines=2)
     assert read.text.splitlines()[:3] == [
         "[entry 2, from line 3999]",
@@ -89,7 +91,7 @@ def test_a_wrong_question_says_what_is_wrong(arguments: dict[str, Any], told: st
 
 
 def test_without_a_conversation_there_is_nothing_to_look_into() -> None:
-    assert recalled(None, action="grep", pattern="a") == Outcome(
+    assert recalled(None, action="grep", pattern="a") == ToolOutcome(
         "there is no conversation to look into here", is_error=True
     )
 
@@ -102,12 +104,12 @@ def test_a_long_line_is_read_on_from_a_character() -> None:
     rest = recalled(session, action="peek", entry=0, start_char=34_994)
     assert rest.text == "[entry 0, from line 1, character 34994]\n<04999>"
     beyond = recalled(session, action="peek", entry=0, start_char=40_000)
-    assert beyond == Outcome("start_char: line 1 has 35,000 characters", is_error=True)
+    assert beyond == ToolOutcome("start_char: line 1 has 35,000 characters", is_error=True)
 
 
 def test_a_saved_output_is_read_where_one_can_be_saved_and_not_beside_an_entry() -> None:
     nothing = recalled(context(), action="peek", saved="ab" * 32)
-    assert nothing == Outcome("saved: nothing is saved here", is_error=True)
+    assert nothing == ToolOutcome("saved: nothing is saved here", is_error=True)
     both = recalled(context(), action="grep", pattern="x", saved="ab" * 32, entry=1)
     assert both.is_error
     assert "give one of them" in both.text

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from tests.agent.tools.people import scope
 
-from foldline.agent.tools.base import Compact, Outcome, Scope, Tool
-from foldline.agent.tools.session_tools import CompactContext, Recall
+from foldline.agent.tools.base import CallScope, CompactionRequest, Tool, ToolOutcome
+from foldline.agent.tools.session_tools import CompactContext, RecallTool
 from foldline.agent.tools.toolbox import RESULT_BYTES, Toolbox, renamed
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 
-Run = Callable[[Mapping[str, Any], Scope], Awaitable[Outcome]]
+Run = Callable[[Mapping[str, Any], CallScope], Awaitable[ToolOutcome]]
 
 
-async def echo(arguments: Mapping[str, Any], scope: Scope) -> Outcome:
+async def echo(arguments: Mapping[str, Any], scope: CallScope) -> ToolOutcome:
     del scope
-    return Outcome(json.dumps(dict(arguments)))
+    return ToolOutcome(json.dumps(dict(arguments)))
 
 
 @dataclass
@@ -32,24 +32,24 @@ class Made:
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     description: str = "Says it again."
 
-    async def run(self, arguments: Mapping[str, Any], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Any], scope: CallScope) -> ToolOutcome:
         return await self.does(arguments, scope)
 
 
-def called(tool: Made, arguments: str = "{}", name: str | None = None) -> Outcome:
+def called(tool: Made, arguments: str = "{}", name: str | None = None) -> ToolOutcome:
     return asyncio.run(Toolbox([tool]).run(ToolCall("1", name or tool.name, arguments), scope()))
 
 
 def raising(error: BaseException) -> Made:
-    async def does(arguments: Mapping[str, Any], scope: Scope) -> Outcome:
+    async def does(arguments: Mapping[str, Any], scope: CallScope) -> ToolOutcome:
         raise error
 
     return Made(does=does)
 
 
 def answering(outcome: Any) -> Made:
-    async def does(arguments: Mapping[str, Any], scope: Scope) -> Outcome:
-        answer: Outcome = outcome
+    async def does(arguments: Mapping[str, Any], scope: CallScope) -> ToolOutcome:
+        answer: ToolOutcome = outcome
         return answer
 
     return Made(does=does)
@@ -84,14 +84,14 @@ def test_the_wires_are_those_of_the_dialect() -> None:
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses", "anthropic"])
 def test_the_order_of_tools_does_not_change_the_request(dialect: str) -> None:
-    tools: list[Tool] = [Made("b"), CompactContext(), Recall(), Made("a")]
+    tools: list[Tool] = [Made("b"), CompactContext(), RecallTool(), Made("a")]
     assert Toolbox(tools).wires(dialect) == Toolbox(tools[::-1]).wires(dialect)
     assert Toolbox(tools).names == ("a", "b", "compact_context", "recall")
 
 
 @pytest.mark.parametrize("text", ["", "  ", "{}", "\n{}\n"])
 def test_no_arguments_are_an_empty_object(text: str) -> None:
-    assert called(Made(), text) == Outcome("{}")
+    assert called(Made(), text) == ToolOutcome("{}")
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_arguments_that_cannot_be_read_are_an_error_that_says_where(text: str, t
 def test_arguments_against_the_schema_never_reach_the_tool() -> None:
     seen: list[object] = []
 
-    async def does(arguments: Mapping[str, Any], scope: Scope) -> Outcome:
+    async def does(arguments: Mapping[str, Any], scope: CallScope) -> ToolOutcome:
         seen.append(arguments)
-        return Outcome("")
+        return ToolOutcome("")
 
     tool = Made(does=does, parameters={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
-    assert called(tool, '{"n": "3"}') == Outcome('echo was not run: n: must be an integer, not "3"', is_error=True)
-    assert called(tool) == Outcome("echo was not run: 'n' is missing", is_error=True)
+    assert called(tool, '{"n": "3"}') == ToolOutcome('echo was not run: n: must be an integer, not "3"', is_error=True)
+    assert called(tool) == ToolOutcome("echo was not run: 'n' is missing", is_error=True)
     assert seen == []
     called(tool, '{"n": 3}')
     assert seen == [{"n": 3}]
@@ -142,7 +142,7 @@ def test_an_unknown_tool_is_an_error_with_the_nearest_names_first() -> None:
     assert outcome.text.startswith("There is no tool 'readfile'; there are read_file, ")
     assert all(name in outcome.text for name in box.names)
     empty = asyncio.run(Toolbox([]).run(ToolCall("1", "a", "{}"), scope()))
-    assert empty == Outcome("There is no tool 'a'; there are no tools.", is_error=True)
+    assert empty == ToolOutcome("There is no tool 'a'; there are no tools.", is_error=True)
 
 
 @pytest.mark.parametrize(
@@ -159,23 +159,23 @@ def test_an_unknown_tool_is_an_error_with_the_nearest_names_first() -> None:
     ],
 )
 def test_whatever_a_tool_raises_becomes_an_error_result(error: Exception, told: str) -> None:
-    assert called(raising(error)) == Outcome(told, is_error=True)
+    assert called(raising(error)) == ToolOutcome(told, is_error=True)
 
 
 def test_what_is_no_outcome_is_an_error_result() -> None:
-    assert called(answering("text")) == Outcome("echo failed: it answered str, not an Outcome", is_error=True)
+    assert called(answering("text")) == ToolOutcome("echo failed: it answered str, not an Outcome", is_error=True)
     assert called(answering(None)).is_error
-    assert called(answering(Outcome(text=b"bytes"))).is_error  # type: ignore[arg-type]
+    assert called(answering(ToolOutcome(text=b"bytes"))).is_error  # type: ignore[arg-type]
 
 
 def test_a_cancellation_passes_through() -> None:
     async def turn() -> None:
         started = asyncio.Event()
 
-        async def does(arguments: Mapping[str, Any], scope: Scope) -> Outcome:
+        async def does(arguments: Mapping[str, Any], scope: CallScope) -> ToolOutcome:
             started.set()
             await asyncio.Event().wait()
-            return Outcome("never")
+            return ToolOutcome("never")
 
         running = asyncio.create_task(Toolbox([Made(does=does)]).run(ToolCall("1", "echo", ""), scope()))
         await started.wait()
@@ -188,17 +188,17 @@ def test_a_cancellation_passes_through() -> None:
 
 def test_a_cancellation_that_nobody_asked_for_is_an_error_result() -> None:
     outcome = called(raising(asyncio.CancelledError()))
-    assert outcome == Outcome("echo failed: what it waited for was cancelled", is_error=True)
+    assert outcome == ToolOutcome("echo failed: what it waited for was cancelled", is_error=True)
 
 
 def test_a_result_over_the_cap_keeps_both_ends_and_says_how_much_is_missing() -> None:
-    outcome = called(answering(Outcome("A" + "é" * RESULT_BYTES + "Z", compact=Compact("x"))))
+    outcome = called(answering(ToolOutcome("A" + "é" * RESULT_BYTES + "Z", compact=CompactionRequest("x"))))
     assert outcome.text.startswith("Aé")
     assert outcome.text.endswith("éZ")
     assert "bytes are left out here" in outcome.text
     assert len(outcome.text.encode()) < RESULT_BYTES + 200
-    assert outcome.compact == Compact("x")
-    whole = Outcome("x" * RESULT_BYTES)
+    assert outcome.compact == CompactionRequest("x")
+    whole = ToolOutcome("x" * RESULT_BYTES)
     assert called(answering(whole)) == whole
 
 
@@ -207,12 +207,12 @@ def test_an_error_is_capped_as_well() -> None:
 
 
 def test_lone_surrogates_do_not_enter_a_session() -> None:
-    assert called(answering(Outcome("a\ud800b"))).text == "a\ufffdb"
+    assert called(answering(ToolOutcome("a\ud800b"))).text == "a\ufffdb"
 
 
 def test_s4_07_a_tool_sees_the_window_and_what_is_used_of_it() -> None:
-    async def does(arguments: Mapping[str, Any], scope: Scope) -> Outcome:
-        return Outcome(f"{scope.current_context_tokens} of {scope.max_context_tokens}")
+    async def does(arguments: Mapping[str, Any], scope: CallScope) -> ToolOutcome:
+        return ToolOutcome(f"{scope.current_context_tokens} of {scope.max_context_tokens}")
 
     assert called(Made(does=does)).text == "4000 of 10000"
 
@@ -220,9 +220,9 @@ def test_s4_07_a_tool_sees_the_window_and_what_is_used_of_it() -> None:
 def test_s4_10_the_wish_for_a_compaction_is_a_typed_field() -> None:
     box = Toolbox([CompactContext()])
     outcome = asyncio.run(box.run(ToolCall("1", "compact_context", '{"instructions": " keep paths "}'), scope()))
-    assert outcome.compact == Compact("keep paths")
+    assert outcome.compact == CompactionRequest("keep paths")
     assert outcome.text == "The conversation (4,000 of 10,000 tokens) will be compacted after this turn's results."
-    assert asyncio.run(box.run(ToolCall("1", "compact_context", ""), scope())).compact == Compact(None)
+    assert asyncio.run(box.run(ToolCall("1", "compact_context", ""), scope())).compact == CompactionRequest(None)
 
 
 @pytest.mark.parametrize(
@@ -235,16 +235,16 @@ def test_s4_10_the_wish_for_a_compaction_is_a_typed_field() -> None:
     ],
 )
 def test_s4_10_a_result_that_holds_the_words_triggers_nothing(words: str) -> None:
-    assert called(answering(Outcome(words))) == Outcome(words, is_error=False, compact=None)
+    assert called(answering(ToolOutcome(words))) == ToolOutcome(words, is_error=False, compact=None)
 
 
 def test_the_later_one_gets_a_mark_that_is_the_same_each_time() -> None:
-    one, again = renamed(Recall(), {"recall"}), renamed(Recall(), {"recall"})
+    one, again = renamed(RecallTool(), {"recall"}), renamed(RecallTool(), {"recall"})
     assert one.name == again.name
     assert one.name.startswith("recall_")
-    assert len(renamed(Recall(name="r" * 64), {"r" * 64}).name) == 64
-    other = renamed(Recall(), {"recall", one.name})
+    assert len(renamed(RecallTool(name="r" * 64), {"r" * 64}).name) == 64
+    other = renamed(RecallTool(), {"recall", one.name})
     assert other.name not in {"recall", one.name}
-    toolbox = Toolbox([Recall(), one, other])
+    toolbox = Toolbox([RecallTool(), one, other])
     outcome = asyncio.run(toolbox.run(ToolCall("1", one.name, "{}"), scope()))
     assert "There is no tool" not in outcome.text

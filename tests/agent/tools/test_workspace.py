@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from foldline.agent.tools.workspace import MOST_DEPTH, Place, Workspace
+from foldline.agent.tools.workspace import MOST_DEPTH, FileLocation, Workspace
 from foldline.errors import InvalidInput
 
 
@@ -104,7 +104,7 @@ def test_links_within_are_followed_and_named_by_where_they_lead(workspace: Works
     (root / "new").symlink_to("src/b.py")
     for path in ("relative", "src/absolute/a.py", "src/up/src/a.py", "src/absolute/up/relative"):
         assert (workspace.find(path).name, content(workspace, path)) == ("src/a.py", "a = 1\n")
-    assert workspace.find("new") == Place("src/b.py")
+    assert workspace.find("new") == FileLocation("src/b.py")
 
 
 def test_links_in_a_circle_end(workspace: Workspace) -> None:

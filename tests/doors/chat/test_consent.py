@@ -7,15 +7,15 @@ import asyncio
 import pytest
 from tests.doors.chat.support import Typed, console, shown
 
-from foldline.agent.tools.base import Ask
+from foldline.agent.tools.base import PermissionRequest
 from foldline.doors.chat.consent import Consent
 from foldline.doors.chat.screen import Screen
 
-WRITE = Ask("write_file", "write 4 bytes to a.txt")
-RUN = Ask("run_command", "make")
+WRITE = PermissionRequest("write_file", "write 4 bytes to a.txt")
+RUN = PermissionRequest("run_command", "make")
 
 
-def asked(*answers: str | BaseException, calls: tuple[Ask, ...] = (WRITE,)) -> tuple[list[bool], int]:
+def asked(*answers: str | BaseException, calls: tuple[PermissionRequest, ...] = (WRITE,)) -> tuple[list[bool], int]:
     typed = Typed([], answers)
     consent = Consent(Screen(console()), typed)
 
@@ -61,7 +61,7 @@ def test_all_that_it_would_do_is_shown_line_by_line_and_inert() -> None:
     on = console(60)
     consent = Consent(Screen(on), Typed([], ["n"]))
     change = "edit a.txt\n-old\n+new \x1b[2K\u202e" + "long " * 40 + "END"
-    asyncio.run(consent.allowed(Ask("edit_file", change)))
+    asyncio.run(consent.allowed(PermissionRequest("edit_file", change)))
     text = shown(on)
     assert "  -old\n" in text
     assert "␛[2K<U+202E>" in text

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.doors.http.support import Api, serving
 
-from foldline.agent.workers import CALLS, FOLDS, READERS, TOOLS, Stop, Workers
+from foldline.agent.workers import CALLS, FOLDS, READERS, TOOLS, StopSignal, Workers
 from foldline.testing import FakeReply, asks_for_summary
 
 WINDOW_TOKENS = 8_000
@@ -219,7 +219,7 @@ def test_the_list_is_read_while_all_threads_for_folds_calls_and_tools_are_held(a
     pools = (FOLDS, CALLS, READERS, TOOLS)
     held, released = {pool: threading.Event() for pool in pools}, threading.Event()
 
-    def hold(pool: Workers, stop: Stop) -> None:
+    def hold(pool: Workers, stop: StopSignal) -> None:
         del stop
         held[pool].set()
         assert released.wait(60)

@@ -24,9 +24,9 @@ from foldline.agent.settings.checks import (
     holds_secret,
     shown,
 )
-from foldline.agent.settings.layers import BLOCK, Given, Tree, find, flat, plain, validate
+from foldline.agent.settings.layers import BLOCK, LocatedValue, Tree, find, flat, plain, validate
 from foldline.agent.settings.model import OFF
-from foldline.agent.settings.yaml_lines import Document, fault, line_of
+from foldline.agent.settings.yaml_lines import YamlDocument, fault, line_of
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 
@@ -101,7 +101,7 @@ def _field_schema(block: Mapping[str, Json], name: str) -> Json:
     return others if isinstance(others, Mapping) else {}
 
 
-def checked_file(document: Document, *, file: str) -> FileSettings:
+def checked_file(document: YamlDocument, *, file: str) -> FileSettings:
     """A document checked field by field; what is wrong is left out of the trees and named in `faults`.
 
     Beside its three sections a file may have an agent at top level, and fields of an agent, which then hold for all:
@@ -140,7 +140,7 @@ def checked_file(document: Document, *, file: str) -> FileSettings:
     )
 
 
-def _first_source(found: Given | Tree) -> str:
+def _first_source(found: LocatedValue | Tree) -> str:
     given = next((each for _, each in flat({"": found})), None)
     return given.source if given else "empty"
 
@@ -194,7 +194,7 @@ class _LayerReader:
     def _add(self, reason: str, name: str) -> None:
         self.faults.append(self.fault(reason, name))
 
-    def _read(self, value: Json, schema: Json, place: str) -> Given | Tree | None:
+    def _read(self, value: Json, schema: Json, place: str) -> LocatedValue | Tree | None:
         block = _block_schema(schema)
         if block is None:
             return self._leaf(NOTHING if value is None and schema else value, place)
@@ -218,8 +218,8 @@ class _LayerReader:
                 tree[name] = found
         return tree
 
-    def _leaf(self, value: Json, place: str) -> Given:
-        return Given(value, place, self._file, self._line(place))
+    def _leaf(self, value: Json, place: str) -> LocatedValue:
+        return LocatedValue(value, place, self._file, self._line(place))
 
     def _drop_empty(self, tree: Tree, value: Mapping[str, Json], place: str) -> None:
         """A server or an entry with nothing in it is a mistake; with nothing right in it, it has its fault already."""
@@ -241,7 +241,7 @@ class _LayerReader:
                 leaf, rest = find(tree, path)
                 # In a list; blocks elsewhere were read by their schema.
                 hint = _unknown(str(path[-1]), _definition("DeliveryBlock")) if reason == UNKNOWN else reason
-                self._add(hint, dotted(rest, leaf.name) if isinstance(leaf, Given) else dotted(path, place))
+                self._add(hint, dotted(rest, leaf.name) if isinstance(leaf, LocatedValue) else dotted(path, place))
                 _drop(tree, path)
             if not found:
                 return

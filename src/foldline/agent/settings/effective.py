@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import cast
 
-from foldline.agent.settings.file import Loaded
+from foldline.agent.settings.file import LoadedSettings
 from foldline.agent.settings.model import ModelSettings
 from foldline.agent.settings.schedule import ScheduleSettings
 from foldline.engine.settings import ContextSettings
 from foldline.messages import Json
 
-__all__ = ["Row", "in_force"]
+__all__ = ["EffectiveSetting", "effective_settings"]
 
 BUILT_IN = "built in"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EffectiveSetting:
     """One setting: its name as a file has it, its value (None: found out when it is needed), and its source."""
 
     name: str
@@ -26,12 +26,15 @@ class Row:
     source: str
 
 
-def in_force(loaded: Loaded, environ: Mapping[str, str]) -> tuple[Row, ...]:
+def effective_settings(loaded: LoadedSettings, environ: Mapping[str, str]) -> tuple[EffectiveSetting, ...]:
     """Every setting of the agent, set or not. Of the environment only is said which variables are there."""
-    return tuple(Row(name, value, source or _source(loaded, name)) for name, value, source in _values(loaded, environ))
+    return tuple(
+        EffectiveSetting(name, value, source or _source(loaded, name))
+        for name, value, source in _values(loaded, environ)
+    )
 
 
-def _source(loaded: Loaded, name: str) -> str:
+def _source(loaded: LoadedSettings, name: str) -> str:
     """Where a field was set; for a list or block of names also where its parts were."""
     given = loaded.sources.get(name)
     if given is not None:
@@ -40,7 +43,7 @@ def _source(loaded: Loaded, name: str) -> str:
     return ", ".join(parts) or BUILT_IN
 
 
-def _values(loaded: Loaded, environ: Mapping[str, str]) -> Iterator[tuple[str, Json, str]]:
+def _values(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, Json, str]]:
     """(name, value, source) of each setting; no source where that is looked up by the name."""
     now = loaded.settings
     yield from _model("model", now.model, environ)

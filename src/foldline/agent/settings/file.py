@@ -16,24 +16,24 @@ from typing import Final
 
 from foldline.agent.settings.block_reader import FileSettings, checked_file
 from foldline.agent.settings.checks import variables
-from foldline.agent.settings.layers import Given, Tree, faults_together, flat, merged, validated
+from foldline.agent.settings.layers import LocatedValue, Tree, faults_together, flat, merged, validated
 from foldline.agent.settings.model import AgentBlock, AgentSettings
 from foldline.agent.settings.policies import implied_policy
 from foldline.agent.settings.schedule import TELEGRAM_TOKEN, delivery_variables
-from foldline.agent.settings.trust import Withheld, content_mark, distrusted, is_trusted, remember_trust
-from foldline.agent.settings.yaml_lines import MOST_BYTES, Document, line_of, read_yaml
+from foldline.agent.settings.trust import Withheld, content_mark, is_trusted, remember_trust, without_trust
+from foldline.agent.settings.yaml_lines import MOST_BYTES, YamlDocument, line_of, read_yaml
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.paths import config_path, trusted_path
 
 __all__ = [
     "FILE_NAME",
-    "Loaded",
+    "LoadedSettings",
     "SettingsFile",
     "check_file",
     "find_files",
     "load_settings",
-    "notes",
+    "missing_variables",
     "read_file",
     "read_project",
     "trust_file",
@@ -60,7 +60,7 @@ class SettingsFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedSettings:
     """The settings of an agent, and where they come from.
 
     `sources` has, by field, the value that was set and its place; what is not there is built in. `withheld` is what a
@@ -68,7 +68,7 @@ class Loaded:
     """
 
     settings: AgentSettings
-    sources: Mapping[str, Given]
+    sources: Mapping[str, LocatedValue]
     files: tuple[SettingsFile, ...] = ()
     profile: str | None = None
     withheld: tuple[Withheld, ...] = ()
@@ -150,7 +150,7 @@ def _parsed(path: Path, data: bytes) -> FileSettings:
 
 
 def trust_file(file: SettingsFile, *, environ: Mapping[str, str] | None = None) -> None:
-    """Remember that the user trusts a file of `Loaded.files` as it was read; once changed, it is asked for again.
+    """Remember that the user trusts a file of `LoadedSettings.files` as it was read. A changed file is asked for again.
 
     Raises InvalidInput and OSError.
     """
@@ -166,7 +166,7 @@ def load_settings(
     trust: bool = False,
     folder: Path | None = None,
     environ: Mapping[str, str] | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """The settings that are in force for an agent (None: "main", or the only one there is), in milliseconds.
 
     `flags` are fields of an agent as a file would have them ({"model": "gpt-4.1-mini", "policy": "cost"}); they go
@@ -186,7 +186,7 @@ def load_settings(
         if settings.faults:
             raise settings.faults[0]
         if not (each.own or trust or is_trusted(each.path, mark, record=trusted_path(environ))):
-            settings, left = distrusted(settings, each.path.absolute().parent)
+            settings, left = without_trust(settings, each.path.absolute().parent)
             withheld += left
         files.append(settings)
     name = _chosen(agent, files)
@@ -194,7 +194,7 @@ def load_settings(
         known = _names(file.profiles for file in files)
         raise InvalidInput(f"there is no profile {profile!r}; {known}", place="--profile")
     tree = _in_force(files, name, profile, _flags(flags))
-    return Loaded(
+    return LoadedSettings(
         settings=_settings(tree, name, file=files[-1].file if files else ""),
         sources=dict(flat(tree)),
         files=tuple(read),
@@ -206,7 +206,7 @@ def load_settings(
 def _flags(flags: Mapping[str, Json] | None) -> Tree:
     if not flags:
         return {}
-    checked = checked_file(Document({"defaults": dict(flags)}, {}), file=FLAGS)
+    checked = checked_file(YamlDocument({"defaults": dict(flags)}, {}), file=FLAGS)
     if checked.faults:
         error = checked.faults[0]
         place = (error.place or "").removeprefix(f"{FLAGS}: defaults.")
@@ -247,7 +247,7 @@ def _settings(tree: Tree, name: str, *, file: str) -> AgentSettings:
     block = validated(_named(tree), file=file)
     shared = {each.name: getattr(block, each.name) for each in fields(AgentBlock) if each.name != "system_file"}
     system = _system_text(tree["system_file"]) if "system_file" in tree else block.system
-    off = isinstance(tree.get("summariser"), Given)
+    off = isinstance(tree.get("summariser"), LocatedValue)
     return AgentSettings(
         **{**shared, "system": system}, name=name, summaries=not off, asks_context="context" in tree.get("session", {})
     )
@@ -271,7 +271,7 @@ def _system_faults(tree: Tree) -> Iterator[InvalidInput]:
             yield error
 
 
-def _system_text(given: Given) -> str:
+def _system_text(given: LocatedValue) -> str:
     """The system text out of its file. Raises InvalidInput."""
     path = Path(given.value)
     try:
@@ -305,10 +305,10 @@ def read_project(path: Path) -> tuple[SettingsFile, tuple[Withheld, ...]]:
     settings = _parsed(path, data)
     if settings.faults:
         raise settings.faults[0]
-    return SettingsFile(path, own=False, mark=content_mark(data)), distrusted(settings, path.absolute().parent)[1]
+    return SettingsFile(path, own=False, mark=content_mark(data)), without_trust(settings, path.absolute().parent)[1]
 
 
-def notes(path: Path, environ: Mapping[str, str]) -> list[str]:
+def missing_variables(path: Path, environ: Mapping[str, str]) -> list[str]:
     """What is right in a file and still will not work here: variables that the environment does not have.
 
     Raises InvalidInput if the file is no YAML.

@@ -13,7 +13,18 @@ from foldline.agent.settings.model import AgentBlock
 from foldline.agent.settings.yaml_lines import fault
 from foldline.errors import InvalidInput
 
-__all__ = ["BLOCK", "Given", "Tree", "faults_together", "find", "flat", "merged", "plain", "validate", "validated"]
+__all__ = [
+    "BLOCK",
+    "LocatedValue",
+    "Tree",
+    "faults_together",
+    "find",
+    "flat",
+    "merged",
+    "plain",
+    "validate",
+    "validated",
+]
 
 # Blocks that a stronger layer replaces whole when it names one: half of one model and half of another is none.
 _WHOLE: Final = ("model", "summariser", "policy")
@@ -21,7 +32,7 @@ BLOCK: Final = TypeAdapter(AgentBlock)
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LocatedValue:
     """A value that was set, as the file has it, and where: `name` is the field in the file."""
 
     value: Any
@@ -40,10 +51,10 @@ class Given:
 
 
 Tree: TypeAlias = dict[str, Any]
-"""Fields by name: each a Given, or a Tree for a block."""
+"""Fields by name: each a LocatedValue, or a Tree for a block."""
 
 
-def flat(tree: Tree, place: str = "") -> Iterator[tuple[str, Given]]:
+def flat(tree: Tree, place: str = "") -> Iterator[tuple[str, LocatedValue]]:
     """The leaves of a tree by their full names."""
     for name, found in tree.items():
         field = f"{place}.{name}" if place else name
@@ -105,7 +116,7 @@ def _merged_tools(weak: Tree, strong: Tree) -> Tree:
         kept = [tool for tool in old.value if opposite is None or tool not in opposite.value]
         latest = old if new is None else new
         names = list(dict.fromkeys((*kept, *(() if new is None else new.value))))
-        out[name] = Given(names, latest.name, latest.file, latest.line)
+        out[name] = LocatedValue(names, latest.name, latest.file, latest.line)
     return out
 
 
@@ -135,9 +146,9 @@ def validate(values: Tree, context: str) -> AgentBlock:
     return BLOCK.validate_python(values, context=context, by_alias=True, by_name=False)
 
 
-def find(tree: Tree, path: FieldPath) -> tuple[Given | Tree, FieldPath]:
+def find(tree: Tree, path: FieldPath) -> tuple[LocatedValue | Tree, FieldPath]:
     """How far a path leads in a tree: the leaf or block at its end, and the rest, which is inside a list."""
-    found: Given | Tree = tree
+    found: LocatedValue | Tree = tree
     for at, step in enumerate(path):
         if not isinstance(found, dict) or step not in found:
             return found, path[at:]
@@ -148,7 +159,7 @@ def find(tree: Tree, path: FieldPath) -> tuple[Given | Tree, FieldPath]:
 def _located(tree: Tree, path: FieldPath, reason: str, *, file: str) -> InvalidInput:
     """A fault of a merged tree: with the place of its field, or of the first field of its block."""
     found, rest = find(tree, path)
-    if isinstance(found, Given):
+    if isinstance(found, LocatedValue):
         return fault(reason, file=found.file, line=found.line, name=dotted(rest, found.name))
     inside = next(flat(found), None)
     if inside is None or found is tree:

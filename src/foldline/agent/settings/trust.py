@@ -15,12 +15,12 @@ from typing import Final
 
 from foldline.agent.settings.block_reader import FileSettings
 from foldline.agent.settings.checks import variables
-from foldline.agent.settings.layers import Given, Tree, flat
+from foldline.agent.settings.layers import LocatedValue, Tree, flat
 from foldline.agent.settings.schedule import delivery_variables
 from foldline.messages import Json
 from foldline.store.files import read_json, update_json
 
-__all__ = ["Withheld", "content_mark", "distrusted", "is_trusted", "remember_trust"]
+__all__ = ["Withheld", "content_mark", "is_trusted", "remember_trust", "without_trust"]
 
 ELSEWHERE: Final = ("base_url", "api_key_env", "provider")
 """Fields of a model that say to whom the conversation goes."""
@@ -37,7 +37,7 @@ route to others, or charge more."""
 class Withheld:
     """Something that a file asks for and does not get before it is trusted; `what` says it in a few words."""
 
-    given: Given
+    given: LocatedValue
     what: str
 
     def __str__(self) -> str:
@@ -67,13 +67,13 @@ def _key(path: Path) -> str:
     return str(path.resolve())
 
 
-def distrusted(file: FileSettings, folder: Path) -> tuple[FileSettings, tuple[Withheld, ...]]:
+def without_trust(file: FileSettings, folder: Path) -> tuple[FileSettings, tuple[Withheld, ...]]:
     """The settings without what only a trusted file may set, and what was left out. `folder` is that of the file."""
     found: list[Withheld] = []
 
     def cut(tree: Tree) -> Tree:
         out = dict(tree)
-        for name, withheld in _asked(tree, folder):
+        for name, withheld in _restricted(tree, folder):
             found.append(withheld)
             block, _, field = name.partition(".")
             if field and isinstance(out.get(block), dict):
@@ -92,7 +92,7 @@ def distrusted(file: FileSettings, folder: Path) -> tuple[FileSettings, tuple[Wi
     return settings, tuple(found)
 
 
-def _asked(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
+def _restricted(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
     """(field, what it asks for) of all that needs trust in the fields of an agent."""
     for name in ("model", "summariser"):
         model = tree.get(name)
@@ -132,9 +132,9 @@ def _asked(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
         yield "system_file", Withheld(path, f"read {path.value}, outside its folder")
 
 
-def _weights(model: Tree) -> Given | None:
+def _weights(model: Tree) -> LocatedValue | None:
     """The file of a model that would be loaded here: what reads such files is not made for a stranger's."""
-    name: Given | None = model.get("name")
+    name: LocatedValue | None = model.get("name")
     embedded = "provider" in model and model["provider"].value == "embedded"
     return name if name is not None and (embedded or str(name.value).lower().endswith(".gguf")) else None
 

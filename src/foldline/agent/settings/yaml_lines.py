@@ -19,7 +19,7 @@ try:
 except ImportError as error:
     raise MissingExtra("chat", "reading a settings file") from error
 
-__all__ = ["MOST_BYTES", "Document", "fault", "line_of", "read_yaml", "visible"]
+__all__ = ["MOST_BYTES", "YamlDocument", "fault", "line_of", "read_yaml", "visible"]
 
 MOST_BYTES: Final = 256 * 1024
 """A settings file is written by hand; one this long is something else."""
@@ -40,7 +40,7 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """What a YAML text says. `lines` has the line (from 1) of each field by its full name, as "agents.main.policy".
 
     An item of a list has a name like "allow[0]". `faults` are what is wrong with the text although it can be read: keys
@@ -73,7 +73,7 @@ def visible(text: str, most: int = 160) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
-def read_yaml(data: bytes, *, file: str) -> Document:
+def read_yaml(data: bytes, *, file: str) -> YamlDocument:
     """The one document of a YAML text; O(size). `file` is its name in errors; nothing is opened.
 
     Raises InvalidInput, with file, line and column, for what is no YAML, no UTF-8, too long, too deep or too large.
@@ -96,9 +96,9 @@ def read_yaml(data: bytes, *, file: str) -> Document:
     except yaml.YAMLError as error:  # a character that YAML does not allow
         line = text.count("\n", 0, getattr(error, "position", 0)) + 1
         raise fault(f"is not YAML: {str(error).splitlines()[0]}", file=file, line=line) from None
-    reader = _Reader(file)
+    reader = _NodeReader(file)
     value = None if root is None else reader.value(root, "", ())
-    return Document(value, reader.lines, tuple(reader.faults))
+    return YamlDocument(value, reader.lines, tuple(reader.faults))
 
 
 def _check_depth(text: str, file: str) -> None:
@@ -114,7 +114,7 @@ def _check_depth(text: str, file: str) -> None:
             depth -= 1
 
 
-class _Reader:
+class _NodeReader:
     """Turns nodes into values, and notes the line of each."""
 
     def __init__(self, file: str) -> None:

@@ -11,20 +11,31 @@ from foldline.messages import Json
 from foldline.text.safe_regex import Work
 from foldline.view.transcript import Seq
 
-__all__ = ["CONSENT_NEEDED", "Ask", "Compact", "History", "Keeps", "Outcome", "Scope", "Tool", "consented", "one_line"]
+__all__ = [
+    "CONSENT_NEEDED",
+    "CallScope",
+    "CompactionRequest",
+    "History",
+    "OutputStore",
+    "PermissionRequest",
+    "Tool",
+    "ToolOutcome",
+    "is_allowed",
+    "one_line",
+]
 
 CONSENT_NEEDED: Final = "The user did not allow this call."
 
 
 @dataclass(frozen=True, slots=True)
-class Compact:
+class CompactionRequest:
     """The wish that the conversation be compacted once the results of this turn are recorded (S4.10)."""
 
     instructions: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolOutcome:
     """What a call brought.
 
     `text` is data for the model, whatever stands in it: only the typed field beside it can make the loop do something,
@@ -33,11 +44,11 @@ class Outcome:
 
     text: str
     is_error: bool = False
-    compact: Compact | None = None
+    compact: CompactionRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PermissionRequest:
     """What a person is asked before a call runs: the tool, and what it would do: a line, and below it the change."""
 
     tool: str
@@ -60,20 +71,20 @@ class History(Protocol):
 
 
 @runtime_checkable
-class Keeps(Protocol):
+class OutputStore(Protocol):
     """A history that keeps outputs too large for a session, each by its SHA-256 (`AgentSession` is one)."""
 
     def saved(self, name: str) -> str:
         """The whole of such an output, by what its notice names: the SHA-256, or the path. Raises InvalidInput."""
 
 
-async def _nobody(ask: Ask) -> bool:
+async def _nobody(ask: PermissionRequest) -> bool:
     del ask
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class CallScope:
     """What a call may see of the run that it is part of.
 
     `room` gives the window and what is used of it at this moment (S4.07). `allowed` asks the person for one call; where
@@ -82,7 +93,7 @@ class Scope:
 
     room: Callable[[], Room]
     history: History | None = None
-    allowed: Callable[[Ask], Awaitable[bool]] = field(default=_nobody)
+    allowed: Callable[[PermissionRequest], Awaitable[bool]] = field(default=_nobody)
     depth: int = 0
 
     @property
@@ -99,7 +110,7 @@ class Scope:
 class Tool(Protocol):
     """One tool. `parameters` is the JSON Schema (an object) of its arguments, which are checked before it runs.
 
-    `run` returns an Outcome. It raises InvalidInput for arguments or circumstances that the model can do something
+    `run` returns a ToolOutcome. It raises InvalidInput for arguments or circumstances that the model can do something
     about (its text becomes an error result); any other exception becomes an error result that names its type.
     """
 
@@ -115,13 +126,13 @@ class Tool(Protocol):
     def parameters(self) -> Mapping[str, Json]:
         """JSON Schema of the arguments: {"type": "object", "properties": …, "required": …}."""
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Do it. A cancellation stops it, and what it started."""
 
 
-async def consented(scope: Scope, tool: str, what: str) -> bool:
+async def is_allowed(scope: CallScope, tool: str, what: str) -> bool:
     """Whether the person allows this call; `what` says in the text of a program or a model what it would do."""
-    return await scope.allowed(Ask(tool, one_line(what)))
+    return await scope.allowed(PermissionRequest(tool, one_line(what)))
 
 
 def one_line(text: str) -> str:

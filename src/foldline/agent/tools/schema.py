@@ -69,7 +69,7 @@ def faults(schema: Mapping[str, Json], value: Json, check: Callable[[], None] = 
     Five at most. Patterns take 10 million steps together; what they did not come to is not checked. `check` is called
     meanwhile, and may raise to end it. O(value x schema).
     """
-    found = _Checker(schema, Work(PATTERN_STEPS, check)).check(schema, value, "", 0)
+    found = _SchemaChecker(schema, Work(PATTERN_STEPS, check)).check(schema, value, "", 0)
     return tuple(str(fault) for fault in islice(found, MOST_FAULTS))
 
 
@@ -93,7 +93,7 @@ _Schema: TypeAlias = Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
-class _Fault:
+class _SchemaFault:
     place: str
     reason: str
 
@@ -126,7 +126,7 @@ def _article(names: Sequence[str]) -> str:
     return " or ".join("null" if name == "null" else f"{'an' if name[:1] in 'aio' else 'a'} {name}" for name in names)
 
 
-class _Checker:
+class _SchemaChecker:
     """One schema, with what its references point to."""
 
     def __init__(self, root: Mapping[str, Json], work: Work) -> None:
@@ -134,24 +134,24 @@ class _Checker:
         self._steps = 0
         self._patterns: dict[str, Pattern | None] = {}
 
-    def check(self, schema: Json, value: Json, place: str, depth: int) -> Iterator[_Fault]:
+    def check(self, schema: Json, value: Json, place: str, depth: int) -> Iterator[_SchemaFault]:
         if schema is False:
-            yield _Fault(place, "is not allowed")
+            yield _SchemaFault(place, "is not allowed")
         if not isinstance(schema, Mapping):
             return
         self._steps += 1
         if depth > MOST_DEPTH or self._steps > MOST_STEPS:
-            yield _Fault(place, "is too large or nested too deep to be checked")
+            yield _SchemaFault(place, "is too large or nested too deep to be checked")
             return
         if "$ref" in schema:
             yield from self.check(self._target(schema["$ref"]), value, place, depth + 1)
         if fault := _kind_fault(schema, value):
-            yield _Fault(place, fault)
+            yield _SchemaFault(place, fault)
             return
         for of_kind in (_text_faults, _number_faults, _size_faults):
-            yield from (_Fault(place, reason) for reason in of_kind(schema, value))
+            yield from (_SchemaFault(place, reason) for reason in of_kind(schema, value))
         if isinstance(value, str) and not self._fits(schema.get("pattern"), value):
-            yield _Fault(place, f"must match {schema['pattern']}, which {_shown(value)} does not")
+            yield _SchemaFault(place, f"must match {schema['pattern']}, which {_shown(value)} does not")
         if isinstance(value, Mapping):
             yield from self._members(schema, value, place, depth)
         elif isinstance(value, list):
@@ -184,31 +184,31 @@ class _Checker:
 
     def _members(
         self, schema: Mapping[str, Json], value: Mapping[str, Json], place: str, depth: int
-    ) -> Iterator[_Fault]:
+    ) -> Iterator[_SchemaFault]:
         properties = _mapping(schema.get("properties"))
         patterns = [(key, inner) for key, inner in _mapping(schema.get("patternProperties")).items()]
         others = schema.get("additionalProperties", True)
         for name in _listed(schema.get("required")):
             if isinstance(name, str) and name not in value:
-                yield _Fault(place, f"{name!r} is missing")
+                yield _SchemaFault(place, f"{name!r} is missing")
         for name, member in value.items():
             inside = f"{place}.{name}" if place else str(name)
             known = [properties[name]] if name in properties else []
             known += [inner for pattern, inner in patterns if self._fits(pattern, name)]
             if not known and others is False:
                 listed = f"known are {', '.join(properties)}" if properties else "none is taken"
-                yield _Fault(inside, f"is not an argument; {listed}" if not place else f"is not known; {listed}")
+                yield _SchemaFault(inside, f"is not an argument; {listed}" if not place else f"is not known; {listed}")
             for inner in known or [others]:
                 if inner is not False:
                     yield from self.check(inner, member, inside, depth + 1)
 
-    def _items(self, schema: _Schema, value: Sequence[Json], place: str, depth: int) -> Iterator[_Fault]:
+    def _items(self, schema: _Schema, value: Sequence[Json], place: str, depth: int) -> Iterator[_SchemaFault]:
         first = _listed(schema.get("prefixItems"))
         rest = schema.get("items", True)
         for number, item in enumerate(value):
             yield from self.check(first[number] if number < len(first) else rest, item, f"{place}[{number}]", depth + 1)
 
-    def _combined(self, schema: _Schema, value: Json, place: str, depth: int) -> Iterator[_Fault]:
+    def _combined(self, schema: _Schema, value: Json, place: str, depth: int) -> Iterator[_SchemaFault]:
         for inner in _listed(schema.get("allOf")):
             yield from self.check(inner, value, place, depth + 1)
         for keyword in ("anyOf", "oneOf"):
@@ -217,11 +217,11 @@ class _Checker:
             fitting = sum(fault is None for fault in found)
             if forms and not fitting:
                 reasons = "; ".join(dict.fromkeys(str(fault) for fault in found[:MOST_FAULTS]))
-                yield _Fault(place, f"fits none of the {len(forms)} forms that are allowed ({reasons})")
+                yield _SchemaFault(place, f"fits none of the {len(forms)} forms that are allowed ({reasons})")
             elif keyword == "oneOf" and fitting > 1:
-                yield _Fault(place, f"fits {fitting} of the forms that are allowed, and may fit only one")
+                yield _SchemaFault(place, f"fits {fitting} of the forms that are allowed, and may fit only one")
         if "not" in schema and next(self.check(schema["not"], value, place, depth + 1), None) is None:
-            yield _Fault(place, f"must not be {_shown(value)}")
+            yield _SchemaFault(place, f"must not be {_shown(value)}")
 
 
 def _mapping(value: Json) -> Mapping[str, Json]:

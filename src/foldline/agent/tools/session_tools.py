@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from foldline.agent.events import TurnEnded
-from foldline.agent.tools.base import Compact, History, Keeps, Outcome, Scope
-from foldline.agent.workers import in_thread
+from foldline.agent.tools.base import CallScope, CompactionRequest, History, OutputStore, ToolOutcome
+from foldline.agent.workers import run_in_thread
 from foldline.engine.lookup import matching, window
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.text.safe_regex import Work
 
-__all__ = ["CompactContext", "Recall", "SpawnAgent"]
+__all__ = ["CompactContext", "RecallTool", "SpawnAgent"]
 
 FOUND_CHARS: Final = 20_000
 """Characters of one answer to a search, at most: as much as one look (`peek`), about 5,000 tokens."""
@@ -50,7 +50,7 @@ def _recall_schema() -> dict[str, Json]:
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
+class RecallTool:
     """Reads lines of an entry as it came in, or searches all entries, whether the model still sees them or not."""
 
     name: str = "recall"
@@ -60,7 +60,7 @@ class Recall:
     )
     parameters: Mapping[str, Json] = field(default_factory=_recall_schema)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Look. Raises InvalidInput for an entry, line or call that there is not, and a pattern that is none."""
         if scope.history is None:
             raise InvalidInput("there is no conversation to look into here")
@@ -68,8 +68,8 @@ class Recall:
             raise InvalidInput("names an output, entry a part of the conversation: give one of them", place="saved")
         history = scope.history
         if arguments["action"] == "grep":
-            return Outcome(await in_thread(lambda stop: _found(history, arguments, Work(check=stop.check))))
-        return Outcome(await in_thread(lambda _: _read(history, arguments)))
+            return ToolOutcome(await run_in_thread(lambda stop: _found(history, arguments, Work(check=stop.check))))
+        return ToolOutcome(await run_in_thread(lambda _: _read(history, arguments)))
 
 
 def _read(history: History, arguments: Mapping[str, Json]) -> str:
@@ -86,7 +86,7 @@ def _read(history: History, arguments: Mapping[str, Json]) -> str:
 
 
 def _saved(history: History, arguments: Mapping[str, Json]) -> str:
-    if not isinstance(history, Keeps):
+    if not isinstance(history, OutputStore):
         raise InvalidInput("nothing is saved here", place="saved")
     return history.saved(arguments["saved"])
 
@@ -136,14 +136,14 @@ class CompactContext:
     )
     parameters: Mapping[str, Json] = field(default_factory=_compact_schema)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Answer with the wish; the loop carries it out after this turn's results."""
         room = scope.room()
         instructions = str(arguments.get("instructions") or "").strip() or None
-        return Outcome(
+        return ToolOutcome(
             f"The conversation ({room.used_tokens:,} of {room.window_tokens:,} tokens) will be compacted after this "
             "turn's results.",
-            compact=Compact(instructions),
+            compact=CompactionRequest(instructions),
         )
 
 
@@ -179,7 +179,7 @@ class SpawnAgent:
     )
     parameters: Mapping[str, Json] = field(default_factory=_spawn_schema)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Run the agent; its answer is the result. Raises InvalidInput when there have been too many."""
         del scope
         task = arguments["task"]
@@ -189,6 +189,6 @@ class SpawnAgent:
             raise InvalidInput(f"{started} agents were started in this session; no more are allowed")
         ended = await self.begin(task, started + 1)
         if ended.reason == "done" and ended.text.strip():
-            return Outcome(ended.text)
+            return ToolOutcome(ended.text)
         why = ended.message or "It ended without an answer."
-        return Outcome(f"{why}\n{ended.text}".strip(), is_error=True)
+        return ToolOutcome(f"{why}\n{ended.text}".strip(), is_error=True)

@@ -15,9 +15,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from foldline.agent.tools.base import Outcome, Scope, Tool
+from foldline.agent.tools.base import CallScope, Tool, ToolOutcome
 from foldline.agent.tools.schema import faults, has_patterns, portable
-from foldline.agent.workers import in_thread
+from foldline.agent.workers import run_in_thread
 from foldline.codecs import codec
 from foldline.errors import InvalidInput
 from foldline.messages import Json, ToolCall
@@ -67,7 +67,7 @@ class Toolbox:
         codec(dialect)
         return [_wire(tool, dialect) for tool in self._tools.values()]
 
-    async def run(self, call: ToolCall, scope: Scope) -> Outcome:
+    async def run(self, call: ToolCall, scope: CallScope) -> ToolOutcome:
         """Run one call; raises only CancelledError.
 
         Arguments are checked first; no tool sees one that its schema does not allow. A result over `RESULT_BYTES` keeps
@@ -75,11 +75,11 @@ class Toolbox:
         """
         tool = self._tools.get(call.name)
         if tool is None:
-            return _bounded(Outcome(self._unknown(call.name), is_error=True))
+            return _bounded(ToolOutcome(self._unknown(call.name), is_error=True))
         try:
             arguments = _arguments(call.arguments)
             if call.name in self._slow or len(call.arguments) > LONG_CHARS:
-                found = await in_thread(lambda stop: faults(tool.parameters, arguments, stop.check))
+                found = await run_in_thread(lambda stop: faults(tool.parameters, arguments, stop.check))
             else:
                 found = faults(tool.parameters, arguments)
             wrong = "; ".join(found)
@@ -88,7 +88,7 @@ class Toolbox:
         except RecursionError:
             wrong = "its arguments are nested too deep"
         if wrong:
-            return _bounded(Outcome(f"{call.name} was not run: {wrong}", is_error=True))
+            return _bounded(ToolOutcome(f"{call.name} was not run: {wrong}", is_error=True))
         return _bounded(await _ran(tool, arguments, scope))
 
     def _unknown(self, name: str) -> str:
@@ -130,24 +130,24 @@ def _no_number(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-async def _ran(tool: Tool, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+async def _ran(tool: Tool, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
     """What a tool answered, or what went wrong in it: the one place where code of users and MCP servers runs."""
     try:
         outcome = await tool.run(arguments, scope)
     except InvalidInput as error:
-        return Outcome(str(error), is_error=True)
+        return ToolOutcome(str(error), is_error=True)
     except OSError as error:
-        return Outcome(f"{tool.name} failed: {_named(error)}", is_error=True)
+        return ToolOutcome(f"{tool.name} failed: {_named(error)}", is_error=True)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         # Nobody cancelled the turn: something that the tool waited for was.
-        return Outcome(f"{tool.name} failed: what it waited for was cancelled", is_error=True)
+        return ToolOutcome(f"{tool.name} failed: what it waited for was cancelled", is_error=True)
     except Exception as error:  # noqa: BLE001 - what a tool of others raises cannot be listed
-        return Outcome(f"{tool.name} failed: {_named(error)}", is_error=True)
-    if not isinstance(outcome, Outcome) or not isinstance(outcome.text, str):
-        return Outcome(f"{tool.name} failed: it answered {type(outcome).__name__}, not an Outcome", is_error=True)
+        return ToolOutcome(f"{tool.name} failed: {_named(error)}", is_error=True)
+    if not isinstance(outcome, ToolOutcome) or not isinstance(outcome.text, str):
+        return ToolOutcome(f"{tool.name} failed: it answered {type(outcome).__name__}, not an Outcome", is_error=True)
     return outcome
 
 
@@ -158,7 +158,7 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _bounded(outcome: Outcome) -> Outcome:
+def _bounded(outcome: ToolOutcome) -> ToolOutcome:
     """The outcome with a text that can be written down: no lone surrogates, and not more than `RESULT_BYTES`."""
     text = outcome.text if outcome.text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", outcome.text)
     size_bytes = len(text.encode())
@@ -189,7 +189,7 @@ class _Renamed:
         """The tool's own."""
         return self.inner.parameters
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Run the tool."""
         return await self.inner.run(arguments, scope)
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final
 
-from foldline.agent.tools.files.folders import BY_DESCRIPTOR, Folder
+from foldline.agent.tools.files.folders import BY_DESCRIPTOR, OpenFolder
 from foldline.errors import InvalidInput
 
-__all__ = ["IGNORED_FOLDERS", "Item", "Place", "Workspace", "kind_of"]
+__all__ = ["IGNORED_FOLDERS", "FileLocation", "FolderEntry", "Workspace", "kind_of"]
 
 IGNORED_FOLDERS: Final = frozenset(
     ".git .hg .svn .venv venv node_modules __pycache__ .mypy_cache .pytest_cache .ruff_cache .tox .nox .hypothesis "
@@ -57,7 +57,7 @@ def kind_of(status: os.stat_result) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileLocation:
     """Where a path leads: a name without links, relative to the root with "/", and what is there (None: nothing)."""
 
     name: str
@@ -76,7 +76,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FolderEntry:
     """One name in a folder: `path` relative to the root, its kind, its size, and where it points if it is a link."""
 
     path: str
@@ -111,13 +111,13 @@ class Workspace:
         """The folder, links resolved."""
         return Path(self._root)
 
-    def find(self, path: str) -> Place:
+    def find(self, path: str) -> FileLocation:
         """Where a path leads. What is not there yet, and folders missing above it, are no error."""
         with self._walk(path) as (folder, name, rest):
             status = folder.status(name)
-            return Place("/".join([*folder.names, name, *rest]) if name != "." else _named(folder.names), status)
+            return FileLocation("/".join([*folder.names, name, *rest]) if name != "." else _named(folder.names), status)
 
-    def writable(self, path: str) -> Place:
+    def writable(self, path: str) -> FileLocation:
         """The place of a file that may be written: an ordinary one that is not read-only, or none yet."""
         place = self.find(path)
         if place.status is not None:
@@ -125,7 +125,7 @@ class Workspace:
         return place
 
     @contextmanager
-    def open(self, path: str) -> Iterator[tuple[BinaryIO, Place]]:
+    def open(self, path: str) -> Iterator[tuple[BinaryIO, FileLocation]]:
         """An ordinary file to read from, and its place; closed at the end."""
         with ExitStack() as stack:
             with self._walk(path) as (folder, name, _):
@@ -134,9 +134,11 @@ class Workspace:
                 file = stack.enter_context(folder.open_file(name))
             status = os.fstat(file.fileno())
             _only_file(status, path)
-            yield file, Place("/".join([*folder.names, name]), status)
+            yield file, FileLocation("/".join([*folder.names, name]), status)
 
-    def scan(self, path: str, *, most: int = sys.maxsize, check: Callable[[], None] = lambda: None) -> list[Item]:
+    def scan(
+        self, path: str, *, most: int = sys.maxsize, check: Callable[[], None] = lambda: None
+    ) -> list[FolderEntry]:
         """What is in a folder, sorted by name; links are not followed. Of more than `most` names any so many. O(names).
 
         `check` is called at each name, and may raise to end it.
@@ -155,17 +157,17 @@ class Workspace:
                 if status is not None:  # it was there a moment ago
                     kind = kind_of(status)
                     target = folder.target(name) if kind == "link" else ""
-                    found.append(Item(prefix + name, kind, status.st_size, target))
+                    found.append(FolderEntry(prefix + name, kind, status.st_size, target))
             return found
 
-    def write(self, place: Place, data: bytes) -> None:
+    def write(self, place: FileLocation, data: bytes) -> None:
         """Puts a file at a place that `find` named: whole or not at all, the folders above it made, its mode kept.
 
         No link is followed any more, so what is written is what was found. Refused when something else than what
         `place` tells of is there by now; what changes between that look and the rename, microseconds later, is lost.
         """
         with self.lock, self._walk(place.name, make=True, follow=False) as (folder, name, _):
-            now = Place(place.name, folder.status(name))
+            now = FileLocation(place.name, folder.status(name))
             if now.status is not None:
                 _only_writable(now.status, place.name)
             if now.stamp != place.stamp:
@@ -185,14 +187,16 @@ class Workspace:
         raise InvalidInput("is outside the workspace; use a path relative to it", place=path)
 
     @contextmanager
-    def _walk(self, path: str, *, make: bool = False, follow: bool = True) -> Iterator[tuple[Folder, str, list[str]]]:
+    def _walk(
+        self, path: str, *, make: bool = False, follow: bool = True
+    ) -> Iterator[tuple[OpenFolder, str, list[str]]]:
         """The open folder that a path ends in, the last name in it (no link; "." for the root), and what is missing.
 
         The third is names below the last one, when folders on the way are not there.
         """
         with _said_of(path), ExitStack() as stack:
             todo = deque(self._parts(path))
-            top = stack.enter_context(Folder.top(self._root, by_descriptor=self._by_descriptor))
+            top = stack.enter_context(OpenFolder.top(self._root, by_descriptor=self._by_descriptor))
             trail = [top]
             links = 0
             while todo:
@@ -224,8 +228,8 @@ class Workspace:
             yield trail[-1], ".", []
 
     def _follow(
-        self, folder: Folder, part: str, todo: deque[str], trail: list[Folder], path: str, *, refused: bool
-    ) -> list[Folder]:
+        self, folder: OpenFolder, part: str, todo: deque[str], trail: list[OpenFolder], path: str, *, refused: bool
+    ) -> list[OpenFolder]:
         """Puts the target of a link in front of what is still to walk; the folders from which to go on."""
         if refused:
             raise InvalidInput(f"{part!r} in it is a link that is not followed", place=path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from foldline.agent.tools.base import Ask
+from foldline.agent.tools.base import PermissionRequest
 from foldline.doors.chat.prompt import PromptInput
 from foldline.doors.chat.screen import Screen
 from foldline.text.formatting import plain
@@ -34,7 +34,7 @@ class Consent:
         """Ask for every tool again."""
         self._always.clear()
 
-    async def allowed(self, ask: Ask) -> bool:
+    async def allowed(self, ask: PermissionRequest) -> bool:
         """Whether this call may run."""
         if self.everything:
             return True
@@ -49,7 +49,7 @@ class Consent:
             with self._screen.aside():
                 return await self._asked(ask, self.prompt)
 
-    async def _asked(self, ask: Ask, prompt: PromptInput) -> bool:
+    async def _asked(self, ask: PermissionRequest, prompt: PromptInput) -> bool:
         self._screen.line(f"{ask.tool} wants to run:", "bold yellow")
         for line in plain(ask.what).split("\n"):
             self._screen.line(f"  {line}", _style(line))

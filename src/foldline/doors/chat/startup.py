@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from foldline.agent.settings.file import Loaded
+from foldline.agent.settings.file import LoadedSettings
 from foldline.doors.chat.consent import Consent
 from foldline.doors.chat.screen import Screen
 from foldline.hosting.runtime import ALLOWABLE
@@ -44,7 +44,7 @@ class Chat:
     With `loud` the log goes to standard error too.
     """
 
-    loaded: Loaded
+    loaded: LoadedSettings
     screen: Screen
     consent: Consent
     workspace: Path

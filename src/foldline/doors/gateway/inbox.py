@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from foldline.agent.workers import to_its_end
+from foldline.agent.workers import run_to_end
 from foldline.doors.gateway.base import Incoming
 from foldline.errors import InvalidInput
 from foldline.messages import Json
@@ -81,5 +81,5 @@ class Inbox:
 
     async def _write(self, waiting: dict[str, PendingMessage], seen: deque[str]) -> None:
         kept: list[Json] = [{"message": each.message.as_json(), "begun": each.begun} for each in waiting.values()]
-        await to_its_end(self._store.remember, self._key, {"waiting": kept, "seen": list(seen)})
+        await run_to_end(self._store.remember, self._key, {"waiting": kept, "seen": list(seen)})
         self._waiting, self._seen = waiting, seen

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from foldline.agent.events import TurnEnded
-from foldline.agent.workers import TOOLS, Stop
+from foldline.agent.workers import TOOLS, StopSignal
 from foldline.display import size_text, telegram_footer, telegram_warning
 from foldline.doors.chat.event_lines import failure_text
 from foldline.doors.gateway.base import Attachment, ChatPlace, Gateway, Incoming, NotDelivered
@@ -38,7 +38,7 @@ _NOTICE_CHARS: Final = 1_000
 async def send_text(gateway: Gateway, where: ChatPlace, text: str) -> None:
     """Send a text in as many messages as it takes. Raises NotDelivered."""
 
-    def cut(stop: Stop) -> list[Piece]:
+    def cut(stop: StopSignal) -> list[Piece]:
         def units(line: str) -> int:
             stop.check()
             return gateway.units(line)

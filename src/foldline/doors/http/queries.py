@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from foldline.agent.workers import while_wanted
+from foldline.agent.workers import until_stopped
 from foldline.codecs import codec as codec_for
 from foldline.doors.http import payloads
 from foldline.doors.http.requests import ApiRequest
@@ -154,7 +154,7 @@ async def entry(server: ServerState, request: ApiRequest) -> HandlerResult:
         found = store.messages(actor.id, start=seq, stop=seq + 1)
         if not found:
             return None
-        folds = payloads.folds_of(while_wanted(store.records(actor.id)), codec)
+        folds = payloads.folds_of(until_stopped(store.records(actor.id)), codec)
         covering = [payloads.fold(one, in_effect=now) for one, now in folds if one.start <= seq < one.stop]
         return dump_json(payloads.entry(found[0], codec, visible.states, covering))
 
@@ -170,7 +170,7 @@ async def folds(server: ServerState, request: ApiRequest) -> HandlerResult:
     dialect = await actor.inspect(lambda look: look.header.dialect)
 
     def read() -> bytes:
-        found = payloads.folds_of(while_wanted(server.pool.store.records(actor.id)), codec_for(dialect))
+        found = payloads.folds_of(until_stopped(server.pool.store.records(actor.id)), codec_for(dialect))
         out: FoldsJson = {"folds": [payloads.fold(one) for one, in_effect in found if in_effect]}
         return dump_json(out)
 
@@ -182,7 +182,7 @@ async def turns(server: ServerState, request: ApiRequest) -> HandlerResult:
     actor = await actor_of(server, request)
 
     def read() -> list[TurnRecord]:
-        records = while_wanted(server.pool.store.records(actor.id))
+        records = until_stopped(server.pool.store.records(actor.id))
         return list(deque(turns_of(records), maxlen=request["limit"]))
 
     return json_response({"turns": [payloads.turn_row(one) for one in await server.read(read)]})

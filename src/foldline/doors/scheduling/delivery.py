@@ -20,7 +20,7 @@ import httpx
 from foldline.agent.settings.checks import variables
 from foldline.agent.settings.schedule import TELEGRAM_TOKEN, Delivery, ToFile, ToTelegram, ToWebhook
 from foldline.agent.tools.workspace import Workspace
-from foldline.agent.workers import to_its_end
+from foldline.agent.workers import run_to_end
 from foldline.doors.gateway.markdown import split_text
 from foldline.doors.scheduling.entries import ScheduleEntry, timestamp
 from foldline.errors import FoldlineError, InvalidInput
@@ -86,7 +86,7 @@ class Courier:
         Raises FoldlineError with the reason, and OSError.
         """
         if isinstance(to, ToFile):
-            return await to_its_end(self._write, report, to)
+            return await run_to_end(self._write, report, to)
         if isinstance(to, ToWebhook):
             await self._post(report, to)
         else:

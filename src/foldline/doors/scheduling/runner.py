@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final
 
 from foldline.agent.events import TurnEnded
-from foldline.agent.workers import to_its_end
+from foldline.agent.workers import run_to_end
 from foldline.doors.scheduling.claims import PendingClaim, SkippedRun, claim_due
 from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier, Report, delivery_label
 from foldline.doors.scheduling.entries import ScheduleEntry, entries_of, timestamp
@@ -94,7 +94,7 @@ class ScheduleRunner:
         entry, store = self.entries[name], self._pool.store
         async with self._locks[name]:
             now = self._clock()
-            last = await to_its_end(load_run, store, entry)
+            last = await run_to_end(load_run, store, entry)
             if name in self._running or is_running(last, now):
                 raise InvalidInput("is running already", place=f"schedule.{name}")
             # Timestamps have whole seconds: two runs in one would share a name, and the second pass for the first.
@@ -136,7 +136,7 @@ class ScheduleRunner:
                 return
             running = entry.name in self._running
             try:
-                claimed = await to_its_end(claim_due, store, entry, self._clock(), pending, running=running)
+                claimed = await run_to_end(claim_due, store, entry, self._clock(), pending, running=running)
             except (OSError, FoldlineError) as error:  # what is due or held stays so until the next look
                 self._log(entry, f"the store cannot be used: {error}")
                 return

@@ -18,7 +18,7 @@ from tests.agent.tools.file_calls import text
 from foldline.agent.tools.files.documents import notebook_text, pdf_text
 from foldline.agent.tools.files.read_file import ReadFile
 from foldline.agent.tools.workspace import Workspace
-from foldline.agent.workers import Cancelled, Stop
+from foldline.agent.workers import StopSignal, WorkCancelled
 from foldline.errors import InvalidInput, MissingExtra
 
 BOOK: dict[str, Any] = {
@@ -218,12 +218,12 @@ def test_a_reader_that_takes_too_long_or_is_not_waited_for_is_ended(tmp_path: Pa
     before = children()
     path = tmp_path / "a.pdf"
     path.write_bytes(pdf(*["words " * 100] * 40))
-    stop = Stop()
+    stop = StopSignal()
     stop.set()
     with path.open("rb") as file:
         with pytest.raises(InvalidInput, match="it took more than 0 seconds"):
-            pdf_text(file, "a.pdf", Stop(), most_seconds=0)
-        with pytest.raises(Cancelled):
+            pdf_text(file, "a.pdf", StopSignal(), most_seconds=0)
+        with pytest.raises(WorkCancelled):
             pdf_text(file, "a.pdf", stop)
     assert children() <= before
 
@@ -233,7 +233,7 @@ def test_without_the_package_the_install_line_is_said(tmp_path: Path, monkeypatc
     path.write_bytes(pdf("x"))
     monkeypatch.setitem(sys.modules, "pypdf", None)  # as if it were not installed
     with path.open("rb") as file, pytest.raises(MissingExtra, match=r"pip install 'foldline\[chat\]'"):
-        pdf_text(file, "a.pdf", Stop())
+        pdf_text(file, "a.pdf", StopSignal())
 
 
 def test_the_reader_sees_no_keys_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_the_reader_sees_no_keys_of_this_process(tmp_path: Path, monkeypatch: py
     path.write_bytes(pdf("still read"))
     monkeypatch.setenv("PYTHONIOENCODING", "no such encoding")
     with path.open("rb") as file:
-        assert "still read" in pdf_text(file, "a.pdf", Stop())
+        assert "still read" in pdf_text(file, "a.pdf", StopSignal())
 
 
 def objects(*bodies: bytes, trailer: bytes = b"<</Root 1 0 R/Size 9>>") -> bytes:

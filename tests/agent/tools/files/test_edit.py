@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.agent.tools.file_calls import Person, ran, scope
 
-from foldline.agent.tools.base import CONSENT_NEEDED, Ask, Outcome
+from foldline.agent.tools.base import CONSENT_NEEDED, PermissionRequest, ToolOutcome
 from foldline.agent.tools.files.edit import EditFile, WriteFile, preview
 from foldline.agent.tools.workspace import Workspace
 from foldline.errors import InvalidInput
@@ -36,7 +36,9 @@ def done(tool: WriteFile | EditFile, person: Person | None = None, **arguments: 
 def test_a_new_file_is_asked_for_and_made_with_its_folders(write: WriteFile, tmp_path: Path) -> None:
     person = Person()
     answer = done(write, person, path="src/new/x.py", content="a = 'é'\nb = 2\n")
-    assert person.asked == [Ask("write_file", "write 15 bytes to src/new/x.py (new file)\n+a = 'é'\n+b = 2")]
+    assert person.asked == [
+        PermissionRequest("write_file", "write 15 bytes to src/new/x.py (new file)\n+a = 'é'\n+b = 2")
+    ]
     assert answer == "Wrote src/new/x.py: 15 bytes, 2 lines (a new file)."
     assert (tmp_path / "src/new/x.py").read_bytes() == "a = 'é'\nb = 2\n".encode()
 
@@ -54,7 +56,7 @@ def test_a_file_that_is_there_is_replaced_and_keeps_its_mode(write: WriteFile, t
 
 def test_without_consent_nothing_is_touched(write: WriteFile, edit: EditFile, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
-    refused = Outcome(CONSENT_NEEDED, is_error=True)
+    refused = ToolOutcome(CONSENT_NEEDED, is_error=True)
     for person in (Person(answer=False), None):  # None: nobody can be asked
         assert ran(write, scope(person=person), path="new/a", content="x") == refused
         assert ran(write, scope(person=person), path="a", content="x") == refused
@@ -174,7 +176,7 @@ def test_an_edit_replaces_the_one_place_and_shows_it_before(edit: EditFile, tmp_
     assert (tmp_path / "x.py").read_text().split("\n")[3:7] == ["line 4", "five", "and more", "line 6"]
     assert answer == "Edited x.py: 1 place (line 4); 63 bytes before, 70 bytes now."
     assert person.asked == [
-        Ask(
+        PermissionRequest(
             "edit_file",
             "edit x.py: 1 place (line 4)\n@@ line 5 @@\n line 3\n line 4\n-line 5\n+five\n+and more\n line 6\n line 7",
         )
@@ -269,7 +271,7 @@ def test_binary_and_missing_files_are_not_edited(edit: EditFile, tmp_path: Path)
 def test_edits_of_one_turn_do_not_undo_each_other(edit: EditFile, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("".join(f"<{n}>\n" for n in range(12)))
 
-    async def all_at_once() -> list[Outcome]:
+    async def all_at_once() -> list[ToolOutcome]:
         calls = (edit.run({"path": "x", "old": f"<{n}>", "new": f"[{n}]"}, scope(person=Person())) for n in range(12))
         return list(await asyncio.gather(*calls))
 

@@ -14,8 +14,8 @@ from foldline.agent.tools.files.find import ListFiles, SearchFiles
 from foldline.agent.tools.files.name_patterns import Glob
 from foldline.agent.tools.files.walking import Walk
 from foldline.agent.tools.toolbox import Toolbox
-from foldline.agent.tools.workspace import Item, Workspace
-from foldline.agent.workers import Cancelled, Stop
+from foldline.agent.tools.workspace import FolderEntry, Workspace
+from foldline.agent.workers import StopSignal, WorkCancelled
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 from foldline.tokens import ESTIMATE
@@ -226,7 +226,7 @@ def test_a_link_to_its_own_folder_is_no_endless_walk(listing: ListFiles, root: P
 
 def test_a_folder_that_vanishes_or_is_closed_is_told_not_fatal(root: Path) -> None:
     class Closed(Workspace):
-        def scan(self, path: str, **how: Any) -> list[Item]:
+        def scan(self, path: str, **how: Any) -> list[FolderEntry]:
             if path == "src/app":
                 raise InvalidInput("permission denied", place=path)
             return super().scan(path, **how)
@@ -322,15 +322,15 @@ def test_a_folder_of_very_many_names_is_looked_at_so_far_and_no_further(
         (root / "many" / f"{number}.txt").touch()
     workspace = Workspace(root)
     assert len(workspace.scan("many", most=30)) == 30
-    walk = Walk(workspace, Stop())
+    walk = Walk(workspace, StopSignal())
     assert len(list(walk.below("many"))) == 50
     assert walk.notes() == ["[ended after 50 names; name a folder further down]"]
 
 
 def test_a_walk_ends_within_a_folder_once_nobody_waits(root: Path) -> None:
-    stop = Stop()
+    stop = StopSignal()
     stop.set()
-    with pytest.raises(Cancelled):
+    with pytest.raises(WorkCancelled):
         Workspace(root).scan(".", check=stop.check)
 
 

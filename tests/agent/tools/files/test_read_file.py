@@ -15,7 +15,7 @@ from foldline.agent.tools.files.decoding import PIECE_BYTES, each_line, part
 from foldline.agent.tools.files.read_file import MOST_WHOLE_BYTES, ReadFile
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.workspace import Workspace
-from foldline.agent.workers import Cancelled, Stop, in_thread
+from foldline.agent.workers import StopSignal, WorkCancelled, run_in_thread
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 
@@ -189,16 +189,16 @@ def test_a_cancellation_reaches_the_thread() -> None:
         started, ended = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def work(stop: Stop) -> None:
+        def work(stop: StopSignal) -> None:
             loop.call_soon_threadsafe(started.set)
             try:
                 while True:
                     stop.check()
-            except Cancelled:
+            except WorkCancelled:
                 loop.call_soon_threadsafe(ended.set)
                 raise
 
-        task = asyncio.create_task(in_thread(work))
+        task = asyncio.create_task(run_in_thread(work))
         await started.wait()
         task.cancel()
         await ended.wait()

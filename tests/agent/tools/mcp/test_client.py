@@ -16,14 +16,14 @@ import pytest
 from tests.agent.tools.mcp.mcp_plain import LONG
 from tests.agent.tools.people import Person, scope
 
-from foldline.agent.tools.base import CONSENT_NEEDED, Ask, Outcome
+from foldline.agent.tools.base import CONSENT_NEEDED, PermissionRequest, ToolOutcome
 from foldline.agent.tools.mcp.client import McpServer, mcp_tools
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 
 HERE = Path(__file__).parent
-Call = Callable[..., Awaitable[Outcome]]
+Call = Callable[..., Awaitable[ToolOutcome]]
 Steps = Callable[[Call, Toolbox], Awaitable[None]]
 
 
@@ -39,7 +39,7 @@ def with_server(steps: Steps, config: McpServer, person: Person | None = None) -
         async with mcp_tools(config.name, config) as tools:
             box = Toolbox(tools)
 
-            async def call(tool: str, **arguments: Any) -> Outcome:
+            async def call(tool: str, **arguments: Any) -> ToolOutcome:
                 name = f"{config.name}_{tool}"
                 return await box.run(ToolCall("1", name, json.dumps(arguments)), scope(person or Person(says=False)))
 
@@ -52,15 +52,15 @@ def test_tools_of_a_server_are_called_like_any_other(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OUR_API_KEY", "s3cret")
 
     async def steps(call: Call, box: Toolbox) -> None:
-        assert await call("add", first=1, second=2) == Outcome("3")
+        assert await call("add", first=1, second=2) == ToolOutcome("3")
         wrong = await call("add", first="1", second=2)
-        assert wrong == Outcome('child_add was not run: first: must be an integer, not "1"', is_error=True)
-        assert await call("picture") == Outcome("[image: image/png, 100 bytes; not shown]")
-        assert await call("structured") == Outcome('{"a": [1, "é"]}')
-        assert await call("mixed") == Outcome(
+        assert wrong == ToolOutcome('child_add was not run: first: must be an integer, not "1"', is_error=True)
+        assert await call("picture") == ToolOutcome("[image: image/png, 100 bytes; not shown]")
+        assert await call("structured") == ToolOutcome('{"a": [1, "é"]}')
+        assert await call("mixed") == ToolOutcome(
             "first\n[resource note://1]\nof a note\n[link to resource note://2: second note]"
         )
-        assert await call("empty") == Outcome("[an empty result]")
+        assert await call("empty") == ToolOutcome("[an empty result]")
         failed = await call("fail")
         assert failed.is_error
         assert "Error executing tool fail" in failed.text
@@ -95,12 +95,12 @@ def test_each_call_is_asked_for_unless_settings_allow_the_server() -> None:
     async def steps(call: Call, box: Toolbox) -> None:
         assert (await call("chatter", words="a")).text == "words"
         person.says = False
-        assert await call("chatter") == Outcome(CONSENT_NEEDED, is_error=True)
+        assert await call("chatter") == ToolOutcome(CONSENT_NEEDED, is_error=True)
 
     with_server(steps, child("mcp_plain.py", allow=False), person)
     assert person.asked == [
-        Ask("child_chatter", 'chatter of MCP server child: {"words": "a"}'),
-        Ask("child_chatter", "chatter of MCP server child: {}"),
+        PermissionRequest("child_chatter", 'chatter of MCP server child: {"words": "a"}'),
+        PermissionRequest("child_chatter", "chatter of MCP server child: {}"),
     ]
 
 
@@ -110,16 +110,18 @@ def test_a_server_that_keeps_no_rules_does_no_harm() -> None:
     async def steps(call: Call, box: Toolbox) -> None:
         assert {"child_chatter", "child_hang", "child_refuse"} <= set(box.names)
         assert len(box.names) == 7
-        assert await call("chatter") == Outcome("words")
-        assert await call("refuse") == Outcome("the call to the MCP server child failed: not today", is_error=True)
-        assert await call("chatter") == Outcome("words")
+        assert await call("chatter") == ToolOutcome("words")
+        assert await call("refuse") == ToolOutcome("the call to the MCP server child failed: not today", is_error=True)
+        assert await call("chatter") == ToolOutcome("words")
 
     with_server(steps, child("mcp_plain.py"))
 
 
 def test_a_server_that_dies_is_an_error_that_says_so_at_this_call_and_the_next() -> None:
     async def steps(call: Call, box: Toolbox) -> None:
-        told = Outcome("the MCP server child has ended, and its tools with it (it wrote: out of cheese)", is_error=True)
+        told = ToolOutcome(
+            "the MCP server child has ended, and its tools with it (it wrote: out of cheese)", is_error=True
+        )
         assert await call("die") == told
         assert await call("chatter") == told
 
@@ -135,7 +137,7 @@ def test_a_cancelled_call_leaves_the_server_usable(tmp_path: Path) -> None:
         hanging.cancel()
         with pytest.raises(asyncio.CancelledError):
             await hanging
-        assert await call("chatter") == Outcome("words")
+        assert await call("chatter") == ToolOutcome("words")
 
     with_server(steps, child("mcp_plain.py"))
 
@@ -216,8 +218,8 @@ def test_a_server_on_the_web_gets_its_headers_and_its_end_is_told() -> None:
     with web_server() as (url, process):
 
         async def steps(call: Call, box: Toolbox) -> None:
-            assert await call("add", first=1, second=2) == Outcome("3")
-            assert await call("header") == Outcome("of-ours")
+            assert await call("add", first=1, second=2) == ToolOutcome("3")
+            assert await call("header") == ToolOutcome("of-ours")
             process.send_signal(signal.SIGKILL)
             process.wait()
             outcome = await call("add", first=1, second=2)

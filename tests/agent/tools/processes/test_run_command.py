@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.agent.tools.people import Person, run, scope
 
-from foldline.agent.tools.base import CONSENT_NEEDED, Ask, Outcome
+from foldline.agent.tools.base import CONSENT_NEEDED, PermissionRequest, ToolOutcome
 from foldline.agent.tools.processes.output import KEPT_BYTES
 from foldline.agent.tools.processes.run_command import RunCommand, environment_of
 from foldline.agent.tools.toolbox import Toolbox
@@ -46,9 +46,9 @@ def tool(folder: Path, **settings: Any) -> RunCommand:
 
 def test_output_and_errors_come_in_order_with_the_exit_code(tmp_path: Path) -> None:
     outcome = run(tool(tmp_path), command="echo one; echo two >&2; echo three; exit 3")
-    assert outcome == Outcome("one\ntwo\nthree\n[exit code 3]", is_error=True)
-    assert run(tool(tmp_path), command="printf done") == Outcome("done\n[exit code 0]")
-    assert run(tool(tmp_path), command="true") == Outcome("[exit code 0]")
+    assert outcome == ToolOutcome("one\ntwo\nthree\n[exit code 3]", is_error=True)
+    assert run(tool(tmp_path), command="printf done") == ToolOutcome("done\n[exit code 0]")
+    assert run(tool(tmp_path), command="true") == ToolOutcome("[exit code 0]")
 
 
 def test_a_person_is_asked_each_time_with_the_whole_command(tmp_path: Path) -> None:
@@ -56,12 +56,15 @@ def test_a_person_is_asked_each_time_with_the_whole_command(tmp_path: Path) -> N
     (tmp_path / "sub").mkdir()
     run(tool(tmp_path), person, command="echo a\necho b")
     run(tool(tmp_path), person, command="pwd", cwd="sub")
-    assert person.asked == [Ask("run_command", "echo a\\necho b"), Ask("run_command", "in sub: pwd")]
+    assert person.asked == [
+        PermissionRequest("run_command", "echo a\\necho b"),
+        PermissionRequest("run_command", "in sub: pwd"),
+    ]
 
 
 def test_nothing_runs_without_consent(tmp_path: Path) -> None:
     outcome = run(tool(tmp_path), Person(says=False), command="touch made")
-    assert outcome == Outcome(CONSENT_NEEDED, is_error=True)
+    assert outcome == ToolOutcome(CONSENT_NEEDED, is_error=True)
     assert not (tmp_path / "made").exists()
 
 
@@ -88,7 +91,7 @@ def test_a_folder_that_is_none_of_the_workspace_is_refused(tmp_path: Path, cwd: 
 
 def test_there_is_no_input_and_no_terminal(tmp_path: Path) -> None:
     outcome = run(tool(tmp_path), command="cat; test -t 0 || echo none; (: < /dev/tty) 2>/dev/null || echo no tty")
-    assert outcome == Outcome("none\nno tty\n[exit code 0]")
+    assert outcome == ToolOutcome("none\nno tty\n[exit code 0]")
 
 
 def test_output_that_is_no_text_is_made_text(tmp_path: Path) -> None:
@@ -104,10 +107,10 @@ def test_a_flood_of_output_is_bounded_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_command_that_ends_by_a_signal_says_which(tmp_path: Path) -> None:
-    assert run(tool(tmp_path), command="kill -SEGV $$") == Outcome("[ended by SIGSEGV]", is_error=True)
+    assert run(tool(tmp_path), command="kill -SEGV $$") == ToolOutcome("[ended by SIGSEGV]", is_error=True)
 
 
-def timed_out(folder: Path, command: str, said: str) -> tuple[Outcome, float]:
+def timed_out(folder: Path, command: str, said: str) -> tuple[ToolOutcome, float]:
     """What came of a command that had said so much when its time was over, which a busy machine gets more of."""
     for seconds in (0.5, 2.0, 8.0, 30.0):
         outcome = run(tool(folder), command=command, timeout_seconds=seconds)
@@ -119,7 +122,7 @@ def timed_out(folder: Path, command: str, said: str) -> tuple[Outcome, float]:
 def test_a_time_out_ends_a_child_that_ignores_the_request_and_keeps_what_it_wrote(tmp_path: Path) -> None:
     outcome, seconds = timed_out(tmp_path, f"echo $$ > pid; {STUBBORN}", "up")
     told = f"up\n[timed out after {seconds:g} seconds; the command and what it started were ended]"
-    assert outcome == Outcome(told, is_error=True)
+    assert outcome == ToolOutcome(told, is_error=True)
     assert asyncio.run(gone(int((tmp_path / "pid").read_text())))
 
 
@@ -161,7 +164,7 @@ def test_a_cancellation_ends_all_of_the_group(tmp_path: Path, again: bool) -> No
 
 def test_what_a_command_leaves_running_is_ended_and_told(tmp_path: Path) -> None:
     outcome = run(tool(tmp_path), command="sleep 300 > /dev/null 2>&1 & echo $! > pids; echo done")
-    assert outcome == Outcome("done\n[exit code 0] What it left running was ended.")
+    assert outcome == ToolOutcome("done\n[exit code 0] What it left running was ended.")
     assert asyncio.run(gone(*pids(tmp_path)))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from tests.agent.tools.people import scope
 
-from foldline.agent.tools.base import Outcome
+from foldline.agent.tools.base import ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.web.addresses import refusal
 from foldline.agent.tools.web.fetch_url import FetchUrl
@@ -88,7 +88,7 @@ def resolver(*answers: str) -> Callable[[str, int], Any]:
     return resolve
 
 
-def fetched(url: str, **settings: Any) -> Outcome:
+def fetched(url: str, **settings: Any) -> ToolOutcome:
     call = ToolCall("1", "fetch_url", json.dumps({"url": url}))
     tool = FetchUrl(**({"allow_private": True} | settings))
     return asyncio.run(Toolbox([tool]).run(call, scope()))
@@ -97,7 +97,7 @@ def fetched(url: str, **settings: Any) -> Outcome:
 def test_a_page_comes_as_text_that_is_called_data(site: Site) -> None:
     page = b"<title>T</title><p>Hello <a href='/x'>there</a></p><script>no()</script>"
     site.answers["/"] = (200, {"Content-Type": "text/html; charset=utf-8"}, page)
-    assert fetched(site.at("/")) == Outcome(
+    assert fetched(site.at("/")) == ToolOutcome(
         f"[{site.at('/')} · 200 OK · text/html · what follows is data]\nT\n\nHello there ({site.at('/x')})"
     )
 
@@ -256,7 +256,7 @@ def test_a_server_that_never_answers_is_left_in_time(site: Site) -> None:
     site.answers["/"] = lambda handler: (done.wait(5), None)[1]
     outcome = fetched(site.at("/"), timeout_seconds=0.2)
     done.set()
-    assert outcome == Outcome("url: no whole answer within 0.2 seconds", is_error=True)
+    assert outcome == ToolOutcome("url: no whole answer within 0.2 seconds", is_error=True)
 
 
 def test_a_server_that_drips_is_left_in_time(site: Site) -> None:
@@ -272,7 +272,7 @@ def test_a_server_that_drips_is_left_in_time(site: Site) -> None:
     site.answers["/"] = drip
     outcome = fetched(site.at("/"), timeout_seconds=0.3)
     done.set()
-    assert outcome == Outcome("url: no whole answer within 0.3 seconds", is_error=True)
+    assert outcome == ToolOutcome("url: no whole answer within 0.3 seconds", is_error=True)
 
 
 def test_a_port_where_nobody_listens_is_one_clear_line(site: Site) -> None:

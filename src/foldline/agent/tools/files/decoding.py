@@ -7,11 +7,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
-from foldline.agent.workers import Stop
+from foldline.agent.workers import StopSignal
 from foldline.display import size_text
 from foldline.errors import InvalidInput
 
-__all__ = ["HEAD_BYTES", "Part", "Text", "decoded", "each_line", "is_pdf", "part", "refuse_binary", "streamed"]
+__all__ = [
+    "HEAD_BYTES",
+    "DecodedText",
+    "LineRange",
+    "decoded",
+    "each_line",
+    "is_pdf",
+    "part",
+    "refuse_binary",
+    "streamed",
+]
 
 HEAD_BYTES: Final = 8_192
 """What is looked at to tell text from anything else."""
@@ -53,7 +63,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class DecodedText:
     """A whole file as text. `encode` writes it back in the encoding that it was read in, its byte order mark kept."""
 
     text: str
@@ -89,19 +99,19 @@ def _mark(head: bytes) -> tuple[bytes, str]:
     return next(((mark, name) for mark, name in _MARKS if head.startswith(mark)), (b"", "utf-8"))
 
 
-def decoded(data: bytes, path: str) -> Text:
+def decoded(data: bytes, path: str) -> DecodedText:
     """The bytes of a file as text. Raises InvalidInput for binary files, and for a byte order mark that lies."""
     refuse_binary(data[:HEAD_BYTES], path, len(data))
     mark, encoding = _mark(data)
     body = data[len(mark) :]
     try:
-        return Text(body.decode(encoding), encoding, mark)
+        return DecodedText(body.decode(encoding), encoding, mark)
     except UnicodeDecodeError:
         _refuse_wide(encoding, path)
-    return Text(data.decode("latin-1"), "latin-1")
+    return DecodedText(data.decode("latin-1"), "latin-1")
 
 
-def streamed(file: BinaryIO, path: str, work: Callable[[Iterator[str]], T], stop: Stop) -> tuple[T, str]:
+def streamed(file: BinaryIO, path: str, work: Callable[[Iterator[str]], T], stop: StopSignal) -> tuple[T, str]:
     """What `work` makes of a file that comes in pieces, and a note on its encoding; called again if it was no UTF-8.
 
     Never more than a piece is held. Raises InvalidInput as `decoded` does, and Cancelled.
@@ -120,7 +130,7 @@ def _refuse_wide(encoding: str, path: str) -> None:
         raise InvalidInput(f"begins like {encoding.upper()}, and is not: a binary file, or a damaged one", place=path)
 
 
-def _pieces(file: BinaryIO, start: int, encoding: str, stop: Stop) -> Iterator[str]:
+def _pieces(file: BinaryIO, start: int, encoding: str, stop: StopSignal) -> Iterator[str]:
     file.seek(start)
     decoder = codecs.getincrementaldecoder(encoding)()
     while data := file.read(PIECE_BYTES):
@@ -144,14 +154,14 @@ def each_line(pieces: Iterator[str], most_chars: int) -> Iterator[str]:
         yield held[:most_chars]
 
 
-class Part(NamedTuple):
+class LineRange(NamedTuple):
     """Lines out of a text, and how many it has; None where it was not read to its end."""
 
     lines: list[str]
     total_lines: int | None
 
 
-def part(pieces: Iterator[str], start: int, stop: int | None, most_chars: int) -> Part:
+def part(pieces: Iterator[str], start: int, stop: int | None, most_chars: int) -> LineRange:
     """Lines `start` to `stop` (None: the last) of a text that comes in pieces; once `most_chars` are held, no more."""
     lines: list[str] = []
     number, held, last = 1, 0, ""
@@ -160,7 +170,7 @@ def part(pieces: Iterator[str], start: int, stop: int | None, most_chars: int) -
         ends = piece.count("\n")
         if number + ends < start or held > most_chars:
             if held > most_chars and stop is not None:
-                return Part(lines, None)
+                return LineRange(lines, None)
             number += ends
             continue
         for at, line in enumerate(piece.split("\n")):
@@ -173,6 +183,6 @@ def part(pieces: Iterator[str], start: int, stop: int | None, most_chars: int) -
                 lines.append(line)
             held += len(line) + 1
         if stop is not None and number > stop:
-            return Part(lines, None)
+            return LineRange(lines, None)
     total = number - (last == "\n" and number > 1)
-    return Part(lines[: max(0, total - start + 1)], total)
+    return LineRange(lines[: max(0, total - start + 1)], total)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from foldline.agent.tools.processes.isolated import TookTooLong, read_apart
-from foldline.agent.workers import Stop
+from foldline.agent.tools.processes.isolated import ProcessTimedOut, read_isolated
+from foldline.agent.workers import StopSignal
 from foldline.display import size_text
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.messages import Json
@@ -24,7 +24,7 @@ MOST_SECONDS: Final = 30.0
 _CHILD: Final = Path(__file__).with_name("pdf_child.py")
 
 
-def pdf_text(file: BinaryIO, path: str, stop: Stop, *, most_seconds: float = MOST_SECONDS) -> str:
+def pdf_text(file: BinaryIO, path: str, stop: StopSignal, *, most_seconds: float = MOST_SECONDS) -> str:
     """The text of an open PDF, page by page, each with its number; a page without any says so.
 
     Raises InvalidInput for one that is damaged, encrypted or takes too long, MissingExtra, and Cancelled. About half a
@@ -33,8 +33,8 @@ def pdf_text(file: BinaryIO, path: str, stop: Stop, *, most_seconds: float = MOS
     if importlib.util.find_spec("pypdf") is None:
         raise MissingExtra("chat", "reading PDF files")
     try:
-        found = read_apart(_CHILD, file, stop, most_seconds=most_seconds)
-    except TookTooLong:
+        found = read_isolated(_CHILD, file, stop, most_seconds=most_seconds)
+    except ProcessTimedOut:
         told = f"is a PDF that cannot be read: it took more than {most_seconds:g} seconds"
         raise InvalidInput(told, place=path) from None
     error, pages, total = found.get("error"), found.get("pages"), found.get("total")

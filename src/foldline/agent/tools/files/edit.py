@@ -8,10 +8,10 @@ from difflib import SequenceMatcher
 from itertools import groupby
 from typing import Final
 
-from foldline.agent.tools.base import CONSENT_NEEDED, Ask, Outcome, Scope, one_line
-from foldline.agent.tools.files.decoding import Text, decoded
-from foldline.agent.tools.workspace import Place, Workspace
-from foldline.agent.workers import Stop, in_thread
+from foldline.agent.tools.base import CONSENT_NEEDED, CallScope, PermissionRequest, ToolOutcome, one_line
+from foldline.agent.tools.files.decoding import DecodedText, decoded
+from foldline.agent.tools.workspace import FileLocation, Workspace
+from foldline.agent.workers import StopSignal, run_in_thread
 from foldline.display import size_text
 from foldline.errors import InvalidInput
 from foldline.messages import Json
@@ -116,7 +116,7 @@ MOST_PLACES: Final = 100_000
 """Places of one edit: more are no edit that a person can judge."""
 NAMED_LINES: Final = 10
 
-_REFUSED: Final = Outcome(CONSENT_NEEDED, is_error=True)
+_REFUSED: Final = ToolOutcome(CONSENT_NEEDED, is_error=True)
 
 
 def _write_schema() -> dict[str, Json]:
@@ -140,25 +140,25 @@ class WriteFile:
     description: str = "Writes a file: makes it, with the folders above it, or replaces all of its content."
     parameters: Mapping[str, Json] = field(default_factory=_write_schema)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Ask, then write. Raises InvalidInput for a path where no file may be, or that changed while it asked."""
         path: str = arguments["path"]
-        data = _encoded(Text(""), arguments["content"], "content")
-        place, shown = await in_thread(lambda _: self._shown(path, data, arguments["content"]))
+        data = _encoded(DecodedText(""), arguments["content"], "content")
+        place, shown = await run_in_thread(lambda _: self._shown(path, data, arguments["content"]))
         before = place.status.st_size if place.status else None
-        if not await scope.allowed(Ask(self.name, shown)):
+        if not await scope.allowed(PermissionRequest(self.name, shown)):
             return _REFUSED
 
-        def write(stop: Stop) -> None:
+        def write(stop: StopSignal) -> None:
             stop.check()
             self.workspace.write(place, data)
 
-        await in_thread(write, to_its_end=True)
+        await run_in_thread(write, run_to_end=True)
         lines = data.count(b"\n") + (data[-1:] not in {b"", b"\n"})
         then = "a new file" if before is None else f"it had {_bytes(before)}"
-        return Outcome(f"Wrote {place.name}: {_bytes(len(data))}, {_counted(lines, 'line')} ({then}).")
+        return ToolOutcome(f"Wrote {place.name}: {_bytes(len(data))}, {_counted(lines, 'line')} ({then}).")
 
-    def _shown(self, path: str, data: bytes, content: str) -> tuple[Place, str]:
+    def _shown(self, path: str, data: bytes, content: str) -> tuple[FileLocation, str]:
         """Where it is written, and what a person is asked: the file, and what is new in it."""
         place = self.workspace.writable(path)
         was = "new file" if place.status is None else f"replaces {_bytes(place.status.st_size)}"
@@ -197,18 +197,18 @@ class EditFile:
     )
     parameters: Mapping[str, Json] = field(default_factory=_edit_schema)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Ask, then edit. Raises InvalidInput when the text is not there as often as it must be.
 
         What was asked for is done to the file as it is after the answer, so that edits of one turn do not undo each
         other.
         """
         old, new, everywhere = arguments["old"], arguments["new"], arguments.get("all") is True
-        plan = await in_thread(lambda _: _plan(self.workspace, arguments["path"], old, new, everywhere=everywhere))
-        if not await scope.allowed(Ask(self.name, plan.shown())):
+        plan = await run_in_thread(lambda _: _plan(self.workspace, arguments["path"], old, new, everywhere=everywhere))
+        if not await scope.allowed(PermissionRequest(self.name, plan.shown())):
             return _REFUSED
 
-        def edit(stop: Stop) -> _Plan:
+        def edit(stop: StopSignal) -> _Plan:
             with self.workspace.lock:
                 now = _plan(self.workspace, plan.place.name, old, new, everywhere=everywhere)
                 if (now.place.name, len(now.offsets)) != (plan.place.name, len(plan.offsets)):
@@ -217,9 +217,9 @@ class EditFile:
                 self.workspace.write(now.place, now.data)
                 return now
 
-        done = await in_thread(edit, to_its_end=True)
+        done = await run_in_thread(edit, run_to_end=True)
         before = done.place.status.st_size if done.place.status else 0
-        return Outcome(
+        return ToolOutcome(
             f"Edited {done.place.name}: {_counted(len(done.offsets), 'place')} ({_line_list(done.lines)}); "
             f"{_bytes(before)} before, {_bytes(len(done.data))} now."
         )
@@ -229,7 +229,7 @@ class EditFile:
 class _Plan:
     """What an edit would do to a file as it is."""
 
-    place: Place
+    place: FileLocation
     text: str
     old: str
     new: str
@@ -301,7 +301,7 @@ def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bo
     return _Plan(place, text, old, new, offsets, _encoded(source, text.replace(old, new), "new"))
 
 
-def _content(workspace: Workspace, path: str) -> tuple[Place, Text]:
+def _content(workspace: Workspace, path: str) -> tuple[FileLocation, DecodedText]:
     """A file as it is. Raises InvalidInput for what is no text, or too large."""
     with workspace.open(path) as (file, place):
         data = file.read(MOST_BYTES + 1)
@@ -352,7 +352,7 @@ def _lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-def _encoded(source: Text, text: str, place: str) -> bytes:
+def _encoded(source: DecodedText, text: str, place: str) -> bytes:
     try:
         return source.encode(text)
     except UnicodeEncodeError as error:

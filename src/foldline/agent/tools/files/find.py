@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldline.agent.tools.base import Outcome, Scope
+from foldline.agent.tools.base import CallScope, ToolOutcome
 from foldline.agent.tools.files.decoding import HEAD_BYTES, each_line, is_pdf, refuse_binary, streamed
 from foldline.agent.tools.files.name_patterns import Glob
 from foldline.agent.tools.files.walking import MOST_DEPTH, Walk
-from foldline.agent.tools.workspace import Item, Workspace
-from foldline.agent.workers import Stop, in_thread
+from foldline.agent.tools.workspace import FolderEntry, Workspace
+from foldline.agent.workers import StopSignal, run_in_thread
 from foldline.display import size_text
 from foldline.errors import InvalidInput
 from foldline.messages import Json
@@ -71,12 +71,12 @@ class ListFiles:
     description: str = "Lists the files and folders in a folder of the workspace, with sizes."
     parameters: Mapping[str, Json] = field(default_factory=_list_schema)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """List. Raises InvalidInput for a folder that there is not, or a pattern that is none."""
         budget_tokens = max(0, scope.room().budget_tokens - NOTES_TOKENS)
-        return Outcome(await in_thread(lambda stop: self._list(arguments, budget_tokens, stop)))
+        return ToolOutcome(await run_in_thread(lambda stop: self._list(arguments, budget_tokens, stop)))
 
-    def _list(self, arguments: Mapping[str, Json], budget_tokens: int, stop: Stop) -> str:
+    def _list(self, arguments: Mapping[str, Json], budget_tokens: int, stop: StopSignal) -> str:
         path = arguments.get("path") or "."
         glob = Glob(arguments["pattern"], Work(check=stop.check)) if arguments.get("pattern") else None
         depth = min(int(arguments.get("depth") or (MOST_DEPTH if glob else DEPTH)), MOST_DEPTH)
@@ -102,7 +102,7 @@ class ListFiles:
         return "\n".join([*([text(most)] if most else []), *told, *walk.notes()])
 
 
-def _walk(workspace: Workspace, arguments: Mapping[str, Json], stop: Stop, depth: int = MOST_DEPTH) -> Walk:
+def _walk(workspace: Workspace, arguments: Mapping[str, Json], stop: StopSignal, depth: int = MOST_DEPTH) -> Walk:
     return Walk(
         workspace,
         stop,
@@ -116,7 +116,7 @@ def _relative(path: str, above: str) -> str:
     return path if above == "." else path.removeprefix(f"{above}/")
 
 
-def _listed(item: Item) -> str:
+def _listed(item: FolderEntry) -> str:
     if item.kind == "folder":
         return f"{item.path}/"
     if item.kind == "file":
@@ -146,12 +146,12 @@ class SearchFiles:
     description: str = "Finds the lines of files that match a regular expression; shows each as path:line: text."
     parameters: Mapping[str, Json] = field(default_factory=_search_schema)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Search. Raises InvalidInput for a path that there is not, and patterns that are none."""
         budget_tokens = max(0, scope.room().budget_tokens - NOTES_TOKENS)
-        return Outcome(await in_thread(lambda stop: self._search(arguments, budget_tokens, stop)))
+        return ToolOutcome(await run_in_thread(lambda stop: self._search(arguments, budget_tokens, stop)))
 
-    def _search(self, arguments: Mapping[str, Json], budget_tokens: int, stop: Stop) -> str:
+    def _search(self, arguments: Mapping[str, Json], budget_tokens: int, stop: StopSignal) -> str:
         path = arguments.get("path") or "."
         glob = Glob(arguments["glob"], Work(check=stop.check)) if arguments.get("glob") else None
         walk = _walk(self.workspace, arguments, stop)
@@ -183,7 +183,7 @@ class SearchFiles:
 class _Search:
     """One search: the lines found so far, as they are shown, and how many there are."""
 
-    def __init__(self, workspace: Workspace, pattern: str, stop: Stop) -> None:
+    def __init__(self, workspace: Workspace, pattern: str, stop: StopSignal) -> None:
         self._workspace = workspace
         self._pattern = Pattern(pattern)
         self._needle = _needle(pattern)

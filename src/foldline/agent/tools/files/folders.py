@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from foldline.errors import InvalidInput
 
-__all__ = ["BY_DESCRIPTOR", "Folder"]
+__all__ = ["BY_DESCRIPTOR", "OpenFolder"]
 
 BY_DESCRIPTOR: Final = (
     {os.open, os.stat, os.readlink, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
@@ -39,7 +39,7 @@ _DRAFT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class OpenFolder:
     """A folder under a root: its real path, its names below the root, and its descriptor where the platform has them.
 
     No method follows a link in the last name. All raise OSError.
@@ -51,7 +51,7 @@ class Folder:
 
     @classmethod
     @contextmanager
-    def top(cls, path: str, *, by_descriptor: bool) -> Iterator[Folder]:
+    def top(cls, path: str, *, by_descriptor: bool) -> Iterator[OpenFolder]:
         """The root itself; closed at the end."""
         descriptor = os.open(path, _FOLDER) if by_descriptor else None
         try:
@@ -61,17 +61,17 @@ class Folder:
                 os.close(descriptor)
 
     @contextmanager
-    def enter(self, name: str) -> Iterator[Folder]:
+    def enter(self, name: str) -> Iterator[OpenFolder]:
         """A folder in this one; closed at the end."""
         path, names = os.path.join(self.path, name), (*self.names, name)
         if self.descriptor is None:
             if os.path.realpath(path) != path:  # a junction, which is no link to Windows
                 raise InvalidInput("leads through a folder that is elsewhere", place="/".join(names))
-            yield Folder(path, names, None)
+            yield OpenFolder(path, names, None)
             return
         descriptor = os.open(name, _FOLDER, dir_fd=self.descriptor)
         try:
-            yield Folder(path, names, descriptor)
+            yield OpenFolder(path, names, descriptor)
         finally:
             os.close(descriptor)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import BinaryIO, Final
 
-from foldline.agent.tools.base import Outcome, Scope
+from foldline.agent.tools.base import CallScope, ToolOutcome
 from foldline.agent.tools.files.decoding import HEAD_BYTES, decoded, each_line, is_pdf, part, refuse_binary, streamed
 from foldline.agent.tools.files.documents import notebook_text, pdf_text
-from foldline.agent.tools.workspace import Place, Workspace
-from foldline.agent.workers import READERS, Stop, in_thread
+from foldline.agent.tools.workspace import FileLocation, Workspace
+from foldline.agent.workers import READERS, StopSignal, run_in_thread
 from foldline.display import Room, file_part, file_refusal, file_view, line_bounds
 from foldline.errors import InvalidInput
 from foldline.messages import Json
@@ -59,17 +59,17 @@ class ReadFile:
     parameters: Mapping[str, Json] = field(default_factory=_schema)
     _recent: dict[tuple[int, ...], str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Read. Raises InvalidInput for a path or lines that there are not, and for what has no text."""
-        wish = _Wish(
+        wish = _ReadRequest(
             arguments["path"], arguments.get("start_line"), arguments.get("end_line"), scope.room(), self.counter
         )
-        shown = await in_thread(lambda stop: self._read(wish, stop))
+        shown = await run_in_thread(lambda stop: self._read(wish, stop))
         if shown is None:
             shown = await READERS.run(lambda stop: self._read_pdf(wish, stop))
-        return Outcome(shown)
+        return ToolOutcome(shown)
 
-    def _read(self, wish: _Wish, stop: Stop) -> str | None:
+    def _read(self, wish: _ReadRequest, stop: StopSignal) -> str | None:
         """What is shown of a file; None for a PDF, which other threads wait for."""
         wish.check()
         with self.workspace.open(wish.path) as (file, place):
@@ -95,11 +95,11 @@ class ReadFile:
                 return wish.view(found.text, note)
         return wish.view(found.text, found.note)
 
-    def _read_pdf(self, wish: _Wish, stop: Stop) -> str:
+    def _read_pdf(self, wish: _ReadRequest, stop: StopSignal) -> str:
         with self.workspace.open(wish.path) as (file, place):
             return wish.view(self._pdf_text(file, place, wish.path, stop))
 
-    def _pdf_text(self, file: BinaryIO, place: Place, path: str, stop: Stop) -> str:
+    def _pdf_text(self, file: BinaryIO, place: FileLocation, path: str, stop: StopSignal) -> str:
         stamp = place.stamp or ()
         if (text := self._recent.get(stamp)) is None:
             text = pdf_text(file, path, stop)
@@ -110,7 +110,7 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _ReadRequest:
     """What a call asks for, and the room that there is for it."""
 
     path: str
@@ -141,10 +141,10 @@ def _noted(view: str, note: str) -> str:
     return f"{note}\n{view}" if note else view
 
 
-def _large(file: BinaryIO, size_bytes: int, wish: _Wish, stop: Stop) -> tuple[str, str]:
+def _large(file: BinaryIO, size_bytes: int, wish: _ReadRequest, stop: StopSignal) -> tuple[str, str]:
     """A file too large to be held: its figures, or the lines wanted as far as they fit; and a note on its encoding."""
     if wish.whole:
-        figures, note = streamed(file, wish.path, lambda pieces: _Figures.of(pieces, wish.counter), stop)
+        figures, note = streamed(file, wish.path, lambda pieces: _FileFigures.of(pieces, wish.counter), stop)
         view = file_refusal(
             wish.path,
             size_bytes=size_bytes,
@@ -165,7 +165,7 @@ def _large(file: BinaryIO, size_bytes: int, wish: _Wish, stop: Stop) -> tuple[st
 
 
 @dataclass(frozen=True, slots=True)
-class _Figures:
+class _FileFigures:
     """What a refusal says of a file."""
 
     tokens: int
@@ -173,7 +173,7 @@ class _Figures:
     first_lines: list[str]
 
     @classmethod
-    def of(cls, pieces: Iterator[str], counter: Counter) -> _Figures:
+    def of(cls, pieces: Iterator[str], counter: Counter) -> _FileFigures:
         chars = ends = sampled_chars = sampled_tokens = 0
         first: list[str] = []
         last = ""

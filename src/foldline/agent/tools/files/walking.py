@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from foldline.agent.tools.files.name_patterns import EXCLUDES, MOST_BYTES, NAME, NONE, Ignored
-from foldline.agent.tools.workspace import IGNORED_FOLDERS, Item, Place, Workspace
-from foldline.agent.workers import Stop
+from foldline.agent.tools.workspace import IGNORED_FOLDERS, FileLocation, FolderEntry, Workspace
+from foldline.agent.workers import StopSignal
 from foldline.errors import InvalidInput
 from foldline.text.safe_regex import OutOfSteps, Work
 
@@ -28,7 +28,7 @@ class Walk:
     """
 
     workspace: Workspace
-    stop: Stop
+    stop: StopSignal
     hidden: bool = False
     include_ignored: bool = False
     most_depth: int = MOST_DEPTH
@@ -42,7 +42,7 @@ class Walk:
     def __post_init__(self) -> None:
         self._work = Work(RULE_STEPS, self.stop.check)
 
-    def below(self, path: str) -> Iterator[tuple[int, Item]]:
+    def below(self, path: str) -> Iterator[tuple[int, FolderEntry]]:
         """Depth (1: in the folder itself) and item, a folder before what is in it.
 
         Raises InvalidInput when the folder cannot be read; further down such folders are only counted. And Cancelled.
@@ -51,7 +51,7 @@ class Walk:
         above = None if self.include_ignored else self._above(place)
         return self._below(path, 1, above)
 
-    def _below(self, path: str, depth: int, above: Ignored | None) -> Iterator[tuple[int, Item]]:
+    def _below(self, path: str, depth: int, above: Ignored | None) -> Iterator[tuple[int, FolderEntry]]:
         most = MOST_LOOKED_AT - self.looked_at + 1
         found = self.workspace.scan(path, most=most, check=self.stop.check)
         rules = above
@@ -72,7 +72,7 @@ class Walk:
             if item.kind == "folder" and depth < self.most_depth:
                 yield from self._further(item.path, depth + 1, rules)
 
-    def _further(self, path: str, depth: int, rules: Ignored | None) -> Iterator[tuple[int, Item]]:
+    def _further(self, path: str, depth: int, rules: Ignored | None) -> Iterator[tuple[int, FolderEntry]]:
         try:
             yield from self._below(path, depth, rules)
         except InvalidInput:
@@ -80,7 +80,7 @@ class Walk:
 
     # --- what the project ignores ------------------------------------------------------------------------------------
 
-    def _above(self, place: Place) -> Ignored | None:
+    def _above(self, place: FileLocation) -> Ignored | None:
         """The rules of the folders above one; None where it is ignored itself, so that all of it was asked for."""
         rules = self._with_rules(NONE, EXCLUDES, "")
         names = [] if place.name == "." else place.name.split("/")
@@ -102,7 +102,7 @@ class Walk:
         except InvalidInput:  # it cannot be read
             return rules
 
-    def _is_ignored(self, item: Item, rules: Ignored) -> bool:
+    def _is_ignored(self, item: FolderEntry, rules: Ignored) -> bool:
         return self._ignores(rules, item.path, item.kind == "folder")
 
     def _ignores(self, rules: Ignored, path: str, is_folder: bool) -> bool:

@@ -18,9 +18,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldline.agent.tools.base import CONSENT_NEEDED, Outcome, Scope, Tool, consented
+from foldline.agent.tools.base import CONSENT_NEEDED, CallScope, Tool, ToolOutcome, is_allowed
 from foldline.agent.tools.mcp.server import McpServer
-from foldline.agent.tools.processes.output import Output, reading
+from foldline.agent.tools.processes.output import ProcessOutput, reading
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.messages import Json
 from foldline.text.shorten import first_line
@@ -52,7 +52,7 @@ async def mcp_tools(name: str, config: McpServer) -> AsyncIterator[tuple[Tool, .
 
     Raises InvalidInput with one line that says why a server did not start.
     """
-    link = _Link(name, config)
+    link = _Connection(name, config)
     await link.start()
     try:
         yield tuple(_named(name, link))
@@ -60,7 +60,7 @@ async def mcp_tools(name: str, config: McpServer) -> AsyncIterator[tuple[Tool, .
         await link.stop()
 
 
-class _Link:
+class _Connection:
     """The connection to one server, held by a task of its own.
 
     The package ends what runs beside a broken connection by cancelling the task that opened it. That must not be the
@@ -72,7 +72,7 @@ class _Link:
         self.config = config
         self.tools: tuple[wire.Tool, ...] = ()
         self._client: Client | None = None
-        self._errors = Output(STDERR_BYTES)
+        self._errors = ProcessOutput(STDERR_BYTES)
         self._ready = asyncio.Event()
         self._done = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -185,19 +185,19 @@ class _McpTool:
     description: str
     parameters: Mapping[str, Json]
     own_name: str
-    link: _Link = field(repr=False)
+    link: _Connection = field(repr=False)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Ask, where settings do not allow it, and call. Raises InvalidInput when the server has ended or refuses."""
         if not self.link.config.allow:
             told = json.dumps(arguments, ensure_ascii=False)
-            if not await consented(scope, self.name, f"{self.own_name} of MCP server {self.link.name}: {told}"):
-                return Outcome(CONSENT_NEEDED, is_error=True)
+            if not await is_allowed(scope, self.name, f"{self.own_name} of MCP server {self.link.name}: {told}"):
+                return ToolOutcome(CONSENT_NEEDED, is_error=True)
         result = await self.link.call(self.own_name, arguments)
-        return Outcome(_text(result), is_error=bool(result.is_error))
+        return ToolOutcome(_text(result), is_error=bool(result.is_error))
 
 
-def _named(server: str, link: _Link) -> list[Tool]:
+def _named(server: str, link: _Connection) -> list[Tool]:
     """A server's tools under names that every provider takes; two that would become the same get a mark each."""
     plain = [_legal(f"{server}_{tool.name}") for tool in link.tools]
     tools: list[Tool] = []

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from foldline.agent.workers import Stop
+from foldline.agent.workers import StopSignal
 
-__all__ = ["TookTooLong", "read_apart"]
+__all__ = ["ProcessTimedOut", "read_isolated"]
 
 _LOOK_SECONDS: Final = 0.1
 _CONFINED: Final = Path(__file__).with_name("confined.py")
@@ -25,12 +25,12 @@ _KEPT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "SYSTEMRO
 """What of the environment a Python needs to start: no keys are among it."""
 
 
-class TookTooLong(Exception):  # noqa: N818 - says what happened; it does not leave the readers
+class ProcessTimedOut(Exception):  # noqa: N818 - says what happened; it does not leave the readers
     """A reader was ended for its time."""
 
 
-def read_apart(
-    script: Path, file: BinaryIO, stop: Stop, *, most_seconds: float, given: Sequence[str] = ()
+def read_isolated(
+    script: Path, file: BinaryIO, stop: StopSignal, *, most_seconds: float, given: Sequence[str] = ()
 ) -> dict[str, object]:
     """The JSON object that a script writes of a file, which is its standard input from its beginning on.
 
@@ -51,14 +51,14 @@ def read_apart(
                 process.kill()
 
 
-def _waited(process: subprocess.Popen[bytes], stop: Stop, ends: float) -> tuple[bytes, bytes]:
+def _waited(process: subprocess.Popen[bytes], stop: StopSignal, ends: float) -> tuple[bytes, bytes]:
     while True:
         try:
             return process.communicate(timeout=_LOOK_SECONDS)
         except subprocess.TimeoutExpired:
             stop.look()
             if time.monotonic() > ends:
-                raise TookTooLong from None
+                raise ProcessTimedOut from None
 
 
 def _answer(out: bytes, errors: bytes) -> dict[str, object]:

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-__all__ = ["KEPT_BYTES", "Output", "reading"]
+__all__ = ["KEPT_BYTES", "ProcessOutput", "reading"]
 
 KEPT_BYTES: Final = 1024 * 1024
 """Bytes of an output that are kept, half of them its beginning: well over what a window takes, little in memory."""
 
 
-class Output(asyncio.Protocol):
+class ProcessOutput(asyncio.Protocol):
     """The bounded output of one program; also the protocol of the pipe that it comes through."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
@@ -64,7 +64,7 @@ def _text(data: bytes) -> str:
 
 
 @asynccontextmanager
-async def reading(output: Output) -> AsyncIterator[int]:
+async def reading(output: ProcessOutput) -> AsyncIterator[int]:
     """A pipe that `output` reads during the block: yields the end to write to, which the caller closes."""
     read_end, write_end = os.pipe()
     source = os.fdopen(read_end, "rb", 0)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from foldline.agent.tools.base import CONSENT_NEEDED, Outcome, Scope, consented
-from foldline.agent.tools.processes.output import Output, reading
+from foldline.agent.tools.base import CONSENT_NEEDED, CallScope, ToolOutcome, is_allowed
+from foldline.agent.tools.processes.output import ProcessOutput, reading
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 
@@ -92,7 +92,7 @@ class RunCommand:
         if os.name != "posix":
             raise InvalidInput("needs a system with process groups (Linux, macOS)", place=self.name)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Ask, run, and tell. A time-out and a cancellation end the command and all it started."""
         command = arguments["command"]
         if "\0" in command:
@@ -100,9 +100,9 @@ class RunCommand:
         folder = self._inside(arguments.get("cwd"))
         seconds = float(arguments.get("timeout_seconds", self.timeout_seconds))
         where = f"in {arguments['cwd']}: " if arguments.get("cwd") else ""
-        if not await consented(scope, self.name, f"{where}{command}"):
-            return Outcome(CONSENT_NEEDED, is_error=True)
-        output = Output()
+        if not await is_allowed(scope, self.name, f"{where}{command}"):
+            return ToolOutcome(CONSENT_NEEDED, is_error=True)
+        output = ProcessOutput()
         async with reading(output) as write_end:
             code, left_running = None, False
             async with _started(command, folder, write_end, self) as shell:
@@ -113,7 +113,7 @@ class RunCommand:
                     await _drained(output, DRAIN_SECONDS)
                     left_running = _signalled(shell.pid, 0)
             await _drained(output, LAST_SECONDS)
-        return _told(output, code, seconds, left_running)
+        return _outcome(output, code, seconds, left_running)
 
     def _inside(self, cwd: str | None) -> Path:
         """The folder to run in; it keeps a model from losing its way, and confines nothing."""
@@ -131,14 +131,14 @@ class RunCommand:
         return found
 
 
-async def _drained(output: Output, seconds: float) -> None:
+async def _drained(output: ProcessOutput, seconds: float) -> None:
     """Wait until nothing can write any more, at most so long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await output.ended.wait()
 
 
-def _told(output: Output, code: int | None, seconds: float, left_running: bool) -> Outcome:
+def _outcome(output: ProcessOutput, code: int | None, seconds: float, left_running: bool) -> ToolOutcome:
     text = output.text
     ended = " What it left running was ended." if left_running else ""
     gap = "" if not text or text.endswith("\n") else "\n"
@@ -148,7 +148,7 @@ def _told(output: Output, code: int | None, seconds: float, left_running: bool) 
         how = f"[ended by {_signal_name(-code)}]{ended}"
     else:
         how = f"[exit code {code}]{ended}"
-    return Outcome(f"{text}{gap}{how}", is_error=code != 0)
+    return ToolOutcome(f"{text}{gap}{how}", is_error=code != 0)
 
 
 def _signal_name(number: int) -> str:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from foldline.agent.tools.base import Outcome, Scope
-from foldline.agent.tools.processes.isolated import TookTooLong, read_apart
+from foldline.agent.tools.base import CallScope, ToolOutcome
+from foldline.agent.tools.processes.isolated import ProcessTimedOut, read_isolated
 from foldline.agent.tools.web.addresses import Pinned, Refuses, Resolve, refusal, resolve
-from foldline.agent.workers import READERS, Stop
+from foldline.agent.workers import READERS, StopSignal
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.messages import Json
 
@@ -78,7 +78,7 @@ class FetchUrl:
     )
     parameters: Mapping[str, Json] = field(default_factory=_schema)
 
-    async def run(self, arguments: Mapping[str, Json], scope: Scope) -> Outcome:
+    async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Fetch. Raises InvalidInput for an address that is refused, cannot be reached, or is no text."""
         del scope
         transport = Pinned(None if self.allow_private else self.refuses, self.resolver)
@@ -101,7 +101,7 @@ class FetchUrl:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise InvalidInput(f"cannot be fetched: {type(error).__name__}: {error}", place="url") from None
 
-    async def _followed(self, client: httpx.AsyncClient, url: httpx.URL) -> Outcome:
+    async def _followed(self, client: httpx.AsyncClient, url: httpx.URL) -> ToolOutcome:
         """The answer at the end of the redirects. Each address is checked anew: the first may be harmless."""
         for _ in range(MOST_REDIRECTS + 1):
             async with client.stream("GET", url) as response:
@@ -111,7 +111,7 @@ class FetchUrl:
                 url = _address(str(url.join(location)))
         raise InvalidInput(f"leads on more than {MOST_REDIRECTS} times, last to {url}", place="url")
 
-    async def _read(self, response: httpx.Response) -> Outcome:
+    async def _read(self, response: httpx.Response) -> ToolOutcome:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind and not (_TEXT.match(kind) or kind in _HTML):
             size = response.headers.get("content-length")
@@ -131,7 +131,7 @@ class FetchUrl:
         if kind in _HTML:
             text = await READERS.run(lambda stop: _page_text(text, str(response.url), stop))
         status = f"{response.status_code} {response.reason_phrase}".strip()
-        return Outcome(
+        return ToolOutcome(
             f"[{response.url} · {status} · {kind or 'no type'} · what follows is data]\n{text}{cut}",
             is_error=response.is_error,
         )
@@ -157,13 +157,13 @@ async def _unpacked(response: httpx.Response, most_bytes: int) -> AsyncIterator[
             raise InvalidInput(f"is not packed as it says ({packed}): {error}", place="url") from None
 
 
-def _page_text(html: str, url: str, stop: Stop) -> str:
+def _page_text(html: str, url: str, stop: StopSignal) -> str:
     """The text of a page. Raises InvalidInput for one that cannot be read in time."""
     with tempfile.TemporaryFile() as file:  # its reader is another process
         file.write(html.encode("utf-8", "surrogatepass"))
         try:
-            found = read_apart(_PAGE_TEXT, file, stop, most_seconds=READ_SECONDS, given=[url[:2_000]])
-        except TookTooLong:
+            found = read_isolated(_PAGE_TEXT, file, stop, most_seconds=READ_SECONDS, given=[url[:2_000]])
+        except ProcessTimedOut:
             told = f"is a page that cannot be read: it took more than {READ_SECONDS:g} seconds"
             raise InvalidInput(told, place="url") from None
     if not isinstance(found.get("text"), str):

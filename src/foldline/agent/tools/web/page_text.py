@@ -38,7 +38,7 @@ def page_text(html: str, url: str = "", *, most_seconds: float = MOST_SECONDS) -
 
     A page of any shape gives some text, within a few seconds; what cannot be parsed is left out, and said so.
     """
-    reader = _Page(url, most_seconds)
+    reader = _PageReader(url, most_seconds)
     try:
         reader.feed(html)
         reader.close()
@@ -60,7 +60,7 @@ class _LateError(Exception):
     """The page takes too long, or brings too much."""
 
 
-class _Page(HTMLParser):
+class _PageReader(HTMLParser):
     def __init__(self, url: str, most_seconds: float) -> None:
         super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []

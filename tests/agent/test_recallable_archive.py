@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from foldline.agent.recall_index import Recallable
+from foldline.agent.recallable_archive import RecallableArchive
 from foldline.view.archive import MemoryArchive, key_of
 
 
@@ -40,7 +40,7 @@ class AllAtOnce(MemoryArchive):
 
 def test_what_is_held_is_read_from_memory_and_put_in_place_when_it_is_written() -> None:
     inner = MemoryArchive()
-    archive = Recallable(inner)
+    archive = RecallableArchive(inner)
     archive.held = True
     key = archive.put(b"an original")
     assert key == key_of(b"an original")
@@ -52,12 +52,12 @@ def test_what_is_held_is_read_from_memory_and_put_in_place_when_it_is_written() 
 
 def test_without_being_held_it_is_put_in_place_at_once() -> None:
     inner = MemoryArchive()
-    assert Recallable(inner).put(b"an original") in inner
+    assert RecallableArchive(inner).put(b"an original") in inner
 
 
 def test_what_a_full_disk_refused_is_written_with_the_next_call() -> None:
     inner = Full()
-    archive = Recallable(inner)
+    archive = RecallableArchive(inner)
     archive.held = True
     keys = [archive.put(b"one"), archive.put(b"two")]
     with pytest.raises(OSError, match="No space"):
@@ -69,7 +69,7 @@ def test_what_a_full_disk_refused_is_written_with_the_next_call() -> None:
 
 def test_an_archive_that_takes_many_at_once_is_asked_once() -> None:
     inner = AllAtOnce()
-    archive = Recallable(inner)
+    archive = RecallableArchive(inner)
     archive.held = True
     for number in range(5):
         archive.put(str(number).encode())
@@ -81,4 +81,4 @@ def test_an_archive_that_takes_many_at_once_is_asked_once() -> None:
 def test_its_places_say_how_the_agent_gets_there() -> None:
     inner = MemoryArchive()
     key = inner.put(b"an original")
-    assert Recallable(inner).where(key) == f"{inner.where(key)} (the tool recall reads it)"
+    assert RecallableArchive(inner).where(key) == f"{inner.where(key)} (the tool recall reads it)"

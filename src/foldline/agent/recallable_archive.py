@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from foldline.view.archive import Archive, ManyAtOnce, key_of
 
-__all__ = ["Recallable"]
+__all__ = ["RecallableArchive"]
 
 
-class Recallable:
+class RecallableArchive:
     """An archive whose places say how the agent gets there: they are outside the folder that its file tools see.
 
     While it is `held`, what is put stays in memory until `write`, which may be called in another thread: a fold is made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from foldline.agent.counted_ahead import CountedAhead
+from foldline.agent.background_counter import BackgroundCounter
 from foldline.tokens import ESTIMATE
 
 LONG = "\n".join(f"ok {number}" for number in range(20_000))
@@ -26,7 +26,7 @@ class Watched:
 
 def test_a_long_text_is_counted_once_and_in_another_thread() -> None:
     watched = Watched()
-    counter = CountedAhead(watched)
+    counter = BackgroundCounter(watched)
     asyncio.run(counter.ahead(LONG))
     assert counter.text(LONG) == counter.text(LONG) == ESTIMATE.text(LONG)
     [(thread, chars)] = watched.counted
@@ -36,7 +36,7 @@ def test_a_long_text_is_counted_once_and_in_another_thread() -> None:
 
 def test_a_short_text_is_counted_where_it_is_asked_for() -> None:
     watched = Watched()
-    counter = CountedAhead(watched)
+    counter = BackgroundCounter(watched)
     asyncio.run(counter.ahead("short"))
     assert watched.counted == []
     assert counter.text("short") == ESTIMATE.text("short")
@@ -45,7 +45,7 @@ def test_a_short_text_is_counted_where_it_is_asked_for() -> None:
 
 def test_another_text_is_counted_anew_and_so_is_one_that_was_taken_up() -> None:
     watched = Watched()
-    counter = CountedAhead(watched)
+    counter = BackgroundCounter(watched)
     asyncio.run(counter.ahead(LONG))
     assert counter.text(f"{LONG}.") == ESTIMATE.text(f"{LONG}.")
     counter.forget()

@@ -7,13 +7,13 @@ from typing import Final
 
 from foldline.tokens import Counter
 
-__all__ = ["CountedAhead"]
+__all__ = ["BackgroundCounter"]
 
 _INLINE_CHARS: Final = 65_536
 """What is counted in a millisecond or two is counted where it is asked for."""
 
 
-class CountedAhead:
+class BackgroundCounter:
     """Counts as another counter does, and remembers the text that it was asked about `ahead`."""
 
     def __init__(self, inner: Counter) -> None:
