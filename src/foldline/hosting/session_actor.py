@@ -208,7 +208,7 @@ class SessionActor:
         """Store a document in the archive, as safe as the log; return its key."""
 
         async def work(agent: Agent) -> str:
-            return await to_its_end(self._lease.current[1].put_original, data)
+            return await run_to_end(self._lease.current[1].put_original, data)
 
         return await self._submit(work)
 

@@ -112,7 +112,7 @@ class SessionLease:
         """Let another process have the session; the agent stays in memory."""
         if self.stored is not None:
             try:
-                await to_its_end(self.stored.release)
+                await run_to_end(self.stored.release)
             except (OSError, FoldlineError):  # an unreachable database frees the session itself, after its lease
                 await self.unload()
 
@@ -128,8 +128,8 @@ class SessionLease:
         if self.stored is None:
             await run_to_end(self._store.delete, self.name)
             return
-        await to_its_end(self.stored.acquire)
-        await to_its_end(self.stored.discard)
+        await run_to_end(self.stored.acquire)
+        await run_to_end(self.stored.discard)
         self.stored = self.agent = None
 
     # --- inside, in a thread: a long session takes seconds to read ---------------------------------------------------

@@ -95,7 +95,7 @@ class SessionPool:
                 stored.discard()
                 raise
         # Created by this process, but first come, first served: another one may run the first turn.
-        await to_its_end(stored.release)
+        await run_to_end(stored.release)
         return self._actor(stored.id, stored)
 
     async def actor(self, name: str) -> SessionActor:

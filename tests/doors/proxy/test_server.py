@@ -537,12 +537,12 @@ def test_the_live_page_does_not_hold_up_a_stop(tmp_path: Path) -> None:
         writer.write(b"GET /foldline/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         await reader.readuntil(b"\n\n")
 
-        async def to_its_end() -> None:
+        async def run_to_end() -> None:
             read.append(await reader.read())
             writer.close()
             await writer.wait_closed()
 
-        reading.append(asyncio.create_task(to_its_end()))
+        reading.append(asyncio.create_task(run_to_end()))
 
     async def handle(reader: Any, writer: Any, server: Any) -> None:
         raise AssertionError("the page asks nothing of the upstream")

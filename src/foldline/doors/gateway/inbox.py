@@ -44,7 +44,7 @@ class Inbox:
 
     async def open(self) -> list[PendingMessage]:
         """Return the pending messages, oldest first. Raises OSError, and InvalidInput for damaged data."""
-        kept = await to_its_end(self._store.remembered, self._key)
+        kept = await run_to_end(self._store.remembered, self._key)
         found = kept.get("waiting", [])
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise InvalidInput("is no inbox", place=self._key)

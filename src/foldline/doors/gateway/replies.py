@@ -47,7 +47,7 @@ async def send_text(gateway: Gateway, where: ChatPlace, text: str) -> None:
 
     # A million short lines take some seconds; a text that may be one message does not.
     short = len(text) <= gateway.max_units
-    for piece in cut(Stop()) if short else await TOOLS.run(cut):
+    for piece in cut(StopSignal()) if short else await TOOLS.run(cut):
         if piece.body.strip():
             await gateway.send(where, piece.text)
 

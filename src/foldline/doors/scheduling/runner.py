@@ -100,7 +100,7 @@ class ScheduleRunner:
             # Timestamps have whole seconds: two runs in one would share a name, and the second pass for the first.
             due = now if last is None else max(now, parse_timestamp(last.due) + timedelta(seconds=1))
             run = new_run(due, now, asked=True)
-            await to_its_end(run.save, store, entry)
+            await run_to_end(run.save, store, entry)
             task = self._start_run(entry, run)
         return await asyncio.shield(task)
 
@@ -168,10 +168,10 @@ class ScheduleRunner:
         except asyncio.CancelledError:
             left = run.reason == ""
             run = replace(run, reason="cancelled", message="Cut off: the process stops.") if left else run
-            await to_its_end(replace(run, ended=timestamp(self._clock())).save, store, entry)
+            await run_to_end(replace(run, ended=timestamp(self._clock())).save, store, entry)
             raise
         run = replace(run, ended=timestamp(self._clock()))
-        await to_its_end(run.save, store, entry)
+        await run_to_end(run.save, store, entry)
         told = f", told {', '.join(run.delivered)}" if run.delivered else ""
         why = f": {run.message}" if run.message else ""
         self._log(entry, f"{run.reason} in {monotonic() - began:,.0f} s (session {run.session or 'none'}){told}{why}")
@@ -235,7 +235,7 @@ class ScheduleRunner:
                 await asyncio.sleep(HEARTBEAT_SECONDS)
                 alive = replace(run, alive=timestamp(self._clock()))
                 with suppress(OSError, FoldlineError):  # the next one may do
-                    await to_its_end(alive.save, self._pool.store, entry)
+                    await run_to_end(alive.save, self._pool.store, entry)
 
         beats = asyncio.create_task(beat())
         try:
