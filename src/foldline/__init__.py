@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from foldline.catalog.models import lookup
     from foldline.codecs.base import Violation
     from foldline.engine.context import Completion, Context, Request
-    from foldline.engine.fitting import Fit, check, count, fit
+    from foldline.engine.fit import Fit, check, count, fit
     from foldline.engine.policy import Policy
     from foldline.engine.presets import POLICIES
     from foldline.engine.recovery import Recovery
@@ -66,7 +66,7 @@ _NAMES = {
     "foldline.catalog.models": "lookup",
     "foldline.codecs.base": "Violation",
     "foldline.engine.context": "Completion Context Request",
-    "foldline.engine.fitting": "Fit check count fit",
+    "foldline.engine.fit": "Fit check count fit",
     "foldline.engine.policy": "Policy",
     "foldline.engine.presets": "POLICIES",
     "foldline.engine.recovery": "Recovery",

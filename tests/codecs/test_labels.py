@@ -19,7 +19,7 @@ from foldline.codecs.labels import (
     tool_names,
 )
 from foldline.engine.context import Context
-from foldline.engine.fitting import check, fit
+from foldline.engine.fit import check, fit
 
 names = st.one_of(st.text(min_size=1, max_size=300), st.from_regex(r"[a-zA-Z0-9_.: \"-]{1,300}", fullmatch=True))
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")

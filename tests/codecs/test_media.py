@@ -12,7 +12,7 @@ from foldline.codecs import codec
 from foldline.codecs.caps import Amounts
 from foldline.codecs.media import amounts_of, mend_media, pages_of
 from foldline.engine.context import Context
-from foldline.engine.fitting import check, fit
+from foldline.engine.fit import check, fit
 
 Wire = dict[str, Any]
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")

@@ -18,7 +18,7 @@ from foldline.conversations.marking import settled
 from foldline.conversations.planned_request import Hold
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.conversations.service import Conversations
-from foldline.engine.fitting import check, count
+from foldline.engine.fit import check, count
 from foldline.engine.presets import policy
 from foldline.errors import InvalidInput
 from foldline.recorded.files import read_session

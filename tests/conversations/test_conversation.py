@@ -23,7 +23,7 @@ from foldline.conversations.conversation import (
 )
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.conversations.title import title_of
-from foldline.engine.fitting import check, count
+from foldline.engine.fit import check, count
 from foldline.engine.presets import policy
 from foldline.errors import DoesNotFit
 from foldline.failures import Failure

@@ -12,7 +12,7 @@ from tests.property.depth import dear
 from foldline.codecs.caching import markers
 from foldline.conversations.marking import settled
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
-from foldline.engine.fitting import check
+from foldline.engine.fit import check
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}

@@ -39,7 +39,7 @@ from foldline.conversations.planned_request import Hold
 from foldline.conversations.request_body import FORMS, read_body
 from foldline.conversations.service import Conversations
 from foldline.engine.context import Completion
-from foldline.engine.fitting import check, count
+from foldline.engine.fit import check, count
 from foldline.engine.presets import policy
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure

@@ -148,7 +148,7 @@ def test_where_it_would_not_be_cheaper_a_prompt_of_its_own_asks(given: dict[str,
 
 def test_what_leaves_no_room_for_a_checkpoint_is_not_gone_on_from() -> None:
     model, ctx = Model(), context()
-    ctx.judge_by_own_count(Limits(16_000, 0, None, 0.0))
+    ctx.fold_only_over_limit(Limits(16_000, 0, None, 0.0))
     go_on(ctx, model)
     assert model.prompts
     assert not model.requests
@@ -156,7 +156,7 @@ def test_what_leaves_no_room_for_a_checkpoint_is_not_gone_on_from() -> None:
 
 def test_a_question_fits_though_its_count_is_three_percent_short() -> None:
     model, ctx = Model(), context()
-    ctx.judge_by_own_count(Limits(16_000, 2_000, None, 0.0))
+    ctx.fold_only_over_limit(Limits(16_000, 2_000, None, 0.0))
     go_on(ctx, model)
     assert model.requests
     assert all(request.max_output_tokens < 2_048 for request in model.requests)  # what is left of the window decides
@@ -231,21 +231,21 @@ def fork(ctx: Context) -> None:
 
 
 def other_tools(ctx: Context) -> None:
-    ctx.send_beside(system=SYSTEM, tools=[{"type": "function", "function": {"name": "x", "parameters": {}}}])
+    ctx.set_system_and_tools(system=SYSTEM, tools=[{"type": "function", "function": {"name": "x", "parameters": {}}}])
 
 
 def other_system(ctx: Context) -> None:
-    ctx.send_beside(system="You are wordy.", tools=None)
+    ctx.set_system_and_tools(system="You are wordy.", tools=None)
 
 
 def other_model(ctx: Context) -> None:
-    ctx.send_to("n", ctx.limits)
-    ctx.send_to("m", ctx.limits)
+    ctx.switch_model("n", ctx.limits)
+    ctx.switch_model("m", ctx.limits)
 
 
 def other_leading(ctx: Context) -> None:
     for text in ("It is 9 o'clock.", "It is 8 o'clock."):  # as it stood in the request that was sent, then another
-        ctx.send_beside(system=SYSTEM, tools=None, leading=[{"role": "system", "content": text}])
+        ctx.set_system_and_tools(system=SYSTEM, tools=None, leading=[{"role": "system", "content": text}])
 
 
 def refused(ctx: Context) -> None:
@@ -401,7 +401,7 @@ def test_another_model_is_asked_so_whatever_the_one_before_answered() -> None:
     model, ctx = Model(answer=fails(Completion("", "tool_calls"))), context()
     go_on(ctx, model, 20, sent=lambda ctx: ctx.observe(Usage(input_tokens=ctx.view.tokens, cached_tokens=2_000)))
     assert (len(model.requests), bool(model.prompts)) == (1, True)
-    ctx.send_to("n", ctx.limits)
+    ctx.switch_model("n", ctx.limits)
     model.model = "n"
     go_on(ctx, model, 20)
     assert len(model.requests) > 1

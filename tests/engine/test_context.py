@@ -25,7 +25,7 @@ from foldline.engine.events import (
     ThresholdReached,
     UsageDoubted,
 )
-from foldline.engine.fitting import check, count
+from foldline.engine.fit import check, count
 from foldline.engine.presets import POLICIES
 from foldline.errors import DoesNotFit, FoldRefused, InvalidInput, SummaryError
 from foldline.failures import classify

@@ -11,7 +11,7 @@ import pytest
 
 from foldline.engine.context import Context
 from foldline.engine.events import ContextEvent, FoldFailed, FoldFinished, FoldStarted
-from foldline.engine.fitting import check
+from foldline.engine.fit import check
 from foldline.engine.policy import Policy
 from foldline.engine.presets import POLICIES
 from foldline.errors import DoesNotFit, SummaryError

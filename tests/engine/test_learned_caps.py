@@ -11,7 +11,7 @@ from tests.engine.test_refused_parts import DIALECTS, PNG, from_user, image, sai
 
 from foldline.codecs.caps import Caps
 from foldline.engine.context import Context
-from foldline.engine.fitting import check
+from foldline.engine.fit import check
 from foldline.engine.learned_caps import lesson_in, lesson_name
 from foldline.failures import classify
 from foldline.store.learned_limits import LearnedLimits
@@ -101,7 +101,7 @@ def test_another_model_of_the_same_session_keeps_to_what_is_known_of_it(tmp_path
     context = opened("openai-chat", learned)
     album(context, "openai-chat")
     assert json.dumps(context.prepare().messages).count(PNG) == 9
-    context.send_to("n", context.limits)
+    context.switch_model("n", context.limits)
     assert json.dumps(context.prepare().messages).count(PNG) <= 3
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from foldline.engine.context import Context
 from foldline.engine.events import ContextEvent, LimitLearned
-from foldline.engine.fitting import check
+from foldline.engine.fit import check
 from foldline.engine.recovery import Recovery
 from foldline.errors import DoesNotFit
 from foldline.failures import Failure, classify

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from foldline.engine.context import Context
-from foldline.engine.fitting import check
+from foldline.engine.fit import check
 from foldline.errors import DoesNotFit
 from foldline.failures import classify
 from foldline.messages import Wire

@@ -26,7 +26,7 @@ from foldline.display import (
 from foldline.engine.events import ContextEvent, ThresholdReached
 from foldline.engine.presets import confirm
 from foldline.engine.settings import compact_threshold
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.messages import Wire
 from foldline.reducers.result_share import TurnShare, cut_share, share_tokens
 from foldline.reducers.summarize import ACKNOWLEDGEMENT, SUMMARY_PREFIX
@@ -79,9 +79,9 @@ def talk(dialect: str = "openai-chat", turns: int = 6, *, words: int = 200) -> l
     return out
 
 
-def figures(used: int, most: int = 128_000, response: int = 850) -> Figures:
+def figures(used: int, most: int = 128_000, response: int = 850) -> WindowUsage:
     """Figures after a reply."""
-    return Figures(max_context_tokens=most, last_prompt_tokens=used, last_completion_tokens=response)
+    return WindowUsage(max_context_tokens=most, last_prompt_tokens=used, last_completion_tokens=response)
 
 
 # --- S4.01 ------------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_s4_01_without_a_report_the_request_itself_is_measured() -> None:
     request = ctx.prepare()
     assert ctx.figures.used_tokens == request.tokens == ctx.figures.current_context_tokens
     assert ctx.figures.utilization == request.tokens / 128_000
-    assert Figures(max_context_tokens=0).utilization == 0.0
+    assert WindowUsage(max_context_tokens=0).utilization == 0.0
 
 
 def test_s4_01_figures_are_the_same_after_a_replay() -> None:

@@ -12,7 +12,7 @@ from tests.doors.chat.support import console, hold, shown
 
 from foldline.agent.events import ReplyFinished, TurnEnded
 from foldline.doors.chat.screen import Screen
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.testing import FakeProvider, FakeReply, asks_for_summary
 
 LINE = re.compile(r"^\[tokens: ([\d,]+) / ([\d,]+) \((\d+\.\d)%\) \| response: ([\d,]+) tokens\]$", re.MULTILINE)
@@ -44,7 +44,7 @@ def test_s4_01_the_figures_are_those_of_the_last_reply_and_of_the_window_that_is
     ],
 )
 def test_s4_02_the_line_after_a_reply_and_its_colour(used: int, percent: str, code: str) -> None:
-    figures = Figures(max_context_tokens=128_000, last_prompt_tokens=used, last_completion_tokens=850)
+    figures = WindowUsage(max_context_tokens=128_000, last_prompt_tokens=used, last_completion_tokens=850)
     on = console(terminal=True)
     screen = Screen(on)
     screen.hear(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.engine.context import Context
-from foldline.engine.fitting import check, fit
+from foldline.engine.fit import check, fit
 from foldline.errors import DoesNotFit, FoldlineError
 from foldline.failures import classify
 from foldline.view.tiles import Tile

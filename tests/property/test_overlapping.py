@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from foldline.engine.context import Context
-from foldline.engine.fitting import check
+from foldline.engine.fit import check
 from foldline.errors import DoesNotFit, FoldlineError, SummaryError
 from foldline.failures import classify
 from foldline.messages import ToolResult

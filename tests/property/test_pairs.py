@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.engine.context import Context, Request
-from foldline.engine.fitting import check, fit
+from foldline.engine.fit import check, fit
 from foldline.errors import DoesNotFit, SummaryError
 from foldline.failures import Failure
 from tests.property.depth import dear

@@ -15,7 +15,7 @@ from tests.property.sessions import POLICIES
 
 from foldline.codecs.caps import Caps, caps_of
 from foldline.engine.context import Context
-from foldline.engine.fitting import check, fit
+from foldline.engine.fit import check, fit
 from foldline.errors import DoesNotFit
 from foldline.messages import Wire
 from foldline.view.transcript import Fold

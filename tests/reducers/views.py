@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from foldline.engine.context import Context
-from foldline.engine.fitting import check
+from foldline.engine.fit import check
 from foldline.reducers.base import Ask, Reducer
 from foldline.view.budget import Need, Pressure
 from foldline.view.transcript import Fold

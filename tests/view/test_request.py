@@ -12,7 +12,7 @@ from tests.property.depth import dear
 from foldline.codecs.caching import markers
 from foldline.codecs.roles import GO_ON, in_turn, roles_out_of_turn
 from foldline.engine.context import Context
-from foldline.engine.fitting import check, fit
+from foldline.engine.fit import check, fit
 from foldline.failures import classify
 from foldline.messages import Wire
 from foldline.view.request import Request
@@ -163,9 +163,9 @@ def test_another_model_has_its_own_limits_and_the_same_one_keeps_what_was_learne
     context = Context(dialect="anthropic", model="claude-3-5-sonnet-20241022", max_output_tokens=1_000)
     engine = context._engine
     engine.caps = engine.caps.learned(max_images=50)
-    context.send_to("claude-3-5-sonnet-20241022", context.limits)
+    context.switch_model("claude-3-5-sonnet-20241022", context.limits)
     assert engine.caps.max_media == 50
-    context.send_to("claude-3-5-haiku-20241022", context.limits)
+    context.switch_model("claude-3-5-haiku-20241022", context.limits)
     assert engine.caps.max_media == 100
 
 

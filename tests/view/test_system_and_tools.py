@@ -8,7 +8,7 @@ import pytest
 
 from foldline.codecs import codec
 from foldline.engine.context import Context
-from foldline.engine.fitting import count
+from foldline.engine.fit import count
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.messages import Message
 from foldline.tokens import ESTIMATE, system_tokens, tools_tokens, wire_bytes
@@ -146,13 +146,13 @@ def test_what_is_sent_beside_may_change_with_every_request(dialect: str) -> None
         context.append({"role": "user", "content": "And now?"})
         tools = TOOLS * (1 + number % 3)
         system = f"It is {number} o'clock."
-        context.send_beside(system=system, tools=tools)
+        context.set_system_and_tools(system=system, tools=tools)
         request = context.prepare()
         assert (request.system, request.tools) == (system, tools)
         assert request.tokens == count(request.messages, dialect=dialect, system=system, tools=tools)
         assert request.tokens <= context.limits.input_tokens
     before = context.prepare()
-    context.send_beside(system=before.system, tools=before.tools)
+    context.set_system_and_tools(system=before.system, tools=before.tools)
     assert context.prepare().stable_until == len(before.messages)
 
 
@@ -163,14 +163,14 @@ def test_larger_tools_fold_more_and_too_large_ones_are_named() -> None:
         context.append({"role": "assistant", "content": f"Step {number} is done, and all tests pass. " * 8})
     context.append({"role": "user", "content": "And now?"})
     small = context.prepare()
-    context.send_beside(system=None, tools=[{"name": "f", "description": "does f " * 500}])
+    context.set_system_and_tools(system=None, tools=[{"name": "f", "description": "does f " * 500}])
     large = context.prepare()
     assert not small.folds and large.folds and large.tokens <= context.limits.input_tokens
-    context.send_beside(system="x " * 9_000, tools=None)
+    context.set_system_and_tools(system="x " * 9_000, tools=None)
     with pytest.raises(DoesNotFit) as caught:
         context.prepare()
     assert caught.value.floor_tokens > caught.value.limit
-    context.send_beside(system=None, tools=None)
+    context.set_system_and_tools(system=None, tools=None)
     assert context.prepare().tokens <= context.limits.input_tokens
 
 
@@ -180,7 +180,7 @@ def test_what_cannot_stand_beside_is_refused_and_changes_nothing(system: Any, to
     context.append({"role": "user", "content": "Mend it."})
     before = context.prepare()
     with pytest.raises(InvalidInput):
-        context.send_beside(system=system, tools=tools)
+        context.set_system_and_tools(system=system, tools=tools)
     after = context.prepare()
     assert (after.system, after.tools, after.tokens) == (before.system, before.tools, before.tokens)
 
@@ -193,11 +193,11 @@ def test_a_smaller_window_folds_what_was_settled_and_a_larger_one_takes_nothing_
     context.append({"role": "user", "content": "And now?"})
     whole = context.prepare()
     count_before = context.event_count
-    context.send_to("two", Limits(2_000, 200))
+    context.switch_model("two", Limits(2_000, 200))
     small = context.prepare()
     assert not whole.folds and small.folds and small.tokens <= context.limits.input_tokens
     assert small.max_output_tokens == 200 and context.model == "two"
     assert not any(isinstance(event, Limited) for event in context.events_after(count_before))
-    context.send_to("one", Limits(100_000, 0))
+    context.switch_model("one", Limits(100_000, 0))
     again = context.prepare()
     assert again.messages == small.messages and not again.folds

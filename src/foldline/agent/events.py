@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from foldline.engine.events import ContextEvent
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.messages import Json, Message
 from foldline.providers.base import CallStarted, ReasoningDelta, Retrying, TextDelta
 from foldline.view.transcript import Fold
@@ -61,7 +61,7 @@ class ReplyFinished:
     cached_tokens: int
     estimated: bool
     seconds: float
-    figures: Figures
+    figures: WindowUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _plain(value: object) -> Json:
         return {name: getattr(value, name) for name in keep}
     if isinstance(value, Message):
         return value.text
-    if isinstance(value, Figures):
+    if isinstance(value, WindowUsage):
         return {**dataclasses.asdict(value), "utilization": value.utilization}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}

@@ -17,10 +17,10 @@ from foldline.catalog.prices import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.engine.context import AsyncSummarize, Context, Request
 from foldline.engine.events import ContextEvent
-from foldline.engine.lookup import found_in, head
+from foldline.engine.lookup import entry_excerpt, search
 from foldline.engine.policy import Policy
 from foldline.engine.recovery import Recovery
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.errors import InvalidInput
 from foldline.failures import Failure
 from foldline.messages import Json, Message, Text, ToolCall, Wire
@@ -105,7 +105,7 @@ class AgentSession:
         return self._context
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> WindowUsage:
         """How full the window is."""
         return self._context.figures
 
@@ -238,7 +238,7 @@ class AgentSession:
         if seq in self._context.view.entries:
             return self._context.peek(seq, **part)
         found = {entry.seq: entry for entry in self._entries() if entry.seq == seq}
-        return head(codec_for(self.under.dialect), found, seq, **part)
+        return entry_excerpt(codec_for(self.under.dialect), found, seq, **part)
 
     def saved(self, name: str) -> str:
         """An output that went to the archive whole, by its SHA-256 or its path there. Raises InvalidInput."""
@@ -256,7 +256,7 @@ class AgentSession:
         if not self._context.released or seq in self._context.view.entries:
             return self._context.grep(pattern, seq=seq, work=work)
         found = (entry for entry in self._entries() if seq is None or entry.seq == seq)
-        return found_in(codec_for(self.under.dialect), found, pattern, work)
+        return search(codec_for(self.under.dialect), found, pattern, work)
 
     def explain(self, seq: Seq) -> tuple[Fold, ...]:
         """Every fold in effect that covers an entry. O(log). Raises InvalidInput."""

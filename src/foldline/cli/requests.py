@@ -11,10 +11,10 @@ import click
 
 from foldline.cli.files import json_out, log, read_history
 from foldline.codecs import DIALECTS
-from foldline.engine.fitting import Fit
-from foldline.engine.fitting import check as check_messages
-from foldline.engine.fitting import count as count_messages
-from foldline.engine.fitting import fit as fit_messages
+from foldline.engine.fit import Fit
+from foldline.engine.fit import check as check_messages
+from foldline.engine.fit import count as count_messages
+from foldline.engine.fit import fit as fit_messages
 from foldline.engine.presets import POLICIES, VARIANTS
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.recorded.sessions import Session

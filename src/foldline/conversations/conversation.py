@@ -201,7 +201,7 @@ class Conversation:
         Raises InvalidInput for one that cannot be read; then nothing is recorded.
         """
         leads = body.messages[: leading(body.dialect, body.messages)]
-        self.context.send_beside(system=body.system, tools=body.tools, leading=leads)
+        self.context.set_system_and_tools(system=body.system, tools=body.tools, leading=leads)
         new = [plain(wire, body) for wire in body.messages[self.count :]]
         if not new:
             return
@@ -232,7 +232,7 @@ class Conversation:
         hash of what stands beside the messages, no model is asked that has it in sight.
         """
         self._most_output_tokens, self._lowered = most_output_tokens, False
-        self.context.send_to(body.model or None, limits, cache_seconds=cache_seconds(body.text))
+        self.context.switch_model(body.model or None, limits, cache_seconds=cache_seconds(body.text))
         asks = summarize
         if sight and not self.varies:
             asks = as_client(summarize, body, self.places, partial(setattr, self, "sight", sight))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.reducers.summarize import SUMMARY_PREFIX
 from foldline.view.transcript import Fold
 
@@ -27,7 +27,7 @@ __all__ = [
 PREVIEW_CHARS = 500
 
 
-def token_line(figures: Figures) -> str:
+def token_line(figures: WindowUsage) -> str:
     """The line after a reply in a terminal."""
     return f"[tokens: {_spaced(figures)} | response: {figures.last_completion_tokens:,} tokens]"
 
@@ -39,34 +39,34 @@ def colour(utilization: float) -> Literal["green", "yellow", "red"]:
     return "yellow" if utilization >= 0.7 else "green"
 
 
-def telegram_footer(figures: Figures) -> str:
+def telegram_footer(figures: WindowUsage) -> str:
     """The last line of a reply on Telegram."""
     return f"📊 Context: {_close(figures)}"
 
 
-def threshold_question(figures: Figures) -> str:
+def threshold_question(figures: WindowUsage) -> str:
     """What a terminal asks when the threshold is reached."""
     used, most = figures.used_tokens, figures.max_context_tokens
     return f"⚠ Context usage at {figures.utilization:.0%} ({used:,}/{most:,} tokens). Compact conversation? [y/N]"
 
 
-def telegram_warning(figures: Figures) -> str:
+def telegram_warning(figures: WindowUsage) -> str:
     """What Telegram says when the threshold is reached: it names the command, and does nothing by itself."""
     return f"⚠ Context usage at {figures.utilization:.0%}. Reply /compact to summarize and continue, or keep chatting."
 
 
-def compact_question(figures: Figures) -> str:
+def compact_question(figures: WindowUsage) -> str:
     """What a terminal asks when the user typed /compact."""
     used, most = figures.used_tokens, figures.max_context_tokens
     return f"Context: {used:,}/{most:,} ({figures.utilization:.0%}). Compact conversation? [y/N]"
 
 
-def compacted(after: Figures, summary: str) -> str:
+def compacted(after: WindowUsage, summary: str) -> str:
     """What a terminal shows after a compaction: the summary, and the new figures."""
     return f"{summary}\n\nContext: {_close(after)}"
 
 
-def telegram_compacted(before: Figures, after: Figures, summary: str) -> str:
+def telegram_compacted(before: WindowUsage, after: WindowUsage, summary: str) -> str:
     """What Telegram answers to /compact: figures before and after, and up to 500 characters of the summary."""
     return f"📊 Context before: {_close(before)}\n📊 Context after: {_close(after)}\n\n{preview(summary)}"
 
@@ -93,7 +93,7 @@ class RunNotice:
     tool: str = "compact_context"
     given: bool = False
 
-    def text(self, figures: Figures, *, goes_on: bool) -> str | None:
+    def text(self, figures: WindowUsage, *, goes_on: bool) -> str | None:
         """The notice if it is due now; `goes_on` says whether the model is called again in this run."""
         passed = figures.utilization >= self.threshold or figures.asks
         if self.given or not goes_on or not passed:
@@ -106,9 +106,9 @@ class RunNotice:
         )
 
 
-def _close(figures: Figures) -> str:
+def _close(figures: WindowUsage) -> str:
     return f"{figures.used_tokens:,}/{figures.max_context_tokens:,} ({figures.utilization:.1%})"
 
 
-def _spaced(figures: Figures) -> str:
+def _spaced(figures: WindowUsage) -> str:
     return f"{figures.used_tokens:,} / {figures.max_context_tokens:,} ({figures.utilization:.1%})"

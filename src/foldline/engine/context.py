@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final
 
 from foldline.catalog.models import CacheRule
 from foldline.codecs import codec as codec_for
@@ -11,17 +11,16 @@ from foldline.codecs.caps import Caps
 from foldline.engine.cached_summary import CachedSummary
 from foldline.engine.drivers import AsyncSummarize, Completion, Continues, SummarizeWith, drive, drive_async
 from foldline.engine.engine import Engine, Steps
-from foldline.engine.events import ContextEvent, LimitLearned, contained
+from foldline.engine.events import ContextEvent, LimitLearned, guarded
 from foldline.engine.folding import Folding, InThread
-from foldline.engine.learned_caps import caps_taught, heed, learning
-from foldline.engine.lookup import grep, head
+from foldline.engine.learned_caps import apply_role_lessons, caps_from_lessons, recording_lessons
+from foldline.engine.lookup import entry_excerpt, grep
 from foldline.engine.policy import Policy
 from foldline.engine.presets import policy as policy_of
 from foldline.engine.recorder import Recorder
 from foldline.engine.recovery import Recovery, recover
 from foldline.engine.replay import Replay
-from foldline.engine.validation import checked
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.errors import InvalidInput
 from foldline.failures import Failure
 from foldline.messages import Wire, same_until, snapshot
@@ -36,7 +35,7 @@ from foldline.view.transcript import Entry, Event, Fold, Seq, Unfold, Usage
 from foldline.view.usage import usage_of
 from foldline.view.view import View
 
-__all__ = ["AsyncSummarize", "Completion", "Context", "Continues", "Request", "SummarizeWith"]
+__all__ = ["AsyncSummarize", "Completion", "Context", "Continues", "Request", "SummarizeWith", "check_arguments"]
 
 
 class Context:
@@ -68,14 +67,14 @@ class Context:
         learned: MutableMapping[tuple[str, str], int] | None = None,
         facts: Sequence[str] = (),
     ) -> None:
-        checked(dialect=dialect, model=model, policy=policy, window=window, max_output_tokens=max_output_tokens)
-        checked(system=system, tools=tools, max_request_bytes=max_request_bytes)
-        checked(facts=facts, learned=learned, on_event=on_event)
+        check_arguments(dialect=dialect, model=model, policy=policy, window=window, max_output_tokens=max_output_tokens)
+        check_arguments(system=system, tools=tools, max_request_bytes=max_request_bytes)
+        check_arguments(facts=facts, learned=learned, on_event=on_event)
         codec = codec_for(dialect)
         chosen = policy_of(policy).with_facts(tuple(facts))
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
         self._learned = learned if learned is not None else {}
-        self._emit = contained(on_event)
+        self._emit = guarded(on_event)
         self._cache_seconds = 0
         self.in_thread: InThread | None = None
         """Where the async calls read a large view, for an event loop that others share: nothing is recorded
@@ -100,11 +99,11 @@ class Context:
             rent=Rent(rule, keep=chosen.kept_share) if chosen.economical else None,
             auto=auto,
             max_request_bytes=max_request_bytes,
-            caps=caps or caps_taught(self._learned, endpoint, model, dialect),
+            caps=caps or caps_from_lessons(self._learned, endpoint, model, dialect),
             cached_summary=CachedSummary(rule),
         )
         self._replay = Replay(self._engine)
-        heed(self._engine, self._learned, endpoint, model)
+        apply_role_lessons(self._engine, self._learned, endpoint, model)
 
     # --- recording ---------------------------------------------------------------------------------------------------
 
@@ -197,24 +196,24 @@ class Context:
         folding = self._folding(summarize)
         return await drive_async(self._recover(failure, folding), summarize, folding.usage.append, self.in_thread)
 
-    def send_beside(self, *, system: System, tools: Tools, leading: Sequence[Wire] = ()) -> None:
+    def set_system_and_tools(self, *, system: System, tools: Tools, leading: Sequence[Wire] = ()) -> None:
         """Send this system text and these tools from now on. O(their size) if they differ.
 
         `leading` are the system messages that a client's list begins with now; the log keeps those it began with.
         """
-        checked(system=system, tools=tools)
-        self._engine.send_beside(system, tools, leading)
+        check_arguments(system=system, tools=tools)
+        self._engine.set_system_and_tools(system, tools, leading)
 
-    def send_to(self, model: str | None, limits: Limits, *, cache_seconds: int = 0) -> None:
+    def switch_model(self, model: str | None, limits: Limits, *, cache_seconds: int = 0) -> None:
         """Prepare for this model, these limits, a cache that lives so long (0: as usual). O(1); not in the log."""
         engine, same = self._engine, model == self.model
         if not same or cache_seconds != self._cache_seconds:
             self.model, self._cache_seconds = model, cache_seconds
-            engine.caps = engine.caps if same else caps_taught(self._learned, self.endpoint, model, self.dialect)
+            engine.caps = engine.caps if same else caps_from_lessons(self._learned, self.endpoint, model, self.dialect)
             engine.pay_by(cache_rule_of(model, self.dialect, cache_seconds), same_model=same)
         engine.limits = limits
 
-    def judge_by_own_count(self, limits: Limits) -> None:
+    def fold_only_over_limit(self, limits: Limits) -> None:
         """Fold only when our own count passes the limit itself: no margin, and no trigger of the policy (`fit`)."""
         self._engine.limits, self._engine.trigger_at_limit = limits, True
 
@@ -263,19 +262,19 @@ class Context:
         return self._engine.policy
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> WindowUsage:
         """How full the window is, by reported usage and by the request as it stands. O(1)."""
         return self._engine.figures
 
     def peek(
         self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None
     ) -> str:
-        """Lines of an entry as it came in, whether it is shown or folded: see `lookup.head`."""
+        """Lines of an entry as it was appended, shown or folded: see `lookup.head`."""
         part = {"start_line": start_line, "start_char": start_char, "lines": lines}
-        return head(self._engine.codec, self._engine.view.entries, seq, call_id=call_id, **part)
+        return entry_excerpt(self._engine.codec, self._engine.view.entries, seq, call_id=call_id, **part)
 
     def grep(self, pattern: str, *, seq: Seq | None = None, work: Work | None = None) -> list[tuple[Seq, int, str]]:
-        """(seq, line number, line) of the lines that match, in shown and folded entries alike: see `lookup.grep`."""
+        """(seq, line number, line) of the lines that match, shown or folded: see `lookup.grep`."""
         return grep(self._engine.codec, self._engine.view.entries, pattern, seq=seq, work=work)
 
     def explain(self, seq: Seq) -> tuple[Fold, ...]:
@@ -324,7 +323,7 @@ class Context:
     def _recover(self, failure: Failure, folding: Folding) -> Steps[Recovery]:
         engine, limits = self._engine, self._engine.limits
         engine.cached_summary.forget()  # what was refused is in no cache
-        with engine.active(folding), learning(engine, self._learned, self.endpoint, self.model):
+        with engine.active(folding), recording_lessons(engine, self._learned, self.endpoint, self.model):
             outcome = yield from recover(engine, failure, folding.has_model)
         engine.note_limits(limits)
         if outcome.limit is not None:
@@ -333,3 +332,47 @@ class Context:
                 self._learned[self.endpoint, self.model or ""] = outcome.limit
             self._emit(LimitLearned(outcome.limit, of, self.endpoint))
         return outcome
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _whole(least: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _listed(kind: type) -> Callable[[Any], bool]:
+    def holds(value: Any) -> bool:
+        listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        return listed and all(isinstance(item, kind) for item in value)
+
+    return holds
+
+
+_blocks = _listed(Mapping)
+
+_ARGUMENTS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "dialect": (lambda value: isinstance(value, str), "the name of a dialect"),
+    "model": (lambda value: value is None or isinstance(value, str), "the name of a model"),
+    "policy": (lambda value: isinstance(value, str | Policy), "the name of a policy, or a Policy"),
+    "max_tokens": (_whole(1), "a positive number of tokens"),
+    "window": (lambda value: value is None or _whole(1)(value), "a positive number of tokens"),
+    "max_output_tokens": (lambda value: value is None or _whole(0)(value), "a number of tokens, 0 or more"),
+    "max_request_bytes": (lambda value: value is None or _whole(1)(value), "a positive number of bytes"),
+    "system": (lambda value: value is None or isinstance(value, str) or _blocks(value), "text or a list of blocks"),
+    "tools": (lambda value: value is None or _blocks(value), "a list of tool definitions"),
+    "facts": (_listed(str), "a list of texts"),
+    "learned": (lambda value: value is None or isinstance(value, MutableMapping), "a mapping that can be written"),
+    "on_event": (lambda value: value is None or callable(value), "a function of one event"),
+}
+
+
+def check_arguments(**given: Any) -> None:
+    """Check arguments of the public functions before anything is done with them. O(tools + facts).
+
+    Raises InvalidInput that names the first wrong one.
+    """
+    for name, value in given.items():
+        holds, wanted = _ARGUMENTS[name]
+        if not holds(value):
+            raise InvalidInput(f"must be {wanted}, not {repr(value)[:80]}", place=name)

@@ -28,7 +28,7 @@ from foldline.engine.events import FoldFailed, FoldFinished, FoldStarted, Silent
 from foldline.engine.folding import INLINE_BYTES, Folding, Reading
 from foldline.engine.policy import FOR_AMOUNTS, FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.engine.recorder import Recorder
-from foldline.engine.window_usage import Figures, Totals
+from foldline.engine.window_usage import UsageTotals, WindowUsage
 from foldline.errors import DoesNotFit, InvalidInput, SummaryError
 from foldline.messages import Wire
 from foldline.reducers.base import Ask, Move, Reducer
@@ -76,7 +76,7 @@ class Engine:
     must alternate."""
     cached_summary: CachedSummary = field(default_factory=lambda: CachedSummary(CACHE_RULES["none"]))
     reports: UsageReports = field(default_factory=UsageReports)
-    totals: Totals = field(default_factory=Totals)
+    totals: UsageTotals = field(default_factory=UsageTotals)
     trigger_at_limit: bool = False
     """Whether only the limit itself triggers, not the policy (one-shot `fit`)."""
     answered_tokens: int | None = None
@@ -155,7 +155,7 @@ class Engine:
         self.cached_summary.sent(request, view, recorder.next_seq, outside)
         return request
 
-    def send_beside(self, system: System, tools: Tools, leading: Sequence[Wire]) -> None:
+    def set_system_and_tools(self, system: System, tools: Tools, leading: Sequence[Wire]) -> None:
         """Send these from now on; `leading` in place of the system messages that the log begins with. O(their size)."""
         outside = self.recorder.system_and_tools
         larger = leading != outside.leading and self._lead(leading)
@@ -193,7 +193,7 @@ class Engine:
     # --- usage -------------------------------------------------------------------------------------------------------
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> WindowUsage:
         """How full the window is, by reported usage and by the request as it stands. O(1)."""
         asks_at = self.policy.ask_at_tokens(self.limits)
         return self.totals.figures(self.recorder.folds, self.limits, self.used_tokens, asks_at)

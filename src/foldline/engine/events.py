@@ -1,4 +1,4 @@
-"""What `on_event` is told, as frozen values."""
+"""The events that `on_event` receives, as frozen values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "ThresholdReached",
     "UsageDoubted",
     "call_line",
-    "contained",
+    "guarded",
     "log_line",
 ]
 
@@ -45,8 +45,8 @@ class FoldStarted:
 class FoldFinished:
     """Folding ended: the folds that were committed and the size of the request, now and before.
 
-    It is told for every `FoldStarted`. `error` says what went wrong, if anything did: folding may have gone on without
-    it (a summary that was rejected), or have been given up. `asked` is what the calls of a model for it reported.
+    Every `FoldStarted` is followed by one. `error` is the last failure, if any: folding may have continued without that
+    summary, or have stopped. `asked` is the usage of the model calls that it made.
     """
 
     folds: tuple[Fold, ...]
@@ -75,7 +75,7 @@ class FoldFailed:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """Something came in broken and is sent repaired."""
+    """A message was broken and is sent repaired."""
 
     repair: Repair
     name: str = "repaired"
@@ -83,7 +83,7 @@ class Repaired:
 
 @dataclass(frozen=True, slots=True)
 class LimitLearned:
-    """A provider's error told a limit: of "window", "output" or "rate"."""
+    """A provider's error named a limit: of "window", "output" or "rate"."""
 
     limit: int
     limit_of: str
@@ -93,7 +93,7 @@ class LimitLearned:
 
 @dataclass(frozen=True, slots=True)
 class SilentTruncation:
-    """The provider answered without an error, but did not see the whole request."""
+    """The provider answered without an error, but read only a part of the request."""
 
     reason: str
     estimated_tokens: int
@@ -103,7 +103,7 @@ class SilentTruncation:
 
 @dataclass(frozen=True, slots=True)
 class UsageDoubted:
-    """A report of usage cannot be true of its request, and changes nothing. Told of the first of several in a row."""
+    """A report of usage cannot be true of its request, and corrects nothing. Emitted for the first in a row only."""
 
     reason: str
     estimated_tokens: int
@@ -113,7 +113,7 @@ class UsageDoubted:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdReached:
-    """The window is filling up and the policy wants to be asked before it folds (S4.03)."""
+    """The window is filling up, and the policy folds only with the user's consent (S4.03)."""
 
     used_tokens: int
     window_tokens: int
@@ -133,14 +133,15 @@ ContextEvent: TypeAlias = (
 )
 
 
-def contained(listener: Callable[[ContextEvent], None] | None) -> Callable[[ContextEvent], None]:
-    """Tell a listener whose exceptions break nothing: what it is told of has happened, and would happen twice.
+def guarded(listener: Callable[[ContextEvent], None] | None) -> Callable[[ContextEvent], None]:
+    """A listener whose exceptions break nothing. The first one is shown as a RuntimeWarning.
 
-    The first is shown as a RuntimeWarning; what is no `Exception` (an interrupt, a cancellation) goes on.
+    An event reports what has already happened: a caller who saw the exception would retry, and do it twice. Interrupts
+    and cancellations, which are no `Exception`, propagate.
     """
     warned = False
 
-    def tell(event: ContextEvent) -> None:
+    def emit(event: ContextEvent) -> None:
         nonlocal warned
         if listener is None:
             return
@@ -151,11 +152,11 @@ def contained(listener: Callable[[ContextEvent], None] | None) -> Callable[[Cont
                 warned = True
                 warnings.warn(f"on_event raised {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
 
-    return tell
+    return emit
 
 
 def call_line(messages: int, size_bytes: int) -> str:
-    """The log line of one model call; four bytes are taken for a token (S0.04)."""
+    """The log line of one model call, at four bytes to a token (S0.04)."""
     return f"Calling AI with {messages} messages (~{size_bytes} bytes, ~{size_bytes // 4} tokens)"
 
 

@@ -1,6 +1,6 @@
-"""Looking into entries as they came in, whether the model still sees them or not: the head of one, a search in all.
+"""Reads entries as they were appended, shown or folded: an excerpt of one, a search in all.
 
-Answers are bounded, so that a look at what was hidden for its size does not bring the size back.
+Answers are bounded: an entry that was folded for its size must not return to the window in full.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from foldline.messages import Document, Message, Opaque, Reasoning, Text
 from foldline.text.safe_regex import Pattern, Work
 from foldline.view.transcript import Entry, Seq
 
-__all__ = ["found_in", "grep", "head", "matching", "told", "window"]
+__all__ = ["entry_excerpt", "excerpt", "full_text", "grep", "search", "search_text"]
 
+# Bounds of one excerpt; the characters are about 5,000 tokens.
 MOST_LINES = 400
-"""Lines of one look, at most."""
 MOST_CHARS = 20_000
-"""Characters of one look, at most: about 5,000 tokens."""
+
+# Bounds of one search: lines, and characters of one line, which is cut to the part around the match.
 MOST_FOUND = 200
-"""Lines of one search, at most."""
 LINE_CHARS = 400
-"""Characters of one line that was found, at most; the part around what was found is shown."""
 
 
-def head(
+def entry_excerpt(
     codec: Codec,
     entries: Mapping[Seq, Entry],
     seq: Seq,
@@ -36,22 +35,22 @@ def head(
     lines: int = 50,
     call_id: str | None = None,
 ) -> str:
-    """Lines of an entry; with `call_id` of that result or that call's arguments. See `window`.
+    """Lines of an entry; with `call_id` of that result or that call's arguments. See `excerpt`.
 
-    Raises InvalidInput for an entry, call or line that there is not. O(size of the entry).
+    Raises InvalidInput for an entry, call or line that does not exist. O(size of the entry).
     """
     entry = _entry(entries, seq)
-    found = told(_original(codec, entry), call_id)
+    found = full_text(_original(codec, entry), call_id)
     if found is None:
         raise InvalidInput(f"entry {seq} has neither a call nor a result {call_id!r}", place="call_id")
-    return window(found, f"entry {seq}", start_line=start_line, start_char=start_char, lines=lines)
+    return excerpt(found, f"entry {seq}", start_line=start_line, start_char=start_char, lines=lines)
 
 
-def window(text: str, name: str, *, start_line: int = 1, start_char: int = 1, lines: int = 50) -> str:
-    """Lines `start_line` (from 1) and following of a text, the first of them from character `start_char` (from 1) on.
+def excerpt(text: str, name: str, *, start_line: int = 1, start_char: int = 1, lines: int = 50) -> str:
+    """The lines of a text from `start_line` on, the first of them from `start_char` on; both count from 1.
 
-    At most 400 lines and 20,000 characters; a last line says what there is beyond. Raises InvalidInput for a line or
-    character that there is not. O(size of the text).
+    At most 400 lines and 20,000 characters; a last line says where to continue. Raises InvalidInput for a line or
+    character that does not exist. O(size of the text).
     """
     for place, number in (("start_line", start_line), ("start_char", start_char), ("lines", lines)):
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
@@ -91,33 +90,34 @@ def grep(
     seq: Seq | None = None,
     work: Work | None = None,
 ) -> list[tuple[Seq, int, str]]:
-    """(seq, line number from 1, line) of each line in which `pattern` is found, oldest first, 200 at most.
+    """(seq, line number from 1, line) of each line that matches `pattern`, oldest first, 200 at most.
 
-    Line numbers are those of `head` without `call_id`. `pattern` is a regular expression, matched in one pass over the
-    text (`patterns`): none can hang a session. `work` bounds the whole search, and may end it from another thread.
-    Raises InvalidInput for a pattern that does not compile, or takes more steps than that. O(size of what is searched).
+    Line numbers are those of `entry_excerpt` without `call_id`. `pattern` is a regular expression, matched in one pass
+    over the text (`text/safe_regex.py`): none can hang a session. `work` bounds the whole search, and can end it from
+    another thread. Raises InvalidInput for a pattern that does not compile, or that takes more steps than `work` has.
+    O(size of the texts).
     """
     found = list(entries.values()) if seq is None else [_entry(entries, seq)]
-    return found_in(codec, found, pattern, work)
+    return search(codec, found, pattern, work)
 
 
-def found_in(
+def search(
     codec: Codec, entries: Iterable[Entry], pattern: str, work: Work | None = None
 ) -> list[tuple[Seq, int, str]]:
-    """`grep` over entries that come one after the other, as out of a log."""
+    """`grep` over entries that arrive one by one, as from a stored log."""
     wanted, work = Pattern(pattern), work or Work()
     out: list[tuple[Seq, int, str]] = []
     for entry in entries:
         work.spend(1)
-        lines = _matching(told(_original(codec, entry)) or "", wanted, work)
+        lines = _matching(full_text(_original(codec, entry)) or "", wanted, work)
         out += [(entry.seq, number, line) for number, line in islice(lines, MOST_FOUND - len(out))]
         if len(out) == MOST_FOUND:
             break
     return out
 
 
-def matching(text: str, pattern: str, work: Work | None = None) -> list[tuple[int, str]]:
-    """(line number from 1, line) of each line of a text in which `pattern` is found, 200 at most: see `grep`."""
+def search_text(text: str, pattern: str, work: Work | None = None) -> list[tuple[int, str]]:
+    """(line number from 1, line) of each line of a text that matches `pattern`, 200 at most: see `grep`."""
     return list(islice(_matching(text, Pattern(pattern), work or Work()), MOST_FOUND))
 
 
@@ -127,8 +127,8 @@ def _matching(text: str, wanted: Pattern, work: Work) -> Iterator[tuple[int, str
             yield number, _around(line, stop)
 
 
-def told(message: Message, call_id: str | None = None) -> str | None:
-    """All text of a message: what it says, calls with arguments, results. None if `call_id` is neither's."""
+def full_text(message: Message, call_id: str | None = None) -> str | None:
+    """All text of a message: words, calls with arguments, results. None if it has no call or result `call_id`."""
     pieces: list[str] = []
     if call_id is None:
         kinds = Text | Document | Reasoning | Opaque
@@ -146,12 +146,12 @@ def _entry(entries: Mapping[Seq, Entry], seq: Seq) -> Entry:
 
 
 def _original(codec: Codec, entry: Entry) -> Message:
-    """The message as it came in, before any repair."""
+    """The message as it was appended, before any repair."""
     return codec.read(entry.recorded)
 
 
 def _around(line: str, stop: int) -> str:
-    """A long line cut to the part that ends with what was found and goes on a little."""
+    """A long line, cut to the part that ends a little after the match."""
     if len(line) <= LINE_CHARS:
         return line
     start = max(0, min(stop - LINE_CHARS * 3 // 4, len(line) - LINE_CHARS))

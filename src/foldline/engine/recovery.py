@@ -1,9 +1,10 @@
-"""What to do after a provider refused a request.
+"""Decides what to do after a provider refused a request.
 
-The ladder (design section 6): lower the output cap where the output is what does not fit; else the policy at OVERFLOW,
-then digest, cut everything large, window, floor; then give up with the floor named. Each step sends strictly fewer
-tokens than the last, so it ends (strands#3338: 965 calls, because nothing checked that). A refusal of one part (an
-image, a document, a signature, a name, an order of messages) is met by `foldline.engine.refused_parts`.
+The ladder (design section 6): lower the output cap where the output is what does not fit; otherwise the policy at
+OVERFLOW, then digest, cut everything large, window, floor; at the end give up and name the floor. Each step sends
+strictly fewer tokens than the last, so the ladder ends (strands#3338: 965 calls, because nothing checked that). The
+refusal of one part (an image, a document, a signature, a name, an order of messages) goes to
+`foldline.engine.refused_parts`.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from foldline.view.budget import MARGIN, Pressure
 __all__ = ["NOTICE", "Action", "Recovery", "recover"]
 
 Action: TypeAlias = Literal["lower_output", "fold", "images", "parts", "none"]
-"""`images` and `parts`: what the provider refused of the request was left out of it, or changed."""
+"""`images` and `parts`: the refused part was left out of the request, or changed."""
 
+# No lower cap is tried: a reply needs room for a word.
 LEAST_OUTPUT_TOKENS = 16
-"""No lower cap is tried: a reply needs room for a word."""
 
+# A smaller limit in an error is a misread number, not a window (codex#26783).
 LEAST_WINDOW_TOKENS = 256
-"""A smaller limit in an error is a misread number, not a window (codex#26783)."""
 
 NOTICE = "Context was compacted and truncated to fit token limits."
 """What the autopilot system says after it has recovered (S0.05)."""
 
+# Where the error names no numbers, the next request aims at this share of the refused one.
 STEP = 0.75
-"""Share of the size at which the request was refused that the next one aims at, when the error names no numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """What was done: `action`, whether to `retry`, the size before and after, and the limit that was learned.
 
-    `notice` is what to tell the user, and the model where it should know: None when no history was folded. `told` is
-    a sentence for the user alone, about a part that was refused; in its place the model reads a line.
+    `notice` is for the user, and for the model where it should know; None when no history was folded. `told` is a
+    sentence for the user alone about a refused part, in whose place the model reads a line.
     """
 
     action: Action
@@ -56,7 +57,7 @@ class Recovery:
 
 
 def recover(engine: Engine, failure: Failure, asking: bool = False) -> Steps[Recovery]:
-    """Do what a failure asks for. Raises DoesNotFit when nothing more can be reduced, or folding is off."""
+    """Do what a failure calls for. Raises DoesNotFit when nothing more can be reduced, or folding is off."""
     before = engine.used_tokens
     if failure.kind == "ambiguous" and before >= NEAR_WINDOW * engine.limits.room_tokens:
         failure = replace(failure, kind="prompt_overflow")  # pi#4940: only near the window is it an overflow
@@ -78,12 +79,12 @@ def recover(engine: Engine, failure: Failure, asking: bool = False) -> Steps[Rec
 
 
 def _learn(engine: Engine, failure: Failure) -> int | None:
-    """Take over a limit that the error names, where it is plausible."""
+    """Apply a limit that the error names, where it is plausible."""
     limit = failure.limit
     if limit is None or limit < LEAST_WINDOW_TOKENS or failure.limit_of == "output":
         return None
     if not believable(limit, engine.answered_tokens):
-        return None  # it counts for this request alone
+        return None  # the model has answered larger requests: the number is about this one alone
     if failure.kind == "request_too_large_for_rate" or failure.limit_of == "rate":
         engine.limits = replace(engine.limits, max_input_tokens=min(limit, engine.limits.max_input_tokens or limit))
         return limit
@@ -98,7 +99,7 @@ def _learn(engine: Engine, failure: Failure) -> int | None:
 
 
 def _lower_output(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
-    """A cap that fits beside the input; when there is no room for one, history has to give way."""
+    """Lower the output cap to what fits beside the input; fold where no cap does."""
     limits = engine.limits
     if failure.limit_of == "output" and failure.limit:
         cap = min(failure.limit, limits.max_output_tokens - 1)
@@ -108,6 +109,7 @@ def _lower_output(engine: Engine, failure: Failure, before: int, asking: bool) -
     if LEAST_OUTPUT_TOKENS <= cap < limits.max_output_tokens:
         engine.limits = replace(limits, max_output_tokens=cap)
         return "lower_output"
+    # The numbers of the error explain nothing, and yet the output was too much: halving ends after a few tries.
     halved = limits.max_output_tokens // 2
     if cap >= limits.max_output_tokens and halved >= LEAST_OUTPUT_TOKENS:
         engine.limits = replace(limits, max_output_tokens=halved)
@@ -116,8 +118,9 @@ def _lower_output(engine: Engine, failure: Failure, before: int, asking: bool) -
 
 
 def _fold(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
-    """What the policy has for this, in full; then rungs in order until the target is met."""
+    """Fold by the policy's own answer to a refusal, in full, and then by the ladder until the target is met."""
     share = STEP
+    # An error with both numbers says by how much our count is wrong: the same share is right whatever the tokenizer.
     if failure.limit and failure.requested and failure.requested > failure.limit and not failure.lower_bound:
         share = min(STEP, (1 - MARGIN) * failure.limit / failure.requested)
     target = min(share * before, engine.limit_tokens)
@@ -130,7 +133,7 @@ def _fold(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[
 
 
 def _fewer_bytes(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
-    del asking
+    del asking  # bytes are in images and documents, which no summary makes smaller
     size = engine.view.estimated_tokens
     with _refused(engine, failure):
         for keep in (1, 0):
@@ -145,26 +148,26 @@ def _fewer_bytes(engine: Engine, failure: Failure, before: int, asking: bool) ->
 
 
 def _without_part(engine: Engine, failure: Failure, before: int) -> Recovery:
-    """Leave out what was refused. Of a malformed history about which nothing is known, nothing is changed."""
+    """Leave out the refused part. A malformed history is left alone when the error says nothing about the fault."""
     part = failure.part or (RefusedPart(_KINDS[failure.kind]) if failure.kind in _KINDS else None)
-    told = None
+    sentence = None
     if part is not None:
         _learn_amounts(engine, part)
         with _refused(engine, failure):
-            told = leave_out(engine, part)
-            if told is None and failure.kind == "image":
+            sentence = leave_out(engine, part)
+            if sentence is None and failure.kind == "image":
                 raise engine.no_fit(reason="the provider refused an image, and no image may be removed")
     return Recovery(
-        action="none" if told is None else "images" if failure.kind == "image" else "parts",
-        retry=told is not None,
+        action="none" if sentence is None else "images" if failure.kind == "image" else "parts",
+        retry=sentence is not None,
         tokens_before=before,
         tokens_after=engine.used_tokens,
-        told=told,
+        told=sentence,
     )
 
 
 def _learn_amounts(engine: Engine, part: RefusedPart) -> None:
-    """Keep to the number that the provider named, from now on."""
+    """Apply the number that the provider named, from the next request on."""
     if part.most and part.kind == "image" and part.why == "count":
         engine.caps = engine.caps.learned(max_images=part.most)
     elif part.most and part.kind == "document" and part.why == "pages":
@@ -176,7 +179,7 @@ _KINDS: dict[str, PartKind] = {"image": "image", "document": "document"}
 
 @contextmanager
 def _refused(engine: Engine, failure: Failure) -> Iterator[None]:
-    """Folding after a refusal, with a beginning and an end that are told."""
+    """Fold after a refusal, with a beginning and an end that are emitted."""
     if not (engine.auto and engine.policy.auto):
         raise engine.no_fit(reason="folding is switched off")
     with engine.announced(f"the provider refused the request: {failure.kind}"):
@@ -184,7 +187,7 @@ def _refused(engine: Engine, failure: Failure) -> Iterator[None]:
 
 
 def _smaller(engine: Engine, before: int) -> None:
-    """At the end of the ladder it must at least have become smaller."""
+    """Raise DoesNotFit unless the request has become smaller: else the same refusal would come again, without end."""
     if engine.used_tokens >= before:
         raise engine.no_fit(reason="the provider refused it, and nothing more can be reduced")
 

@@ -1,11 +1,11 @@
-"""Leaves out, or changes, the one part that a provider refused, so that a session is never stuck on one message.
+"""Leaves out or changes the one part that a provider refused, so that a session is never stuck on one message.
 
-What goes is replaced by a line that says so; the words around it stay, in the newest user message too. A place that the
-error names comes first; else the older parts of the kind go, and the newest only when the next request is refused as
-well. What cannot be changed inside its message goes with the history around it, which becomes a digest.
+A line takes the place of the part; the words around it stay, in the newest user message too. A place that the error
+names comes first; otherwise the older parts of the kind go, and the newest only when the next request is refused as
+well. A part that cannot be changed inside its message goes with the history around it, which becomes a digest.
 
-Nothing is kept of what was tried: each step takes something out, so a step with nothing left to do gives way to the
-next, and the steps end.
+No record of earlier tries is needed: each step takes something out, a step with nothing left to do gives way to the
+next, and so the steps end.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from foldline.view.view import REFUSED_PART
 
 __all__ = ["leave_out", "leave_out_heavy"]
 
+# A smaller part is not what makes a body too large: the smallest limit in use is 1 MB (nginx).
 HEAVY_BYTES: Final = 65_536
-"""A part of fewer bytes is not what makes a body too large: the smallest limit in use is 1 MB (nginx)."""
 
 _WHY: Final = {
     "unreadable": "it could not be read",
@@ -42,15 +42,15 @@ _WHY: Final = {
     "unsupported": "it is not taken here",
 }
 _MEDIA_TYPES: Final = re.compile(r"image|video|audio|file|media|document|screenshot")
+# The names of tools that every provider accepts (OpenAI API reference, "function.name": 64 of these characters).
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every provider takes as the name of a tool (OpenAI API reference, "function.name": 64 of these)."""
 
 _PATH: Final = re.compile(r'"((?:[^"\\\s]{0,200}[/\\])?[^"\\/\s]{1,100}\.[A-Za-z0-9]{1,6})"')
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """An entry as it is shown, and the message of the request in which it stands."""
+    """An entry as it is shown, with its place among the messages of the request."""
 
     tile: Tile
     entry: Entry
@@ -59,20 +59,20 @@ class _Shown:
 
 
 def leave_out(engine: Engine, refused: RefusedPart) -> str | None:
-    """Change what is sent by what the refusal asks for; a sentence that tells it, None when nothing is left to change.
+    """Change what is sent, as the refusal requires; a sentence about it, None when nothing is left to change.
 
     O(what is shown).
     """
     shown = list(_shown(engine))
     for step in _STEPS[refused.kind]:
-        told = step(engine, shown, refused)
-        if told is not None:
-            return told
+        sentence = step(engine, shown, refused)
+        if sentence is not None:
+            return sentence
     return None
 
 
 def leave_out_heavy(engine: Engine) -> str | None:
-    """Leave out images and documents that are many bytes, the newest last; as `leave_out`. O(what is shown)."""
+    """Leave out images and documents of many bytes, the newest last; as `leave_out`. O(what is shown)."""
 
     def is_heavy(part: Part) -> bool:
         return isinstance(part, Image | Document) and part.size_bytes >= HEAVY_BYTES
@@ -81,7 +81,7 @@ def leave_out_heavy(engine: Engine) -> str | None:
 
 
 def _shown(engine: Engine) -> Iterator[_Shown]:
-    """Every entry that is shown in a form of its own, with its place among the messages that are sent."""
+    """Every entry that is shown by itself, not under a fold, with its place among the messages that are sent."""
     view = engine.view
     index = 1 if view.leads else 0
     for tile in view.tiles:
@@ -114,11 +114,11 @@ def _is_document(part: Part) -> bool:
 
 
 def _media(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
-    """Images or documents, the newest last; the other kind where there is none of the one that was named."""
+    """Leave out images or documents, the newest last; the other kind where there is none of the named one."""
     kinds = (_is_image, _is_document) if refused.kind == "image" else (_is_document, _is_image)
     for is_kind in kinds:
-        if (told := _left_out(engine, shown, refused, is_kind)) is not None:
-            return told
+        if (sentence := _left_out(engine, shown, refused, is_kind)) is not None:
+            return sentence
     return None
 
 
@@ -145,7 +145,7 @@ def _left_out(
 
 
 def _result_media(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
-    """Whatever is no text in a tool's result: of the message that is named, of failed results, of all."""
+    """Leave out all but text in tool results: of the named message, else of failed results, else of all."""
     found = [
         (each, path, len(path) > 1 and _at(each.message.parts, path[:1]))
         for each in shown
@@ -173,7 +173,7 @@ def _replaced(engine: Engine, found: Sequence[tuple[_Shown, tuple[int, ...]]], r
 
 
 def _line(message: Message, path: tuple[int, ...], why: str) -> str:
-    """What stands for a part: what it was, by its name where it has one, and why it is gone."""
+    """The line in place of a part: what it was, by its name where it has one, and why it is gone."""
     part = _at(message.parts, path)
     source = source_of(part.raw)
     name = " ".join((source.name or source.url or source.file_id).split())[:120]
@@ -203,7 +203,7 @@ def _with_lines(parts: Sequence[Part], lines: dict[tuple[int, ...], str], before
 
 
 def _reasoning(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
-    """Thinking with a signature that does not hold: of the message that is named, then all of it."""
+    """Leave out thinking whose signature was refused: of the named message, then all of it."""
     found = [each for each in shown if any(isinstance(part, Reasoning) for part in each.message.parts)]
     before = any(fold.reducer == REFUSED_PART and fold.reason == _REASONING for fold in engine.recorder.folds.values())
     named = [each for each in found if refused.place and each.index == refused.place[0] and not before]
@@ -219,7 +219,7 @@ _REASONING: Final = "reasoning refused: its signature does not hold"
 
 
 def _item(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
-    """An item that the server does not know under the id that it is sent with."""
+    """Leave out an item that the server does not know under its id."""
     count = 0
     for each in shown:
         if refused.item_id and _holds(each, refused.item_id) and not (each.message.calls or each.message.results):
@@ -229,7 +229,7 @@ def _item(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str 
 
 
 def _names(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
-    """Names of tools in calls: those that hold other signs, else those that no tool has; names of speakers leave."""
+    """Change names in calls that hold other characters, else those that no tool has; drop names of speakers."""
     tools = _tool_names(engine)
     calls = [each for each in shown if each.message.calls]
     odd = [each for each in calls if any(not _NAME.fullmatch(call.name) for call in each.message.calls)]
@@ -256,7 +256,7 @@ def _tool_names(engine: Engine) -> frozenset[str]:
 
 
 def _plain(name: str, tools: frozenset[str]) -> str:
-    """A name that every provider takes; that of a tool that is there stays."""
+    """A name that every provider accepts; the name of an existing tool stays."""
     if not _NAME.fullmatch(name):
         return re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:48] or "unknown_tool"
     return name if name in tools else "unknown_tool"
@@ -266,7 +266,7 @@ def _plain(name: str, tools: frozenset[str]) -> str:
 
 
 def _in_turn(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
-    """Roles alternate in this request and in all later ones: the server's chat template wants it."""
+    """Make roles alternate in this and all later requests: the server's chat template needs it."""
     del shown, refused
     if engine.outgoing.alternating or engine.codec.dialect != "openai-chat":
         return None
@@ -277,20 +277,18 @@ def _in_turn(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> s
 
 
 def _system(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
-    """The user tells the system text in this request and in all later ones: the server's template has no such role."""
+    """Send system text as user text in this and all later requests: the server's template has no system role."""
     del shown, refused
-    told = any(message["role"] in ("system", "developer") for message in engine.view.shown())
-    if (
-        not ((told or engine.recorder.system_and_tools.system) and engine.outgoing.takes_system)
-        or engine.codec.dialect != "openai-chat"
-    ):
+    outside, outgoing = engine.recorder.system_and_tools, engine.outgoing
+    has_system = any(message["role"] in ("system", "developer") for message in engine.view.shown()) or outside.system
+    if not (has_system and outgoing.takes_system) or engine.codec.dialect != "openai-chat":
         return None
     engine.outgoing.alternating, engine.outgoing.takes_system = True, False
     return "System text is sent as words of the user from now on: the server has no role for it."
 
 
 def _digest(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
-    """What was said before becomes a digest: of calls, ids and roles nothing is left in it."""
+    """Fold the history into a digest, which holds no calls, ids or roles that could be refused."""
     del shown, refused
     before = len(engine.recorder.changes)
     need = engine.need(Pressure.OVERFLOW, 0)
@@ -325,7 +323,7 @@ _STEPS: Final[dict[PartKind, tuple[_Step, ...]]] = {
 
 
 def _walk(parts: Sequence[Part], before: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Part]]:
-    """Every part and its path; those of a result after it."""
+    """Every part with its path; the parts of a result follow it."""
     for at, part in enumerate(parts):
         yield (*before, at), part
         if isinstance(part, ToolResult):
@@ -338,7 +336,7 @@ def _at(parts: Sequence[Part], path: tuple[int, ...]) -> Part:
 
 
 def _is_at(each: _Shown, path: tuple[int, ...], place: tuple[int, ...]) -> bool:
-    """Whether a part is the very one that is named, or stands in it. In Chat a result is a message of its own."""
+    """Whether a part is the named one, or inside it. In Chat a result is a message of its own."""
     if each.index != place[0]:
         return False
     rest = place[1:]
@@ -350,14 +348,14 @@ def _holds(each: _Shown, item_id: str) -> bool:
 
 
 def _form(engine: Engine, each: _Shown, parts: tuple[Part, ...], reason: str) -> bool:
-    """Show an entry with other parts, or not at all when none is left. False when it was refused, or is the same."""
+    """Show an entry with other parts, or hide it when none is left; False where nothing changes."""
     if parts:
         return _commit(engine, each, engine.codec.revise(each.message, parts), reason)
     return _commit(engine, each, replace(each.message, agent_visible=False), reason)
 
 
 def _commit(engine: Engine, each: _Shown, message: Message, reason: str) -> bool:
-    """It may become larger: a line can be longer than what it stands for, but it is taken."""
+    """Commit another form of an entry. It may be larger than before: a line can be longer than the part it replaces."""
     view, seq = engine.view, each.entry.seq
     if message.agent_visible and engine.codec.write(message) == engine.codec.write(each.message):
         return False

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from foldline.view.budget import Limits
 from foldline.view.transcript import Usage
 
-__all__ = ["Figures", "Totals"]
+__all__ = ["UsageTotals", "WindowUsage"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class WindowUsage:
     """Tokens of a session since its last checkpoint, and of its window.
 
-    `last_…` are those of the last reply, `total_…` of all replies; all four are 0 until a reply was reported.
-    `current_context_tokens` is the size of the request as it stands now. `ask_at_tokens` is the size at which a policy
+    `last_…` count the last reply, `total_…` all replies; the four are 0 until usage is reported.
+    `current_context_tokens` is the size of the next request as it stands. `ask_at_tokens` is the size at which a policy
     that folds only with consent asks for it; 0 for other policies.
     """
 
@@ -30,7 +30,7 @@ class Figures:
 
     @property
     def used_tokens(self) -> int:
-        """Prompt tokens of the last reply; the size of the request as it stands where none was reported."""
+        """Prompt tokens of the last reply; until one is reported, the size of the request as it stands."""
         return self.last_prompt_tokens or self.current_context_tokens
 
     @property
@@ -40,13 +40,13 @@ class Figures:
 
     @property
     def asks(self) -> bool:
-        """Whether it is time to ask the user for a compaction."""
+        """Whether it is time to ask the user about a compaction."""
         return 0 < self.ask_at_tokens <= self.used_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class _Checkpoint:
-    """The totals as a fold was made, and the last report before it."""
+    """The totals at a fold, and the last report before it."""
 
     fold: int
     prompt_tokens: int
@@ -58,13 +58,13 @@ _BEGINNING = _Checkpoint(-1, 0, 0, Usage(input_tokens=0))
 
 
 @dataclass(slots=True)
-class Totals:
-    """Reported tokens added up as they come, so that the figures need not look at the log."""
+class UsageTotals:
+    """Running totals of reported tokens: figures are read after every reply, and must not cost a walk of the log."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     last: Usage = _BEGINNING.last
-    """The last report that says anything."""
+    """The last report with any tokens."""
     _checkpoints: list[_Checkpoint] = field(default_factory=list)
 
     def report(self, usage: Usage) -> None:
@@ -75,16 +75,19 @@ class Totals:
             self.last = usage
 
     def checkpoint(self, fold: int) -> None:
-        """Begin anew with this fold. O(1)."""
+        """Start anew at this fold. O(1)."""
         self._checkpoints.append(_Checkpoint(fold, self.prompt_tokens, self.completion_tokens, self.last))
 
-    def figures(self, folds: Container[int], limits: Limits, current_tokens: int, ask_at_tokens: int = 0) -> Figures:
+    def figures(
+        self, folds: Container[int], limits: Limits, current_tokens: int, ask_at_tokens: int = 0
+    ) -> WindowUsage:
         """The figures since the newest checkpoint among the `folds` in effect. O(1)."""
+        # An undo or a fork takes folds back, and with them the checkpoints on top of the stack.
         while self._checkpoints and self._checkpoints[-1].fold not in folds:
             self._checkpoints.pop()
         since = self._checkpoints[-1] if self._checkpoints else _BEGINNING
         last = self.last if self.last is not since.last else _BEGINNING.last
-        return Figures(
+        return WindowUsage(
             max_context_tokens=limits.window_tokens,
             current_context_tokens=current_tokens,
             last_prompt_tokens=last.input_tokens,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foldline.engine.context import Context
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.errors import InvalidInput
 from foldline.store.recording import Header, Tally
 from foldline.view.system_and_tools import System, Tools
@@ -35,8 +35,8 @@ class ActorLimits:
 class CompactionResult:
     """The result of a compaction: figures before and after, its folds, and the summary (or digest) that is shown."""
 
-    before: Figures
-    after: Figures
+    before: WindowUsage
+    after: WindowUsage
     folds: tuple[Fold, ...]
     summary: str
 

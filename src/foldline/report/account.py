@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from foldline.engine.lookup import told
+from foldline.engine.lookup import full_text
 from foldline.messages import Image, Message
 from foldline.replay import Mark, MeasuredSession, Replay, replay
 from foldline.report.spend import ExpectedRequest, Spend, expected
@@ -130,7 +130,7 @@ def whose(message: Message) -> str:
 
 def first_line(message: Message) -> str:
     """The first line of a message that says something, at most 160 characters, without secrets of known shapes."""
-    text = (told(message) or "")[:_LOOKED_AT_CHARS]
+    text = (full_text(message) or "")[:_LOOKED_AT_CHARS]
     line = next((stripped for each in text.splitlines() if (stripped := each.strip())), "")
     if not line:
         return "(image)" if any(isinstance(part, Image) for part in message.parts) else "(no text)"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from foldline.codecs.caps import caps_of
-from foldline.engine.fitting import check
+from foldline.engine.fit import check
 from foldline.errors import InvalidInput
 from foldline.testing.forms.base import Form, Prompt, missing
 from foldline.testing.values import Body, Refusal

@@ -12,7 +12,7 @@ from tests.doors.chat.support import console, shown
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, ToolStarted, TurnEnded
 from foldline.doors.chat.screen import Screen
 from foldline.engine.events import FoldFinished, FoldStarted, LimitLearned
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.providers.base import CallStarted, ReasoningDelta, Retrying, TextDelta
 from foldline.view.transcript import Fold
 
@@ -24,7 +24,7 @@ FOLD = Fold(start=2, stop=14, shown=(), tokens=300, before_tokens=5_000, reducer
 
 
 def reply(used: int = 12_450, *, estimated: bool = False) -> ReplyFinished:
-    figures = Figures(max_context_tokens=128_000, last_prompt_tokens=used, last_completion_tokens=850)
+    figures = WindowUsage(max_context_tokens=128_000, last_prompt_tokens=used, last_completion_tokens=850)
     return ReplyFinished(
         text="Done.",
         calls=0,

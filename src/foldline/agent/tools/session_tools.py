@@ -9,7 +9,7 @@ from typing import Final
 from foldline.agent.events import TurnEnded
 from foldline.agent.tools.base import CallScope, CompactionRequest, History, OutputStore, ToolOutcome
 from foldline.agent.workers import run_in_thread
-from foldline.engine.lookup import matching, window
+from foldline.engine.lookup import excerpt, search_text
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.text.safe_regex import Work
@@ -77,7 +77,7 @@ def _read(history: History, arguments: Mapping[str, Json]) -> str:
     line, char = part.get("start_line", 1), part.get("start_char", 1)
     at = f"line {line}" if char == 1 else f"line {line}, character {char}"
     if "saved" in arguments:
-        return f"[the saved output, from {at}]\n{window(_saved(history, arguments), 'the saved output', **part)}"
+        return f"[the saved output, from {at}]\n{excerpt(_saved(history, arguments), 'the saved output', **part)}"
     if "entry" not in arguments:
         raise InvalidInput("peek needs the number of an entry; grep finds it", place="entry")
     entry, call_id = arguments["entry"], arguments.get("call_id")
@@ -98,7 +98,7 @@ def _found(history: History, arguments: Mapping[str, Json], work: Work) -> str:
     found: Sequence[tuple[str, int, str]]
     if "saved" in arguments:
         where, text = "the saved output", _saved(history, arguments)
-        found = [("", number, line) for number, line in matching(text, pattern, work)]
+        found = [("", number, line) for number, line in search_text(text, pattern, work)]
     else:
         where = "the conversation" if entry is None else f"entry {entry}"
         found = [(f"entry {seq}, ", number, line) for seq, number, line in history.grep(pattern, seq=entry, work=work)]

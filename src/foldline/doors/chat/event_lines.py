@@ -9,7 +9,7 @@ from typing import Final
 from foldline.agent.events import Calling, ReplyFinished, ToolFinished, ToolStarted
 from foldline.display import size_text, token_line
 from foldline.engine.events import FoldFinished
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.messages import Json
 from foldline.text.formatting import plain_line
 from foldline.view.transcript import Fold
@@ -111,7 +111,7 @@ def fold_source(fold: Fold) -> str:
     return "digest" if is_digest else plain_line(fold.reducer, 64)
 
 
-def usage_text(figures: Figures, *, estimated: bool) -> str:
+def usage_text(figures: WindowUsage, *, estimated: bool) -> str:
     """The line of figures after a reply; `~` marks those that are our own count, not the server's."""
     line = token_line(figures)
     return line.replace("[tokens: ", "[tokens: ~").replace("response: ", "response: ~") if estimated else line

@@ -13,7 +13,7 @@ from foldline.agent.events import AgentEvent, ReplyFinished, ToolStarted
 from foldline.doors.chat.event_lines import call_text, seconds_text
 from foldline.doors.gateway.base import ChatPlace, Gateway, NotDelivered
 from foldline.doors.gateway.markdown import escape_markdown
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.text.formatting import plain_line
 
 __all__ = ["Pace", "Progress"]
@@ -44,7 +44,7 @@ class Progress:
         self._line, self._shown, self._sent = "", "", ""
         self._started_at = monotonic()
         self._tasks: list[asyncio.Task[None]] = []
-        self.figures: Figures | None = None
+        self.figures: WindowUsage | None = None
         """Those after the last reply."""
         self.notices: list[str] = []
         """What the person is to be told below the answer."""

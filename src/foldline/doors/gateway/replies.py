@@ -12,7 +12,7 @@ from foldline.doors.chat.event_lines import failure_text
 from foldline.doors.gateway.base import Attachment, ChatPlace, Gateway, Incoming, NotDelivered
 from foldline.doors.gateway.markdown import Piece, close_fence, escape_markdown, split_text
 from foldline.doors.gateway.progress import Progress
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.errors import (
     DoesNotFit,
     FoldRefused,
@@ -110,14 +110,14 @@ async def reply(
         await send_text(gateway, message.where, telegram_warning(figures))
 
 
-async def _figures(actor: SessionActor, progress: Progress) -> Figures | None:
+async def _figures(actor: SessionActor, progress: Progress) -> WindowUsage | None:
     try:
         return await actor.inspect(lambda state: state.context.figures)
     except (*REPORTED_ERRORS, Stopping):  # without figures the answer is still worth sending
         return progress.figures
 
 
-def _reply_text(ended: TurnEnded, notices: list[str], figures: Figures | None) -> str:
+def _reply_text(ended: TurnEnded, notices: list[str], figures: WindowUsage | None) -> str:
     """The whole reply after a turn; its last line are the figures."""
     texts = close_fence(ended.text.strip("\n"))
     end = ending_sentence(ended)

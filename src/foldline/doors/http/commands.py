@@ -17,7 +17,7 @@ from foldline.doors.http.responses import Problem, json_response, problem_of
 from foldline.doors.http.schemas import TurnJson
 from foldline.doors.http.state import ServerState
 from foldline.doors.http.streams import EventStream, Outbox, encode_event, wait_for_disconnect
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_actor import SessionActor
 
@@ -128,7 +128,7 @@ class _RunningTurn:
 
     def __init__(self, actor: SessionActor, request: ApiRequest, outbox: Outbox | None) -> None:
         self._actor, self._request, self._outbox = actor, request, outbox
-        self._figures: Figures | None = None
+        self._figures: WindowUsage | None = None
         self._seq: int | None = None
         self.accepted = asyncio.Event()
 

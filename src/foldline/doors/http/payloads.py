@@ -23,7 +23,7 @@ from foldline.doors.http.schemas import (
     TurnRowJson,
     WholeEntryJson,
 )
-from foldline.engine.window_usage import Figures
+from foldline.engine.window_usage import WindowUsage
 from foldline.hosting.request_rows import parts_of, rows_of
 from foldline.hosting.session_actor import CompactionResult, SessionActor, SessionState
 from foldline.hosting.session_text import message_text
@@ -60,7 +60,7 @@ Visibility: TypeAlias = tuple[EntryState, int | None]
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def figures(value: Figures) -> FiguresJson:
+def figures(value: WindowUsage) -> FiguresJson:
     """How full the window is."""
     return {
         "max_context_tokens": value.max_context_tokens,
@@ -167,7 +167,7 @@ def context(look: SessionState) -> ContextJson:
 # --- turns and folds --------------------------------------------------------------------------------------------------
 
 
-def turn(ended: TurnEnded, name: str, seq: int | None, now: Figures | None) -> TurnJson:
+def turn(ended: TurnEnded, name: str, seq: int | None, now: WindowUsage | None) -> TurnJson:
     """How a turn ended. `seq` is the user's message."""
     return {
         "session": name,

@@ -1,4 +1,4 @@
-"""One-shot functions: `fit`, `check` and `count` for a history that lives somewhere else."""
+"""The one-shot functions `fit`, `check` and `count`, for a history that is kept elsewhere."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from foldline.codecs.base import Violation
 from foldline.codecs.caps import Caps
 from foldline.codecs.provider_state import compacts
 from foldline.codecs.rules import violations
-from foldline.engine.context import Context, SummarizeWith
+from foldline.engine.context import Context, SummarizeWith, check_arguments
 from foldline.engine.policy import Policy
-from foldline.engine.validation import checked
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens, tools_tokens
@@ -27,7 +26,7 @@ __all__ = ["Fit", "check", "count", "fit"]
 class Fit:
     """A history that fits: `tokens` with system text and tools, the folds made and the repairs in effect.
 
-    `tools` are those to send: the ones that were given, but where they had more cache markers than are taken.
+    `tools` are those to send: the given ones, with fewer cache markers where the provider accepts no more.
     """
 
     messages: list[Wire]
@@ -53,11 +52,11 @@ def fit(
     caps: Caps | None = None,
     counter: Counter = ESTIMATE,
 ) -> Fit:
-    """A valid request of at most `max_tokens - max_output_tokens` tokens; unchanged when it fits already.
+    """Fit a history into `max_tokens - max_output_tokens` tokens, as a valid request; unchanged when it fits already.
 
-    The given list is never changed. Raises DoesNotFit (with the floor that would do) and InvalidInput. O(history).
+    The list itself is never changed. Raises DoesNotFit (with the floor that would do) and InvalidInput. O(history).
     """
-    checked(max_tokens=max_tokens, max_output_tokens=max_output_tokens)
+    check_arguments(max_tokens=max_tokens, max_output_tokens=max_output_tokens)
     if not 0 <= max_output_tokens < max_tokens:
         raise InvalidInput(f"must be from 0 to below max_tokens, not {max_output_tokens}", place="max_output_tokens")
     context = Context(
@@ -72,7 +71,7 @@ def fit(
         caps=caps,
         counter=counter,
     )
-    context.judge_by_own_count(Limits(max_tokens, max_output_tokens, margin=0.0))
+    context.fold_only_over_limit(Limits(max_tokens, max_output_tokens, margin=0.0))
     for index, message in enumerate(_listed(messages)):
         try:
             context.append(message)
@@ -98,12 +97,12 @@ def check(
     caps: Caps | None = None,
     alternating: bool = False,
 ) -> list[Violation]:
-    """Why the strictest widely used server of the dialect would refuse the request; [] if it would take it.
+    """Why the strictest widely used server of the dialect would refuse the request; [] if it would accept it.
 
-    `caps` is what a request may hold besides tokens, where that differs from the least that the dialect takes.
-    `alternating` is for a server whose chat template wants the roles to alternate (Mistral, Gemma, Qwen ...).
+    `caps` is what a request may hold besides tokens, where that differs from the least that servers of the dialect
+    accept. `alternating` is for a server whose chat template needs alternating roles (Mistral, Gemma, Qwen ...).
     """
-    checked(dialect=dialect, system=system, tools=tools)
+    check_arguments(dialect=dialect, system=system, tools=tools)
     codec_for(dialect)
     return violations(_listed(messages), dialect, system=system, tools=tools, caps=caps, alternating=alternating)
 
@@ -122,7 +121,7 @@ def count(
     `counter` says whose tokens: an estimate, the same for every `model`, or `exact_counter(model)` of
     `foldline.providers.exact` (extra `exact`). `model` is taken so that `count` and `fit` can share their settings.
     """
-    checked(dialect=dialect, model=model, system=system, tools=tools)
+    check_arguments(dialect=dialect, model=model, system=system, tools=tools)
     codec = codec_for(dialect)
     total = since = system_tokens(system, counter) + tools_tokens(tools, counter)
     for index, wire in enumerate(_listed(messages)):
@@ -131,7 +130,7 @@ def count(
         except InvalidInput as error:
             raise InvalidInput(str(error), place=f"message {index}") from None
         if compacts(message):
-            total = since  # the provider drops what stands before its own summary
+            total = since  # the provider drops all before its own summary, except system text
         size = message_tokens(message, counter)
         total += size
         since += size if message.role == "system" else 0
