@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from foldline.codecs import codec
 from foldline.codecs.convert import convert_all
-from foldline.conversations.chain import without_markers
-from foldline.conversations.conversation import Conversation, Plan, Under
-from foldline.conversations.marking import settled
-from foldline.conversations.planned_request import Hold
+from foldline.conversations.conversation import Conversation
+from foldline.conversations.conversation_cache import PlannedRequest
+from foldline.conversations.incoming_request import with_valid_markers, without_markers
+from foldline.conversations.planning import ConversationSettings, RequestPlan
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.conversations.service import Conversations
 from foldline.engine.fit import check, count
@@ -34,9 +34,11 @@ __all__ = [
     "example",
     "goes_on_from",
     "judged",
+    "plan_request",
     "run",
     "said",
     "sent_messages",
+    "session_of",
     "steps",
     "turns",
     "under",
@@ -49,15 +51,15 @@ EXAMPLES: Final = sorted((Path(__file__).parents[2] / "examples" / "sessions").g
 WORDS: Final = "the build of module has failed since parse_config was moved to settings.py and the cache kept it "
 
 
-def under(**changes: Any) -> Under:
+def under(**changes: Any) -> ConversationSettings:
     """What the proxy runs conversations under."""
     given: dict[str, Any] = {"policy": replace(policy("balanced"), guard=()), "learned": {}}
-    return Under(**given | changes)
+    return ConversationSettings(**given | changes)
 
 
-def conversations(most_bytes: int = 10**9, under_: Under | None = None, **more: Any) -> Conversations:
+def conversations(max_bytes: int = 10**9, under_: ConversationSettings | None = None, **more: Any) -> Conversations:
     """All conversations of a proxy."""
-    return Conversations(under_ or under(), most_bytes=most_bytes, **more)
+    return Conversations(under_ or under(), max_bytes=max_bytes, **more)
 
 
 def run(work: Callable[[Conversations], Awaitable[None]], **options: Any) -> None:
@@ -73,6 +75,18 @@ def run(work: Callable[[Conversations], Awaitable[None]], **options: Any) -> Non
     asyncio.run(main())
 
 
+async def plan_request(
+    known: Conversations, body: RequestBody, window_tokens: int | None, **given: Any
+) -> PlannedRequest:
+    """Plan a request in one step."""
+    return await known.plan(known.incoming(body, window_tokens, **given))
+
+
+def session_of(known: Conversations, planned: PlannedRequest) -> str:
+    """The id of the session in the store; "" if there is none."""
+    return "" if known._store is None else known._store.store.session_of(planned.cached.conversation)
+
+
 def body_of(
     dialect: str,
     wires: Sequence[Mapping[str, Any]],
@@ -84,7 +98,7 @@ def body_of(
     form = FORMS[dialect]
     given = {"model": "some-model", **fields, form.messages: list(wires), "x-unknown": {"kept": [1, None]}}
     body = read_body(form, write(given).encode())
-    return settled(body) or body  # as the proxy reads it
+    return with_valid_markers(body) or body  # as the proxy reads it
 
 
 @cache
@@ -166,7 +180,7 @@ def sent_messages(data: bytes, dialect: str) -> list[Wire]:
     return json.loads(array(data, dialect))  # type: ignore[no-any-return]
 
 
-def judged(hold: Hold, *, legal: bool = True) -> None:
+def judged(hold: PlannedRequest, *, legal: bool = True) -> None:
     """Have a request be what every request must be: valid, small enough, and the client's own where not folded."""
     plan = hold.plan
     body, dialect = plan.body, plan.body.dialect
@@ -179,21 +193,21 @@ def judged(hold: Hold, *, legal: bool = True) -> None:
     beside: dict[str, Any] = {"system": sent.system, "tools": sent.tools}
     messages = list(sent.messages)
     # A call that waits while the user speaks is passed on as it came, until the upstream refuses it.
-    if plan.folds or (legal and not hold.held.conversation.mendable):
+    if plan.folds or (legal and not hold.cached.conversation.mendable):
         assert check(messages, dialect=dialect, **beside) == []
         tokens = count(messages, dialect=dialect, **beside)
         assert tokens <= plan.limits.input_tokens
         assert tokens + (sent.cap_tokens or 0) <= plan.limits.window_tokens
     same = {name: value for name, value in sent.fields.items() if name not in _may_change(body)}
     assert same == {name: value for name, value in body.fields.items() if name not in _may_change(body)}
-    _texts_are_the_clients(hold.held.conversation, plan, sent)
+    _texts_are_the_clients(hold.cached.conversation, plan, sent)
 
 
 def _may_change(body: RequestBody) -> set[str]:
     return {body.form.messages, body.form.system or "", "thinking", *body.form.caps}
 
 
-def _texts_are_the_clients(conversation: Conversation, plan: Plan, sent: RequestBody) -> None:
+def _texts_are_the_clients(conversation: Conversation, plan: RequestPlan, sent: RequestBody) -> None:
     """Messages that no fold covers are the client's very text."""
     body = plan.body
     if not plan.folds:
@@ -235,7 +249,7 @@ def _covered(conversation: Conversation, seq: int) -> bool:
         return True
 
 
-def goes_on_from(before: Hold | None, after: Hold) -> None:
+def goes_on_from(before: PlannedRequest | None, after: PlannedRequest) -> None:
     """Have the bytes before the newest turn be those of the request before, unless something was folded since."""
     if before is None or after.plan.new_folds or before.plan.folds != after.plan.folds:
         return
@@ -256,20 +270,20 @@ class Client:
     fields: dict[str, Any] = field(default_factory=dict)
     name: str = ""
     write: Callable[[Any], str] = json.dumps
-    holds: list[Hold] = field(default_factory=list)
+    holds: list[PlannedRequest] = field(default_factory=list)
     legal: bool = True
 
-    async def send(self, wires: Sequence[Mapping[str, Any]], **fields: Any) -> Hold:
+    async def send(self, wires: Sequence[Mapping[str, Any]], **fields: Any) -> PlannedRequest:
         """Send a history, and judge what comes of it."""
         body = body_of(self.dialect, wires, write=self.write, **{**self.fields, **fields})
-        hold = await self.all.take(body, self.window_tokens, name=self.name)
+        hold = await plan_request(self.all, body, self.window_tokens, name=self.name)
         judged(hold, legal=self.legal)
         self.holds.append(hold)
         return hold
 
-    async def grow(self, wires: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[Hold]:
+    async def grow(self, wires: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[PlannedRequest]:
         """Send each beginning of a history; between folds each request is the one before and what is new."""
-        out: list[Hold] = []
+        out: list[PlannedRequest] = []
         for stop in steps:
             hold = await self.send(wires[:stop])
             goes_on_from(out[-1] if out else None, hold)

@@ -13,16 +13,10 @@ from tests.conversations.clients import Wire, array, body_of, sent_messages, ste
 from tests.property.depth import dear
 from tests.property.pairs import HISTORIES, halves, history
 
-from foldline.conversations.beginning import before
-from foldline.conversations.conversation import (
-    Conversation,
-    Plan,
-    folds_in,
-    limits_for,
-    waits,
-)
-from foldline.conversations.request_body import FORMS, RequestBody, read_body
-from foldline.conversations.title import title_of
+from foldline.conversations.conversation import Conversation, folds_in
+from foldline.conversations.conversation_finder import events_before
+from foldline.conversations.planning import RequestPlan, folds_by_share_only, limits_for
+from foldline.conversations.request_body import FORMS, RequestBody, read_body, title_of
 from foldline.engine.fit import check, count
 from foldline.engine.presets import policy
 from foldline.errors import DoesNotFit
@@ -40,10 +34,10 @@ def begun(body: RequestBody, window_tokens: int, **changes: Any) -> Conversation
     return Conversation("c", body, under(**changes), limits, archive=MemoryArchive())
 
 
-def planned(body: RequestBody, window_tokens: int, **changes: Any) -> tuple[Conversation, Plan]:
+def planned(body: RequestBody, window_tokens: int, **changes: Any) -> tuple[Conversation, RequestPlan]:
     """What comes of the first request of a conversation."""
     conversation = begun(body, window_tokens, **changes)
-    conversation.take_up(body)
+    conversation.append(body)
     return conversation, conversation.plan(body, limits_for(body, window_tokens))
 
 
@@ -139,7 +133,7 @@ def test_system_text_among_the_messages_goes_where_it_may_stand_once_it_is_folde
     small, large = body_of("anthropic", wires[:9], system="Be brief."), body_of("anthropic", wires, system="Be brief.")
     conversation, plan = planned(small, 3_000)
     assert plan.data == small.raw
-    conversation.take_up(large)
+    conversation.append(large)
     sent = json.loads(conversation.plan(large, limits_for(large, 3_000)).data)
     assert sent["system"] == "Be brief.\n\nAnswer in French."
     assert all(message["role"] != "system" for message in sent["messages"])
@@ -150,9 +144,9 @@ def test_system_text_that_was_moved_stands_in_what_is_counted_too() -> None:
     wires.insert(8, {"role": "system", "content": "Answer in French."})
     body = body_of("anthropic", wires, system="Be brief.")
     conversation, plan = planned(body, 3_000)
-    assert conversation.standing(body) == plan.data
+    assert conversation.current_body(body) == plan.data
     more = body_of("anthropic", [*wires, {"role": "user", "content": "And?"}], system="Be brief.")
-    stands = json.loads(conversation.standing(more))
+    stands = json.loads(conversation.current_body(more))
     assert stands["system"] == "Be brief.\n\nAnswer in French."
     assert stands["messages"][-1] == {"role": "user", "content": "And?"}
     assert conversation.plan(body, limits_for(body, 3_000)).data == plan.data
@@ -199,11 +193,11 @@ def test_a_text_for_one_message_is_written_as_a_list_once_it_is_folded() -> None
 def test_what_stands_is_the_request_as_it_would_be_sent() -> None:
     body = body_of("openai-chat", turns("openai-chat", 20))
     conversation, plan = planned(body, 3_000)
-    assert conversation.standing(body) == plan.data
+    assert conversation.current_body(body) == plan.data
     small = body_of("openai-chat", turns("openai-chat", 1))
     other = begun(small, 3_000)
-    other.take_up(small)
-    assert other.standing(small) is small.raw
+    other.append(small)
+    assert other.current_body(small) is small.raw
 
 
 def test_versions_tell_requests_apart() -> None:
@@ -211,7 +205,7 @@ def test_versions_tell_requests_apart() -> None:
     conversation, first = planned(body, 8_000)
     second = conversation.plan(body, limits_for(body, 8_000))
     assert second.version > first.version
-    third = conversation.as_it_came(body, limits_for(body, 8_000))
+    third = conversation.unchanged_plan(body, limits_for(body, 8_000))
     assert third.version > second.version and not third.changed
 
 
@@ -219,12 +213,12 @@ def test_no_fold_is_expected_far_from_the_limit_alone() -> None:
     body = body_of("openai-chat", turns("openai-chat", 6))
     for window_tokens, calm in ((100_000, True), (3_000, False)):
         conversation = begun(body, window_tokens)
-        conversation.take_up(body)
-        assert conversation.is_calm(limits_for(body, window_tokens)) is calm
+        conversation.append(body)
+        assert conversation.has_headroom(limits_for(body, window_tokens)) is calm
     for name in ("economical", "sliding", "checkpoint", "layered", "autopilot"):
         conversation = begun(body, 100_000, policy=policy(name))
-        conversation.take_up(body)
-        if conversation.is_calm(limits_for(body, 100_000)):
+        conversation.append(body)
+        if conversation.has_headroom(limits_for(body, 100_000)):
             assert not conversation.plan(body, limits_for(body, 100_000)).new_folds
 
 
@@ -240,7 +234,7 @@ def test_no_fold_is_expected_far_from_the_limit_alone() -> None:
     ],
 )
 def test_a_policy_that_counts_may_fold_at_any_size(trigger: Trigger, counted: bool) -> None:
-    assert waits(replace(policy("balanced"), trigger=trigger)) is not counted
+    assert folds_by_share_only(replace(policy("balanced"), trigger=trigger)) is not counted
 
 
 @pytest.mark.parametrize(
@@ -280,11 +274,11 @@ def test_what_a_branch_begins_with_is_about_its_messages_alone(dialect: str) -> 
     conversation = begun(body_of(dialect, wires[:1]), 2_500)
     for stop in steps(wires):
         body = body_of(dialect, wires[:stop])
-        conversation.take_up(body)
+        conversation.append(body)
         conversation.plan(body, limits_for(body, 2_500))
     events = conversation.context.events
     for keep in range(0, len(wires), 5):
-        kept = before(events, keep)
+        kept = events_before(events, keep)
         assert [event.recorded for event in kept if isinstance(event, Entry)] == wires[:keep]
         assert all(event.stop <= keep for event in kept if isinstance(event, Fold))
         ids = {event.id for event in kept if isinstance(event, Fold)}
@@ -292,7 +286,7 @@ def test_what_a_branch_begins_with_is_about_its_messages_alone(dialect: str) -> 
         body = body_of(dialect, wires[: max(1, keep)])
         branch = Conversation("b", body, under(), limits_for(body, 2_500), archive=MemoryArchive(), events=kept)
         assert branch.count == keep and branch.folded == bool(ids)
-        branch.take_up(body)
+        branch.append(body)
         plan = branch.plan(body, limits_for(body, 2_500))
         assert not {fold.id for fold in plan.new_folds} & ids, "folds that it began with are no news"
         assert array(plan.data, dialect) == array(body.raw, dialect) or plan.folds
@@ -316,7 +310,7 @@ def test_a_cache_that_the_client_keeps_for_an_hour_is_not_cold_after_ten_minutes
     limits = limits_for(body, 40_000)
     settings = under(policy=policy("economical"))
     conversation = Conversation("c", body, settings, limits, archive=MemoryArchive(), idle_seconds=600.0)
-    conversation.take_up(body)
+    conversation.append(body)
     conversation.plan(body, limits)
     rent = conversation.context._engine.rent
     assert rent is not None
@@ -334,7 +328,7 @@ def test_a_result_that_comes_after_its_call_was_folded_reaches_the_model(dialect
     conversation, plan = planned(body_of(dialect, wires), 4_000)
     assert plan.folds
     later = body_of(dialect, [*wires, result])
-    conversation.take_up(later)
+    conversation.append(later)
     plan = conversation.plan(later, limits_for(later, 4_000))
     sent = sent_messages(plan.data, dialect)
     assert check(sent, dialect=dialect) == []
@@ -355,7 +349,7 @@ def test_no_request_of_a_client_has_a_half_of_a_pair(case: tuple[str, list[Wire]
         body = body_of(dialect, wires[:stop])
         if conversation is None:
             conversation = begun(body, window_tokens)
-        conversation.take_up(body)
+        conversation.append(body)
         try:
             plan = conversation.plan(body, limits_for(body, window_tokens))
         except DoesNotFit:

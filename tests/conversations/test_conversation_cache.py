@@ -9,9 +9,9 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.conversations.chain import exact_links
 from foldline.conversations.conversation import Conversation
-from foldline.conversations.conversation_cache import Held, Known, common
+from foldline.conversations.conversation_cache import CachedConversation, ConversationCache, common
+from foldline.conversations.incoming_request import exact_links
 from foldline.conversations.persistence import LateArchive
 
 ROOMY = 10**12
@@ -24,8 +24,8 @@ class Weight:
     weight_bytes: int
 
 
-def held(weight_bytes: int = 1_000) -> Held:
-    return Held(cast("Conversation", Weight(weight_bytes)), LateArchive(), b"")
+def held(weight_bytes: int = 1_000) -> CachedConversation:
+    return CachedConversation(cast("Conversation", Weight(weight_bytes)), LateArchive(), b"")
 
 
 def exact(messages: Sequence[str]) -> list[bytes]:
@@ -36,13 +36,13 @@ def tolerant(messages: Sequence[str]) -> list[bytes]:
     return exact_links("anthropic", [message.lower() for message in messages])
 
 
-def put(known: Known, one: Held, messages: str) -> list[Held]:
+def put(known: ConversationCache, one: CachedConversation, messages: str) -> list[CachedConversation]:
     return known.put(one, exact(messages), tolerant(messages))
 
 
-def found(known: Known, messages: str) -> tuple[Held, int] | None:
-    match = known.match(exact(messages), lambda: tolerant(messages))
-    return None if match is None else (match.held, match.depth)
+def found(known: ConversationCache, messages: str) -> tuple[CachedConversation, int] | None:
+    match = known.match_links(exact(messages), lambda: tolerant(messages))
+    return None if match is None else (match.cached, match.depth)
 
 
 def shared(one: str, other: str) -> int:
@@ -56,7 +56,7 @@ steps = st.lists(st.tuples(st.sampled_from(["put", "put", "put", "go on", "go on
 
 @given(steps, histories, st.sampled_from([ROOMY, 12_000, 6_000]))
 def test_it_finds_what_a_dictionary_would(steps: list[tuple[str, str]], asked: str, most_bytes: int) -> None:
-    known, naive = Known(most_bytes), dict[Held, str]()
+    known, naive = ConversationCache(most_bytes), dict[CachedConversation, str]()
     for step, messages in steps:
         if step == "put":
             one = held()
@@ -81,21 +81,21 @@ def test_it_finds_what_a_dictionary_would(steps: list[tuple[str, str]], asked: s
     assert known.bytes == sum(one.weight_bytes for one in naive)
     for one, messages in naive.items():
         assert one in known and one.exact == exact(messages) and one.tolerant == tolerant(messages)
-    match = known.match(exact(asked), lambda: tolerant(asked))
+    match = known.match_links(exact(asked), lambda: tolerant(asked))
     most_exact = max((shared(messages, asked) for messages in naive.values()), default=0)
     most = max((shared(messages.lower(), asked.lower()) for messages in naive.values()), default=0)
     if match is None:
         assert most == 0
         return
-    its = naive[match.held]
+    its = naive[match.cached]
     assert shared(its.lower(), asked.lower()) >= match.depth
-    assert match.goes_on == (match.depth == len(its))
-    ends = match.goes_on and shared(its, asked) == match.depth == most_exact
+    assert match.is_whole == (match.depth == len(its))
+    ends = match.is_whole and shared(its, asked) == match.depth == most_exact
     assert match.depth == most or ends, "what is not the longest is the end of one to the letter"
 
 
 def test_the_longest_beginning_in_common_is_found() -> None:
-    known, one, other = Known(ROOMY), held(), held()
+    known, one, other = ConversationCache(ROOMY), held(), held()
     put(known, one, "abcd")
     put(known, other, "abxy")
     assert found(known, "abcdef") == (one, 4)
@@ -106,7 +106,7 @@ def test_the_longest_beginning_in_common_is_found() -> None:
 
 
 def test_a_beginning_is_found_as_long_as_one_conversation_has_it() -> None:
-    known, one, other = Known(ROOMY), held(), held()
+    known, one, other = ConversationCache(ROOMY), held(), held()
     put(known, one, "abcd")
     put(known, other, "abxy")
     known.drop(other)
@@ -118,19 +118,19 @@ def test_a_beginning_is_found_as_long_as_one_conversation_has_it() -> None:
 
 
 def test_a_conversation_that_was_spelled_anew_is_found_by_both_chains_of_now() -> None:
-    known, one = Known(ROOMY), held()
+    known, one = ConversationCache(ROOMY), held()
     put(known, one, "abc")
     assert found(known, "aBc") == (one, 3)
     put(known, one, "aBcd")
     assert found(known, "aBcd") == (one, 4)
     assert found(known, "abcd") == (one, 4), "by the tolerant chain"
     calls = []
-    known.match(exact("aBcdx"), lambda: calls.append(1) or [])  # type: ignore[func-returns-value]
+    known.match_links(exact("aBcdx"), lambda: calls.append(1) or [])  # type: ignore[func-returns-value]
     assert not calls, "the tolerant chain is dear, and made only where the exact one does not lead on"
 
 
 def test_dropping_twice_is_dropping_once() -> None:
-    known, one = Known(ROOMY), held()
+    known, one = ConversationCache(ROOMY), held()
     put(known, one, "a")
     known.drop(one)
     known.drop(one)
@@ -142,7 +142,7 @@ def test_dropping_twice_is_dropping_once() -> None:
 
 
 def test_one_stays_however_large_it_is() -> None:
-    known, small, large = Known(5_000), held(), held(10**9)
+    known, small, large = ConversationCache(5_000), held(), held(10**9)
     assert put(known, small, "a") == []
     assert put(known, large, "b") == [small]
     assert put(known, large, "bc") == []
@@ -150,7 +150,7 @@ def test_one_stays_however_large_it_is() -> None:
 
 
 def test_what_was_used_last_goes_last() -> None:
-    known, first, second = Known(4_000), held(), held()
+    known, first, second = ConversationCache(4_000), held(), held()
     put(known, first, "a")
     put(known, second, "b")
     put(known, first, "ac")
@@ -159,7 +159,7 @@ def test_what_was_used_last_goes_last() -> None:
 
 
 def test_a_conversation_that_grew_weighs_more() -> None:
-    known, one = Known(ROOMY), held()
+    known, one = ConversationCache(ROOMY), held()
     put(known, one, "a")
     before = known.bytes
     cast("Weight", one.conversation).weight_bytes = 5_000

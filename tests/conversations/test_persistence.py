@@ -15,12 +15,23 @@ from time import sleep
 from typing import Any, cast
 
 import pytest
-from tests.conversations.clients import Client, Wire, body_of, conversations, goes_on_from, judged, steps, turns
+from tests.conversations.clients import (
+    Client,
+    Wire,
+    body_of,
+    conversations,
+    goes_on_from,
+    judged,
+    plan_request,
+    session_of,
+    steps,
+    turns,
+)
 from tests.conversations.losing import Losing
 from tests.store.places import Places, store_at
 
-from foldline.conversations.persistence import Keeping, LateArchive
-from foldline.conversations.planned_request import Hold
+from foldline.conversations.conversation_cache import PlannedRequest
+from foldline.conversations.persistence import ConversationStore, LateArchive
 from foldline.conversations.service import Conversations
 from foldline.engine.context import Context, Request, SummarizeWith
 from foldline.errors import InvalidInput
@@ -35,10 +46,10 @@ KINDS = ("files", "sqlite")
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 
 
-def opened(place: str, *, shared: bool = False, most_bytes: int = 10**9) -> Conversations:
+def opened(place: str, *, shared: bool = False, max_bytes: int = 10**9) -> Conversations:
     """The conversations of one process, in the store at a place."""
-    keeping = Keeping(store_at(place))
-    return conversations(most_bytes, keeping=keeping, shared=shared, notice=_no_notice)
+    keeping = ConversationStore(store_at(place))
+    return conversations(max_bytes, store=keeping, shared=shared, notice=_no_notice)
 
 
 def _no_notice(line: str) -> None:
@@ -65,7 +76,7 @@ def test_a_new_process_goes_on_with_the_same_folds_to_the_byte(places: Places, k
         client = Client(dialect, one, 2_500)
         holds = await client.grow(wires, at)
         last = max(number for number, hold in enumerate(holds) if hold.plan.new_folds)
-        assert one.kept_as(holds[-1])
+        assert session_of(one, holds[-1])
         await one.aclose()
         for number in range(last, len(holds)):
             other = opened(place)
@@ -82,7 +93,7 @@ def test_it_folds_on_after_coming_back(places: Places) -> None:
     at = steps(wires)
 
     async def work() -> None:
-        before: Hold | None = None
+        before: PlannedRequest | None = None
         ids = set()
         for first in range(0, len(at), 20):
             known = opened(place)
@@ -91,7 +102,7 @@ def test_it_folds_on_after_coming_back(places: Places) -> None:
                 hold = await client.send(wires[:stop])
                 goes_on_from(before, hold)
                 before = hold
-            ids.add(known.kept_as(hold))
+            ids.add(session_of(known, hold))
             await known.aclose()
         assert len(ids) == 1, "it is one session in the store"
         store = store_at(place)
@@ -108,7 +119,7 @@ def test_what_had_to_go_from_memory_comes_back_with_its_folds(places: Places, ki
     by_mark = {mark: turns("openai-chat", 11, mark=mark) for mark in "ab"}
 
     async def work() -> None:
-        known = opened(place, most_bytes=1)
+        known = opened(place, max_bytes=1)
         clients = {mark: Client("openai-chat", known, 2_500) for mark in by_mark}
         for number in range(len(steps(by_mark["a"]))):
             for mark, client in clients.items():  # one after the other: each sends the other one away
@@ -182,7 +193,7 @@ def test_an_edit_of_what_was_let_go_of_forks(places: Places, kind: str) -> None:
         known = opened(place)
         client = Client("anthropic", known, 2_500)
         first = (await client.grow(wires, steps(wires)))[-1]
-        assert first.held.conversation.context.released
+        assert first.cached.conversation.context.released
         for keep in (8, 40):
             way = [*wires[:keep], *edited[keep:]]
             holds = await client.grow(way, [stop for stop in steps(way) if stop > keep])
@@ -201,11 +212,11 @@ def test_a_branch_of_one_whose_session_was_let_go_of_begins_with_all_of_its_mess
     async def work() -> None:
         known = opened(places("files"))
         first = (await Client("openai-chat", known, 2_500).grow(wires, steps(wires)))[-1]
-        assert first.held.conversation.context.released
-        known._store.keeping.forget(first.held.conversation)  # type: ignore[union-attr]
+        assert first.cached.conversation.context.released
+        known._store.store.forget(first.cached.conversation)  # type: ignore[union-attr]
         way = [*wires[:8], *edited[8:12]]
         hold = await Client("openai-chat", known, 2_500).send(way)
-        recorded = [e.recorded for e in hold.held.conversation.context.events if isinstance(e, Entry)]
+        recorded = [e.recorded for e in hold.cached.conversation.context.events if isinstance(e, Entry)]
         assert recorded == way and hold.session != first.session
         await known.aclose()
 
@@ -222,14 +233,14 @@ def test_a_refusal_of_an_older_request_is_a_branch_of_what_was_let_go_of(places:
         client = Client("openai-chat", known, 2_500)
         holds = await client.grow(wires, at)
         old = holds[-2]
-        assert old.held.conversation.context.released
+        assert old.cached.conversation.context.released
         before = old.plan.tokens
         assert await known.recover(old, Failure("prompt_overflow"))
         assert old.plan.tokens < before
         judged(old)
-        conversation = old.held.conversation
+        conversation = old.cached.conversation
         assert conversation.count == at[-2]
-        name = known.kept_as(old)
+        name = session_of(known, old)
         await known.aclose()
         events = store_at(place).read(name).events
         assert [event.recorded for event in events if isinstance(event, Entry)] == wires[: at[-2]]
@@ -270,7 +281,7 @@ def test_one_that_was_overtaken_goes_on_with_what_the_other_wrote(places: Places
         number = await until_it_folds(late, wires, at, number)
         hold = late.holds[-1]
         assert not hold.warning
-        assert slow.kept_as(hold) == quick.kept_as(ours), "one session in the store"
+        assert session_of(slow, hold) == session_of(quick, ours), "one session in the store"
         await slow.aclose()
         await quick.aclose()
         again = opened(place)
@@ -297,14 +308,14 @@ def test_one_that_went_on_and_had_to_go_meanwhile_takes_no_others_words(places: 
     ways = {mark: [*stem, *turns("openai-chat", 2, mark=mark)] for mark in "abcd"}
 
     async def work() -> None:
-        known = opened(place, most_bytes=1)
+        known = opened(place, max_bytes=1)
         await Client("openai-chat", known, 2_500).grow(stem, steps(stem))
         for turn in range(4):
             asked = {mark: way[: steps(way)[len(steps(stem)) + turn]] for mark, way in ways.items()}
             holds = await asyncio.gather(*(Client("openai-chat", known, 2_500).send(asked[mark]) for mark in ways))
             for mark, hold in zip(ways, holds, strict=True):
                 assert set(re.findall(r"\[([a-z])\d+\]", hold.plan.data.decode())) == {mark}
-                recorded = json.dumps([e.recorded for e in hold.held.conversation.context.view.entries.values()])
+                recorded = json.dumps([e.recorded for e in hold.cached.conversation.context.view.entries.values()])
                 assert set(re.findall(r"\[([a-z])\d+\]", recorded)) == {mark}
         await known.aclose()
 
@@ -318,14 +329,14 @@ def test_two_processes_that_take_turns_send_one_stable_prefix(places: Places, di
     async def work() -> None:
         both = [opened(place, shared=True) for _ in range(2)]
         clients = [Client(dialect, known, 2_500) for known in both]
-        before: Hold | None = None
+        before: PlannedRequest | None = None
         ids = set()
         for number, stop in enumerate(steps(wires)):
             hold = await clients[number % 2].send(wires[:stop])
             assert not hold.warning
             goes_on_from(before, hold)
             before = hold
-            ids.add(both[number % 2].kept_as(hold))
+            ids.add(session_of(both[number % 2], hold))
         assert hold.plan.folds and len(ids - {""}) == 1
         assert [len(known) for known in both] == [1, 1], "each holds it once, however often it is read anew"
         for known in both:
@@ -365,7 +376,7 @@ def test_what_was_never_folded_is_nowhere_in_the_store(places: Places, kind: str
         known = opened(place)
         wires = turns("openai-chat", 2)
         hold = (await Client("openai-chat", known, 8_000).grow(wires, steps(wires)))[-1]
-        assert known.kept_as(hold) == ""
+        assert session_of(known, hold) == ""
         await known.aclose()
         store = store_at(place)
         assert store.names() == [] and store.bindings() == {}
@@ -379,8 +390,8 @@ def test_a_dry_run_writes_nothing(places: Places) -> None:
 
     async def work() -> None:
         known = opened(place)
-        hold = await known.take(body_of("openai-chat", wires), 2_500, how="look")
-        assert hold.plan.folds and known.kept_as(hold) == ""
+        hold = await plan_request(known, body_of("openai-chat", wires), 2_500, mode="look")
+        assert hold.plan.folds and session_of(known, hold) == ""
         await known.aclose()
         store = store_at(place)
         assert store.names() == []
@@ -397,22 +408,22 @@ def test_one_that_could_not_be_used_leaves_no_trace_in_another(places: Places) -
     async def work() -> None:
         one = opened(place)
         hold = (await Client("openai-chat", one, 2_500).grow(wires, steps(wires)))[-1]
-        session = one.kept_as(hold)
+        session = session_of(one, hold)
         await one.aclose()
         other = opened(place)
-        keeping = other._store.keeping  # type: ignore[union-attr]
+        keeping = other._store.store  # type: ignore[union-attr]
 
         async def refused() -> bool:
             try:
-                await other.take(body_of("openai-chat", unreadable), 2_500)
+                await plan_request(other, body_of("openai-chat", unreadable), 2_500)
             except InvalidInput:
                 return True
             return False
 
         assert [await refused() for _ in range(5)] == [True] * 5
         gc.collect()
-        assert len(list(keeping._origins)) <= 1, "the last one may still be on its way out of a thread"
-        assert not list(keeping._kept)
+        assert len(list(keeping._sources)) <= 1, "the last one may still be on its way out of a thread"
+        assert not list(keeping._sessions)
         await other.aclose()
         store = store_at(place)
         assert store.names() == [session]
@@ -432,7 +443,7 @@ def test_a_session_that_was_deleted_is_begun_anew(places: Places, kind: str) -> 
         middle = len(at) // 2
         first = (await client.grow(wires, at[:middle]))[-1]
         store = store_at(place)
-        store.delete(known.kept_as(first))
+        store.delete(session_of(known, first))
         for stop in at[middle:]:
             judged(await client.send(wires[:stop]))
         assert len(store.names()) == 1
@@ -452,11 +463,11 @@ def test_a_late_archive_holds_what_comes_until_it_has_a_store() -> None:
     assert late.where(first) == store.where(first)
     with pytest.raises(KeyError):
         late.get("nothing")
-    late.behind(store)
+    late.attach(store)
     assert store.get(first) == late.get(first) == b"one" and first in late
     second = late.put(b"two")
     assert second not in store and late.get(second) == b"two"
-    late.behind(store)
+    late.attach(store)
     assert store.get(second) == b"two"
     with pytest.raises(KeyError):
         late.get("nothing")
@@ -482,10 +493,10 @@ def test_a_late_archive_loses_nothing_to_a_full_disk() -> None:
     late = LateArchive()
     key = late.put(b"one")
     with pytest.raises(OSError, match="full"):
-        late.behind(Full())
+        late.attach(Full())
     assert late.get(key) == b"one"
     store = MemoryArchive()
-    late.behind(store)
+    late.attach(store)
     assert store.get(key) == b"one"
 
 
@@ -495,7 +506,7 @@ def history(mark: str) -> list[Wire]:
 
 def test_keys_are_read_back_longest_first(places: Places) -> None:
     store: Any = store_at(places("files"))
-    keeping = Keeping(store)
+    keeping = ConversationStore(store)
     with store.create(dialect="openai-chat") as one, store.create(dialect="openai-chat") as two:
         exact = [bytes([number]) * 16 for number in range(4)]
         tolerant = [bytes([100 + number]) * 16 for number in range(4)]
@@ -506,7 +517,7 @@ def test_keys_are_read_back_longest_first(places: Places) -> None:
         assert keeping.find(exact[:2], tolerant) == ("proxy=" + exact[1].hex(), one.id)
         assert keeping.find(exact[:1], tolerant) == ("proxy~" + tolerant[3].hex(), one.id)
         assert keeping.find(exact[:1], tolerant[:3]) is None
-        assert keeping.named("ann") == one.id and keeping.named("bob") is None
+        assert keeping.session_named("ann") == one.id and keeping.session_named("bob") is None
     keeping.close()
 
 
@@ -517,8 +528,8 @@ def test_what_could_not_be_bound_is_bound_with_the_next_request(tmp_path: Path) 
     store = Losing(FileStore(tmp_path, fsync=False))
 
     async def work() -> None:
-        one = conversations(keeping=Keeping(cast("Store", store)))
-        one._store._again_seconds = 0.0  # type: ignore[union-attr]
+        one = conversations(store=ConversationStore(cast("Store", store)))
+        one._store._retry_seconds = 0.0  # type: ignore[union-attr]
         client = Client("openai-chat", one, 2_500)
         store.only = {"bind_all"}
         store.lost = True
@@ -527,7 +538,7 @@ def test_what_could_not_be_bound_is_bound_with_the_next_request(tmp_path: Path) 
         store.lost = False
         hold = await client.send(wires[: at[number + 1]])
         assert not hold.plan.new_folds
-        assert set(FileStore(tmp_path).bindings().values()) == {one.kept_as(hold)}
+        assert set(FileStore(tmp_path).bindings().values()) == {session_of(one, hold)}
         await one.aclose()
 
     run(work)
@@ -550,12 +561,12 @@ def test_a_conversation_that_comes_back_after_an_hour_finds_the_cache_cold(
 
     async def work() -> None:
         then = FileStore(tmp_path, clock=lambda: now_utc() - timedelta(minutes=minutes))
-        one = conversations(10**9, keeping=Keeping(then), shared=False, notice=_no_notice)
+        one = conversations(10**9, store=ConversationStore(then), shared=False, notice=_no_notice)
         await Client("anthropic", one, 2_500).grow(wires, at[:-1])
         await one.aclose()
         two = opened(str(tmp_path))
         hold = await Client("anthropic", two, 2_500).send(wires[: at[-1]])
-        assert hold.held.conversation.context._engine.cached_summary.is_cold(pauses[-1]) is cold
+        assert hold.cached.conversation.context._engine.cached_summary.is_cold(pauses[-1]) is cold
         await two.aclose()
 
     run(work)
@@ -570,7 +581,7 @@ def test_a_store_is_opened_once_however_many_threads_need_it_at_once(tmp_path: P
         sleep(0.02)
         return opened[-1]
 
-    keeping = Keeping(opens)
+    keeping = ConversationStore(opens)
 
     def asks(_: int) -> object:
         together.wait()
@@ -594,7 +605,7 @@ def test_a_store_that_could_not_be_opened_is_tried_again(tmp_path: Path) -> None
             raise failures.pop()
         return FileStore(tmp_path, fsync=False)
 
-    keeping = Keeping(opens)
+    keeping = ConversationStore(opens)
     for _ in range(2):
         with pytest.raises(OSError, match="away"):
             keeping.open()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from foldline.conversations.request_body import FORMS, RequestBody, read_body, written
+from foldline.conversations.request_body import FORMS, RequestBody, read_body, to_json
 from foldline.errors import InvalidInput
 
 CHAT, RESPONSES, ANTHROPIC = (FORMS[name] for name in ("openai-chat", "openai-responses", "anthropic"))
@@ -262,10 +262,10 @@ def test_what_stands_beside_the_messages_is_read_or_refused() -> None:
 @given(st.integers(0, 2**32))
 def test_what_we_write_reads_as_what_it_was(seed: int) -> None:
     what = json.loads(value(Random(seed)))
-    written(what).encode()
-    assert json.loads(written(what)) == what
+    to_json(what).encode()
+    assert json.loads(to_json(what)) == what
 
 
 def test_a_lone_surrogate_is_written_as_an_escape() -> None:
-    assert written({"a": "\ud83d é"}) == '{"a":"\\ud83d \\u00e9"}'
-    assert written({"a": "é 上"}) == '{"a":"é 上"}'
+    assert to_json({"a": "\ud83d é"}) == '{"a":"\\ud83d \\u00e9"}'
+    assert to_json({"a": "é 上"}) == '{"a":"é 上"}'

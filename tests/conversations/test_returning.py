@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversations.clients import Wire, array, body_of, conversations
+from tests.conversations.clients import Wire, array, body_of, conversations, plan_request
 
-from foldline.conversations.persistence import Keeping
-from foldline.conversations.planned_request import Hold
+from foldline.conversations.conversation_cache import PlannedRequest
+from foldline.conversations.persistence import ConversationStore
 from foldline.conversations.service import Conversations
 from foldline.store.addresses import open_store
 from foldline.view.transcript import Usage
@@ -33,13 +33,13 @@ def _words(turns: int) -> list[Wire]:
 
 
 def opened(place: Path, **more: Any) -> Conversations:
-    return conversations(keeping=Keeping(lambda: open_store(str(place))), notice=print, **more)
+    return conversations(store=ConversationStore(lambda: open_store(str(place))), notice=print, **more)
 
 
-async def asked(known: Conversations, wires: list[Wire]) -> Hold:
+async def asked(known: Conversations, wires: list[Wire]) -> PlannedRequest:
     """A request, answered with the provider's own count."""
-    hold = await known.take(body_of("openai-chat", wires, max_tokens=500), WINDOW)
-    view = hold.held.conversation.context.view
+    hold = await plan_request(known, body_of("openai-chat", wires, max_tokens=500), WINDOW)
+    view = hold.cached.conversation.context.view
     hold.observe(Usage(input_tokens=round(SHARE * view.estimated_tokens), output_tokens=5))
     return hold
 
@@ -63,7 +63,7 @@ def test_what_was_folded_is_not_folded_again_after_a_restart(killed: bool, tmp_p
         back = await asked(again, wires[:stop])
         assert back.plan.folds == folds and not back.plan.new_folds
         assert array(back.plan.data, "openai-chat").startswith(before.rstrip("]\n "))
-        assert back.plan.tokens < 0.8 * WINDOW < back.held.conversation.context.view.estimated_tokens
+        assert back.plan.tokens < 0.8 * WINDOW < back.cached.conversation.context.view.estimated_tokens
         await again.aclose()
         if killed:
             await known.aclose()

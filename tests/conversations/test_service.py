@@ -24,6 +24,7 @@ from tests.conversations.clients import (
     example,
     goes_on_from,
     judged,
+    plan_request,
     run,
     said,
     sent_messages,
@@ -33,9 +34,9 @@ from tests.conversations.clients import (
 )
 from tests.property.sessions import DIALECTS, legal, sessions
 
-from foldline.conversations.chain import without_markers
-from foldline.conversations.persistence import Keeping
-from foldline.conversations.planned_request import Hold
+from foldline.conversations.conversation_cache import PlannedRequest
+from foldline.conversations.incoming_request import without_markers
+from foldline.conversations.persistence import ConversationStore
 from foldline.conversations.request_body import FORMS, read_body
 from foldline.conversations.service import Conversations
 from foldline.engine.context import Completion
@@ -252,8 +253,8 @@ def test_any_way_to_write_json_is_kept(indent: int | None) -> None:
 def test_a_text_for_one_message_is_gone_on_with() -> None:
     async def work(known: Conversations) -> None:
         client = Client("openai-responses", known, 4_000)
-        first = await known.take(
-            read_body(FORMS["openai-responses"], b'{"model": "some-model", "input": "Mend it."}'), 4_000
+        first = await plan_request(
+            known, read_body(FORMS["openai-responses"], b'{"model": "some-model", "input": "Mend it."}'), 4_000
         )
         wires = [{"role": "user", "content": "Mend it."}, *turns("openai-responses", 1)[1:]]
         second = await client.send(wires)
@@ -284,7 +285,7 @@ def test_conversations_with_one_beginning_never_mix(dialect: str, shared: int) -
 
     async def work(known: Conversations) -> None:
         clients = {mark: Client(dialect, known, 2_000) for mark in by_name}
-        before: dict[str, Hold] = {}
+        before: dict[str, PlannedRequest] = {}
         order = Random(shared)
         left = {mark: steps(wires) for mark, wires in by_name.items()}
         while any(left.values()):
@@ -342,7 +343,7 @@ def test_requests_that_are_the_same_and_come_together_get_the_same() -> None:
     async def work(known: Conversations) -> None:
         for stop in steps(wires):
             body = body_of("anthropic", wires[:stop], max_tokens=200)
-            holds = await asyncio.gather(*(known.take(body, 2_500) for _ in range(4)))
+            holds = await asyncio.gather(*(plan_request(known, body, 2_500) for _ in range(4)))
             assert len({hold.plan.data for hold in holds}) == 1
             assert sum(bool(hold.plan.new_folds) for hold in holds) <= 1
         assert len(known) == 1 and holds[0].plan.folds
@@ -434,7 +435,7 @@ def test_memory_is_bounded_and_the_longest_unused_goes_first() -> None:
             assert known.weight_bytes <= 500_000
         assert 5 < len(known) < 25
 
-    run(work, most_bytes=500_000)
+    run(work, max_bytes=500_000)
 
 
 def test_a_conversation_that_had_to_go_comes_back_as_a_new_one() -> None:
@@ -447,7 +448,7 @@ def test_a_conversation_that_had_to_go_comes_back_as_a_new_one() -> None:
             await other.send(turns("openai-chat", 2, mark="o")[:5])
         assert len(known) == 1
 
-    run(work, most_bytes=1)
+    run(work, max_bytes=1)
 
 
 # --- side by side -----------------------------------------------------------------------------------------------------
@@ -472,12 +473,12 @@ def test_requests_of_one_conversation_are_worked_on_one_at_a_time() -> None:
     async def work(known: Conversations) -> None:
         stop = steps(wires)[-1]
         body = body_of("openai-chat", wires[:stop])
-        first = asyncio.create_task(known.take(body, 2_500, summarize=summarize))
+        first = asyncio.create_task(plan_request(known, body, 2_500, summarize=summarize))
         await asyncio.to_thread(asked.wait, 10)
         for _ in range(3):
             first.cancel()
             await asyncio.sleep(0.001)
-        second = asyncio.create_task(known.take(body, 2_500, summarize=summarize))
+        second = asyncio.create_task(plan_request(known, body, 2_500, summarize=summarize))
         for _ in range(50):
             await asyncio.sleep(0.001)
         assert not second.done()
@@ -501,10 +502,10 @@ def test_others_go_on_while_one_waits_for_a_summary() -> None:
 
     async def work(known: Conversations) -> None:
         long = body_of("openai-chat", turns("openai-chat", 24, mark="a"))
-        slow = asyncio.create_task(known.take(long, 2_500, summarize=summarize))
+        slow = asyncio.create_task(plan_request(known, long, 2_500, summarize=summarize))
         await asyncio.to_thread(asked.wait, 10)
         try:
-            quick = await known.take(body_of("openai-chat", turns("openai-chat", 24, mark="b")), 2_500)
+            quick = await plan_request(known, body_of("openai-chat", turns("openai-chat", 24, mark="b")), 2_500)
         finally:
             let_go.set()
         judged(quick)
@@ -575,10 +576,10 @@ def test_a_window_that_a_refusal_named_holds_for_what_it_was_learned_as() -> Non
     async def work() -> None:
         known = conversations(under_=under(learned=learned, endpoint="http://there"))
         bodies = [body_of("openai-chat", turns("openai-chat", 20, mark=mark)[:-1]) for mark in "abc"]
-        hold = await known.take(bodies[0], 100_000, learned_as="some-model (told 100000)")
+        hold = await plan_request(known, bodies[0], 100_000, learned_as="some-model (told 100000)")
         assert await known.recover(hold, overflow(limit=2_000, requested=4_000))
-        same = await known.take(bodies[1], 100_000, learned_as="some-model (told 100000)")
-        other = await known.take(bodies[2], 90_000, learned_as="some-model (told 90000)")
+        same = await plan_request(known, bodies[1], 100_000, learned_as="some-model (told 100000)")
+        other = await plan_request(known, bodies[2], 90_000, learned_as="some-model (told 90000)")
         assert (same.plan.limits.window_tokens, other.plan.limits.window_tokens) == (2_000, 90_000)
         assert not other.plan.changed
         await known.aclose()
@@ -649,10 +650,10 @@ def test_a_report_is_not_taken_while_the_next_request_is_worked_on() -> None:
     async def work(known: Conversations) -> None:
         client = Client("openai-chat", known, 16_000)
         hold = await client.send(wires[:9])
-        count = hold.held.conversation.context.event_count
-        async with hold.held.lock:
+        count = hold.cached.conversation.context.event_count
+        async with hold.cached.lock:
             hold.observe(Usage(input_tokens=3 * hold.plan.tokens, output_tokens=5))
-        assert hold.held.conversation.context.event_count == count
+        assert hold.cached.conversation.context.event_count == count
 
     run(work)
 
@@ -683,10 +684,10 @@ def test_a_count_shows_what_stands_and_folds_nothing(dialect: str) -> None:
 
     async def work(known: Conversations) -> None:
         client = Client(dialect, known, 2_500)
-        assert await known.standing(body) == body.raw
+        assert await known.current_body(body) == body.raw
         folded = await client.send(wires)
-        assert array(await known.standing(body), dialect) == array(folded.plan.data, dialect)
-        shown = sent_messages(await known.standing(more), dialect)
+        assert array(await known.current_body(body), dialect) == array(folded.plan.data, dialect)
+        shown = sent_messages(await known.current_body(more), dialect)
         assert shown == [*sent_messages(folded.plan.data, dialect), {"role": "user", "content": "And?"}]
         assert len(known) == 1
 
@@ -699,11 +700,11 @@ def test_a_count_while_a_request_is_under_way_keeps_its_recovery() -> None:
     refused = Failure("prompt_overflow", limit=2_500, limit_of="window", requested=4_000)
 
     async def work(known: Conversations) -> None:
-        hold = await known.take(body_of("openai-chat", wires[:at]), 60_000)
-        await known.standing(body_of("openai-chat", [*wires[:at], {"role": "user", "content": "And?"}]))
+        hold = await plan_request(known, body_of("openai-chat", wires[:at]), 60_000)
+        await known.current_body(body_of("openai-chat", [*wires[:at], {"role": "user", "content": "And?"}]))
         assert await known.recover(hold, refused)
         first = sent_messages(hold.plan.data, "openai-chat")
-        after = await known.take(body_of("openai-chat", wires[:then]), 60_000)
+        after = await plan_request(known, body_of("openai-chat", wires[:then]), 60_000)
         assert sent_messages(after.plan.data, "openai-chat")[: len(first)] == first
         assert after.session == hold.session
 
@@ -720,7 +721,7 @@ def test_system_text_that_changes_with_each_request_is_no_other_conversation(dia
         moved = 0
         for number, at in enumerate(steps(wires)[1:]):
             now = {"role": role, "content": f"You help. It is {number} o'clock."}
-            hold = await known.take(body_of(dialect, [now, *wires[:at]]), 4_000)
+            hold = await plan_request(known, body_of(dialect, [now, *wires[:at]]), 4_000)
             sent = sent_messages(hold.plan.data, dialect)
             assert sent[0] == now
             moved += sent[1 : len(before)] != before[1:]
@@ -742,7 +743,7 @@ def test_system_text_counts_as_it_is_sent_when_it_grows_and_shrinks(dialect: str
         held, folds = set(), []
         for number, at in enumerate(steps(wires)):
             text = f"You are terse.{skills if 20 <= number < 30 else ''}"
-            hold = await known.take(body_of(dialect, [{"role": role, "content": text}, *wires[:at]]), 10_000)
+            hold = await plan_request(known, body_of(dialect, [{"role": role, "content": text}, *wires[:at]]), 10_000)
             sent = count(sent_messages(hold.plan.data, dialect), dialect=dialect)
             assert hold.plan.tokens == pytest.approx(sent, rel=0.02)
             assert sent <= hold.plan.limits.input_tokens
@@ -762,10 +763,10 @@ def test_system_text_that_has_grown_is_refused_when_nothing_may_be_folded() -> N
 
     async def work(known: Conversations) -> None:
         first = [{"role": "system", "content": "You are terse."}, *wires[:1]]
-        await known.take(body_of("openai-chat", first), 4_000, how="refuse")
+        await plan_request(known, body_of("openai-chat", first), 4_000, mode="refuse")
         grown = [{"role": "system", "content": "You are terse. " * 2_000}, *wires[:5]]
         with pytest.raises(DoesNotFit) as caught:
-            await known.take(body_of("openai-chat", grown), 4_000, how="refuse")
+            await plan_request(known, body_of("openai-chat", grown), 4_000, mode="refuse")
         assert caught.value.used_tokens >= count(grown, dialect="openai-chat")
         assert caught.value.parts[1].name == "system and tools" and caught.value.parts[1].tokens > 6_000
 
@@ -779,10 +780,10 @@ def test_system_text_that_does_not_fit_by_itself_is_named_and_passes_when_it_shr
         for repeated in (2_000, 1, 2_000):
             body = body_of("openai-chat", [{"role": "system", "content": "You are terse. " * repeated}, *wires[:5]])
             if repeated == 1:
-                assert (await known.take(body, 4_000)).plan.data == body.raw
+                assert (await plan_request(known, body, 4_000)).plan.data == body.raw
                 continue
             with pytest.raises(DoesNotFit) as caught:
-                await known.take(body, 4_000)
+                await plan_request(known, body, 4_000)
             assert all(part.tokens > 0 for part in caught.value.parts)
             assert caught.value.floor_tokens > caught.value.limit
 
@@ -797,7 +798,7 @@ def test_a_reminder_at_the_end_of_each_request_makes_no_other_conversation(diale
     async def work(known: Conversations) -> None:
         names, before, moved = set(), list[Wire](), 0
         for at in steps(wires):
-            hold = await known.take(body_of(dialect, [*wires[:at], reminder]), 4_000)
+            hold = await plan_request(known, body_of(dialect, [*wires[:at], reminder]), 4_000)
             sent = sent_messages(hold.plan.data, dialect)
             assert sent[-1] == reminder
             moved += sent[: len(before)] != before
@@ -813,8 +814,10 @@ def test_who_says_the_same_but_for_the_last_words_is_somebody_else() -> None:
     wires = turns("openai-chat", 2)
 
     async def work(known: Conversations) -> None:
-        one = await known.take(body_of("openai-chat", [*wires, {"role": "user", "content": "This?"}]), 20_000)
-        other = await known.take(body_of("openai-chat", [*wires, {"role": "user", "content": "That?"}]), 20_000)
+        one = await plan_request(known, body_of("openai-chat", [*wires, {"role": "user", "content": "This?"}]), 20_000)
+        other = await plan_request(
+            known, body_of("openai-chat", [*wires, {"role": "user", "content": "That?"}]), 20_000
+        )
         assert one.session != other.session
         assert len(known) == 2
 
@@ -827,11 +830,11 @@ def test_a_side_question_to_a_model_of_a_smaller_window_folds_its_own_branch_alo
     said_since = {"role": "assistant", "content": "ok"}
 
     async def work(known: Conversations) -> None:
-        await known.take(body_of("openai-chat", wires[:at], model="large"), 200_000)
+        await plan_request(known, body_of("openai-chat", wires[:at], model="large"), 200_000)
         side = body_of("openai-chat", [*wires[:at], said_since, {"role": "user", "content": "A title?"}], model="small")
-        assert (await known.take(side, 4_000)).plan.folds > 0
+        assert (await plan_request(known, side, 4_000)).plan.folds > 0
         main = body_of("openai-chat", [*wires[:at], said_since, {"role": "user", "content": "Go on."}], model="large")
-        after = await known.take(main, 200_000)
+        after = await plan_request(known, main, 200_000)
         assert after.plan.data == main.raw
 
     run(work)
@@ -852,14 +855,14 @@ def test_two_proxies_that_fold_at_once_agree_from_then_on(tmp_path: Path) -> Non
 
     async def main() -> None:
         url = f"sqlite:///{tmp_path / 's.db'}"
-        pair = [conversations(keeping=Keeping(open_store(url)), shared=True) for _ in range(2)]
+        pair = [conversations(store=ConversationStore(open_store(url)), shared=True) for _ in range(2)]
         body = body_of("openai-chat", wires[: places[start]])
         await asyncio.gather(
-            *(known.take(body, 6_000, summarize=summary(name)) for known, name in zip(pair, "AB", strict=True))
+            *(plan_request(known, body, 6_000, summarize=summary(name)) for known, name in zip(pair, "AB", strict=True))
         )
         before: list[Wire] = []
         for number in range(start + 1, start + 6):
-            hold = await pair[number % 2].take(body_of("openai-chat", wires[: places[number]]), 6_000)
+            hold = await plan_request(pair[number % 2], body_of("openai-chat", wires[: places[number]]), 6_000)
             sent = sent_messages(hold.plan.data, "openai-chat")
             assert hold.plan.folds and not hold.plan.new_folds
             assert sent[: len(before)] == before
@@ -874,10 +877,10 @@ def test_strict_refuses_what_does_not_fit_with_figures() -> None:
     wires = turns("openai-chat", 24)
 
     async def work(known: Conversations) -> None:
-        small = await known.take(body_of("openai-chat", wires[:5]), 2_500, how="refuse")
+        small = await plan_request(known, body_of("openai-chat", wires[:5]), 2_500, mode="refuse")
         assert small.plan.data == small.plan.body.raw
         with pytest.raises(DoesNotFit) as caught:
-            await known.take(body_of("openai-chat", wires), 2_500, how="refuse")
+            await plan_request(known, body_of("openai-chat", wires), 2_500, mode="refuse")
         assert caught.value.used_tokens > caught.value.limit and caught.value.parts
 
     run(work)
@@ -890,7 +893,7 @@ def test_a_message_that_cannot_be_read_leaves_the_conversation_as_it_was() -> No
         client = Client("anthropic", known, 8_000)
         first = await client.send(wires[:5])
         with pytest.raises(InvalidInput):
-            await known.take(body_of("anthropic", [*wires[:6], {"content": "nobody said this"}]), 8_000)
+            await plan_request(known, body_of("anthropic", [*wires[:6], {"content": "nobody said this"}]), 8_000)
         assert (await client.send(wires[:9])).session == first.session
         assert len(known) == 1
 
@@ -907,8 +910,8 @@ def test_deep_nesting_is_passed_or_refused_by_name(dialect: str, levels: int) ->
     async def work(known: Conversations) -> None:
         try:
             body = body_of(dialect, [*turns(dialect, 1)[:1], {"role": "user", "content": "hi", "unknown": deep}])
-            hold = await known.take(body, 8_000)
-            await known.take(body, 8_000, name="ann")
+            hold = await plan_request(known, body, 8_000)
+            await plan_request(known, body, 8_000, name="ann")
         except InvalidInput:
             return
         assert hold.plan.data == body.raw
@@ -936,7 +939,7 @@ def test_a_report_that_cannot_be_true_of_a_request_is_told_once_and_changes_noth
         sizes, doubts = [], []
         for stop in (5, 9, 13):
             hold = await client.send(wires[:stop])
-            sizes.append((hold.plan.tokens, hold.held.conversation.context.view.estimated_tokens))
+            sizes.append((hold.plan.tokens, hold.cached.conversation.context.view.estimated_tokens))
             assert hold.observe(Usage(input_tokens=5 * hold.plan.tokens + 2_000)) == ""
             doubts.append(hold.doubt)
         assert "about something else" in doubts[0] and doubts[1:] == ["", ""]

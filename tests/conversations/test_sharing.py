@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.conversations.clients import Wire, body_of, conversations, turns, under
+from tests.conversations.clients import Wire, body_of, conversations, plan_request, turns, under
 from tests.store.fresh import databases, places
 from tests.store.places import Places
 
-from foldline.conversations.persistence import Keeping
-from foldline.conversations.planned_request import Hold
+from foldline.conversations.conversation_cache import PlannedRequest
+from foldline.conversations.persistence import ConversationStore
 from foldline.conversations.service import Conversations
 from foldline.engine.context import Request
 from foldline.engine.presets import policy
@@ -63,7 +63,7 @@ class Person:
     all: Conversations
     key: str = ""
     system: str = ""
-    holds: list[Hold] = field(default_factory=list)
+    holds: list[PlannedRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.model = Telltale(self.key or self.name)
@@ -85,7 +85,7 @@ class Person:
             sent.insert(0, {"role": "system", "content": text})
         body = body_of(self.dialect, sent, **fields)
         body = type(body)(**{**_fields(body), "fields": {k: v for k, v in body.fields.items() if k != "x-unknown"}})
-        hold = await self.all.take(body, WINDOW, summarize=self.model, client=self.key.encode())
+        hold = await plan_request(self.all, body, WINDOW, summarize=self.model, client=self.key.encode())
         self.holds.append(hold)
 
 
@@ -119,8 +119,8 @@ def test_a_summary_that_was_written_in_sight_of_a_system_text_stays_with_it(
     wires, address = turns(dialect, 14, mark="shared", words=400), places(kind)
 
     async def work() -> None:
-        keeping = Keeping(lambda: open_store(address))
-        known = conversations(under_=under(policy=policy("sliding")), keeping=keeping)
+        keeping = ConversationStore(lambda: open_store(address))
+        known = conversations(under_=under(policy=policy("sliding")), store=keeping)
         alice, bob = (Person(name, dialect, known, key) for name, key in zip(("ALICE", "BOB"), keys, strict=True))
         await alice.grow(wires)
         assert "as client" in alice.model.seen
@@ -131,8 +131,8 @@ def test_a_summary_that_was_written_in_sight_of_a_system_text_stays_with_it(
         await alice.grow([*wires, *turns(dialect, 4, mark="ALICE", words=400)])
         own(alice, "BOB")
         await known.aclose()
-        keeping = Keeping(lambda: open_store(address))  # another process, later, on the same store
-        again = conversations(under_=under(policy=policy("sliding")), keeping=keeping, shared=True)
+        keeping = ConversationStore(lambda: open_store(address))  # another process, later, on the same store
+        again = conversations(under_=under(policy=policy("sliding")), store=keeping, shared=True)
         carol = Person("CAROL", dialect, again, keys[1])
         await carol.send(wires[:53])
         own(carol, "ALICE")
@@ -172,8 +172,8 @@ def test_a_summary_that_was_written_in_sight_of_later_messages_stays_with_them(
     wires, address = turns(dialect, 12, mark="shared", words=400), places(kind) if kind else ""
 
     async def work() -> None:
-        keeping = Keeping(lambda: open_store(address)) if address else None
-        known = conversations(under_=under(policy=policy("sliding")), keeping=keeping)
+        keeping = ConversationStore(lambda: open_store(address)) if address else None
+        known = conversations(under_=under(policy=policy("sliding")), store=keeping)
         alice, bob = (Person(name, dialect, known, "one", "You help.") for name in ("ALICE", "BOB"))
         mine = [*wires, *turns(dialect, 8, mark="ALICE", words=400)]
         for stop in range(1, len(mine) + 1, 4):
@@ -215,8 +215,8 @@ class Case:
         histories = [[*common, *turns(self.dialect, 16, mark=mark, words=400)] for mark in ("ALICE", "BOB")]
         processes = []
         for _ in range(2):
-            keeping = Keeping(lambda: open_store(address)) if address else None
-            processes.append(conversations(under_=under(policy=policy(self.policy)), keeping=keeping, shared=True))
+            keeping = ConversationStore(lambda: open_store(address)) if address else None
+            processes.append(conversations(under_=under(policy=policy(self.policy)), store=keeping, shared=True))
         system = "You help." if self.same_system else ""
         people = [
             Person(who, self.dialect, processes[0], "one" if self.same_key else who, system) for who in ("ALICE", "BOB")

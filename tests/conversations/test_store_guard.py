@@ -11,12 +11,21 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event
-from tests.conversations.clients import Client, body_of, conversations, goes_on_from, steps, turns
+from tests.conversations.clients import (
+    Client,
+    body_of,
+    conversations,
+    goes_on_from,
+    plan_request,
+    session_of,
+    steps,
+    turns,
+)
 from tests.conversations.losing import Losing
 
-from foldline.conversations.persistence import Keeping, LateArchive
+from foldline.conversations.persistence import ConversationStore, LateArchive
 from foldline.conversations.service import Conversations
-from foldline.conversations.store_guard import LOST, StoreAtHand
+from foldline.conversations.store_guard import STORE_LOST, StoreGuard
 from foldline.errors import InvalidInput
 from foldline.failures import Failure
 from foldline.store import FileStore
@@ -33,7 +42,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 def opened(line: Losing, lines: list[str], **options: Any) -> Conversations:
     """Conversations over a store behind a line."""
-    return conversations(keeping=Keeping(line), notice=lines.append, **options)
+    return conversations(store=ConversationStore(line), notice=lines.append, **options)
 
 
 def line_to(folder: Path) -> Losing:
@@ -57,7 +66,9 @@ def test_a_store_that_is_lost_stops_nothing(tmp_path: Path, dialect: str, shared
         holds = await client.grow(wires, at[20:])
         assert not known.store_up and len(lines) == 1 and "cannot be used" in lines[0]
         assert holds[-1].plan.folds
-        assert all(hold.warning in ("", LOST) for hold in holds) and LOST in {hold.warning for hold in holds}
+        assert all(hold.warning in ("", STORE_LOST) for hold in holds) and STORE_LOST in {
+            hold.warning for hold in holds
+        }
         line.lost = False
         await known.aclose()
 
@@ -72,8 +83,8 @@ def test_what_nobody_can_look_up_goes_on_as_it_came(tmp_path: Path) -> None:
         line, lines = line_to(tmp_path), list[str]()
         line.lost = True
         known = opened(line, lines, shared=True)
-        hold = await known.take(body_of("openai-chat", wires), 2_500)
-        assert hold.plan.data == hold.plan.body.raw and hold.warning == LOST
+        hold = await plan_request(known, body_of("openai-chat", wires), 2_500)
+        assert hold.plan.data == hold.plan.body.raw and hold.warning == STORE_LOST
         line.lost = False
         await known.aclose()
 
@@ -89,7 +100,7 @@ def test_a_lost_store_is_left_alone_for_a_while(tmp_path: Path) -> None:
         known = opened(line, lines, shared=True)
         client = Client("openai-chat", known, 100_000)
         for stop in steps(wires)[1:]:
-            assert (await client.send(wires[:stop])).warning == LOST
+            assert (await client.send(wires[:stop])).warning == STORE_LOST
         assert len(line.asked) == 1, "no request waits for it meanwhile"
         line.lost = False
         await known.aclose()
@@ -105,7 +116,7 @@ def test_what_could_not_be_written_is_written_later(tmp_path: Path, operation: s
     async def work() -> None:
         line, lines = line_to(tmp_path), list[str]()
         known = opened(line, lines)
-        known._store._again_seconds = 0.0  # type: ignore[union-attr]
+        known._store._retry_seconds = 0.0  # type: ignore[union-attr]
         client = Client("anthropic", known, 2_500)
         line.only, line.lost = {operation}, operation == "create"
         holds = await client.grow(wires, at[:18])
@@ -116,11 +127,11 @@ def test_what_could_not_be_written_is_written_later(tmp_path: Path, operation: s
         later = await client.grow(wires, at[36:])
         goes_on_from(holds[-1], later[0])
         assert known.store_up and lines[-1] == "The store answers again."
-        session = known.kept_as(later[-1])
+        session = session_of(known, later[-1])
         await known.aclose()
         again = opened(line_to(tmp_path), lines)
         hold = await Client("anthropic", again, 2_500).send(wires[: at[-1]])
-        assert hold.plan.data == later[-1].plan.data and again.kept_as(hold) == session
+        assert hold.plan.data == later[-1].plan.data and session_of(again, hold) == session
         await again.aclose()
 
     run(work)
@@ -133,7 +144,7 @@ def test_a_session_that_is_damaged_is_told_and_the_conversation_begins_anew(tmp_
         lines: list[str] = []
         one = opened(line_to(tmp_path), lines)
         hold = (await Client("openai-chat", one, 2_500).grow(wires, steps(wires)))[-1]
-        session = one.kept_as(hold)
+        session = session_of(one, hold)
         await one.aclose()
         logs = [path for path in tmp_path.rglob("*.jsonl") if session in str(path)]
         assert logs
@@ -142,7 +153,7 @@ def test_a_session_that_is_damaged_is_told_and_the_conversation_begins_anew(tmp_
             log.write_text("\n".join([*text[:3], "{nonsense", *text[4:]]) + "\n")
         other = opened(line_to(tmp_path), lines)
         client = Client("openai-chat", other, 2_500)
-        first = await other.take(body_of("openai-chat", wires[: steps(wires)[-1]]), 2_500)
+        first = await plan_request(other, body_of("openai-chat", wires[: steps(wires)[-1]]), 2_500)
         assert lines and first.warning and first.plan.data == first.plan.body.raw
         second = await client.send(wires[: steps(wires)[-1]])
         assert second.plan.folds and second.session == first.session
@@ -154,7 +165,7 @@ def test_a_session_that_is_damaged_is_told_and_the_conversation_begins_anew(tmp_
 def test_what_is_evicted_while_the_store_is_lost_is_another_conversation_later(tmp_path: Path) -> None:
     async def work() -> None:
         line, lines = line_to(tmp_path), list[str]()
-        known = opened(line, lines, most_bytes=1)
+        known = opened(line, lines, max_bytes=1)
         for mark in "ab":
             wires = turns("openai-chat", 12, mark=mark)
             await Client("openai-chat", known, 2_500).grow(wires, steps(wires)[:-4])
@@ -162,9 +173,7 @@ def test_what_is_evicted_while_the_store_is_lost_is_another_conversation_later(t
         for mark in "ab":
             wires = turns("openai-chat", 12, mark=mark)
             for stop in steps(wires)[-4:]:
-                hold = await Client("openai-chat", known, 2_500, legal=False).all.take(
-                    body_of("openai-chat", wires[:stop]), 2_500
-                )
+                hold = await plan_request(known, body_of("openai-chat", wires[:stop]), 2_500)
                 assert set(re.findall(r"\[([a-z])\d+\]", hold.plan.data.decode())) == {mark}
         line.lost = False
         await known.aclose()
@@ -181,16 +190,16 @@ def test_an_edit_while_the_store_is_lost_begins_anew(tmp_path: Path) -> None:
         known = opened(line, lines)
         client = Client("openai-chat", known, 2_500)
         first = (await client.grow(wires, steps(wires)))[-1]
-        assert first.held.conversation.context.released
+        assert first.cached.conversation.context.released
         line.lost = True
-        hold = await client.all.take(body_of("openai-chat", [*wires[:60], *edited[60:]]), 2_500)
-        conversation = hold.held.conversation
+        hold = await plan_request(client.all, body_of("openai-chat", [*wires[:60], *edited[60:]]), 2_500)
+        conversation = hold.cached.conversation
         recorded = [event.recorded for event in conversation.context.events if isinstance(event, Entry)]
         assert recorded == [*wires[:60], *edited[60:]] and hold.session != first.session
         refused = await client.send(wires[: steps(wires)[-1]])
         await client.send(wires)
         assert await known.recover(refused, Failure("prompt_overflow"))
-        recorded = [e.recorded for e in refused.held.conversation.context.events if isinstance(e, Entry)]
+        recorded = [e.recorded for e in refused.cached.conversation.context.events if isinstance(e, Entry)]
         assert recorded == wires[: steps(wires)[-1]]
         line.lost = False
         await known.aclose()
@@ -205,18 +214,18 @@ async def inline(work: Callable[[], Any], /) -> Any:
 def test_an_answer_after_a_loss_is_told_once(tmp_path: Path) -> None:
     async def work() -> None:
         line, lines = line_to(tmp_path), list[str]()
-        at_hand = StoreAtHand(
-            Keeping(line),
+        at_hand = StoreGuard(
+            ConversationStore(line),
             shared=False,
             run=inline,
             notice=lines.append,
-            again_seconds=0.0,
+            retry_seconds=0.0,
         )
         links = [b"x" * 16]
         assert await at_hand.find(links, links, name="", own=None) == (None, "")
         line.lost = True
         for _ in range(2):
-            assert await at_hand.find(links, links, name="", own=None) == (None, LOST)
+            assert await at_hand.find(links, links, name="", own=None) == (None, STORE_LOST)
             assert not at_hand.up
         line.lost = False
         for _ in range(2):
@@ -236,11 +245,11 @@ def test_a_fault_of_the_data_is_no_loss_of_the_store(tmp_path: Path) -> None:
     async def work() -> None:
         lines: list[str] = []
         store = Damaged(tmp_path, fsync=False)
-        at_hand = StoreAtHand(Keeping(store), shared=False, run=inline, notice=lines.append)
+        at_hand = StoreGuard(ConversationStore(store), shared=False, run=inline, notice=lines.append)
         links = [b"x" * 16]
         with store.create(dialect="openai-chat") as session:
             store.bind("proxy=" + links[0].hex(), session.id)
-        assert await at_hand.find(links, links, name="", own=None) == (None, LOST)
+        assert await at_hand.find(links, links, name="", own=None) == (None, STORE_LOST)
         assert at_hand.up and "log:4" in lines[0]
         await at_hand.aclose()
 
@@ -254,7 +263,7 @@ def test_originals_that_waited_for_a_database_are_written_in_one_transaction(tmp
         event.listen(store._database._engine, "commit", commits.append)
         late = LateArchive()
         keys = [late.put(bytes([number])) for number in range(5)]
-        late.behind(one.archive)
-        late.behind(one.archive)
+        late.attach(one.archive)
+        late.attach(one.archive)
         assert len(commits) == 1
         assert [store.archive(one.id).get(key) for key in keys] == [bytes([number]) for number in range(5)]

@@ -1,221 +1,169 @@
-"""One conversation of a client: its context, fed from requests that resend everything, and spliced back into them."""
+"""One conversation of a client: a context fed from full requests, and its view spliced back into the client's bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
-from foldline.catalog.models import lookup
 from foldline.codecs import codec
-from foldline.conversations.as_client import as_client
-from foldline.conversations.chain import leading
-from foldline.conversations.marking import MARKER, marks, plain, with_marker
-from foldline.conversations.request_body import RequestBody, lowered_cap, written
-from foldline.conversations.title import title_of
-from foldline.engine.context import Context, Request, SummarizeWith
-from foldline.engine.learned_caps import Lessons, lesson_name, lessons_in
-from foldline.engine.policy import Policy
+from foldline.conversations.incoming_request import MARKER, has_markers, leading, recorded_form, with_marker
+from foldline.conversations.planning import NO_FOLD_SHARE, ConversationSettings, RequestPlan, folds_by_share_only
+from foldline.conversations.request_body import RequestBody, lowered_cap, title_of, to_json
+from foldline.engine.context import Completion, Context, Request, SummarizeWith
+from foldline.engine.learned_caps import lesson_name
 from foldline.engine.recovery import Recovery
 from foldline.errors import DoesNotFit, Part
-from foldline.failures import Failure, silent_truncation
-from foldline.messages import Wire
+from foldline.failures import Failure
+from foldline.messages import Json, Wire
+from foldline.providers.cache_points import has_point
+from foldline.providers.summariser import is_text_only
 from foldline.store.clock import IdleTimer
-from foldline.tokens import ESTIMATE, Counter
 from foldline.view.archive import Archive
-from foldline.view.budget import MARGIN, Limits, Trigger, cache_seconds, limits_of, output_tokens
+from foldline.view.budget import MARGIN, Limits, cache_seconds
 from foldline.view.system_and_tools import System
 from foldline.view.transcript import Entry, Event, Fold, Unfold, Usage
 
-__all__ = ["CALM", "UNKNOWN_TOKENS", "Conversation", "Learned", "Plan", "Under", "limits_for", "waits"]
+__all__ = ["ClientSummariser", "Conversation", "folds_in", "summariser_for"]
 
-UNKNOWN_TOKENS: Final = 2**40
-"""The window where nobody knows it: no request comes near."""
-
-CALM: Final = 0.5
-"""Share of the input limit below which no policy that looks at tokens folds: their triggers are well above."""
-
-
-class Learned(Protocol):
-    """Windows that refusals named, by a base URL, the name under which one is learned, and a hash of a credential."""
-
-    def get(self, key: tuple[str, str, bytes], /) -> int | None:
-        """The window in tokens, if one is known."""
-
-    def __setitem__(self, key: tuple[str, str, bytes], tokens: int, /) -> None:
-        """Take a window that was named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Under:
-    """What every conversation runs under. `learned` are windows that refusals of `endpoint` named, `lessons` what they
-    taught besides about the model of one (`foldline.engine.learned_caps`).
-    """
-
-    policy: Policy
-    endpoint: str = ""
-    max_request_bytes: int | None = None
-    learned: Learned
-    counter: Counter = ESTIMATE
-    lessons: Lessons = field(default_factory=dict)
-
-    def taught(self, learned_as: str, client: bytes) -> Lessons:
-        """What refusals taught a client besides windows. O(1)."""
-        return lessons_in(lambda name: self.learned.get((self.endpoint, name, client)), learned_as)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is to be sent for one request: `data`, the very bytes that came unless `changed`.
-
-    `given_tokens` is the size of what the client sent, `tokens` of what is sent, by our count. `folds` are those in
-    effect, `new_folds` those since the request before. `version` says which request of the conversation this is.
-    """
-
-    body: RequestBody
-    data: bytes
-    changed: bool
-    given_tokens: int
-    tokens: int
-    folds: int
-    new_folds: tuple[Fold, ...]
-    limits: Limits
-    version: int
-    prepared: bool = True
-    """Whether it is what the context prepared last; False for one that was passed on without asking it."""
-
-    def truncated(self, usage: Usage, stop_reason: str = "") -> str:
-        """Why the upstream is thought to have cut what was sent, by what it reported; "" if nothing points to it."""
-        why = silent_truncation(
-            estimate_tokens=self.tokens,
-            reported_tokens=usage.input_tokens,
-            window=self.limits.window_tokens,
-            stop_reason=stop_reason,
-            output_tokens=usage.output_tokens,
-        )
-        return why or ""
-
-
-def limits_for(body: RequestBody, window_tokens: int, *, most_output_tokens: int | None = None) -> Limits:
-    """What may be sent for a request: the output cap that it sets, or what is usual, is kept free of the window.
-
-    At most a quarter of the window, though: clients set caps that no reply reaches (128,000 of 200,000 tokens), and
-    what is kept for them is lost to the conversation. Such a cap is lowered once the window fills up.
-    """
-    model = body.model or None
-    reserve = body.cap_tokens or output_tokens(lookup(model), window_tokens)
-    if most_output_tokens is not None:
-        reserve = min(reserve, most_output_tokens)
-    return limits_of(window_tokens, model, min(reserve, window_tokens // 4))
+# Fields that shape a client's own replies. They are not part of the prompt, so a cached prefix holds without them.
+_REPLY_FIELDS: Final = frozenset(
+    "background logit_bias logprobs metadata n prediction seed stop stop_sequences store stream_options top_logprobs "
+    "truncation".split()
+)
 
 
 class Conversation:
-    """The messages of one client, in the order in which they came. Never forked: a branch is a conversation of its own.
+    """The messages of one client, in order of arrival. Never forked: a branch is a conversation of its own.
 
-    Methods are synchronous; whoever calls them sees to it that only one runs at a time.
+    `learned` holds what refusals taught; the service empties it. `folded` and `mended` say why requests differ from the
+    client's bytes: something is folded, or the upstream refused the messages as they came. `summary_scope` is the hash
+    of the system text and tools that a model read when it wrote a summary, b"" for none. `scope_varies` says that the
+    client has changed its system text or tools: from then on no model reads them for a summary, because that summary
+    would hold for no other ones.
+
+    Methods are synchronous; the caller makes sure that only one runs at a time.
     """
 
     def __init__(
         self,
         name: str,
         body: RequestBody,
-        under: Under,
+        settings: ConversationSettings,
         limits: Limits,
         *,
         archive: Archive,
         events: Iterable[Event] = (),
         idle_seconds: float = 0.0,
     ) -> None:
-        """One that begins with `events`, last used so long ago, in the dialect of a request. O(events)."""
+        """Begin with `events`, last used `idle_seconds` ago, in the dialect of a request. O(events)."""
         self.name, self.dialect = name, body.dialect
-        named = {lesson_name(body.model, lesson): number for lesson, number in under.lessons.items()}
-        self.learned = {(under.endpoint, name): number for name, number in named.items()}
-        """What refusals taught, to be taken from here by whoever knows what it holds for."""
+        named = {lesson_name(body.model, lesson): number for lesson, number in settings.lessons.items()}
+        self.learned = {(settings.endpoint, name): number for name, number in named.items()}
         self.context = Context.replay(
             events,
             dialect=body.dialect,
             model=body.model or None,
-            policy=under.policy,
+            policy=settings.policy,
             window=limits.window_tokens,
             max_output_tokens=limits.max_output_tokens,
             system=body.system,
             tools=body.tools,
-            endpoint=under.endpoint,
-            max_request_bytes=under.max_request_bytes,
-            counter=under.counter,
+            endpoint=settings.endpoint,
+            max_request_bytes=settings.max_request_bytes,
+            counter=settings.counter,
             archive=archive,
             learned=self.learned,
         )
         self.title = title_of(body.messages)
-        self.count = 0
-        """How many messages there are."""
+        self.count = 0  # messages
         self.version = 0
-        self.folded = False
-        self.mended = False
-        """Whether the upstream has refused it as it came: from then on it is sent as the engine mends it."""
-        self.idle = IdleTimer(idle_seconds)
-        """Since its upstream was last heard of it."""
-        self._moved: System = None
-        """The system text of the newest request, where messages of the client were moved into it."""
-        self._most_output_tokens: int | None = None
-        """The largest cap that the upstream takes, as far as is known: for the model, or for the newest request."""
-        self._lowered = False
-        """Whether the newest request was refused for its output: then a cap is said even where the client set none."""
-        self.sight = b""
-        """The system text and tools that a model had in sight when it wrote a fold, as a hash; b"" if none was."""
-        self.varies = False
-        """Whether its client has sent other system text or tools with it: then none are in sight of a model any more,
-        as what is written so holds for no other ones."""
+        self.folded = self.mended = False
+        self.idle = IdleTimer(idle_seconds)  # since the upstream last heard of this conversation
+        self.summary_scope = b""
+        self.scope_varies = False
+        # System text that client messages were moved into, for the latest request.
+        self._moved_system: System = None
+        # The largest output cap that the upstream accepts, as far as known, for the model or for the latest request.
+        self._max_output_tokens: int | None = None
+        # The latest request was refused for its output: send a cap even if the client set none.
+        self._cap_refused = False
         self._entry_tokens = self._bytes = 0
-        self._begun_with: set[int] = set()
-        """The folds that it began with: they are no news."""
+        self._inherited_folds: set[int] = set()  # folds of the branch point, which are no news to the client
         for event in self.context.events:
             if isinstance(event, Entry):
-                self._took(event)
+                self._count_entry(event)
             elif isinstance(event, Fold):
                 self.folded = True
-                self._begun_with.add(event.id)
+                self._inherited_folds.add(event.id)
 
     @property
     def model(self) -> str:
-        """The model that was asked last."""
+        """The model of the latest request."""
         return self.context.model or ""
 
     @property
-    def _given_tokens(self) -> int:
-        """Size of all that the client sends, as the provider would count it."""
-        view = self.context.view
-        return round((self._entry_tokens + view.base_tokens) * view.meter.ratio)
+    def rewritten(self) -> bool:
+        """Whether requests differ from the client's own bytes: something is folded or mended."""
+        return self.folded or self.mended
+
+    @property
+    def mendable(self) -> bool:
+        """Whether the client's own messages are sent and are no valid history, so the engine could mend them. O(1)."""
+        return not self.rewritten and bool(self.context.view.repairs)
 
     @property
     def weight_bytes(self) -> int:
-        """About how much memory it takes: parsed JSON is a few times its text. O(1)."""
+        """An estimate of its memory: parsed JSON takes a few times the size of its text. O(1)."""
         return 20_000 + 5 * self._bytes
 
-    # --- taking up ---------------------------------------------------------------------------------------------------
+    @property
+    def _given_tokens(self) -> int:
+        """The size of all that the client sends, as the provider would count it."""
+        view = self.context.view
+        return round((self._entry_tokens + view.base_tokens) * view.meter.ratio)
 
-    def take_up(self, body: RequestBody) -> None:
-        """Record the messages that are new in a request, which must begin with those that are known. O(new).
+    # --- recording ---------------------------------------------------------------------------------------------------
 
-        Raises InvalidInput for one that cannot be read; then nothing is recorded.
+    def append(self, body: RequestBody) -> None:
+        """Record the new messages of a request, which must begin with all recorded ones. O(new).
+
+        Raises InvalidInput for messages that cannot be parsed, and then records nothing.
         """
         leads = body.messages[: leading(body.dialect, body.messages)]
         self.context.set_system_and_tools(system=body.system, tools=body.tools, leading=leads)
-        new = [plain(wire, body) for wire in body.messages[self.count :]]
+        new = [recorded_form(wire, body) for wire in body.messages[self.count :]]
         if not new:
             return
+        # Parse all of them before the first is recorded: `extend` would stop halfway.
         for wire in new:
             codec(self.dialect).read(wire)
         for entry in self.context.extend(new):
-            self._took(entry)
+            self._count_entry(entry)
 
-    def _took(self, entry: Entry) -> None:
+    def release(self) -> int:
+        """Free the messages behind folds, which the store has by now. Returns their number."""
+        released = self.context.release()
+        if released:
+            self._bytes = 4 * sum(entry.tokens for entry in self.context.view.entries.values())
+        return released
+
+    def observe(self, plan: RequestPlan, usage: Usage) -> str:
+        """Take a usage report of the upstream. Returns why it cannot be true of the request, or ""."""
+        # The report of an older request, or of one that the context did not prepare, has no count to be compared with.
+        if plan.version == self.version:
+            self.idle.reset()
+            if plan.prepared:
+                return self.context.observe(usage).doubt
+        return ""
+
+    def _count_entry(self, entry: Entry) -> None:
         self.count += 1
         self._entry_tokens += entry.tokens
         self._bytes += 4 * entry.tokens
 
-    # --- sending -----------------------------------------------------------------------------------------------------
+    # --- planning ----------------------------------------------------------------------------------------------------
 
     def plan(
         self,
@@ -223,83 +171,57 @@ class Conversation:
         limits: Limits,
         summarize: SummarizeWith | None = None,
         *,
-        most_output_tokens: int | None = None,
-        sight: bytes = b"",
-    ) -> Plan:
-        """What to send for a request that was taken up. Raises DoesNotFit. O(new) where nothing is folded.
+        max_output_tokens: int | None = None,
+        scope: bytes = b"",
+    ) -> RequestPlan:
+        """Plan a request that was appended. Raises DoesNotFit. O(new) if nothing is folded.
 
-        `most_output_tokens` is the largest output cap that the model takes, where that is known. Without `sight`, the
-        hash of what stands beside the messages, no model is asked that has it in sight.
+        `max_output_tokens` is the largest output cap of the model, if known. `scope` is the hash of system text and
+        tools; without it no model reads them for a summary.
         """
-        self._most_output_tokens, self._lowered = most_output_tokens, False
+        self._max_output_tokens, self._cap_refused = max_output_tokens, False
         self.context.switch_model(body.model or None, limits, cache_seconds=cache_seconds(body.text))
-        asks = summarize
-        if sight and not self.varies:
-            asks = as_client(summarize, body, self.places, partial(setattr, self, "sight", sight))
-        request = self.context.prepare(asks, idle_seconds=self.idle.seconds)
+        writer = summarize
+        if scope and not self.scope_varies:
+            writer = summariser_for(summarize, body, self.positions, partial(setattr, self, "summary_scope", scope))
+        request = self.context.prepare(writer, idle_seconds=self.idle.seconds)
         self.idle.reset()
-        return self._planned(body, request)
+        return self._build_plan(body, request)
 
-    def recover(self, plan: Plan, failure: Failure, summarize: SummarizeWith | None = None) -> Plan | None:
-        """What to send after the upstream refused a plan; None where sending again is no help. Raises DoesNotFit."""
+    def recover(
+        self, plan: RequestPlan, failure: Failure, summarize: SummarizeWith | None = None
+    ) -> RequestPlan | None:
+        """Plan a request anew after the upstream refused it; None if sending again cannot help. Raises DoesNotFit."""
+        # Mend before condensing: the fault may be one that the engine has repaired already.
         if failure.kind in ("malformed", "other") and self.mendable:
-            self.mended = True  # before anything is condensed: what was wrong with it may be known
-            return self._planned(plan.body, self.context.prepare(summarize))
+            self.mended = True
+            return self._build_plan(plan.body, self.context.prepare(summarize))
         found: Recovery = self.context.recover(failure, summarize)
         if found.action == "lower_output":
-            self._most_output_tokens, self._lowered = self.context.limits.max_output_tokens, True
+            self._max_output_tokens, self._cap_refused = self.context.limits.max_output_tokens, True
         elif found.retry:
             self.mended = True
-        return self._planned(plan.body, self.context.prepare(summarize)) if found.retry else None
+        return self._build_plan(plan.body, self.context.prepare(summarize)) if found.retry else None
 
-    def standing(self, body: RequestBody) -> bytes:
-        """A request that begins with all messages, as they are shown now and what is new as it came. O(messages)."""
-        if not self.rewritten:
-            return body.raw
-        shown, _ = self.context.view.wires()
-        return self._spliced(body, shown, self._moved, None)
-
-    @property
-    def rewritten(self) -> bool:
-        """Whether what is sent is not the client's own bytes: something is folded, or mended."""
-        return self.folded or self.mended
-
-    @property
-    def mendable(self) -> bool:
-        """Whether what was sent is the client's own, and is no valid history: the engine would send another. O(1)."""
-        return not self.rewritten and bool(self.context.view.repairs)
-
-    def observe(self, plan: Plan, usage: Usage) -> str:
-        """Take what the upstream reported for a plan; of one that is not the newest it says nothing.
-
-        Of one that was not prepared it says nothing either: the count to compare it with is of another request. Says
-        why it cannot be true of the request, "" if it can.
-        """
-        if plan.version == self.version:
-            self.idle.reset()
-            if plan.prepared:
-                return self.context.observe(usage).doubt
-        return ""
-
-    def is_calm(self, limits: Limits) -> bool:
-        """Whether the next request is so far from its limits that nothing will be folded and no model asked. O(1)."""
+    def has_headroom(self, limits: Limits) -> bool:
+        """Whether the next request is too far from its limits for any fold or summary. O(1)."""
         view = self.context.view
-        near = view.tokens > CALM * limits.input_tokens or view.amounts.images or view.repairs
-        return not (near or self.rewritten) and waits(self.context.policy)
+        near = view.tokens > NO_FOLD_SHARE * limits.input_tokens or view.amounts.images or view.repairs
+        return not (near or self.rewritten) and folds_by_share_only(self.context.policy)
 
-    def refuse(self, limits: Limits) -> None:
-        """Raise DoesNotFit when the messages, as they came, are larger than the window less the reply."""
+    def check_fits(self, limits: Limits) -> None:
+        """Raise DoesNotFit if the unchanged messages are larger than the window less the reply."""
         tokens, room = self._given_tokens if self.folded else self.context.view.tokens, limits.room_tokens
         if tokens > room:
-            beside = self.context.view.fixed_tokens
-            parts = (Part("messages", tokens - beside), Part("system and tools", beside))
+            fixed = self.context.view.fixed_tokens
+            parts = (Part("messages", tokens - fixed), Part("system and tools", fixed))
             raise DoesNotFit(tokens, room, parts, reason="requests are not changed here (--strict)", used_tokens=tokens)
 
-    def as_it_came(self, body: RequestBody, limits: Limits) -> Plan:
-        """A plan that changes nothing."""
+    def unchanged_plan(self, body: RequestBody, limits: Limits) -> RequestPlan:
+        """Return a plan that sends the client's bytes."""
         self.version += 1
         tokens = self._given_tokens if self.folded else self.context.view.tokens
-        return Plan(
+        return RequestPlan(
             body=body,
             data=body.raw,
             changed=False,
@@ -312,32 +234,27 @@ class Conversation:
             prepared=False,
         )
 
-    def release(self) -> int:
-        """Let go of what folds stand for, as it is written down elsewhere; how many messages."""
-        gone = self.context.release()
-        if gone:
-            self._bytes = 4 * sum(entry.tokens for entry in self.context.view.entries.values())
-        return gone
-
-    def _planned(self, body: RequestBody, request: Request) -> Plan:
+    def _build_plan(self, body: RequestBody, request: Request) -> RequestPlan:
         self.version += 1
-        self._moved = request.system if request.system != body.system else None
+        self._moved_system = request.system if request.system != body.system else None
         folds = (fold for fold in request.folds if isinstance(fold, Fold))
-        new_folds = tuple(fold for fold in folds if fold.id not in self._begun_with)
+        new_folds = tuple(fold for fold in folds if fold.id not in self._inherited_folds)
         self.folded = self.folded or bool(new_folds)
-        self.mended = self.mended or any(repair.rule == "alternation" for repair in request.repairs)  # known before
+        # A refusal has taught before that roles must alternate: do not wait for the next one.
+        self.mended = self.mended or any(repair.rule == "alternation" for repair in request.repairs)
         limits, cap = self.context.limits, None
         room = max(limits.max_output_tokens, limits.window_tokens - int((1 + MARGIN) * request.tokens))
-        if self._most_output_tokens is not None:
-            room = min(room, self._most_output_tokens)
-        if self._lowered if body.cap_tokens is None else body.cap_tokens > room:
-            cap = room  # servers refuse input and cap together over the window, or cut the reply without a word
+        if self._max_output_tokens is not None:
+            room = min(room, self._max_output_tokens)
+        # If input and cap exceed the window together, some servers refuse and others cut the reply silently.
+        if self._cap_refused if body.cap_tokens is None else body.cap_tokens > room:
+            cap = room
         if any(isinstance(fold, Unfold) for fold in request.folds):
             self.folded = folds_in(self.context) > 0
         changed = self.rewritten or cap is not None
-        return Plan(
+        return RequestPlan(
             body=body,
-            data=self._spliced(body, request.messages, self._moved, cap) if changed else body.raw,
+            data=self._splice(body, request.messages, self._moved_system, cap) if changed else body.raw,
             changed=changed,
             given_tokens=self._given_tokens if self.folded else request.tokens,
             tokens=request.tokens,
@@ -347,44 +264,125 @@ class Conversation:
             version=self.version,
         )
 
-    # --- the bytes ---------------------------------------------------------------------------------------------------
+    # --- bytes -------------------------------------------------------------------------------------------------------
 
-    def _spliced(self, body: RequestBody, shown: Sequence[Wire], system: System, cap_tokens: int | None) -> bytes:
-        """The client's bytes with what is shown in place of its messages, and `system` where its own will not do.
+    def positions(self) -> dict[int, int]:
+        """Return the position in the client's request of each recorded message, by the object's id. O(messages)."""
+        return {id(entry.recorded): seq for seq, entry in self.context.view.entries.items()}
 
-        Messages that were not taken up stand at the end, as they came. O(messages).
+    def current_body(self, body: RequestBody) -> bytes:
+        """Return a request with its recorded messages as they are shown now, and new ones unchanged. O(messages)."""
+        if not self.rewritten:
+            return body.raw
+        shown, _ = self.context.view.wires()
+        return self._splice(body, shown, self._moved_system, None)
+
+    def _splice(self, body: RequestBody, shown: Sequence[Wire], system: System, cap_tokens: int | None) -> bytes:
+        """Return the client's bytes with `shown` as the messages and `system` where its own must change.
+
+        Messages that were not recorded follow at the end, unchanged. O(messages).
         """
         changes = {} if cap_tokens is None else lowered_cap(body, cap_tokens)
         if self.rewritten:
-            changes[body.form.messages] = self._array(body, shown)
+            changes[body.form.messages] = self._messages_json(body, shown)
             if body.form.system and system is not None:
-                changes[body.form.system] = written(system)
+                changes[body.form.system] = to_json(system)
         return body.changed(changes)
 
-    def places(self) -> dict[int, int]:
-        """Which message of the client each recorded one is, by its identity. O(messages)."""
-        return {id(entry.recorded): seq for seq, entry in self.context.view.entries.items()}
-
-    def _array(self, body: RequestBody, shown: Sequence[Wire]) -> str:
-        """The JSON of what is shown: the client's own text where a message is shown as it came. O(messages)."""
-        places = self.places()
+    def _messages_json(self, body: RequestBody, shown: Sequence[Wire]) -> str:
+        """Return the JSON of `shown`, with the client's own text for each unchanged message. O(messages)."""
+        # The view shows an unchanged message as the recorded object itself, so identity tells which ones those are.
+        positions = self.positions()
         pieces = []
         for wire in shown:
-            at = places.get(id(wire))
-            pieces.append(written(wire) if at is None or not body.item_spans else body.item(at))
+            at = positions.get(id(wire))
+            pieces.append(to_json(wire) if at is None or not body.item_spans else body.item(at))
         pieces += map(body.item, range(self.count, len(body.item_spans)))
-        if self.dialect == "anthropic" and marks(body) and not any(MARKER in piece for piece in pieces):
-            # All marks stood on what is folded: without one nothing of the conversation would be cached any more.
-            pieces[-1] = written(with_marker(shown[-1] if self.count == len(body.messages) else body.messages[-1]))
+        if self.dialect == "anthropic" and has_markers(body) and not any(MARKER in piece for piece in pieces):
+            # All cache markers were on folded messages: without a new one nothing would be cached any more.
+            pieces[-1] = to_json(with_marker(shown[-1] if self.count == len(body.messages) else body.messages[-1]))
         return f"[{','.join(pieces)}]"
 
 
-def waits(policy: Policy) -> bool:
-    """Whether a policy looks at nothing but a share of the window before it folds. Any other may fold at any size."""
-    plain = Trigger(fraction=policy.trigger.fraction)
-    return not (policy.always or policy.economical) and policy.trigger == plain
-
-
 def folds_in(context: Context) -> int:
-    """How many folds the model is shown. O(tiles)."""
+    """Count the folds that the model is shown. O(tiles)."""
     return sum((tile.fold is not None) + len(tile.forms) for tile in context.view.tiles)
+
+
+# --- summaries that continue a client's request -----------------------------------------------------------------------
+
+
+@runtime_checkable
+class ClientSummariser(Protocol):
+    """A summariser that can send a question with the fields of a client's request."""
+
+    @property
+    def model(self) -> str:
+        """The model that writes."""
+
+    def __call__(self, messages: list[dict[str, str]], max_output_tokens: int, /) -> str | Completion:
+        """Summarise plain texts."""
+
+    def as_client(self, request: Request, fields: Mapping[str, Json], /) -> str | Completion:
+        """Summarise by a client's request that ends with the question, sent with these fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RequestSummariser:
+    """The summariser of one request. Its `continued` tells a context that it can continue the request."""
+
+    client_summariser: ClientSummariser
+    positions: Callable[[], Mapping[int, int]]
+    body: RequestBody
+    on_scope_used: Callable[[], None]
+
+    @property
+    def model(self) -> str:
+        return self.client_summariser.model
+
+    @property
+    def dialect(self) -> str:
+        return self.body.dialect
+
+    def __call__(self, messages: list[dict[str, str]], max_output_tokens: int, /) -> str | Completion:
+        return self.client_summariser(messages, max_output_tokens)
+
+    def continued(self, request: Request, /) -> str | Completion:
+        # Recorded messages have no cache markers: send the client's own, so that the question hits its cache.
+        self.on_scope_used()
+        positions = self.positions()
+        messages: list[Wire] = []
+        for wire in request.messages:
+            at = positions.get(id(wire))
+            messages.append(wire if at is None else self.body.messages[at])
+        return self.client_summariser.as_client(replace(request, messages=messages), _prompt_fields(self.body))
+
+
+def summariser_for(
+    summarize: SummarizeWith | None,
+    body: RequestBody,
+    positions: Callable[[], Mapping[int, int]],
+    on_scope_used: Callable[[], None] = lambda: None,
+) -> SummarizeWith | None:
+    """Return the summariser for a request, able to continue it if its fields leave the answer a plain text.
+
+    That is: no call is forced, no output format is set, and every field is known to do no harm.
+
+    `positions` maps the id of a recorded message to its position in the body. `on_scope_used` is called before a model
+    reads the system text and tools.
+    """
+    if isinstance(summarize, ClientSummariser) and is_text_only(_prompt_fields(body)) and _is_cached(body):
+        return _RequestSummariser(summarize, positions, body, on_scope_used)
+    return summarize
+
+
+def _prompt_fields(body: RequestBody) -> dict[str, Json]:
+    """Return the fields other than model, messages, system text, tools, caps, streaming and those of the reply."""
+    form = body.form
+    apart = {"model", "tools", "stream", form.messages, form.system or "", *form.caps} | _REPLY_FIELDS
+    return {name: value for name, value in body.fields.items() if name not in apart and value is not None}
+
+
+def _is_cached(body: RequestBody) -> bool:
+    """Whether a provider caches the request. Anthropic caches on request only."""
+    return body.dialect != "anthropic" or bool(body.fields.get("cache_control")) or any(map(has_point, body.messages))

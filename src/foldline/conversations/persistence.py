@@ -1,7 +1,7 @@
-"""Conversations in a store: written down when they are folded, so that any process goes on with the same folds.
+"""Conversations in a store: written when they are folded, so that any process continues with the same folds.
 
-What was never folded needs no store: the client brings all of it with its next request. A fold is bound to the links
-of the chain at which it was made; a request that has one of them goes on with that session.
+A conversation without folds needs no store: the client sends all of it with its next request. A fold is bound to the
+links of the hash chain at which it was made, and a request with one of those links continues that session.
 """
 
 from __future__ import annotations
@@ -22,61 +22,63 @@ from foldline.store.recording import without_stale_limits
 from foldline.view.archive import Archive, ManyAtOnce, MemoryArchive, key_of
 from foldline.view.transcript import Entry, Event
 
-__all__ = ["Found", "Keeping", "LateArchive"]
+__all__ = ["ConversationStore", "LateArchive", "StoredConversation"]
 
+# Prefixes of the keys that are bound to sessions. Stored: do not change them.
 _EXACT: Final = "proxy="
 _TOLERANT: Final = "proxy~"
 _NAMED: Final = "proxy:"
-_SEEN: Final = "proxy!"
-"""Says of a session that a model wrote in it with system text and tools in sight, and, with their hash, with which."""
+# Marks a session in which a model wrote a summary with system text and tools before it; with their hash, which ones.
+_SCOPED: Final = "proxy!"
 
 
 class LateArchive:
-    """An archive whose store is only known once there is something to keep: until then it holds it in memory."""
+    """An archive in memory until a store is attached: most conversations never fold and never need one."""
 
     def __init__(self) -> None:
-        self._held = MemoryArchive()
-        self._waiting: dict[str, bytes] = {}
-        self._behind: Archive | None = None
+        self._memory = MemoryArchive()
+        self._pending: dict[str, bytes] = {}
+        self._attached: Archive | None = None
 
     def put(self, data: bytes, /) -> str:
-        """Keep the bytes; returns their key."""
+        """Store the bytes and return their key."""
         key = key_of(data)
-        if key not in self._waiting and (self._behind is None or key not in self._behind):
-            self._waiting[key] = data
+        if key not in self._pending and (self._attached is None or key not in self._attached):
+            self._pending[key] = data
         return key
 
     def get(self, key: str, /) -> bytes:
-        """The bytes under a key. Raises KeyError."""
-        if key in self._waiting or self._behind is None:
-            return self._waiting[key]
-        return self._behind.get(key)
+        """Return the bytes under a key. Raises KeyError."""
+        if key in self._pending or self._attached is None:
+            return self._pending[key]
+        return self._attached.get(key)
 
     def where(self, key: str, /) -> str:
-        """A word for the place."""
-        return self._held.where(key)
+        """Return a word for the location."""
+        return self._memory.where(key)
 
     def __contains__(self, key: object, /) -> bool:
-        return key in self._waiting or (self._behind is not None and key in self._behind)
+        return key in self._pending or (self._attached is not None and key in self._attached)
 
-    def behind(self, archive: Archive) -> None:
-        """Put what waits into this archive, and what comes after it too. Raises OSError; then it waits on."""
-        waiting = list(self._waiting.values())
+    def attach(self, archive: Archive) -> None:
+        """Move all bytes into this archive, now and in future. Raises OSError, and keeps the bytes then."""
+        pending = list(self._pending.values())
         if isinstance(archive, ManyAtOnce):
-            archive.put_all(waiting)
+            archive.put_all(pending)
         else:
-            for data in waiting:
+            for data in pending:
                 archive.put(data)
-        self._waiting.clear()
-        self._behind = archive
+        self._pending.clear()
+        self._attached = archive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A conversation in a store: its log of `count` events, those of them that hold now, and its originals.
+class StoredConversation:
+    """A conversation as read from a store: the events of its log that are still in force, and its originals.
 
-    `idle_seconds` is how long ago it was written in, by the clocks of those who wrote and of this machine. `sight` is
-    what a model had in sight that wrote in it: b"" for messages alone, None for what the one who reads it has not sent.
+    `count` is the number of all its events. `idle_seconds` is the time since the last write, by the clocks of the
+    writers and of this machine. `summary_scope` is the hash of the system text and tools that a model read when it
+    wrote in the session: b"" if it read messages alone, None if it read something that the reader has not sent.
     """
 
     session: str
@@ -84,44 +86,43 @@ class Found:
     events: tuple[Event, ...]
     archive: Archive
     idle_seconds: float = 0.0
-    sight: bytes | None = b""
+    summary_scope: bytes | None = b""
 
     @property
     def messages(self) -> Iterator[Wire]:
-        """Its messages as they were recorded."""
+        """The messages as they were recorded."""
         return (event.recorded for event in self.events if isinstance(event, Entry))
 
 
-class _Origin(NamedTuple):
-    """The session from which a conversation was read, the events that it had, and how many they were in memory."""
+class _SourceSession(NamedTuple):
+    """The session that a conversation was read from, with its number of events in the store and in memory."""
 
     session: str
-    events: int
-    taken: int
-    sight: bytes
+    stored_events: int
+    loaded_events: int
+    summary_scope: bytes
 
 
-class _Kept:
-    """How much of a conversation is written, and where."""
+class _OpenSession:
+    """A session being written, with how much of the conversation it has."""
 
-    def __init__(self, session: StoredSession) -> None:
-        self.session = session
-        self.events = 0
-        self.sight = b""
+    def __init__(self, session: StoredSession, events: int = 0, summary_scope: bytes = b"") -> None:
+        self.session, self.events, self.summary_scope = session, events, summary_scope
 
 
-class Keeping:
-    """The conversations of one store. Methods block, for use in a worker thread; all raise OSError when it is lost.
+class ConversationStore:
+    """The conversations of one store. Methods block, for use in a worker thread, and raise OSError if it is lost.
 
-    A function that opens the store is called when it is first needed, and again until it succeeds.
+    A function that opens the store is called on first use, and again until it succeeds.
     """
 
     def __init__(self, store: Store | Callable[[], Store]) -> None:
-        self._opens = store if callable(store) else None
+        self._open_store = store if callable(store) else None
         self._store = None if callable(store) else store
         self._opening = Lock()
-        self._kept: WeakKeyDictionary[Conversation, _Kept] = WeakKeyDictionary()
-        self._origins: WeakKeyDictionary[Conversation, _Origin] = WeakKeyDictionary()
+        # Weak: a conversation that leaves the cache takes its entries along.
+        self._sessions: WeakKeyDictionary[Conversation, _OpenSession] = WeakKeyDictionary()
+        self._sources: WeakKeyDictionary[Conversation, _SourceSession] = WeakKeyDictionary()
 
     @property
     def store(self) -> Store:
@@ -130,158 +131,157 @@ class Keeping:
         return self.open() if store is None else store
 
     def open(self) -> Store:
-        """The store, opened now if it was not: once, however many threads ask for it at the same moment.
+        """Return the store, opened once however many threads ask for it at the same moment.
 
-        Raises OSError, and InvalidInput for a place that can be none.
+        Raises OSError, and InvalidInput for an impossible location.
         """
         with self._opening:
             if self._store is None:
-                if self._opens is None:
+                if self._open_store is None:
                     raise InvalidInput("is closed", place="store")
-                self._store = self._opens()
+                self._store = self._open_store()
             return self._store
 
     def find(self, exact: Sequence[bytes], tolerant: Sequence[bytes]) -> tuple[str, str] | None:
-        """The key and the session that the longest chain leads to, or None. Two look-ups at most."""
+        """Return the key and the session of the longest stored chain, or None. Two look-ups at most."""
         keys = [_EXACT + link.hex() for link in reversed(exact)]
         return self.store.first_session_of(keys) or self.store.first_session_of(
             [_TOLERANT + link.hex() for link in reversed(tolerant)]
         )
 
-    def named(self, name: str) -> str | None:
-        """The session that goes by a name that a client gave."""
+    def session_named(self, name: str) -> str | None:
+        """Return the session with the name that a client gave it."""
         return self.store.session_of(_NAMED + name)
 
-    def read(self, session: str, sight: bytes = b"") -> Found:
-        """A conversation, for one who sends the system text and tools of this hash. O(log).
-
-        Raises InvalidInput when it is damaged.
-        """
+    def read(self, session: str, scope: bytes = b"") -> StoredConversation:
+        """Read a conversation for a client with this scope. O(log). Raises InvalidInput for a damaged one."""
         recording = self.store.read(session)
         events = tuple(without_stale_limits(recording.events, recording.tally))
         archive = self.store.archive(session)
-        return Found(
+        return StoredConversation(
             session=session,
             count=recording.tally.events,
             events=events,
             archive=archive,
             idle_seconds=seconds_since(recording.tally.updated),
-            sight=self._sight(session, sight),  # last: it is bound before anything is written that it is said of
+            # Read last: a writer binds the scope before the events that depend on it.
+            summary_scope=self._summary_scope(session, scope),
         )
 
-    def adopt(self, conversation: Conversation, found: Found) -> None:
-        """Write this conversation on in the session from which it was read, from its next fold on."""
-        taken = conversation.context.event_count
-        self._origins[conversation] = _Origin(found.session, found.count, taken, found.sight or b"")
+    def adopt(self, conversation: Conversation, stored: StoredConversation) -> None:
+        """Have the next write continue the session from which this conversation was read."""
+        loaded = conversation.context.event_count
+        self._sources[conversation] = _SourceSession(stored.session, stored.count, loaded, stored.summary_scope or b"")
 
     def write(
         self, conversation: Conversation, archive: LateArchive, exact: bytes, tolerant: bytes, *, name: str = ""
     ) -> tuple[str, ...]:
-        """Write down what is new, and bind it to the newest links; the keys that it goes by. O(new).
+        """Write the new events and bind them to the latest links. Returns the bound keys. O(new).
 
-        Where another process has written meanwhile, this one goes on in a session of its own. Raises SessionLost when
-        that cannot be, as a part of it is not in memory.
+        If another process has written to the session, continues in a new one. Raises SessionLost if that is impossible
+        because a part of the conversation is not in memory.
         """
-        kept = self._taken(conversation)
+        opened = self._acquire(conversation)
         try:
-            if conversation.sight != kept.sight:
-                self.store.bind_all(_seen(kept.session.id, conversation.sight), kept.session.id)
-                kept.sight = conversation.sight
-            kept.session.append(conversation.context.events_after(kept.events))
-            kept.events = conversation.context.event_count
-            archive.behind(kept.session.archive)
-            kept.session.save(conversation.context)
+            # The scope first: a reader that sees the events must see it too.
+            if conversation.summary_scope != opened.summary_scope:
+                self.store.bind_all(_scope_keys(opened.session.id, conversation.summary_scope), opened.session.id)
+                opened.summary_scope = conversation.summary_scope
+            opened.session.append(conversation.context.events_after(opened.events))
+            opened.events = conversation.context.event_count
+            archive.attach(opened.session.archive)
+            opened.session.save(conversation.context)
         finally:
-            kept.session.release()
+            opened.session.release()
+        # The links last: nobody finds a session that is only half written.
         keys = [_EXACT + exact.hex(), _TOLERANT + tolerant.hex(), *([_NAMED + name] if name else [])]
-        self.store.bind_all(keys, kept.session.id)
+        self.store.bind_all(keys, opened.session.id)
         return tuple(keys)
 
     def session_of(self, conversation: Conversation) -> str:
-        """The id of its session in the store; "" if it is not written."""
-        kept = self._kept.get(conversation)
-        if kept is not None:
-            return kept.session.id
-        origin = self._origins.get(conversation)
-        return "" if origin is None else origin.session
+        """Return the id of its session; "" if it was never written."""
+        opened = self._sessions.get(conversation)
+        if opened is not None:
+            return opened.session.id
+        source = self._sources.get(conversation)
+        return "" if source is None else source.session
 
-    def unwritten(self, conversation: Conversation) -> bool:
-        """Whether there is something to write of a conversation that has folds."""
-        kept, origin = self._kept.get(conversation), self._origins.get(conversation)
-        done = kept.events if kept is not None else origin.taken if origin is not None else 0
-        return conversation.folded and done < conversation.context.event_count
+    def has_unwritten(self, conversation: Conversation) -> bool:
+        """Whether a conversation with folds has events that are not in the store."""
+        opened, source = self._sessions.get(conversation), self._sources.get(conversation)
+        written = opened.events if opened is not None else source.loaded_events if source is not None else 0
+        return conversation.folded and written < conversation.context.event_count
 
     def events(self, conversation: Conversation) -> tuple[Event, ...]:
-        """The whole log of a conversation, what was let go of too. O(log). Raises InvalidInput when it is damaged.
+        """Return the whole log of a conversation, with released entries. O(log).
 
-        And SessionLost when its session was forgotten.
+        Raises InvalidInput for a damaged session, and SessionLost for one that was closed or changed by others.
         """
         context = conversation.context
-        kept = self._kept.get(conversation)
+        opened = self._sessions.get(conversation)
         if not context.released:
             return context.events
-        if kept is None:
+        if opened is None:
             raise SessionLost(conversation.name)
-        found = self.read(kept.session.id, conversation.sight)
-        if found.sight not in (b"", conversation.sight):  # another process has written in it
+        stored = self.read(opened.session.id, conversation.summary_scope)
+        if stored.summary_scope not in (b"", conversation.summary_scope):  # another process has written to it
             raise SessionLost(conversation.name)
-        return (*found.events, *context.events_after(kept.events))
+        return (*stored.events, *context.events_after(opened.events))
 
     def forget(self, conversation: Conversation) -> None:
-        """Let go of its session."""
-        self._origins.pop(conversation, None)
-        kept = self._kept.pop(conversation, None)
-        if kept is not None:
-            kept.session.close()
+        """Close the session of a conversation."""
+        self._sources.pop(conversation, None)
+        opened = self._sessions.pop(conversation, None)
+        if opened is not None:
+            opened.session.close()
 
     def close(self) -> None:
-        """Let go of all sessions and of the store."""
-        for kept in list(self._kept.values()):
-            kept.session.close()
-        self._kept.clear()
+        """Close all sessions and the store."""
+        for opened in list(self._sessions.values()):
+            opened.session.close()
+        self._sessions.clear()
         with self._opening:
-            store, self._store, self._opens = self._store, None, None
+            store, self._store, self._open_store = self._store, None, None
         if store is not None:
             store.close()
 
-    def _sight(self, session: str, own: bytes) -> bytes | None:
-        keys = _seen(session, own)
+    def _summary_scope(self, session: str, scope: bytes) -> bytes | None:
+        keys = _scope_keys(session, scope)
         found = self.store.first_session_of(keys)
-        return b"" if found is None else own if found[0] == keys[0] else None
+        return b"" if found is None else scope if found[0] == keys[0] else None
 
-    def _taken(self, conversation: Conversation) -> _Kept:
-        """Its session, taken for writing; a new one where it has none, or another process has written in it."""
-        kept = self._kept.get(conversation) or self._opened(conversation)
-        if kept is not None:
+    def _acquire(self, conversation: Conversation) -> _OpenSession:
+        """Return its session, locked for writing; a new one if it has none or another process has written to it."""
+        opened = self._sessions.get(conversation) or self._reopen(conversation)
+        if opened is not None:
             with suppress(SessionTaken, SessionLost, InvalidInput):
-                if kept.session.acquire():
-                    return kept
-            kept.session.close()
+                if opened.session.acquire():
+                    return opened
+            opened.session.close()
+            # Released entries exist only in the session that is lost now: read it anew.
             if conversation.context.released:
-                raise SessionLost(kept.session.id)  # of what was let go of it is to be read anew
-        made = _Kept(self._created(conversation, None if kept is None else kept.session.id))
-        self._kept[conversation] = made
-        return made
+                raise SessionLost(opened.session.id)
+        created = _OpenSession(self._create(conversation, None if opened is None else opened.session.id))
+        self._sessions[conversation] = created
+        return created
 
-    def _opened(self, conversation: Conversation) -> _Kept | None:
-        """The session from which it was read, if nobody has written in it since."""
-        origin = self._origins.pop(conversation, None)
-        if origin is None:
+    def _reopen(self, conversation: Conversation) -> _OpenSession | None:
+        """Open the session from which it was read, unless someone has written to it since."""
+        source = self._sources.pop(conversation, None)
+        if source is None:
             return None
         try:
-            stored = self.store.open(origin.session)
+            stored = self.store.open(source.session)
         except InvalidInput:
             return None
-        if stored.tally.events != origin.events:
+        if stored.tally.events != source.stored_events:
             stored.close()
             return None
-        kept = _Kept(stored)
-        kept.events = origin.taken
-        kept.sight = origin.sight
-        self._kept[conversation] = kept
-        return kept
+        opened = _OpenSession(stored, source.loaded_events, source.summary_scope)
+        self._sessions[conversation] = opened
+        return opened
 
-    def _created(self, conversation: Conversation, parent: str | None) -> StoredSession:
+    def _create(self, conversation: Conversation, parent: str | None) -> StoredSession:
         context = conversation.context
         return self.store.create(
             dialect=conversation.dialect,
@@ -293,5 +293,5 @@ class Keeping:
         )
 
 
-def _seen(session: str, sight: bytes) -> list[str]:
-    return [f"{_SEEN}{session}!{sight.hex()}", f"{_SEEN}{session}"]
+def _scope_keys(session: str, scope: bytes) -> list[str]:
+    return [f"{_SCOPED}{session}!{scope.hex()}", f"{_SCOPED}{session}"]

@@ -1,6 +1,7 @@
-"""The body of a client's request: its JSON as it came, with the place of every message in it.
+"""The body of a client's request: its parsed JSON, and the position of every field and message in its text.
 
-What is not changed is sent as the very bytes that came, so the text is kept and cut, never written anew.
+Unchanged parts are sent as the client's own bytes, so changes are spliced into the text and the rest is never
+serialised again.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
 from foldline.view.system_and_tools import System, Tools
 
-__all__ = ["FORMS", "Form", "RequestBody", "lowered_cap", "read_body", "written"]
+__all__ = ["FORMS", "Form", "RequestBody", "lowered_cap", "read_body", "title_of", "to_json"]
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 _REFERENCE: Final = "item_reference"
-_SAID: Final = ("role", "content")
-"""What an item without a type has that says something."""
+_MESSAGE_FIELDS: Final = ("role", "content")  # an item without a type but with one of these is a message
 
-_MOST_LEVELS: Final = 100
-"""Deeper JSON cannot be read by all that look at it later, and no client means it."""
+# Some later readers of the body cannot parse deeper JSON, and no client sends it on purpose.
+_MAX_LEVELS: Final = 100
+
+_TITLE_CHARS: Final = 80
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -69,7 +71,10 @@ FORMS: Final[Mapping[str, Form]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBody:
-    """A request as it came. `spans` are the places of the fields' values in `text`, `item_spans` those of messages."""
+    """A request and its text. `spans` are the positions of the field values in `text`, `item_spans` of the messages.
+
+    `end` is the position of the closing brace. `addressed` is the model that the path of the request names.
+    """
 
     form: Form
     text: str
@@ -78,40 +83,36 @@ class RequestBody:
     messages: Sequence[Wire]
     item_spans: Sequence[tuple[int, int]]
     end: int
-    """The place of the closing brace."""
     raw: bytes = field(repr=False)
     addressed: str = ""
-    """The model that the path of the request names."""
 
     @property
     def dialect(self) -> str:
-        """The dialect that it is in."""
+        """The dialect of the request."""
         return self.form.dialect
 
     @property
     def model(self) -> str:
-        """The model that is asked; "" where neither the body nor the path names one."""
+        """The model named by the body, or else by the path; "" without one."""
         named = self.fields.get("model")
         return named if isinstance(named, str) and named else self.addressed
 
     @property
     def elsewhere(self) -> str:
-        """What says that the server holds a part of the conversation, so that it cannot be known here; "" for nothing.
-
-        An item with an id and nothing else is a reference (OpenAI, "Create a model response": Item reference), whether
-        it names its type or not.
-        """
+        """The field that refers to messages held by the server, which cannot be known here; "" without one."""
+        # An item with an id and nothing else is a reference even without a type (OpenAI, "Create a model response":
+        # Item reference).
         named = next((name for name in self.form.elsewhere if self.fields.get(name) is not None), "")
         return named or (_REFERENCE if self.form.references and any(map(_is_reference, self.messages)) else "")
 
     @property
     def streamed(self) -> bool:
-        """Whether the reply is to come piece by piece."""
+        """Whether the client asked for a streamed reply."""
         return self.fields.get("stream") is True
 
     @property
     def system(self) -> System:
-        """The system text beside the messages. Raises InvalidInput for what is none."""
+        """The system text outside the messages. Raises InvalidInput for a value that is no system text."""
         given = self.fields.get(self.form.system) if self.form.system else None
         if given is None or isinstance(given, str):
             return given
@@ -121,7 +122,7 @@ class RequestBody:
 
     @property
     def tools(self) -> Tools:
-        """The schemas of the tools. Raises InvalidInput for what are none."""
+        """The tool schemas. Raises InvalidInput for a value that is no list of them."""
         given = self.fields.get("tools")
         if given is None:
             return None
@@ -131,25 +132,25 @@ class RequestBody:
 
     @property
     def cap_field(self) -> str:
-        """The field with the output cap, or the one that it would stand in."""
+        """The field that holds the output cap, or would hold it."""
         return next((name for name in self.form.caps if self.fields.get(name) is not None), self.form.caps[-1])
 
     @property
     def cap_tokens(self) -> int | None:
-        """The output cap that the client set; None where it set none, or nonsense that the upstream will name."""
+        """The client's output cap; None without one, or for an invalid value, which the upstream will report."""
         given = self.fields.get(self.cap_field)
         return given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else None
 
     def item(self, at: int) -> str:
-        """The text of one message."""
+        """Return the JSON text of one message."""
         start, stop = self.item_spans[at]
         return self.text[start:stop]
 
     def changed(self, changes: Mapping[str, str]) -> bytes:
-        """The body with the JSON of some fields in place of what stands there; new ones come last. O(size)."""
+        """Return the body with some fields replaced by other JSON. New fields come last. O(size)."""
         pieces, at = [], 0
-        there = sorted((self.spans[name], name) for name in changes if name in self.spans)
-        for (start, stop), name in there:
+        present = sorted((self.spans[name], name) for name in changes if name in self.spans)
+        for (start, stop), name in present:
             pieces += [self.text[at:start], changes[name]]
             at = stop
         pieces.append(self.text[at : self.end])
@@ -162,13 +163,13 @@ class RequestBody:
 
 def _is_reference(item: Wire) -> bool:
     kind = item.get("type")
-    return kind == _REFERENCE or (kind is None and "id" in item and not any(map(item.get, _SAID)))
+    return kind == _REFERENCE or (kind is None and "id" in item and not any(map(item.get, _MESSAGE_FIELDS)))
 
 
 def read_body(form: Form, raw: bytes, *, addressed: str = "") -> RequestBody:
-    """Read a request, to the model that its path names. O(size).
+    """Parse a request whose path names the model `addressed`. O(size).
 
-    Raises InvalidInput that names the place: then it can only be passed on as it is.
+    Raises InvalidInput with the position; such a request can only be passed on unchanged.
     """
     try:
         text = raw.decode()
@@ -183,8 +184,8 @@ def read_body(form: Form, raw: bytes, *, addressed: str = "") -> RequestBody:
         raise InvalidInput("is nested too deeply", place="body") from None
 
 
-def written(value: Json) -> str:
-    """A value as the JSON that we send: no spaces, lone surrogates as escapes."""
+def to_json(value: Json) -> str:
+    """Serialise a value as compact JSON, with lone surrogates as escapes."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         text.encode()
@@ -205,7 +206,7 @@ def _object(form: Form, text: str, raw: bytes, addressed: str) -> RequestBody:
         name, at = _scan(text, at)
         if not isinstance(name, str):
             raise InvalidInput("is no JSON", place="body")
-        if name in fields:  # which of them counts is not the same everywhere
+        if name in fields:  # parsers differ in which of two values counts
             raise InvalidInput("stands there twice", place=name)
         at = _skip(text, _expect(text, _skip(text, at), ":"))
         start = at
@@ -250,10 +251,10 @@ def _messages(form: Form, given: Json) -> list[Wire]:
 def _scan(text: str, at: int) -> tuple[Json, int]:
     """A value, and the place after it."""
     value, stop = _DECODE(text, at)
-    if text.count("[", at, stop) + text.count("{", at, stop) > _MOST_LEVELS:
+    if text.count("[", at, stop) + text.count("{", at, stop) > _MAX_LEVELS:
         level, levels = [value], 0
         while level:
-            if levels > _MOST_LEVELS:
+            if levels > _MAX_LEVELS:
                 raise RecursionError
             inner = (one.values() if isinstance(one, dict) else one for one in level)
             level = [one for ones in inner for one in ones if isinstance(one, dict | list)]
@@ -296,5 +297,18 @@ def lowered_cap(body: RequestBody, cap_tokens: int) -> dict[str, str]:
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     if isinstance(thinking, dict) and isinstance(budget, int) and budget >= cap_tokens:
         least: Json = max(1, cap_tokens // 2)
-        changes["thinking"] = written({**thinking, "budget_tokens": least})
+        changes["thinking"] = to_json({**thinking, "budget_tokens": least})
     return changes
+
+
+def title_of(messages: Sequence[Wire]) -> str:
+    """Return the first words of the user, as a title for people; "" if there are none."""
+    for wire in messages:
+        if wire.get("role") == "user":
+            content = wire.get("content")
+            blocks = content if isinstance(content, list) else [{"text": content}]
+            texts = (block.get("text") for block in blocks if isinstance(block, dict))
+            text = " ".join(" ".join(text for text in texts if isinstance(text, str)).split())
+            if text:
+                return text if len(text) <= _TITLE_CHARS else f"{text[: _TITLE_CHARS - 1]}…"
+    return ""

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.serving import serve
 
-from foldline.conversations.conversation import Under
+from foldline.conversations.planning import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy.app import Proxy
 from foldline.doors.proxy.gate import GateRules
@@ -114,13 +114,15 @@ def proxy_of(url: str, home: Path, **given: Any) -> Iterator[Running]:
 
 
 @contextmanager
-def proxy_with(url: str, made: Callable[[Under], Conversations], told: list[Served]) -> Iterator[Running]:
+def proxy_with(
+    url: str, made: Callable[[ConversationSettings], Conversations], told: list[Served]
+) -> Iterator[Running]:
     """A proxy over the upstream at an address, with conversations of one's own."""
     lines: list[str] = []
 
     async def opened(stack: AsyncExitStack) -> ASGI:
         windows = Windows(url, setting=3_000, learned={})
-        conversations = made(Under(policy=policy("balanced"), learned={}))
+        conversations = made(ConversationSettings(policy=policy("balanced"), learned={}))
         stack.push_async_callback(conversations.aclose)
         parts = Parts(
             upstream=await stack.enter_async_context(Upstream(url)),

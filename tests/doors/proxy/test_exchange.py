@@ -26,7 +26,7 @@ from tests.doors.proxy.running import (
 from tests.serving import serve
 
 from foldline import check, classify
-from foldline.conversations.planned_request import Hold
+from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy.values import Served
 from foldline.failures import Failure
@@ -399,7 +399,7 @@ KEY = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"
 class Broken(Conversations):
     """An engine with a fault."""
 
-    async def take_up(self, *given: Any, **named: Any) -> Hold:
+    async def plan(self, *given: Any, **named: Any) -> PlannedRequest:
         raise RuntimeError(
             "a fault that nobody foresaw, with the key sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"
         )
@@ -412,7 +412,7 @@ def test_a_fault_of_ours_costs_no_request(dialect: str, stream: bool) -> None:
     sent = json.dumps(request_of(dialect, [{"role": "user", "content": "Hello"}], stream=stream), indent=1).encode()
     with (
         serve(upstream) as served,
-        proxy_with(served.url, lambda under: Broken(under, most_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Broken(under, max_bytes=2**20), told) as proxy,
     ):
         answer = httpx.post(proxy.url + PATHS[dialect], content=sent, headers=HEADERS)
     assert (answer.status_code, upstream.bodies) == (200, [sent])
@@ -422,7 +422,7 @@ def test_a_fault_of_ours_costs_no_request(dialect: str, stream: bool) -> None:
     assert KEY not in "".join(proxy.lines)
 
 
-class Deaf(Hold):
+class Deaf(PlannedRequest):
     """A request with a fault that shows when the answer is measured."""
 
     def observe(self, usage: Usage, stop_reason: str = "") -> str:
@@ -432,8 +432,8 @@ class Deaf(Hold):
 class Unmeasured(Conversations):
     """An engine with such a fault."""
 
-    async def take_up(self, *given: Any, **named: Any) -> Hold:
-        hold = await super().take_up(*given, **named)
+    async def plan(self, *given: Any, **named: Any) -> PlannedRequest:
+        hold = await super().plan(*given, **named)
         return Deaf(**{one.name: getattr(hold, one.name) for one in fields(hold)})
 
 
@@ -445,7 +445,7 @@ def test_a_fault_while_an_answer_is_measured_costs_no_answer(dialect: str, strea
     body = request_of(dialect, [{"role": "user", "content": "Hello"}], stream=stream, **more)
     with (
         serve(FakeProvider("What the model says.")) as served,
-        proxy_with(served.url, lambda under: Unmeasured(under, most_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Unmeasured(under, max_bytes=2**20), told) as proxy,
     ):
         answer = httpx.post(proxy.url + PATHS[dialect], json=body, headers=HEADERS)
     assert answer.status_code == 200
@@ -457,7 +457,7 @@ def test_a_fault_while_an_answer_is_measured_costs_no_answer(dialect: str, strea
 class Helpless(Conversations):
     """An engine with a fault that shows when it is to recover."""
 
-    async def recover(self, hold: Hold, failure: Failure) -> bool:
+    async def recover(self, hold: PlannedRequest, failure: Failure) -> bool:
         raise RuntimeError("a fault that nobody foresaw")
 
 
@@ -465,7 +465,7 @@ def test_a_fault_while_recovering_leaves_the_client_what_the_upstream_said() -> 
     told: list[Served] = []
     with (
         serve(FakeProvider("never", window_tokens=100)) as served,
-        proxy_with(served.url, lambda under: Helpless(under, most_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Helpless(under, max_bytes=2**20), told) as proxy,
     ):
         answer = Client(proxy, "anthropic").ask("word " * 300)
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")

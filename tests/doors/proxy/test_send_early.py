@@ -11,7 +11,7 @@ import pytest
 from tests.doors.proxy.running import HEADERS, PATHS, Recording, proxy_with, request_of
 from tests.serving import serve
 
-from foldline.conversations.planned_request import Hold
+from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy.send_early import sent_ahead
 from foldline.doors.proxy.upstream import Answer, Upstream, UpstreamFault
@@ -29,17 +29,17 @@ def test_a_request_reaches_the_upstream_before_it_is_taken_up(dialect: str, stre
     seen: list[int] = []
 
     class Late(Conversations):
-        async def take_up(self, *given: Any, **named: Any) -> Hold:
+        async def plan(self, *given: Any, **named: Any) -> PlannedRequest:
             async with asyncio.timeout(LONG_SECONDS):
                 while not upstream.bodies:
                     await asyncio.sleep(0.001)
             seen.append(len(upstream.bodies))
-            return await super().take_up(*given, **named)
+            return await super().plan(*given, **named)
 
     body = request_of(dialect, [{"role": "user", "content": "Hello"}], stream=stream)
     with (
         serve(upstream) as served,
-        proxy_with(served.url, lambda under: Late(under, most_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Late(under, max_bytes=2**20), told) as proxy,
     ):
         answer = httpx.post(proxy.url + PATHS[dialect], json=body, headers=HEADERS)
     assert (answer.status_code, seen) == (200, [1])
@@ -58,7 +58,7 @@ def test_a_fault_before_it_goes_out_costs_no_request_either(dialect: str) -> Non
     body = request_of(dialect, [{"role": "user", "content": "Hello"}])
     with (
         serve(FakeProvider("ok")) as served,
-        proxy_with(served.url, lambda under: Broken(under, most_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Broken(under, max_bytes=2**20), told) as proxy,
     ):
         answer = httpx.post(proxy.url + PATHS[dialect], json=body, headers=HEADERS)
     assert answer.status_code == 200
@@ -72,7 +72,7 @@ def test_what_cannot_be_taken_up_has_gone_out_as_it_came(dialect: str) -> None:
     upstream = Recording(FakeProvider("ok"))
     with (
         serve(upstream) as served,
-        proxy_with(served.url, lambda under: Conversations(under, most_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Conversations(under, max_bytes=2**20), told) as proxy,
     ):
         answer = httpx.post(proxy.url + PATHS[dialect], json=body, headers=HEADERS)
     assert answer.status_code == 400, "the upstream says what is wrong with it"

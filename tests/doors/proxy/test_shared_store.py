@@ -12,8 +12,8 @@ from tests.real.postgresql import fresh_database
 from tests.serving import serve
 from tests.store.test_sql_gone import Server, server
 
-from foldline.conversations.conversation import Under
-from foldline.conversations.persistence import Keeping
+from foldline.conversations.persistence import ConversationStore
+from foldline.conversations.planning import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.store.addresses import open_store
 from foldline.testing import FakeProvider
@@ -53,12 +53,12 @@ def test_three_proxies_serve_one_conversation_without_sticky_sessions(
 def test_without_the_database_requests_pass_with_a_warning_until_it_is_back(server: Server) -> None:
     lines: list[str] = []
 
-    def over(under: Under) -> Conversations:
-        keeping = Keeping(lambda: open_store(server.url))
+    def over(under: ConversationSettings) -> Conversations:
+        keeping = ConversationStore(lambda: open_store(server.url))
         keeping.open()
-        known = Conversations(under, most_bytes=2**28, keeping=keeping, shared=True, notice=lines.append)
+        known = Conversations(under, max_bytes=2**28, store=keeping, shared=True, notice=lines.append)
         assert known._store is not None
-        known._store._again_seconds = 0.2
+        known._store._retry_seconds = 0.2
         return known
 
     with serve(FakeProvider("ok", window_tokens=WINDOW)) as served, proxy_with(served.url, over, []) as proxy:

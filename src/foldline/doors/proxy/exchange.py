@@ -12,8 +12,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
-from foldline.conversations.matching import Asked
-from foldline.conversations.planned_request import Hold, How
+from foldline.conversations.conversation_cache import PlannedRequest
+from foldline.conversations.incoming_request import IncomingRequest, PlanMode
 from foldline.conversations.request_body import RequestBody
 from foldline.doors.proxy.clients import client_of, evidence, name_in
 from foldline.doors.proxy.headers import ENCODING, Headers, encoding, header, media
@@ -35,7 +35,7 @@ __all__ = ["Exchange", "Parts"]
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-_HOW: Final[Mapping[Mode, How]] = {"normal": "fold", "dry-run": "look", "strict": "refuse"}
+_PLAN_MODE: Final[Mapping[Mode, PlanMode]] = {"normal": "fold", "dry-run": "look", "strict": "refuse"}
 
 _OVERFLOWS: Final = {"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"}
 _CHANGED_FOR: Final = {*_OVERFLOWS, "image", "document", "malformed"}  # what another request cures
@@ -75,8 +75,8 @@ class Exchange:
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     raw: bytes = b""
     body: RequestBody | None = None
-    hold: Hold | None = None
-    ahead: Asked | None = None
+    hold: PlannedRequest | None = None
+    ahead: IncomingRequest | None = None
     asks: ForRequest | None = None
     window_tokens: int = 0
     told: dict[str, Any] = field(default_factory=dict)
@@ -147,27 +147,27 @@ class Exchange:
         parts = self.parts
         self.client = client = client_of(self.headers, self.target.partition("?")[2].encode("latin-1"))
         if self.counting:
-            return await parts.conversations.standing(body, client) if parts.mode == "normal" else body.raw
+            return await parts.conversations.current_body(body, client) if parts.mode == "normal" else body.raw
         window = await self._window(body.model)
         self.window_tokens = window.tokens
         self.guessed, self.warning = window.guessed, "; ".join(filter(None, (self.warning, window.warning)))
-        how = _HOW[parts.mode]
-        if how == "fold" and parts.summaries is not None:
+        plan_mode = _PLAN_MODE[parts.mode]
+        if plan_mode == "fold" and parts.summaries is not None:
             of = body.dialect, body.model, self.headers, asyncio.get_running_loop()
             self.asks = parts.summaries.for_request(*of, client=client, target=self.target)
-        asked = parts.conversations.asked(
+        asked = parts.conversations.incoming(
             body,
             None if self.guessed else window.tokens,
             learned_as=window.learned_as,
             name=name_in(self.headers, client),
-            how=how,
+            mode=plan_mode,
             summarize=self.asks,
             client=client,
         )
-        if parts.conversations.passes(asked):
+        if parts.conversations.passes_unchanged(asked):
             self.ahead = asked
             return body.raw
-        self.hold = await parts.conversations.take_up(asked)
+        self.hold = await parts.conversations.plan(asked)
         return body.raw if parts.mode == "dry-run" else self.hold.plan.data
 
     @contextmanager
@@ -212,10 +212,10 @@ class Exchange:
         ahead, self.ahead = self.ahead, None
         return await sent_ahead(lambda sent: send(on_sent=sent), partial(self._take_up, ahead))
 
-    async def _take_up(self, ahead: Asked) -> None:
+    async def _take_up(self, ahead: IncomingRequest) -> None:
         try:
             with self._ours("passed on as it came", but=(DoesNotFit, InvalidInput)):
-                self.hold = await self.parts.conversations.take_up(ahead, sent=True)
+                self.hold = await self.parts.conversations.plan(ahead, sent=True)
                 return
             self.told["outcome"] = "open"
         except (DoesNotFit, InvalidInput) as error:
@@ -286,7 +286,7 @@ class Exchange:
         hold = self.hold
         if hold is None or self.parts.mode != "normal":
             return None, None
-        unnamed = failure.kind == "other" and failure.status in _INVALID and hold.held.conversation.mendable
+        unnamed = failure.kind == "other" and failure.status in _INVALID and hold.cached.conversation.mendable
         if not unnamed and failure.kind not in _CHANGED_FOR:
             return None, None
         if self.recoveries >= _MOST_RECOVERIES:
@@ -363,7 +363,7 @@ class Exchange:
             why = hold.observe(watch.usage, watch.stop_reason) if self.parts.mode != "dry-run" else ""
         if why:
             self.told["truncated"] = why
-            hold.held.truncated = why
+            hold.cached.truncated = why
         if why or hold.doubt:
             self.parts.notice(f"Conversation {hold.session}: {why or hold.doubt}")
 
@@ -394,5 +394,5 @@ class Exchange:
         reported = of_usage(self.watch.usage if self.watch is not None else None)
         is_answered = 200 <= told.get("status", 0) < 300 and (self.watch is None or self.watch.error is None)
         if hold is not None and is_answered and outcome != "refused" and self.parts.mode != "dry-run":
-            self.parts.conversations.took(hold, reported.get("input_tokens"))
+            self.parts.conversations.record_answer(hold, reported.get("input_tokens"))
         self.parts.tell(replace(served, **of_hold(hold), **reported, **{"outcome": outcome, **told}))

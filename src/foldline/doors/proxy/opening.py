@@ -11,8 +11,8 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from foldline.conversations.conversation import Under
-from foldline.conversations.persistence import Keeping
+from foldline.conversations.persistence import ConversationStore
+from foldline.conversations.planning import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy.app import MAX_REQUEST_BYTES, Proxy
 from foldline.doors.proxy.gate import Gate, GateRules
@@ -89,9 +89,11 @@ async def proxying(
         windows = Windows(settings.upstream, setting=settings.window, learned=learned)
         stack.push_async_callback(windows.aclose)
         conversations = Conversations(
-            Under(policy=passing(policy_of(settings.policy)), endpoint=windows.endpoint, learned=learned),
-            most_bytes=settings.memory_bytes,
-            keeping=await asyncio.to_thread(_keeping, settings.store, notice),  # a database may be far away
+            ConversationSettings(
+                policy=passing(policy_of(settings.policy)), endpoint=windows.endpoint, learned=learned
+            ),
+            max_bytes=settings.memory_bytes,
+            store=await asyncio.to_thread(_keeping, settings.store, notice),  # a database may be far away
             shared=settings.store is not None and is_address(settings.store),
             notice=notice,
         )
@@ -148,13 +150,13 @@ def passing(policy: Policy) -> Policy:
     return replace(policy, guard=())
 
 
-def _keeping(place: str | None, notice: Callable[[str], None]) -> Keeping | None:
+def _keeping(place: str | None, notice: Callable[[str], None]) -> ConversationStore | None:
     """The conversations of a store; one that cannot be reached yet is tried again with the first request."""
     from foldline.store.addresses import open_store
 
     if place is None:
         return None
-    keeping = Keeping(lambda: open_store(place))
+    keeping = ConversationStore(lambda: open_store(place))
     try:
         keeping.open()
     except OSError as error:

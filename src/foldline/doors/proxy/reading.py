@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from foldline.codecs.caps import MARKERS
-from foldline.conversations.marking import settled
+from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.doors.proxy.dialects import model_at
 from foldline.doors.proxy.headers import ENCODING, Headers, encoding
@@ -36,7 +36,7 @@ async def request_in(
     """
     plain = await inflated(raw, encoding(headers), most_bytes)
     body = read_body(FORMS[dialect], plain, addressed=model_at(path))
-    taken = settled(body) if mends and not body.elsewhere else None
+    taken = with_valid_markers(body) if mends and not body.elsewhere else None
     if taken is None:
         return Given(body, raw, headers)
     return Given(taken, taken.raw, [each for each in headers if each[0] != ENCODING], _SETTLED)

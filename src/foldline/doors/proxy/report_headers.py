@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from foldline.conversations.planned_request import Hold
+from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.doors.proxy.values import Mode
 
 __all__ = ["report"]
@@ -16,7 +16,7 @@ _UNPRINTED: Final = re.compile("[^!-~]+")
 
 
 def report(
-    hold: Hold | None, window_tokens: int, mode: Mode, recoveries: int, warning: str
+    hold: PlannedRequest | None, window_tokens: int, mode: Mode, recoveries: int, warning: str
 ) -> list[tuple[bytes, bytes]]:
     """The headers x-foldline-…; that a prompt was cut is told once."""
     found: dict[str, str] = {}
@@ -29,8 +29,8 @@ def report(
             "window": str(window_tokens),
             "session": hold.session,
         }
-        if hold.held.truncated:
-            found["truncated"], hold.held.truncated = hold.held.truncated, ""
+        if hold.cached.truncated:
+            found["truncated"], hold.cached.truncated = hold.cached.truncated, ""
     if mode != "normal":
         found["mode"] = mode
     if recoveries:

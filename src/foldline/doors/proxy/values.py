@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from foldline.conversations.planned_request import Hold
+from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.view.transcript import Fold, Usage
 
 __all__ = ["Listener", "Mode", "Outcome", "Served", "of_hold", "of_usage"]
@@ -77,7 +77,7 @@ class Served:
         return sum(usage.input_tokens + usage.output_tokens for usage in self.summaries)
 
 
-def of_hold(hold: Hold | None) -> dict[str, Any]:
+def of_hold(hold: PlannedRequest | None) -> dict[str, Any]:
     """What is told of a conversation and of what was planned, as fields of `Served`; nothing where there is none."""
     if hold is None:
         return {}

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from foldline.catalog.models import lookup
-from foldline.conversations.conversation import Learned
+from foldline.conversations.planning import LimitStore
 from foldline.doors.proxy.clients import says_who
 from foldline.errors import InvalidInput
 from foldline.providers.bodies import load_httpx
@@ -88,7 +88,7 @@ class Windows:
         base_url: str,
         *,
         setting: int | None,
-        learned: Learned,
+        learned: LimitStore,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         endpoint = endpoint_of(base_url, "openai-chat", "", ())

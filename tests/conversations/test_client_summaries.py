@@ -9,7 +9,7 @@ import pytest
 from tests.conversations.clients import body_of, turns
 from tests.providers.test_summariser import ACTS, FORMS
 
-from foldline.conversations.as_client import as_client
+from foldline.conversations.conversation import summariser_for
 from foldline.conversations.request_body import FORMS as DIALECTS
 from foldline.conversations.request_body import RequestBody, read_body
 from foldline.engine.context import Request
@@ -44,7 +44,7 @@ def sent(dialect: str, **fields: Any) -> RequestBody:
 
 
 def goes_on(body: RequestBody) -> bool:
-    return isinstance(as_client(Asked(), body, dict), Continues)
+    return isinstance(summariser_for(Asked(), body, dict), Continues)
 
 
 CLIENTS = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.property.depth import dear
 
 from foldline.codecs.caching import markers
-from foldline.conversations.marking import settled
+from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.engine.fit import check
 
@@ -32,16 +32,19 @@ def says(role: str, *blocks: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_request_with_as_many_as_are_taken_is_the_clients() -> None:
     messages = [says("user", *[block(f"b{n}", MARK) for n in range(3)])]
-    assert settled(body_of(system=[block("s", HOUR)], messages=messages)) is None
-    assert settled(body_of(system="cache_control" * 9, messages=[says("user", block('"cache_control"'))])) is None
+    assert with_valid_markers(body_of(system=[block("s", HOUR)], messages=messages)) is None
+    assert (
+        with_valid_markers(body_of(system="cache_control" * 9, messages=[says("user", block('"cache_control"'))]))
+        is None
+    )
     chat = read_body(FORMS["openai-chat"], json.dumps({"messages": [says("user", *[block("b", MARK)] * 6)]}).encode())
-    assert settled(chat) is None
+    assert with_valid_markers(chat) is None
 
 
 def test_only_what_loses_a_marker_is_written_anew() -> None:
     messages = [says("user", block("a", MARK)), says("assistant", block("b")), says("user", block("c", MARK))]
     body = body_of(system=[block(f"s{n}", MARK) for n in range(3)], messages=messages, metadata={"user_id": "me"})
-    taken = settled(body)
+    taken = with_valid_markers(body)
     assert taken is not None
     assert list(taken.messages) == [says("user", block("a")), *messages[1:]]
     assert [taken.item(at) for at in (1, 2)] == [body.item(at) for at in (1, 2)]
@@ -51,7 +54,7 @@ def test_only_what_loses_a_marker_is_written_anew() -> None:
 
 def test_a_marker_for_the_whole_request_is_one_of_the_four() -> None:
     messages = [says("user", *[block(f"b{n}", MARK) for n in range(4)])]
-    taken = settled(body_of(cache_control={"type": "ephemeral"}, messages=messages))
+    taken = with_valid_markers(body_of(cache_control={"type": "ephemeral"}, messages=messages))
     assert taken is not None
     assert len(list(markers(None, None, taken.messages))) == 3
 
@@ -59,7 +62,7 @@ def test_a_marker_for_the_whole_request_is_one_of_the_four() -> None:
 def test_thinking_loses_its_marker_and_the_others_stay() -> None:
     thinking = {"type": "thinking", "thinking": "hm", "signature": "s", **MARK}
     messages = [says("user", block("a", MARK)), says("assistant", thinking, block("b", MARK)), says("user", block("c"))]
-    taken = settled(body_of(messages=messages))
+    taken = with_valid_markers(body_of(messages=messages))
     assert taken is not None
     plain = {key: value for key, value in thinking.items() if key != "cache_control"}
     assert list(taken.messages) == [messages[0], says("assistant", plain, block("b", MARK)), messages[2]]
@@ -81,8 +84,8 @@ def test_whatever_is_marked_the_request_is_taken_and_settling_again_changes_noth
             for at, turn in enumerate(turns)
         ],
     )
-    taken = settled(body) or body
+    taken = with_valid_markers(body) or body
     assert check(taken.messages, dialect="anthropic", system=taken.system, tools=taken.tools) == []
-    assert settled(taken) is None
+    assert with_valid_markers(taken) is None
     given_count = len(list(markers(body.tools, body.system, body.messages)))
     assert len(list(markers(taken.tools, taken.system, taken.messages))) == min(4, given_count)

@@ -14,6 +14,7 @@ from tests.conversations.clients import (
     Wire,
     body_of,
     example,
+    plan_request,
     run,
     sent_messages,
     steps,
@@ -24,7 +25,7 @@ from tests.property.depth import dear
 from tests.property.sessions import DIALECTS
 from tests.store.places import store_at
 
-from foldline.conversations.persistence import Keeping
+from foldline.conversations.persistence import ConversationStore
 from foldline.conversations.service import Conversations
 from foldline.engine.presets import policy
 from foldline.errors import DoesNotFit, InvalidInput
@@ -36,9 +37,9 @@ dialects = pytest.mark.parametrize("dialect", DIALECTS)
 
 async def passes(known: Conversations, dialect: str, wires: list[Wire], window: int = WIDE, **fields: Any) -> bool:
     """Whether a request may be sent at once; it is taken up then."""
-    asked = known.asked(body_of(dialect, wires, **fields), window)
-    found = known.passes(asked)
-    hold = await known.take_up(asked)
+    asked = known.incoming(body_of(dialect, wires, **fields), window)
+    found = known.passes_unchanged(asked)
+    hold = await known.plan(asked)
     assert not (found and hold.plan.changed)
     return found
 
@@ -71,16 +72,16 @@ def test_what_would_be_changed_is_never_sent_ahead(
 
     async def work(known: Conversations) -> None:
         for stop in steps(wires)[:25]:
-            asked = known.asked(body_of(dialect, wires[:stop], **fields), window)
-            found = known.passes(asked)
+            asked = known.incoming(body_of(dialect, wires[:stop], **fields), window)
+            found = known.passes_unchanged(asked)
             try:
-                hold = await known.take_up(asked)
+                hold = await known.plan(asked)
             except (DoesNotFit, InvalidInput):
                 assert not found
                 return
             assert not (found and hold.plan.changed)
             assert not found or hold.plan.tokens <= hold.plan.limits.input_tokens
-            ours = hold.held.conversation.context.view.estimated_tokens
+            ours = hold.cached.conversation.context.view.estimated_tokens
             hold.observe(Usage(input_tokens=round(ratio * ours)))
 
     run(work)
@@ -149,11 +150,13 @@ def test_another_model_tools_or_branch_are_looked_at_first() -> None:
             assert await passes(known, "openai-chat", wires[:stop])
         tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
         more = turns("openai-chat", 1, mark="x")[:1]
-        assert not known.passes(known.asked(body_of("openai-chat", [*wires, *more], tools=tools), WIDE))
-        assert not known.passes(known.asked(body_of("openai-chat", [*wires, *more], model="another"), WIDE))
-        assert not known.passes(known.asked(body_of("openai-chat", [*wires[:-4], *more]), WIDE))
-        assert not known.passes(known.asked(body_of("openai-chat", [*wires, *more]), WIDE, name="named"))
-        assert known.passes(known.asked(body_of("openai-chat", [*wires, *more]), WIDE))
+        assert not known.passes_unchanged(known.incoming(body_of("openai-chat", [*wires, *more], tools=tools), WIDE))
+        assert not known.passes_unchanged(
+            known.incoming(body_of("openai-chat", [*wires, *more], model="another"), WIDE)
+        )
+        assert not known.passes_unchanged(known.incoming(body_of("openai-chat", [*wires[:-4], *more]), WIDE))
+        assert not known.passes_unchanged(known.incoming(body_of("openai-chat", [*wires, *more]), WIDE, name="named"))
+        assert known.passes_unchanged(known.incoming(body_of("openai-chat", [*wires, *more]), WIDE))
 
     run(work)
 
@@ -166,7 +169,7 @@ def test_what_a_store_may_know_of_is_looked_up_first(shared: bool, tmp_path: Pat
         assert not await passes(known, "openai-chat", wires[: steps(wires)[-1]]), "it was begun elsewhere"
         assert await passes(known, "openai-chat", [{"role": "user", "content": "Something new"}]) is not shared
 
-    run(work, keeping=Keeping(store_at(f"sqlite:///{tmp_path / 'kept.db'}")), shared=shared)
+    run(work, store=ConversationStore(store_at(f"sqlite:///{tmp_path / 'kept.db'}")), shared=shared)
 
 
 def test_what_has_gone_out_stays_as_it_came_though_another_request_folded_meanwhile() -> None:
@@ -177,10 +180,10 @@ def test_what_has_gone_out_stays_as_it_came_though_another_request_folded_meanwh
         for stop in steps(wires):
             await passes(known, "openai-chat", wires[:stop], 6_000)
         body = body_of("openai-chat", [*wires[:last], *turns("openai-chat", 1, mark="x")[:1]])
-        hold = await known.take_up(known.asked(body, WIDE), sent=True)
-        assert hold.held.conversation.folded
+        hold = await known.plan(known.incoming(body, WIDE), sent=True)
+        assert hold.cached.conversation.folded
         assert (hold.plan.data, hold.plan.changed) == (body.raw, False)
-        again = await known.take(body_of("openai-chat", wires[:last]), 6_000)
+        again = await plan_request(known, body_of("openai-chat", wires[:last]), 6_000)
         assert again.plan.changed
 
     run(work)
@@ -212,7 +215,7 @@ def test_tools_that_were_left_out_of_what_cannot_be_read_are_counted_when_they_a
     async def work(known: Conversations) -> None:
         await passes(known, "anthropic", wires[:first], 16_000, tools=tools)
         with pytest.raises(InvalidInput):
-            await known.take(body_of("anthropic", [*wires[:second], {"content": "nobody said this"}]), 16_000)
+            await plan_request(known, body_of("anthropic", [*wires[:second], {"content": "nobody said this"}]), 16_000)
         assert not await passes(known, "anthropic", wires[:second], 16_000, tools=tools)
 
     run(work)
@@ -222,10 +225,10 @@ def test_what_was_not_prepared_is_no_measure_of_how_the_provider_counts() -> Non
     wires = turns("openai-chat", 30, words=120)
 
     async def work(known: Conversations) -> None:
-        hold = await known.take(body_of("openai-chat", wires[:1]), WIDE)
-        context = hold.held.conversation.context
+        hold = await plan_request(known, body_of("openai-chat", wires[:1]), WIDE)
+        context = hold.cached.conversation.context
         hold.observe(Usage(input_tokens=context.view.estimated_tokens))
-        longer = await known.take_up(known.asked(body_of("openai-chat", wires), 4_000), sent=True)
+        longer = await known.plan(known.incoming(body_of("openai-chat", wires), 4_000), sent=True)
         assert not longer.plan.prepared
         longer.observe(Usage(input_tokens=context.view.estimated_tokens))
         assert context.view.meter.ratio == pytest.approx(1, abs=0.05)
@@ -236,10 +239,10 @@ def test_what_was_not_prepared_is_no_measure_of_how_the_provider_counts() -> Non
 def test_a_cap_that_is_learned_meanwhile_changes_nothing_that_has_gone_out() -> None:
     async def work(known: Conversations) -> None:
         body = body_of("openai-chat", [{"role": "user", "content": "Hello"}], max_tokens=4_000)
-        asked = known.asked(body, WIDE)
-        assert known.passes(asked)
-        known._taught.learn_output(b"", body.model, 1_000)
-        hold = await known.take_up(asked, sent=True)
+        asked = known.incoming(body, WIDE)
+        assert known.passes_unchanged(asked)
+        known._learned.learn_output(b"", body.model, 1_000)
+        hold = await known.plan(asked, sent=True)
         assert (hold.plan.data, hold.plan.changed) == (body.raw, False)
 
     run(work)
@@ -249,15 +252,15 @@ def test_a_client_that_leaves_while_much_is_taken_up_finds_its_conversation_agai
     wires = [{"role": "user", "content": f"[{number}] " + "long " * 20_000} for number in range(3)]
 
     async def work(known: Conversations) -> None:
-        first = await known.take(body_of("openai-chat", wires[:1]), WIDE)
-        leaving = asyncio.create_task(known.take(body_of("openai-chat", wires), WIDE))
-        while not first.held.lock.locked():
+        first = await plan_request(known, body_of("openai-chat", wires[:1]), WIDE)
+        leaving = asyncio.create_task(plan_request(known, body_of("openai-chat", wires), WIDE))
+        while not first.cached.lock.locked():
             await asyncio.sleep(0)
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaving
-        again = await known.take(body_of("openai-chat", wires), WIDE)
-        assert (again.session, again.how, len(known)) == (first.session, "fold", 1)
+        again = await plan_request(known, body_of("openai-chat", wires), WIDE)
+        assert (again.session, again.mode, len(known)) == (first.session, "fold", 1)
 
     run(work)
 
@@ -279,12 +282,12 @@ def test_in_a_store_folds_of_any_kind_of_history_are_found_again(kind: str, tmp_
     sent: list[bytes] = []
 
     async def work(known: Conversations) -> None:
-        hold = await known.take(body_of(dialect, wires if sent else wires[:-1]), 8_000)
+        hold = await plan_request(known, body_of(dialect, wires if sent else wires[:-1]), 8_000)
         assert hold.plan.folds
         assert bool(hold.plan.new_folds) is not bool(sent)
         sent.append(hold.plan.data)
 
     for _ in range(2):
-        run(work, keeping=Keeping(store_at(place)))
+        run(work, store=ConversationStore(store_at(place)))
     before, after = (sent_messages(data, dialect) for data in sent)
     assert after[: len(before)] == before

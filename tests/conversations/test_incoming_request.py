@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.property.depth import dear
 from tests.property.sessions import DIALECTS, Wire, legal
 
-from foldline.conversations.chain import LINK_BYTES, exact_links, tolerant_links, without_markers
+from foldline.conversations.incoming_request import LINK_BYTES, exact_links, tolerant_links, without_markers
 
 MARKERS = ('{"type":"ephemeral"}', '{ "type" : "ephemeral" , "ttl" : "1h" }', "null")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.conversations.clients import Wire, body_of, run, sent_messages, turns
+from tests.conversations.clients import Wire, body_of, plan_request, run, sent_messages, turns
 
 from foldline.conversations.service import Conversations
 from foldline.engine.context import Request
@@ -48,7 +48,7 @@ def test_what_stands_beside_may_change_with_each_request(changes: str) -> None:
             said = [{"role": "system", "content": f"You help.{time}"}, *wires[: 4 * number + 1]]
             tools = _tools(number if changes in ("tools", "both") else 0)
             body = body_of("openai-chat", said, tools=tools)
-            hold = await known.take(body, 6_000, summarize=writer, client=b"k")
+            hold = await plan_request(known, body, 6_000, summarize=writer, client=b"k")
             messages = sent_messages(hold.plan.data, "openai-chat")[1:]
             broken += messages[: len(sent)] != sent
             sent = messages

@@ -1,0 +1,179 @@
+"""Limits, settings and plans of requests: how much may be sent, and what an upstream has taught about it.
+
+A refusal names a limit, and an answer shows that there is room. Each client learns for itself: keys have limits of
+their own, and a refusal may repeat what its client wrote, so one client's lesson is no evidence for another.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from foldline.catalog.models import lookup
+from foldline.conversations.request_body import RequestBody
+from foldline.engine.learned_caps import Lessons, lessons_in
+from foldline.engine.policy import Policy
+from foldline.failures import believable, silent_truncation
+from foldline.tokens import ESTIMATE, Counter
+from foldline.view.budget import Limits, Trigger, limits_of, output_tokens
+from foldline.view.transcript import Fold, Usage
+
+__all__ = [
+    "NO_FOLD_SHARE",
+    "UNKNOWN_TOKENS",
+    "ClientLimits",
+    "ConversationSettings",
+    "LimitStore",
+    "RequestPlan",
+    "folds_by_share_only",
+    "limits_for",
+]
+
+UNKNOWN_TOKENS: Final = 2**40
+"""The window of a model whose window nobody knows: no request comes near it."""
+
+NO_FOLD_SHARE: Final = 0.5
+"""Share of the input limit below which no policy that looks at tokens folds: all triggers are well above it."""
+
+# Model names remembered over all clients. A client that invents names displaces the least recently used ones.
+_MAX_NAMES: Final = 10_000
+
+# A server may restart with a smaller window, so an older answer says nothing about its window now.
+_ANSWER_SECONDS: Final = 3_600.0
+
+# How far an answered size is believed, as shares of our own count. The lower share applies without a report, because
+# the count is an estimate. The upper one caps a report, because some servers add up several requests.
+_BELIEVED_SHARES: Final = 0.75, 1.25
+
+T = TypeVar("T")
+_Key: TypeAlias = tuple[bytes, str]  # a client, and the name of a model or of a window
+
+
+class LimitStore(Protocol):
+    """Learned limits by base URL, the name under which a limit is learned, and a hash of the credential."""
+
+    def get(self, key: tuple[str, str, bytes], /) -> int | None:
+        """Return the limit in tokens, or None."""
+
+    def __setitem__(self, key: tuple[str, str, bytes], tokens: int, /) -> None:
+        """Store a limit that a refusal named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationSettings:
+    """Settings shared by all conversations of a proxy.
+
+    `learned` holds the windows that refusals of `endpoint` named. `lessons` holds what refusals taught beside windows
+    about the model of one conversation (`foldline.engine.learned_caps`).
+    """
+
+    policy: Policy
+    endpoint: str = ""
+    max_request_bytes: int | None = None
+    learned: LimitStore
+    counter: Counter = ESTIMATE
+    lessons: Lessons = field(default_factory=dict)
+
+    def lessons_for(self, learned_as: str, client: bytes) -> Lessons:
+        """Return what refusals taught this client beside windows. O(1)."""
+        return lessons_in(lambda name: self.learned.get((self.endpoint, name, client)), learned_as)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPlan:
+    """The bytes to send for one request: `data`, which is the client's own body unless `changed`.
+
+    `given_tokens` counts what the client sent and `tokens` what is sent, by our own count. `folds` is the number of
+    folds in effect, `new_folds` those made since the previous request. `version` numbers the requests of the
+    conversation. `prepared` is False for a request that was passed on without asking the context.
+    """
+
+    body: RequestBody
+    data: bytes
+    changed: bool
+    given_tokens: int
+    tokens: int
+    folds: int
+    new_folds: tuple[Fold, ...]
+    limits: Limits
+    version: int
+    prepared: bool = True
+
+    def truncated(self, usage: Usage, stop_reason: str = "") -> str:
+        """Say why the upstream seems to have cut the prompt, judging by its report; "" if nothing points to it."""
+        reason = silent_truncation(
+            estimate_tokens=self.tokens,
+            reported_tokens=usage.input_tokens,
+            window=self.limits.window_tokens,
+            stop_reason=stop_reason,
+            output_tokens=usage.output_tokens,
+        )
+        return reason or ""
+
+
+@dataclass(slots=True)
+class ClientLimits:
+    """Limits learned in this process, by client and name. Bounded; all methods are O(1)."""
+
+    clock: Callable[[], float] = monotonic
+    max_names: int = _MAX_NAMES
+    _windows: OrderedDict[_Key, int] = field(default_factory=OrderedDict)
+    _outputs: OrderedDict[_Key, int] = field(default_factory=OrderedDict)
+    _answered: OrderedDict[_Key, tuple[int, float]] = field(default_factory=OrderedDict)
+
+    def window_tokens(self, client: bytes, name: str, default_tokens: int) -> int:
+        """Return the smaller of a window known from elsewhere and the one that a refusal named."""
+        return min(default_tokens, self._windows.get((client, name), default_tokens))
+
+    def learn_window(self, client: bytes, name: str, tokens: int) -> None:
+        """Store a window that a refusal named."""
+        _store(self._windows, (client, name), tokens, self.max_names)
+
+    def max_output_tokens(self, client: bytes, model: str) -> int | None:
+        """Return the largest output cap of a model, if a refusal named it."""
+        return self._outputs.get((client, model))
+
+    def learn_output(self, client: bytes, model: str, tokens: int) -> None:
+        """Store an output cap that a refusal named."""
+        _store(self._outputs, (client, model), tokens, self.max_names)
+
+    def record_answer(self, client: bytes, name: str, counted_tokens: int, reported_tokens: int | None) -> None:
+        """Record that a request of this size was answered. `reported_tokens` is None without a report."""
+        low, high = (int(share * counted_tokens) for share in _BELIEVED_SHARES)
+        tokens = min(reported_tokens, high) if reported_tokens else low
+        now = self.clock()
+        before, at = self._answered.get((client, name), (0, now))
+        if tokens >= before or now - at > _ANSWER_SECONDS:
+            _store(self._answered, (client, name), (tokens, now), self.max_names)
+
+    def doubts(self, client: bytes, name: str, limit_tokens: int) -> bool:
+        """Whether a limit is far below what this client was answered within the last hour."""
+        tokens, at = self._answered.get((client, name), (0, 0.0))
+        return not believable(limit_tokens, tokens) and self.clock() - at <= _ANSWER_SECONDS
+
+
+def limits_for(body: RequestBody, window_tokens: int, *, max_output_tokens: int | None = None) -> Limits:
+    """Return the limits of a request. The window keeps room for the client's output cap, or for a usual reply."""
+    model = body.model or None
+    reserve = body.cap_tokens or output_tokens(lookup(model), window_tokens)
+    if max_output_tokens is not None:
+        reserve = min(reserve, max_output_tokens)
+    # At most a quarter of the window: clients set caps that no reply reaches (128,000 of 200,000 tokens), and room
+    # kept for them is lost to the conversation. `Conversation` lowers such a cap once the window fills up.
+    return limits_of(window_tokens, model, min(reserve, window_tokens // 4))
+
+
+def folds_by_share_only(policy: Policy) -> bool:
+    """Whether a policy folds by a share of the window alone. Any other policy may fold at any size."""
+    by_share = Trigger(fraction=policy.trigger.fraction)
+    return not (policy.always or policy.economical) and policy.trigger == by_share
+
+
+def _store(table: OrderedDict[_Key, T], key: _Key, value: T, max_names: int) -> None:
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > max_names:
+        table.popitem(last=False)
