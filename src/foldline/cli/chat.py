@@ -56,11 +56,11 @@ def chat(
 
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("chat", "the chat")
-    kept = _kept(store, keep=not no_save, resume=resume)
-    return _made(options, workspace, kept, resume=resume, yes=yes, loud=verbose, once=once, as_json=as_json)
+    storage = _storage(store, keep=not no_save, resume=resume)
+    return _made(options, workspace, storage, resume=resume, yes=yes, verbose=verbose, once=once, as_json=as_json)
 
 
-def _kept(store: str | None, *, keep: bool, resume: str | None) -> StoragePlaces:
+def _storage(store: str | None, *, keep: bool, resume: str | None) -> StoragePlaces:
     """Where things are kept."""
     from foldline.doors.chat.startup import StoragePlaces
     from foldline.hosting.session_choice import store_place
@@ -82,11 +82,11 @@ def _kept(store: str | None, *, keep: bool, resume: str | None) -> StoragePlaces
 def _made(
     options: Options,
     workspace: str,
-    kept: StoragePlaces,
+    storage: StoragePlaces,
     *,
     resume: str | None,
     yes: bool,
-    loud: bool,
+    verbose: bool,
     once: str | None,
     as_json: bool,
 ) -> int:
@@ -101,7 +101,7 @@ def _made(
     if as_json and not single:
         raise InvalidInput("is for one prompt: give --once, or pipe it in", place="--json")
     text = prompt_text(once, piped) if single else ""
-    chat = _chat(options, Path(workspace), kept, resume=resume, loud=loud, single=single, yes=yes)
+    chat = _chat(options, Path(workspace), storage, resume=resume, verbose=verbose, single=single, yes=yes)
     try:
         if single:
             return asyncio.run(answer_once(chat, text, as_events=as_json))
@@ -113,7 +113,14 @@ def _made(
 
 
 def _chat(
-    options: Options, workspace: Path, kept: StoragePlaces, *, resume: str | None, loud: bool, single: bool, yes: bool
+    options: Options,
+    workspace: Path,
+    storage: StoragePlaces,
+    *,
+    resume: str | None,
+    verbose: bool,
+    single: bool,
+    yes: bool,
 ) -> Chat:
     from foldline.doors.chat.consent import Consent
     from foldline.doors.chat.screen import Screen
@@ -131,9 +138,9 @@ def _chat(
         consent=Consent(screen, None, everything=yes),
         workspace=workspace.resolve(),
         environ=environ,
-        kept=kept,
+        storage=storage,
         resume=resume,
-        loud=loud,
+        verbose=verbose,
     )
 
 
@@ -145,8 +152,8 @@ async def _conversation(chat: Chat) -> int:
 
     prompt = prompt_for(
         chat.environ,
-        commands=[(command.name, command.does) for command in COMMANDS],
-        history=history_path(chat.environ) if chat.kept.sessions is not None else None,
+        commands=[(command.name, command.description) for command in COMMANDS],
+        history=history_path(chat.environ) if chat.storage.sessions is not None else None,
         tty=sys.stdin.isatty() and sys.stdout.isatty(),
     )
     chat.consent.prompt = prompt

@@ -19,6 +19,7 @@ from foldline.catalog.models import lookup
 from foldline.codecs import codec as codec_for
 from foldline.codecs.convert import convert_all
 from foldline.engine.context import Context
+from foldline.engine.presets import policy as preset
 from foldline.errors import FoldRefused, InvalidInput
 from foldline.hosting.runtime import Runtime, model_choice
 from foldline.messages import Message
@@ -27,7 +28,7 @@ from foldline.providers.endpoint import HOSTED
 from foldline.providers.selection import select_model
 from foldline.store.base import Store, StoredSession
 
-__all__ = ["AgentConversation", "carry_over", "with_policy"]
+__all__ = ["AgentConversation", "carry_over", "named_policy", "with_policy"]
 
 _PROVIDERS: Final = frozenset(
     {*(hosted.name for hosted in HOSTED), *(place.kind for place in DEFAULT_ADDRESSES), "embedded"}
@@ -142,7 +143,7 @@ class AgentConversation:
 
     async def use_policy(self, name: str) -> None:
         """Continue under another policy. Raises InvalidInput for an unknown one."""
-        self._policy = PolicySettings(name=name)
+        self._policy = named_policy(name)
         if self._agent is not None:
             self._agent = self._reassembled(self._agent, await self._parts())
 
@@ -233,6 +234,12 @@ class AgentConversation:
             window=parts.window_tokens,
             parent=parent,
         )
+
+
+def named_policy(name: str) -> PolicySettings:
+    """The settings of a policy by its name. Raises InvalidInput that lists the known names."""
+    preset(name)  # its error is for a person who typed a name, that of the settings for a line of a file
+    return PolicySettings(name=name)
 
 
 def with_policy(parts: Parts, policy: PolicySettings | None) -> Parts:

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, TurnEnded
 from foldline.agent.loop import Agent
-from foldline.agent.settings.policies import PolicySettings
 from foldline.agent.tools.base import PermissionRequest
 from foldline.agent.workers import run_to_end
 from foldline.codecs import codec as codec_for
@@ -22,6 +21,7 @@ from foldline.display import summary_of
 from foldline.engine.context import Context
 from foldline.errors import InvalidInput, SessionLost, SessionTaken, Stopping, TooManyWaiting
 from foldline.hosting.actor_values import ActorLimits, CompactionResult, KeyReused, SessionDeleted, SessionState
+from foldline.hosting.agent_conversation import named_policy
 from foldline.hosting.runtime import Runtime
 from foldline.hosting.session_lease import DialectMismatch, SessionLease
 from foldline.hosting.turns import recorded_turn
@@ -197,7 +197,7 @@ class SessionActor:
 
     async def use_policy(self, name: str) -> None:
         """Fold by another policy from now on. Raises InvalidInput for an unknown one."""
-        chosen = PolicySettings(name=name)
+        chosen = named_policy(name)
 
         async def work(agent: Agent) -> None:
             await self._lease.use_policy(chosen)

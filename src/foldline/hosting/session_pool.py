@@ -10,11 +10,10 @@ from time import monotonic
 from typing import Final
 
 from foldline.agent.events import AgentEvent, Notice
-from foldline.agent.settings.policies import PolicySettings
 from foldline.agent.tools.base import PermissionRequest
 from foldline.agent.workers import run_to_end
 from foldline.errors import InvalidInput, Stopping
-from foldline.hosting.agent_conversation import carry_over, with_policy
+from foldline.hosting.agent_conversation import carry_over, named_policy, with_policy
 from foldline.hosting.process import stop_with_grace
 from foldline.hosting.runtime import Options, Runtime, open_call_log, settings_for
 from foldline.hosting.session_actor import ActorLimits, SessionActor
@@ -72,7 +71,7 @@ class SessionPool:
         """
         if self._stopping:
             raise Stopping
-        chosen = None if policy is None else PolicySettings(name=policy)
+        chosen = None if policy is None else named_policy(policy)
         parts = with_policy(await self.runtime.parts(self._allowed("")), chosen)
 
         def made() -> StoredSession:

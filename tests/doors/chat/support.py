@@ -63,10 +63,10 @@ class Typed:
         self.questions.append(question)
         return self._next(self._answers)
 
-    def above(self, show: Callable[[], None]) -> None:
+    def print_above(self, show: Callable[[], None]) -> None:
         show()
 
-    def break_off(self, error: BaseException) -> None:
+    def abort(self, error: BaseException) -> None:
         self._lines = iter([error])
 
     def silent(self) -> AbstractContextManager[None]:
@@ -142,7 +142,7 @@ def hold(
             consent=Consent(screen, typed),
             workspace=work,
             environ=variables,
-            kept=kept if save else StoragePlaces(),
+            storage=kept if save else StoragePlaces(),
             resume=resume,
         )
         code = asyncio.run(ChatLoop(chat, typed).run())

@@ -127,7 +127,7 @@ def test_a_wrong_command_is_one_clear_line_and_nothing_changes(tmp_path: Path, l
 
 def test_help_has_every_command(tmp_path: Path) -> None:
     held = hold(FakeProvider(), tmp_path, ["/help"])
-    assert all(command.usage in held.text and command.does in held.text for command in COMMANDS)
+    assert all(command.usage in held.text and command.description in held.text for command in COMMANDS)
 
 
 def long_then_short(body: Mapping[str, Any]) -> FakeReply | str:

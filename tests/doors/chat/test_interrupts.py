@@ -25,7 +25,7 @@ def test_two_presses_within_a_second_leave_and_a_third_begins_anew() -> None:
 def test_a_press_stops_what_runs_and_only_that() -> None:
     async def chat() -> tuple[object, str]:
         interrupts = Interrupts()
-        with interrupts.handled():
+        with interrupts.installed():
             asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGINT)
             stopped = await interrupts.run(asyncio.Event().wait())
         return stopped, await interrupts.run(asyncio.sleep(0, "went on")) or ""
@@ -55,8 +55,8 @@ def test_a_signal_to_end_stops_what_runs_and_leaves(ending: signal.Signals) -> N
     async def chat() -> tuple[int, list[BaseException]]:
         interrupts = Interrupts()
         idle: list[BaseException] = []
-        interrupts.idle = idle.append
-        with interrupts.handled():
+        interrupts.on_idle = idle.append
+        with interrupts.installed():
             asyncio.get_running_loop().call_soon(os.kill, os.getpid(), ending)
             with pytest.raises(LeaveError) as left:
                 await interrupts.run(asyncio.Event().wait())

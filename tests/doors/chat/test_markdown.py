@@ -55,7 +55,7 @@ def test_no_word_is_lost(text: str) -> None:
 def test_what_is_being_written_can_be_seen() -> None:
     answer = AnswerBlocks()
     assert answer.feed("one\n\ntwo\nthr") == ["one"]
-    assert answer.rest == "two\nthr"
+    assert answer.pending == "two\nthr"
 
 
 def test_html_is_shown_and_links_have_their_address() -> None:

@@ -69,7 +69,7 @@ def hear(events: Sequence[AgentEvent], width: int = 100, *, terminal: bool = Fal
     screen = Screen(on)
     with screen.working("starting"):
         for event in events:
-            screen.hear(event)
+            screen.on_event(event)
             screen.tick()
     return shown(on)
 
@@ -166,7 +166,7 @@ def test_a_question_takes_the_display_away_and_gives_it_back() -> None:
     screen = Screen(on)
     with screen.working("run_command x"):
         screen.tick()
-        with screen.aside():
+        with screen.paused():
             before = len(shown(on))
             screen.tick()
             assert len(shown(on)) == before
@@ -179,12 +179,12 @@ def test_what_happens_while_a_person_is_asked_is_shown_after_the_answer(terminal
     on = console(terminal=terminal)
     screen = Screen(on)
     with screen.working("two calls"):
-        screen.hear(ToolStarted("1", "read_file", ARGUMENTS))
-        with screen.aside():
+        screen.on_event(ToolStarted("1", "read_file", ARGUMENTS))
+        with screen.paused():
             screen.line("Allow?")
             before = shown(on)
-            screen.hear(result())
-            screen.hear(Notice("Meanwhile."))
+            screen.on_event(result())
+            screen.on_event(Notice("Meanwhile."))
             assert shown(on) == before
         assert re.search("Allow.*• read_file.*Meanwhile", shown(on), re.DOTALL)
 
@@ -193,7 +193,7 @@ def test_an_answer_stands_apart_from_the_calls_before_it() -> None:
     on = console(terminal=True)
     screen = Screen(on)
     for event in (ToolStarted("1", "list_files", "{}"), result(), TextDelta("One.\n\nTwo."), reply()):
-        screen.hear(event)
+        screen.on_event(event)
     words = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(on))
     assert [line.rstrip() for line in words.splitlines()] == [
         "• list_files → 4.2 KB, 0.3 s",

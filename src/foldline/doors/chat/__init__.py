@@ -1,1 +1,1 @@
-"""The chat in the terminal: what is typed, what is shown, and what runs between them."""
+"""The chat in the terminal: input, output, and the loop between them."""

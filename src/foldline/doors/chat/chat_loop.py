@@ -1,4 +1,4 @@
-"""The chat with a person: reads a line, runs a turn or a command, shows what comes of it, until it is left."""
+"""The loop of a chat: read a line, run a turn or a command, show the result, until the person leaves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from foldline.doors.chat.commands import run_command
 from foldline.doors.chat.interrupts import Interrupts, LeaveError
 from foldline.doors.chat.prompt import PromptInput
-from foldline.doors.chat.startup import Chat, open_conversation, print_banner, print_model, ticking
+from foldline.doors.chat.startup import Chat, open_conversation, print_banner, print_model, refresh_screen
 from foldline.errors import FoldlineError, SummaryError
 
 if TYPE_CHECKING:
@@ -27,49 +27,43 @@ class ChatLoop:
         self.chat, self.prompt = chat, prompt
         self.screen, self.consent = chat.screen, chat.consent
         self._interrupts = interrupts or Interrupts()
-        self._interrupts.idle = prompt.break_off
+        self._interrupts.on_idle = prompt.abort
         chat.consent.stop = self._interrupts.stop
         self._stack = AsyncExitStack()
-        self._starting: asyncio.Task[AgentConversation] | None = None
-        self._next = ""
+        self._opening: asyncio.Task[AgentConversation] | None = None
+        self._next_line = ""
 
     async def run(self) -> int:
-        """The whole chat. Raises FoldlineError and OSError when it cannot begin."""
+        """Run the whole chat. Raises FoldlineError and OSError if it cannot begin."""
         code, left = 0, None
-        with self._interrupts.handled():
-            async with ticking(self.screen), self._stack:
+        with self._interrupts.installed():
+            async with refresh_screen(self.screen), self._stack:
                 print_banner(self.chat)
-                self._starting = asyncio.create_task(self._stack.enter_async_context(open_conversation(self.chat)))
-                self._starting.add_done_callback(self._started)
+                # A task of its own: the person can type while models and modules load.
+                self._opening = asyncio.create_task(self._stack.enter_async_context(open_conversation(self.chat)))
+                self._opening.add_done_callback(self._on_opened)
                 try:
-                    await self._lines()
+                    await self._read_lines()
                 except LeaveError as leave:
                     code = leave.code
                 finally:
-                    if not self._starting.done():
-                        self._starting.cancel()
-                    (conversation,) = await asyncio.gather(self._starting, return_exceptions=True)
-                    if (
-                        not isinstance(conversation, BaseException)
-                        and conversation.begun
-                        and conversation.id is not None
-                    ):
-                        place = (
-                            conversation.store.place if conversation.store is not None and self.chat.kept.named else ""
-                        )
-                        left = f"{conversation.id} --store {quote(place)}" if place else conversation.id
+                    if not self._opening.done():
+                        self._opening.cancel()
+                    (conversation,) = await asyncio.gather(self._opening, return_exceptions=True)
+                    if not isinstance(conversation, BaseException) and conversation.begun:
+                        left = self._resume_arguments(conversation)
         if left is not None:
             self.screen.line(f"To go on: foldline chat --resume {left}", "dim")
         return code
 
     async def conversation(self) -> AgentConversation:
-        """The conversation, once its model is picked. Raises what kept it from beginning."""
-        if self._starting is None:
+        """Wait for the conversation to be open. Raises what kept it from opening."""
+        if self._opening is None:
             raise RuntimeError("the conversation has not begun")
-        return await asyncio.shield(self._starting)
+        return await asyncio.shield(self._opening)
 
     async def compact(self, instructions: str | None) -> None:
-        """Compact the session, and show the summary and the new figures."""
+        """Compact the session; show the summary and the new figures."""
         from foldline.display import compacted, summary_of
 
         conversation = await self.conversation()
@@ -87,7 +81,7 @@ class ChatLoop:
         self.screen.line(compacted(agent.session.figures, shown))
 
     async def confirmed(self, question: str) -> bool:
-        """Whether the person says yes; anything else is no."""
+        """Ask a question; only yes is yes."""
         try:
             answer = await self.prompt.ask(question)
         except (EOFError, KeyboardInterrupt):
@@ -96,25 +90,33 @@ class ChatLoop:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _started(self, starting: asyncio.Task[AgentConversation]) -> None:
-        if starting.cancelled():
-            return
-        error = starting.exception()
-        if error is not None:
-            self.prompt.break_off(error)
-            return
-        conversation = starting.result()
-        self.screen.model = conversation.runtime.provider.model
-        self.prompt.above(lambda: print_model(self.screen, conversation, asks=not self.consent.everything))
+    def _resume_arguments(self, conversation: AgentConversation) -> str | None:
+        """What `--resume` needs to find this session again; None if it is not on disk."""
+        store = conversation.store
+        if conversation.id is None or store is None:
+            return None
+        return f"{conversation.id} --store {quote(store.place)}" if self.chat.storage.named else conversation.id
 
-    async def _lines(self) -> None:
-        """Line by line, until the person leaves."""
+    def _on_opened(self, opening: asyncio.Task[AgentConversation]) -> None:
+        if opening.cancelled():
+            return
+        error = opening.exception()
+        if error is not None:
+            self.prompt.abort(error)
+            return
+        conversation = opening.result()
+        self.screen.model = conversation.runtime.provider.model
+        self.prompt.print_above(lambda: print_model(self.screen, conversation, asks=not self.consent.everything))
+
+    async def _read_lines(self) -> None:
+        """Handle line after line until the person leaves."""
+        # A terminal that cannot redraw would mix the lines about the model with what is being typed.
         if not self.prompt.redraws:
             await self._interrupts.run(self.conversation())
         while True:
             try:
-                typed = self._next or await self.prompt.line()
-                self._next = ""
+                typed = self._next_line or await self.prompt.line()
+                self._next_line = ""
             except KeyboardInterrupt:
                 if self._interrupts.pressed():
                     return
@@ -123,22 +125,23 @@ class ChatLoop:
             except EOFError:
                 return
             if typed.strip():
-                await self._taken(typed)
+                await self._dispatch(typed)
 
-    async def _taken(self, typed: str) -> None:
+    async def _dispatch(self, typed: str) -> None:
         if typed.startswith("/") and not typed.startswith("//"):
-            await self._guarded(run_command(self, typed))
+            await self._run_guarded(run_command(self, typed))
         else:
-            await self._guarded(self._turn(typed[1:] if typed.startswith("//") else typed))
+            await self._run_guarded(self._turn(typed[1:] if typed.startswith("//") else typed))
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do some work that Ctrl-C stops; what goes wrong in it is one line."""
-        starting = self._starting
+    async def _run_guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work that Ctrl-C cancels; an error in it is one line."""
+        opening = self._opening
         with self.prompt.silent():
             try:
                 await self._interrupts.run(work)
             except (FoldlineError, OSError) as error:
-                if starting is not None and starting.done() and not starting.cancelled() and starting.exception():
+                # An error of the opening ends the chat; one of a turn or command does not.
+                if opening is not None and opening.done() and not opening.cancelled() and opening.exception():
                     raise
                 self.screen.error(str(error))
 
@@ -149,7 +152,7 @@ class ChatLoop:
         await self._ask_at_threshold(conversation)
 
     async def _ask_at_threshold(self, conversation: AgentConversation) -> None:
-        """S4.03: at the threshold the person is asked; nothing is compacted unasked."""
+        """Ask at the threshold whether to compact (S4.03). Nothing is compacted without a yes."""
         from foldline.display import threshold_question
 
         figures = (await conversation.agent()).session.figures
@@ -162,4 +165,4 @@ class ChatLoop:
         if answer.lower() in ("y", "yes"):
             await self.compact(None)
         elif answer.lower() not in ("", "n", "no"):
-            self._next = answer  # who goes on talking has said no, and has said something
+            self._next_line = answer  # any other text is a no, and the next message

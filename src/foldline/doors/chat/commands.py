@@ -1,4 +1,4 @@
-"""The slash commands: their names, what they take, and how one that was typed is found."""
+"""The slash commands: names, arguments, and the lookup of a typed one."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ RunCommand = Callable[["ChatLoop", str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class SlashCommand:
-    """One command: its name with the slash, what it takes, what it does, and the module that has it ("" for here)."""
+    """One command: its name with the slash, its arguments, a description, and the module that runs it ("" for this
+    one).
+    """
 
     name: str
-    takes: str
-    does: str
+    arguments: str
+    description: str
     module: str = ""
 
     @property
     def usage(self) -> str:
-        """The name and what it takes."""
-        return f"{self.name} {self.takes}".strip()
+        """The name and the arguments."""
+        return f"{self.name} {self.arguments}".strip()
 
 
 COMMANDS: Final = (
@@ -54,21 +56,21 @@ COMMANDS: Final = (
 )
 
 
-async def _compact(chat: ChatLoop, given: str) -> None:
-    """Sum up, after the figures were shown and the person has said yes (S4.05)."""
+async def _compact(chat: ChatLoop, argument: str) -> None:
+    """Compact after showing the figures and asking (S4.05)."""
     from foldline.display import compact_question
 
     session = (await (await chat.conversation()).agent()).session
     if await chat.confirmed(compact_question(session.figures)):
-        await chat.compact(given or None)
+        await chat.compact(argument or None)
 
 
-async def _help(chat: ChatLoop, given: str) -> None:
-    chat.screen.pairs([(command.usage, command.does) for command in COMMANDS])
+async def _help(chat: ChatLoop, argument: str) -> None:
+    chat.screen.pairs([(command.usage, command.description) for command in COMMANDS])
     chat.screen.line("//… says a text that begins with a slash. Ctrl-C stops the turn, twice it leaves.", "dim")
 
 
-async def _quit(chat: ChatLoop, given: str) -> None:
+async def _quit(chat: ChatLoop, argument: str) -> None:
     raise LeaveError(0)
 
 
@@ -76,25 +78,25 @@ _HERE: Final[dict[str, RunCommand]] = {"/compact": _compact, "/help": _help, "/q
 
 
 async def run_command(chat: ChatLoop, typed: str) -> None:
-    """Run what was typed. Raises InvalidInput for what is no command, or not given as it must be."""
-    name, _, given = typed.strip().partition(" ")
+    """Run a typed command. Raises InvalidInput for an unknown one or bad arguments."""
+    name, _, argument = typed.strip().partition(" ")
     command = next((each for each in COMMANDS if each.name == name), None)
     if command is None:
         near = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else "/help lists them"
         raise InvalidInput(f"there is no command {name}; {hint} (/{name} says it to the model)")
     run: RunCommand = _HERE.get(name) or getattr(import_module(f"foldline.doors.chat.{command.module}"), name[1:])
-    await run(chat, given.strip())
+    await run(chat, argument.strip())
 
 
-# More than any count or number of a message here has; `int` refuses a text of some thousands.
+# More digits than any number here has. `int` refuses a text of some thousands of them.
 _MOST_DIGITS: Final = 12
 
 
 def whole_number(typed: str) -> int | None:
-    """A whole number from 0 on, as digits and nothing else; None for any other text.
+    """Parse a whole number from 0 on, digits only; None for any other text.
 
-    Only ASCII: "²" and digits of other scripts are digits to `str.isdigit`, and not all of them to `int`.
+    ASCII only: "²" and digits of other scripts pass `str.isdigit`, and not all of them pass `int`.
     """
     if len(typed) > _MOST_DIGITS or not (typed.isascii() and typed.isdigit()):
         return None

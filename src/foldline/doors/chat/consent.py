@@ -1,6 +1,6 @@
-"""Asks the person for one call: what the tool says of it is shown, with nothing hidden in it, and silence is no.
+"""Asks the person to allow one tool call. The call is shown with nothing hidden in it, and silence is no.
 
-Tools cut what is long (a change of a file), and say how much more there is.
+Tools shorten what is long (an edit of a file), and say how much more there is.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ __all__ = ["Consent"]
 
 
 class Consent:
-    """Whether calls may run. With `everything` all of them may; without a prompt none.
+    """Decides whether calls may run. With `everything` all of them may; without a prompt none.
 
-    "always" holds for the tool, until `forget`: for the session in which it was said. Calls that run beside each other
-    are asked one after the other. `stop` is called for Ctrl-C at a question.
+    "always" holds for the tool in this session, until `forget`. Parallel calls are asked for one after another. `stop`
+    is called for Ctrl-C at a question.
     """
 
     def __init__(self, screen: Screen, prompt: PromptInput | None, *, everything: bool = False) -> None:
         self._screen, self.prompt, self.everything = screen, prompt, everything
         self.stop: Callable[[], object] = lambda: None
         self._always: set[str] = set()
-        self._one = asyncio.Lock()
-        self._told = False
+        self._lock = asyncio.Lock()
+        self._reported = False
 
     def forget(self) -> None:
         """Ask for every tool again."""
         self._always.clear()
 
     async def allowed(self, ask: PermissionRequest) -> bool:
-        """Whether this call may run."""
+        """Ask whether this call may run."""
         if self.everything:
             return True
         if self.prompt is None:
-            if not self._told:
-                self._told = True
+            if not self._reported:
+                self._reported = True
                 self._screen.line(f"{ask.tool} was not run: nobody can be asked here (--yes allows it)", "yellow")
             return False
-        async with self._one:
+        async with self._lock:
             if ask.tool in self._always:
                 return True
-            with self._screen.aside():
-                return await self._asked(ask, self.prompt)
+            with self._screen.paused():
+                return await self._ask(ask, self.prompt)
 
-    async def _asked(self, ask: PermissionRequest, prompt: PromptInput) -> bool:
+    async def _ask(self, ask: PermissionRequest, prompt: PromptInput) -> bool:
         self._screen.line(f"{ask.tool} wants to run:", "bold yellow")
         for line in plain(ask.what).split("\n"):
             self._screen.line(f"  {line}", _style(line))
@@ -67,5 +67,5 @@ class Consent:
 
 
 def _style(line: str) -> str:
-    """The colour of a line of a change."""
+    """The colour of a line of a diff."""
     return "green" if line.startswith("+") else "red" if line.startswith("-") else ""

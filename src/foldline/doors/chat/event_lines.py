@@ -1,4 +1,4 @@
-"""What happened, in one line each: pure functions from events to texts."""
+"""Events as one line of text each. Pure functions."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ __all__ = [
 # Arguments that say most about a call, the most telling first.
 _MAIN: Final = ("command", "pattern", "path", "url", "query", "task", "name", "seq", "glob", "instructions")
 _ARGUMENT_CHARS: Final = 200
-# What takes less is at once for a person (Nielsen's limit).
+# Anything faster feels instant to a person (Nielsen's limit).
 _NOTICED_SECONDS: Final = 0.1
 
 
 def seconds_text(seconds: float) -> str:
-    """A time for people: "0.3 s", "2 min 5 s"."""
+    """A duration for people: "0.3 s", "2 min 5 s"."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     return f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
 def main_argument(arguments: str) -> str:
-    """The argument that says most about a call, as one line; "" where there is none."""
+    """The most telling argument of a call, as one line; "" without any."""
     try:
         given = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
@@ -68,7 +68,7 @@ def call_text(call: ToolStarted) -> str:
 
 
 def result_text(result: ToolFinished, call: str = "") -> str:
-    """What a call brought: its size, and its time if it took any; or its error, without the words of the call again."""
+    """The result of a call: its size, and its time if noticeable; or its error, without repeating the call."""
     if result.is_error:
         first = next((line for line in result.text.splitlines() if line.strip()), "failed")
         place, colon, reason = plain_line(first, 300).partition(": ")
@@ -78,18 +78,20 @@ def result_text(result: ToolFinished, call: str = "") -> str:
 
 
 def failure_text(message: str) -> str:
-    """What went wrong; "other", for what has no kind, tells nobody anything."""
+    """An error message without "other: ", the kind of errors that have none."""
     return plain_line(message, 2_000).removeprefix("other: ")
 
 
 def calling_text(event: Calling, model: str) -> str:
-    """What runs while a model is awaited."""
+    """The activity while a model is called."""
     again = f", step {event.iteration}" if event.iteration > 1 else ""
     return f"calling {plain_line(model, 40) or 'the model'} (~{event.tokens:,} tokens{again})"
 
 
 def fold_text(event: FoldFinished) -> str | None:
-    """What was folded: entries, tokens of the request before and now, by what, and how to look; None for nothing."""
+    """What was folded: messages, tokens before and after, by which reducer, and the commands to inspect it; None for
+    nothing.
+    """
     if not event.folds:
         return None
     outer = [
@@ -100,25 +102,25 @@ def fold_text(event: FoldFinished) -> str | None:
     count = sum(fold.stop - fold.start for fold in outer)
     by = ", ".join(dict.fromkeys(map(fold_source, event.folds)))
     messages = "1 message" if count == 1 else f"{count:,} messages"
-    # The one that covers most is the one to ask about.
+    # Of several folds, people ask about the one that covers most.
     seq = max(outer, key=lambda fold: fold.before_tokens).start
     return f"folded {messages}: {event.tokens_before:,} → {event.tokens:,} tokens ({by}) · /why {seq} · /undo"
 
 
 def fold_source(fold: Fold) -> str:
-    """What made a fold: its reducer, or "digest" where one without a model stands in for that."""
+    """The reducer of a fold, or "digest" if one without a model stands in for it."""
     is_digest = any(message.kind == "digest" for message in fold.shown)
     return "digest" if is_digest else plain_line(fold.reducer, 64)
 
 
 def usage_text(figures: WindowUsage, *, estimated: bool) -> str:
-    """The line of figures after a reply; `~` marks those that are our own count, not the server's."""
+    """The figures after a reply; `~` marks our own count, where the server reported none."""
     line = token_line(figures)
     return line.replace("[tokens: ", "[tokens: ~").replace("response: ", "response: ~") if estimated else line
 
 
 def reply_text(event: ReplyFinished) -> str:
-    """One model call for the log."""
+    """One model call, for the log."""
     about = "~" if event.estimated else ""
     return (
         f"Reply: {about}{event.prompt_tokens} prompt tokens ({event.cached_tokens} cached, {event.expected_tokens} "

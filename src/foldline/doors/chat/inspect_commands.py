@@ -1,4 +1,4 @@
-"""The commands that look: /context, /why, /history, /cost."""
+"""The commands that only read: /context, /why, /history, /cost."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _NEWEST: Final = 30
 _WHY: Final = re.compile(r"(fold +|f)?#?(\d+)")
 
 
-async def context(chat: ChatLoop, given: str) -> None:
-    """The window as a bar, part by part."""
-    if given:
+async def context(chat: ChatLoop, argument: str) -> None:
+    """Show the window as a bar, part by part."""
+    if argument:
         raise InvalidInput("takes nothing", place="/context")
     conversation = await chat.conversation()
     session = (await conversation.agent()).session
@@ -64,9 +64,9 @@ async def context(chat: ChatLoop, given: str) -> None:
     screen.line(f"policy {now.policy.name}; a request may have {limits.input_tokens:,} tokens", "dim")
 
 
-async def why(chat: ChatLoop, given: str) -> None:
-    """Why a message is not shown as it was, or what a fold stands for, with the first lines of the original."""
-    found = _WHY.fullmatch(given.strip())
+async def why(chat: ChatLoop, argument: str) -> None:
+    """Explain why a message is not shown in full, or what a fold stands for, with the first lines of the original."""
+    found = _WHY.fullmatch(argument.strip())
     number = None if found is None else whole_number(found[2])
     if found is None or number is None:
         raise InvalidInput("takes the number of a message, or of a fold: /why 12, /why fold 3", place="/why")
@@ -115,13 +115,13 @@ def _show_fold(chat: ChatLoop, session: AgentSession, fold: Fold) -> None:
         screen.line(f"  original: {session.stored.archive.where(fold.archive)}")
 
 
-async def history(chat: ChatLoop, given: str) -> None:
-    """Everything that was said, one line each; what the model no longer sees as it was is marked."""
+async def history(chat: ChatLoop, argument: str) -> None:
+    """List all messages, one line each, those that are folded or shortened marked."""
     count: int | None = _NEWEST
-    if given == "all":
+    if argument == "all":
         count = None
-    elif given:
-        count = whole_number(given)
+    elif argument:
+        count = whole_number(argument)
         if not count:
             raise InvalidInput("takes how many of the newest messages to show, or all", place="/history")
     session = (await (await chat.conversation()).agent()).session
@@ -145,9 +145,9 @@ async def history(chat: ChatLoop, given: str) -> None:
         screen.line("- folded, ~ shortened: /why N tells by what, and shows the original", "dim")
 
 
-async def cost(chat: ChatLoop, given: str) -> None:
-    """What the session has cost so far: tokens, and money where the catalogue has prices."""
-    if given:
+async def cost(chat: ChatLoop, argument: str) -> None:
+    """Show the cost of the session: tokens, and money if the catalogue has prices."""
+    if argument:
         raise InvalidInput("takes nothing", place="/cost")
     from foldline.store.calls import read_calls
 
@@ -183,7 +183,7 @@ async def cost(chat: ChatLoop, given: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PricedCall:
-    """Tokens of one model call; `prompt_tokens` with those in it that were read from a cache and written to one."""
+    """Tokens of one model call. `prompt_tokens` includes those read from a cache and written to one."""
 
     model: str
     prompt_tokens: int
@@ -196,10 +196,10 @@ class PricedCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """Sums over calls of one model; `usd` is None where the catalogue has no price.
+    """Sums over the calls of one model; `usd` is None if the catalogue has no price.
 
-    Money is by list price: each call at the price step of its own size, tokens from the cache at what the provider
-    charges for reading them, and those that it reported as written at what it charges for that.
+    Money is at list price: each call at the price step of its own size, cached tokens at the price of reading them, and
+    those reported as written at the price of writing.
     """
 
     model: str
@@ -212,7 +212,7 @@ class ModelCost:
 
 
 def costs_by_model(calls: Iterable[PricedCall]) -> list[ModelCost]:
-    """The sums, model by model in the order of their first call."""
+    """Sum up calls by model, in the order of their first call."""
     by_model: dict[str, list[PricedCall]] = {}
     for call in calls:
         by_model.setdefault(call.model, []).append(call)
@@ -239,7 +239,7 @@ def _sum(model: str, calls: list[PricedCall]) -> ModelCost:
 
 
 def cost_lines(spent: Iterable[ModelCost]) -> list[str]:
-    """One line for each model, and one for the sum where there are several; `~` marks what is not all reported."""
+    """One line for each model, and one for the sum of several; `~` marks figures that are not all reported."""
     rows = list(spent)
     lines = [_line(row) for row in rows]
     priced = [row.usd for row in rows if row.usd is not None]
@@ -303,7 +303,7 @@ def shares_of(context: Context, system: str | None) -> tuple[WindowShare, ...]:
 
 
 def cells(shares: Sequence[WindowShare], width: int) -> list[int]:
-    """How many of `width` cells each part gets: by size, and one at least where there is anything."""
+    """How many of `width` cells each part gets: by size, and at least one for any tokens."""
     counts = _apportioned([share.tokens for share in shares], width)
     for at, share in enumerate(shares):
         if share.tokens and not counts[at]:
@@ -330,7 +330,7 @@ def bar_lines(shares: Sequence[WindowShare], window_tokens: int, *, width: int, 
 
 
 def _apportioned(sizes: Sequence[int], total: int) -> list[int]:
-    """Whole numbers in proportion to the sizes whose sum is `total` (largest remainders)."""
+    """Whole numbers in proportion to the sizes, with the sum `total` (largest remainders)."""
     whole = sum(sizes)
     if whole <= 0:
         return [0] * len(sizes)

@@ -1,4 +1,4 @@
-"""Ctrl-C and the signals that end a process: once stops what runs, twice within a second leaves."""
+"""Ctrl-C and the signals that end a process: once stops what runs, twice within a second leaves the chat."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from foldline.hosting.process import signal_handlers
 
 __all__ = ["Interrupts", "LeaveError"]
 
-# Two presses within this time are meant as one.
+# Two presses within this time mean "leave".
 _TWICE_SECONDS: Final = 1.2
 
 T = TypeVar("T")
 
 
 class LeaveError(Exception):
-    """The chat is to be left; `code` is the exit code."""
+    """The person leaves the chat; `code` is the exit code."""
 
     def __init__(self, code: int = 0) -> None:
         super().__init__(code)
@@ -30,65 +30,67 @@ class LeaveError(Exception):
 
 
 class Interrupts:
-    """What Ctrl-C does, by what runs. `idle` is called for one that comes while nothing runs.
+    """What Ctrl-C does. `on_idle` is called for one that comes while nothing runs.
 
-    `leaving` is the exit code once the chat is to be left, else None.
+    `exit_code` is set once the chat is to end, else None.
     """
 
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._last = -10.0 * _TWICE_SECONDS
         self._task: asyncio.Task[Any] | None = None
-        self.idle: Callable[[BaseException], object] = lambda error: None
-        self.leaving: int | None = None
+        self.on_idle: Callable[[BaseException], object] = lambda error: None
+        self.exit_code: int | None = None
 
     def pressed(self) -> bool:
-        """Note one press; whether it is the second of two."""
+        """Note one press; return whether it is the second of two."""
         now = self._clock()
         twice = now - self._last <= _TWICE_SECONDS
         self._last = -10.0 * _TWICE_SECONDS if twice else now
         return twice
 
     def stop(self) -> None:
-        """Ctrl-C while something runs: it is stopped; the second time the chat is left after it."""
+        """Handle Ctrl-C: cancel what runs; the second time, leave the chat after it."""
         if self._task is None:
-            self.idle(KeyboardInterrupt())
+            self.on_idle(KeyboardInterrupt())
             return
         if self.pressed():
-            self.leaving = 0
+            self.exit_code = 0
         self._task.cancel()
 
     def leave(self, code: int) -> None:
-        """A signal to end: what runs is stopped, and the chat left in order."""
-        self.leaving = code
+        """Handle a signal to end: cancel what runs, and leave the chat in order."""
+        self.exit_code = code
         if self._task is not None:
             self._task.cancel()
         else:
-            self.idle(LeaveError(code))
+            self.on_idle(LeaveError(code))
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Run something that Ctrl-C stops: None then. Raises LeaveError when the chat is to be left."""
+        """Run work that Ctrl-C cancels; return None then. Raises LeaveError if the chat is to end."""
         task = self._task = asyncio.create_task(work)
         result: T | None = None
         try:
             result = await task
         except asyncio.CancelledError:
+            # Two tasks may have been cancelled: the work, by Ctrl-C, or this one, by whoever awaits it. Only the first
+            # is handled here.
             own = asyncio.current_task()
             if own is not None and own.cancelling():
                 task.cancel()
                 raise
         finally:
             self._task = None
-        if self.leaving is not None:
-            raise LeaveError(self.leaving)
+        if self.exit_code is not None:
+            raise LeaveError(self.exit_code)
         return result
 
     @contextmanager
-    def handled(self) -> Iterator[None]:
-        """Take the signals over until the block ends. To be used inside a running loop."""
-        if sys.platform == "win32":  # its loops take no signals: Ctrl-C raises as it does everywhere
+    def installed(self) -> Iterator[None]:
+        """Handle the signals until the block ends. Use it inside a running loop."""
+        if sys.platform == "win32":  # its loops handle no signals: Ctrl-C raises KeyboardInterrupt as usual
             yield
             return
-        leaving = {number: partial(self.leave, 128 + number) for number in (signal.SIGTERM, signal.SIGHUP)}
-        with signal_handlers({signal.SIGINT: self.stop, **leaving}):
+        exit_code = {number: partial(self.leave, 128 + number) for number in (signal.SIGTERM, signal.SIGHUP)}
+        with signal_handlers({signal.SIGINT: self.stop, **exit_code}):
             yield

@@ -21,17 +21,17 @@ FILE: Final = "chat.log"
 
 
 class Journal:
-    """Writes the lines of S0.04 and what belongs to them; secrets of known shapes are taken out.
+    """Writes the log lines of S0.04 and others, with secrets of known shapes removed.
 
-    `folder` says where the session is, once it is on disk: the file is made there (0600). A line that cannot be written
-    stops nothing. With `loud` the lines go to standard error as well.
+    `folder` returns the session's folder once it is on disk; the file is created there (0600). A line that cannot be
+    written stops nothing. With `verbose`, lines go to standard error too.
     """
 
-    def __init__(self, folder: Callable[[], Path | None], *, loud: IO[str] | None = None) -> None:
-        self._folder, self._loud = folder, loud
+    def __init__(self, folder: Callable[[], Path | None], *, verbose: IO[str] | None = None) -> None:
+        self._folder, self._loud = folder, verbose
 
-    def hear(self, event: AgentEvent) -> None:
-        """Log one event, if it is one for the log."""
+    def on_event(self, event: AgentEvent) -> None:
+        """Log an event, if it belongs in the log."""
         line = _line(event)
         if line is not None:
             self._write(redact(plain_line(line, 2_000)))

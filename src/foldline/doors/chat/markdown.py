@@ -1,4 +1,4 @@
-"""An answer that streams in: finished blocks of markdown one by one, and what is still being written."""
+"""A streamed answer: whole Markdown blocks one by one, the block in progress, and their rendering for a terminal."""
 
 from __future__ import annotations
 
@@ -18,71 +18,71 @@ __all__ = ["AnswerBlocks", "load_renderer", "markdown"]
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _INDENTED: Final = re.compile(r"[ \t]")
-# A block without an end (a list of thousands of lines) is let go of at its next line end.
+# A larger block (a list of thousands of lines) is cut at its next line end, so that the screen keeps up.
 _MOST_CHARS: Final = 20_000
 
 
 class AnswerBlocks:
-    """Takes text as it comes and gives out whole blocks: paragraphs, lists, tables, fenced code.
+    """Splits streamed text into whole blocks: paragraphs, lists, tables, fenced code.
 
-    A block ends at an empty line that no indented line follows (that would belong to an item of a list), code where its
-    fence does.
+    A block ends at an empty line, unless an indented line follows (that belongs to a list item). Code ends with its
+    fence.
     """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._half = ""
+        self._partial = ""
         self._fence = ""
         self._gap = False
         self._chars = 0
 
     @property
-    def rest(self) -> str:
-        """What has come of the block that is not finished."""
-        return "\n".join([*self._lines, self._half]) if self._lines else self._half
+    def pending(self) -> str:
+        """The text of the block in progress."""
+        return "\n".join([*self._lines, self._partial]) if self._lines else self._partial
 
     def feed(self, text: str) -> list[str]:
-        """Take a piece; the blocks that it finished."""
+        """Add a piece of text; return the blocks that it completes."""
         done: list[str] = []
-        *whole, self._half = (self._half + plain(text)).split("\n")
+        *whole, self._partial = (self._partial + plain(text)).split("\n")
         for line in whole:
-            done += self._take(line)
+            done += self._add_line(line)
         return done
 
     def finish(self) -> list[str]:
-        """The last block, if something of it has come. What comes then begins anew."""
-        done = self._take(self._half) if self._half else []
-        self._half = ""
-        return done + self._end()
+        """Return the last block, if any, and start over."""
+        done = self._add_line(self._partial) if self._partial else []
+        self._partial = ""
+        return done + self._close_block()
 
-    def _take(self, line: str) -> list[str]:
+    def _add_line(self, line: str) -> list[str]:
         found = _FENCE.match(line)
         if self._fence:
-            self._add(line)
+            self._append(line)
             closing = found is not None and found[1].startswith(self._fence) and not found[2].strip()
-            return self._end() if closing else []
+            return self._close_block() if closing else []
         if not line.strip():
             self._gap = bool(self._lines)
             return []
         done: list[str] = []
         if self._gap and not _INDENTED.match(line):
-            done = self._end()
+            done = self._close_block()
         elif self._gap:
-            self._add("")
+            self._append("")
         self._gap = False
         if found is not None and "`" not in found[2]:
-            done += self._end()
+            done += self._close_block()
             self._fence = found[1]
-        self._add(line)
+        self._append(line)
         if self._chars > _MOST_CHARS and not self._fence:
-            done += self._end()
+            done += self._close_block()
         return done
 
-    def _add(self, line: str) -> None:
+    def _append(self, line: str) -> None:
         self._lines.append(line)
         self._chars += len(line) + 1
 
-    def _end(self) -> list[str]:
+    def _close_block(self) -> list[str]:
         block = "\n".join(self._lines)
         self._lines, self._fence, self._gap, self._chars = [], "", False, 0
         return [block] if block.strip() else []

@@ -10,7 +10,7 @@ from typing import IO, Final, TextIO
 
 from foldline.agent.events import AgentEvent, as_json
 from foldline.doors.chat.interrupts import Interrupts, LeaveError
-from foldline.doors.chat.startup import Chat, open_conversation, ticking
+from foldline.doors.chat.startup import Chat, open_conversation, refresh_screen
 from foldline.errors import InvalidInput
 from foldline.text.formatting import plain
 
@@ -22,7 +22,7 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 
 
 def read_piped(stdin: TextIO) -> str | None:
-    """What was piped or redirected into this process; None where nothing was (a terminal, a socket, /dev/null)."""
+    """Read text piped or redirected into this process; None if there is none (a terminal, a socket, /dev/null)."""
     try:
         mode = os.fstat(stdin.fileno()).st_mode
     except (OSError, ValueError):
@@ -36,7 +36,7 @@ def read_piped(stdin: TextIO) -> str | None:
 
 
 def prompt_text(once: str | None, piped: str | None) -> str:
-    """The prompt: what was given, then what was piped in. Raises InvalidInput when there is neither."""
+    """The prompt: the given text, then the piped one. Raises InvalidInput if both are empty."""
     text = "\n\n".join(part.strip("\n") for part in (once, piped) if part is not None and part.strip())
     if not text:
         raise InvalidInput("there is nothing in it", place="--once" if once is not None else "standard input")
@@ -44,16 +44,16 @@ def prompt_text(once: str | None, piped: str | None) -> str:
 
 
 async def answer_once(chat: Chat, text: str, *, as_events: bool = False, out: IO[str] | None = None) -> int:
-    """Run one turn; returns the exit code. Raises FoldlineError and OSError when it cannot begin."""
+    """Run one turn; return the exit code. Raises FoldlineError and OSError if it cannot begin."""
     out = sys.stdout if out is None else out
 
     def write_event(event: AgentEvent) -> None:
-        # ASCII with escapes: no control character of a foreign text reaches a terminal.
+        # ASCII with escapes, so that no control character in a model's text reaches a terminal.
         out.write(json.dumps(as_json(event)) + "\n")
         out.flush()
 
     if as_events:
-        chat.also.append(write_event)
+        chat.listeners.append(write_event)
     for withheld in chat.loaded.withheld:
         chat.screen.line(f"not before it is trusted (foldline config trust): {withheld}", "yellow")
     interrupts = Interrupts()
@@ -71,8 +71,8 @@ async def answer_once(chat: Chat, text: str, *, as_events: bool = False, out: IO
                 chat.screen.line(f"session {conversation.id}", "dim")
             return 0 if ended.reason == "done" else _FAILED
 
-    with interrupts.handled():
-        async with ticking(chat.screen):
+    with interrupts.installed():
+        async with refresh_screen(chat.screen):
             try:
                 code = await interrupts.run(turn())
             except LeaveError as leave:

@@ -1,4 +1,4 @@
-"""Where lines come from: prompt-toolkit on a terminal that can do it, plain lines on any other."""
+"""Where lines are typed: prompt-toolkit on a capable terminal, plain lines on any other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_LINE_BYTES = 1024 * 1024
 
 
 class PromptInput(Protocol):
-    """Where a person types. `redraws` says whether `above` can show something while a line is being typed."""
+    """Where a person types. `redraws` says whether `print_above` can print while a line is being typed."""
 
     redraws: bool
 
@@ -31,66 +31,66 @@ class PromptInput(Protocol):
         """The next line (or pasted lines). Raises EOFError at the end, KeyboardInterrupt for Ctrl-C."""
 
     async def ask(self, question: str) -> str:
-        """The answer to a question; what was typed before it was asked does not count. Raises as `line` does."""
+        """The answer to a question; text typed before the question does not count. Raises as `line` does."""
 
-    def above(self, show: Callable[[], None]) -> None:
-        """Show something; where the prompt `redraws`, above the line that is being typed."""
+    def print_above(self, show: Callable[[], None]) -> None:
+        """Print something; if the prompt `redraws`, above the line being typed."""
 
-    def break_off(self, error: BaseException) -> None:
-        """End a `line` or `ask` that waits, with this error."""
+    def abort(self, error: BaseException) -> None:
+        """End a waiting `line` or `ask` with this error."""
 
     def silent(self) -> AbstractContextManager[None]:
-        """While something runs: what is typed meanwhile does not mix with what is shown."""
+        """Keep text typed during the block from mixing with the output."""
 
 
 def prompt_for(
     environ: Mapping[str, str], *, commands: Sequence[tuple[str, str]], history: Path | None, tty: bool
 ) -> PromptInput:
-    """The prompt that this terminal can have; `tty` says whether both ends of it are one."""
+    """The best prompt for this terminal; `tty` says whether both ends of it are one."""
     if not tty or environ.get("TERM", "") in ("", "dumb", "unknown") or sys.platform == "win32":
         return LinePrompt(sys.stdin.fileno(), sys.stdout.write)
     return ToolkitPrompt(commands=commands, history=history, colours="NO_COLOR" not in environ)
 
 
 class LinePrompt:
-    """Lines from a file descriptor as they stand: for dumb terminals, and where the output is no terminal."""
+    """Plain lines from a file descriptor: for dumb terminals, and if the output is no terminal."""
 
     redraws = False
 
     def __init__(self, handle: int, write: Callable[[str], Any]) -> None:
         self._handle, self._write = handle, write
-        self._held = b""
+        self._buffer = b""
         self._ended = False
         self._waiting: asyncio.Future[None] | None = None
 
     async def line(self) -> str:
         """The next line."""
-        return await self._asked("> ")
+        return await self._read_line("> ")
 
     async def ask(self, question: str) -> str:
         """The answer to a question."""
-        self._held = b""
-        forget_typed(self._handle)
-        return await self._asked(f"{question} ")
+        self._buffer = b""
+        drop_typeahead(self._handle)
+        return await self._read_line(f"{question} ")
 
-    def above(self, show: Callable[[], None]) -> None:
-        """Show something."""
+    def print_above(self, show: Callable[[], None]) -> None:
+        """Print something."""
         show()
 
-    def break_off(self, error: BaseException) -> None:
+    def abort(self, error: BaseException) -> None:
         """End the wait for a line."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(error)
 
     def silent(self) -> AbstractContextManager[None]:
-        """Nothing: a terminal that cannot redraw is left as it is."""
+        """Do nothing: a terminal that cannot redraw is left alone."""
         return nullcontext()
 
-    async def _asked(self, words: str) -> str:
+    async def _read_line(self, words: str) -> str:
         self._write(words)
         sys.stdout.flush()
         loop = asyncio.get_running_loop()
-        while b"\n" not in self._held and not self._ended:
+        while b"\n" not in self._buffer and not self._ended:
             self._waiting = loop.create_future()
             loop.add_reader(self._handle, self._read)
             try:
@@ -101,27 +101,27 @@ class LinePrompt:
             finally:
                 loop.remove_reader(self._handle)
                 self._waiting = None
-        if b"\n" not in self._held and not self._held:
+        if b"\n" not in self._buffer and not self._buffer:
             self._end()
             raise EOFError
-        line, _, self._held = self._held.partition(b"\n")
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode("utf-8", "replace")
 
     def _end(self) -> None:
-        """End the line that was asked for: nobody pressed Enter."""
+        """End the line on screen: nobody pressed Enter."""
         self._write("\n")
         sys.stdout.flush()
 
     def _read(self) -> None:
         data = os.read(self._handle, 65_536)
-        self._held += data
-        self._ended = not data or len(self._held) > _LONGEST_LINE_BYTES
+        self._buffer += data
+        self._ended = not data or len(self._buffer) > _LONGEST_LINE_BYTES
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
 
 class ToolkitPrompt:
-    """prompt-toolkit: editing, history, completion of commands. Escape and then Enter begins another line."""
+    """prompt-toolkit: editing, history, completion of commands. Escape, then Enter starts another line."""
 
     redraws = True
 
@@ -138,9 +138,9 @@ class ToolkitPrompt:
         def another_line(event: Any) -> None:
             event.current_buffer.insert_text("\n")
 
-        kept = None if history is None else private_file(history)
+        file = None if history is None else private_file(history)
         self._session: PromptSession[str] = PromptSession(
-            history=InMemoryHistory() if kept is None else FileHistory(kept),
+            history=InMemoryHistory() if file is None else FileHistory(file),
             completer=completer(commands),
             complete_while_typing=True,
             key_bindings=keys,
@@ -148,52 +148,52 @@ class ToolkitPrompt:
             reserve_space_for_menu=6,
         )
         self._questions: PromptSession[str] = PromptSession(color_depth=depth)
-        self._open: PromptSession[str] | None = None
+        self._active: PromptSession[str] | None = None
 
     async def line(self) -> str:
-        """The next line, or several that were pasted or begun with Escape and Enter."""
-        return await self._typed(self._session, [("bold", "› ")])
+        """The next line, or several that were pasted or started with Escape and Enter."""
+        return await self._prompt(self._session, [("bold", "› ")])
 
     async def ask(self, question: str) -> str:
         """The answer to a question."""
         from prompt_toolkit.input.typeahead import clear_typeahead
 
         clear_typeahead(self._questions.app.input)
-        forget_typed(sys.stdin.fileno())
-        return await self._typed(self._questions, [("", f"{question} ")])
+        drop_typeahead(sys.stdin.fileno())
+        return await self._prompt(self._questions, [("", f"{question} ")])
 
-    def above(self, show: Callable[[], None]) -> None:
-        """Show something above the line that is being typed."""
-        if self._open is None or not self._open.app.is_running:
+    def print_above(self, show: Callable[[], None]) -> None:
+        """Print something above the line being typed."""
+        if self._active is None or not self._active.app.is_running:
             show()
             return
-        # Not by run_in_terminal: it leaves raw mode for a moment, and a Ctrl-D that comes then is lost.
-        app = self._open.app
+        # Not run_in_terminal: it leaves raw mode for a moment, and a Ctrl-D at that moment is lost.
+        app = self._active.app
         app.renderer.erase()
         show()
         app.renderer.reset()
         app.renderer.request_absolute_cursor_position()
         app.invalidate()
 
-    def break_off(self, error: BaseException) -> None:
+    def abort(self, error: BaseException) -> None:
         """End the wait for a line."""
-        if self._open is not None and self._open.app.is_running:
-            self._open.app.exit(exception=error)
+        if self._active is not None and self._active.app.is_running:
+            self._active.app.exit(exception=error)
 
     def silent(self) -> AbstractContextManager[None]:
-        """No echo."""
+        """Turn echo off."""
         return without_echo(sys.stdin.fileno())
 
-    async def _typed(self, session: PromptSession[str], words: list[OneStyleAndTextTuple]) -> str:
-        self._open = session
+    async def _prompt(self, session: PromptSession[str], words: list[OneStyleAndTextTuple]) -> str:
+        self._active = session
         try:
             return await session.prompt_async(words, handle_sigint=False)
         finally:
-            self._open = None
+            self._active = None
 
 
 def completer(commands: Sequence[tuple[str, str]]) -> Any:
-    """Completes the names of commands, with what they do beside them."""
+    """A completer for command names, with their descriptions beside them."""
     from prompt_toolkit.completion import Completer, Completion
 
     class Commands(Completer):
@@ -201,15 +201,15 @@ def completer(commands: Sequence[tuple[str, str]]) -> Any:
             typed = document.text_before_cursor
             if not typed.startswith("/") or " " in typed or "\n" in typed:
                 return
-            for name, does in commands:
+            for name, description in commands:
                 if name.startswith(typed):
-                    yield Completion(name, start_position=-len(typed), display_meta=does)
+                    yield Completion(name, start_position=-len(typed), display_meta=description)
 
     return Commands()
 
 
 def private_file(path: Path) -> str | None:
-    """The file, made if need be, for its user alone; None where it cannot be written."""
+    """Create the file for its user alone if needed; None if it cannot be written."""
     from foldline.store.files import make_private_folder
 
     try:
@@ -220,8 +220,8 @@ def private_file(path: Path) -> str | None:
     return str(path)
 
 
-def forget_typed(handle: int) -> None:
-    """Drop what was typed and not read yet: an answer must come after its question."""
+def drop_typeahead(handle: int) -> None:
+    """Drop unread input: an answer must come after its question."""
     if sys.platform != "win32" and os.isatty(handle):
         with suppress(termios.error):
             termios.tcflush(handle, termios.TCIFLUSH)
@@ -229,7 +229,7 @@ def forget_typed(handle: int) -> None:
 
 @contextmanager
 def without_echo(handle: int) -> Iterator[None]:
-    """Keep what is typed meanwhile off the screen; the terminal is put back however the block ends."""
+    """Keep text typed during the block off the screen; restore the terminal however the block ends."""
     if sys.platform == "win32" or not os.isatty(handle):
         yield
         return

@@ -1,4 +1,4 @@
-"""Shows what an agent tells: each event becomes lines on a rich console, and a spinner says what runs."""
+"""Shows the events of an agent: each becomes lines on a rich console, and a spinner names the activity."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ __all__ = ["Screen"]
 
 _FIELD_COLUMNS: Final = 9
 _REASONING_CHARS: Final = 2_000
-# A block that is being written is drawn as markdown up to this size, as plain lines beyond it.
+# A block in progress is rendered as Markdown up to this size, and as plain lines beyond: it is redrawn at each tick.
 _TAIL_CHARS: Final = 4_000
 _ASCII: Final = str.maketrans({"→": "->", "·": "-", "✗": "x", "•": "*", "…": "...", "⚠": "!", "⟲": "~", "─": "-"})
 
 
 class Screen:
-    """What is shown of a conversation. `hear` is the listener of the agent; the rest is for whoever drives it.
+    """The output of a conversation. `on_event` is the agent's listener; the other methods are for the driver.
 
-    On a terminal what is being written and the spinner are redrawn in place, and finished text scrolls up as it is. On
-    anything else (`live` False) text is written as it comes, and nothing twice. With `answers` False the answer itself
-    is not shown: for scripts, who get it elsewhere.
+    On a terminal, the answer in progress and the spinner are redrawn in place, and finished text scrolls up. On
+    anything else (`live` False), text is written as it comes, and nothing twice. With `answers` False the answer is not
+    shown: for scripts, which receive it elsewhere.
     """
 
     def __init__(
@@ -71,32 +71,32 @@ class Screen:
         self._live: Live | None = None
         self._spinner: Spinner | None = None
         self._answer = AnswerBlocks()
-        self._written = False
+        self._line_open = False
         self._reasoning = ""
         self._running: dict[str, ToolStarted] = {}
-        self._busy = ""
+        self._activity = ""
         self._since = 0.0
         self._reply: ReplyFinished | None = None
-        self._held: list[AgentEvent] | None = None
-        self._apart = False
+        self._delayed: list[AgentEvent] | None = None
+        self._needs_gap = False
 
     # --- lines -------------------------------------------------------------------------------------------------------
 
     def line(self, text: str, style: str = "", *, one: bool = False) -> None:
-        """Print a text of ours, in which foreign words may stand; with `one` it is cut at the width."""
+        """Print a text of ours, which may contain foreign words; with `one` it is cut at the width."""
         text = plain(text)
         if self.console.options.ascii_only:
             text = text.translate(_ASCII)
         self._end_line()
-        self._apart = True
-        if self.console.soft_wrap and not one:  # nobody looks at it as it comes: a line stays a line, for grep
+        self._needs_gap = True
+        if self.console.soft_wrap and not one:  # not a terminal: a line stays a line, for grep
             self.console.print(Text(text, style=style))
             return
         overflow: OverflowMethod = "fold" if not one else "crop" if self.console.options.ascii_only else "ellipsis"
         self.console.print(Text(text, style=style), no_wrap=one, overflow=overflow, crop=True, soft_wrap=False)
 
     def pairs(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Print names and what they mean, in two columns that wrap by themselves."""
+        """Print names and their meanings in two columns, each wrapped."""
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
@@ -105,27 +105,27 @@ class Screen:
         self.show(grid)
 
     def field(self, name: str, text: str, style: str = "dim") -> None:
-        """Print a name and what it is; it wraps beside the name. With an empty name it goes on with the one before."""
+        """Print a name and its value, wrapped beside the name. An empty name continues the field before."""
         room = max(20, self.console.width - _FIELD_COLUMNS)
         for line in Text(plain(text)).wrap(self.console, room, overflow="fold"):
             self.line(f"{name:<{_FIELD_COLUMNS}}{line.plain.rstrip()}", style)
             name = ""
 
     def error(self, text: str) -> None:
-        """Print what went wrong."""
+        """Print an error."""
         self.line(failure_text(text), "red")
 
     def show(self, drawn: RenderableType) -> None:
-        """Print anything that rich can draw."""
+        """Print anything that rich can render."""
         self._end_line()
-        self._apart = True
+        self._needs_gap = True
         self.console.print(drawn)
 
     # --- what runs ---------------------------------------------------------------------------------------------------
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Show what runs until the block ends, however it ends."""
+        """Show an activity until the block ends."""
         self._start(what)
         try:
             yield
@@ -133,34 +133,34 @@ class Screen:
             self._stop()
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Take the display away while a person is asked something."""
-        what, was = self._busy, self._live is not None
+    def paused(self) -> Iterator[None]:
+        """Remove the display while a person is asked something."""
+        what, was = self._activity, self._live is not None
         self._flush()
-        self._halt()
-        held = self._held = []  # calls beside the one that is asked for end meanwhile: not into the question
+        self._stop_live()
+        delayed = self._delayed = []  # calls beside the one that is asked for end meanwhile: not into the question
         try:
             yield
         finally:
-            self._held = None
+            self._delayed = None
             if was:
                 self._start(what)
-            for event in held:
-                self.hear(event)
+            for event in delayed:
+                self.on_event(event)
 
     def tick(self) -> None:
-        """Draw again what is redrawn in place. To be called a few times a second."""
+        """Redraw what is redrawn in place. Call it a few times a second."""
         if self._live is not None:
             self._live.refresh()
 
     def _start(self, what: str) -> None:
-        self._busy, self._since = what, self._clock()
+        self._activity, self._since = what, self._clock()
         if self._animated and self._live is None:
             self._spinner = Spinner("line" if self.console.options.ascii_only else "dots", style="cyan")
             self._live = Live(
                 console=self.console,
                 get_renderable=self._region,
-                auto_refresh=False,  # by `tick`: a thread of its own would read what is being changed
+                auto_refresh=False,  # `tick` refreshes: rich's thread would read state while it changes
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
@@ -170,35 +170,35 @@ class Screen:
 
     def _stop(self) -> None:
         self._flush()
-        self._halt()
+        self._stop_live()
         self._running.clear()
-        self._busy = ""
+        self._activity = ""
 
-    def _halt(self) -> None:
+    def _stop_live(self) -> None:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
 
-    def _now(self, what: str) -> None:
-        if what != self._busy:
-            self._busy, self._since = what, self._clock()
+    def _set_activity(self, what: str) -> None:
+        if what != self._activity:
+            self._activity, self._since = what, self._clock()
 
     def _region(self) -> RenderableType:
-        """What is redrawn in place: the block that is being written, and the spinner with what runs."""
+        """What is redrawn in place: the block in progress, and the spinner with the activity."""
         parts: list[RenderableType] = []
-        if tail := self._answer.rest:
-            parts.append(self._tail(tail))
+        if tail := self._answer.pending:
+            parts.append(self._render_tail(tail))
         elif self._reasoning:
             parts.append(Text(plain_line(self._reasoning[-self.console.width :]), "dim italic", no_wrap=True))
-        if self._spinner is not None and self._busy:
+        if self._spinner is not None and self._activity:
             seconds = self._clock() - self._since
             wait = f" {seconds_text(seconds)}" if seconds >= 2 else ""
-            words = Text(f"{self._busy}{wait}", style="dim", no_wrap=True, overflow="ellipsis")
+            words = Text(f"{self._activity}{wait}", style="dim", no_wrap=True, overflow="ellipsis")
             self._spinner.update(text=words)
             parts.append(self._spinner)
         return Group(*parts)
 
-    def _tail(self, tail: str) -> RenderableType:
+    def _render_tail(self, tail: str) -> RenderableType:
         rows = max(3, self.console.height - 5)
         width = max(20, self.console.width)
         drawn = markdown(tail) if len(tail) <= _TAIL_CHARS else Text("\n".join(tail.splitlines()[-rows:]))
@@ -207,92 +207,92 @@ class Screen:
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def hear(self, event: AgentEvent) -> None:
-        """Show one event; while a person is asked something, after that."""
-        if self._held is not None:
-            self._held.append(event)
+    def on_event(self, event: AgentEvent) -> None:
+        """Show one event; during a question, after it."""
+        if self._delayed is not None:
+            self._delayed.append(event)
             return
-        heard = _HANDLERS.get(type(event))
-        if heard is not None:
-            heard(self, event)
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
 
-    def _calling(self, event: Calling) -> None:
-        self._now(calling_text(event, self.model))
+    def _on_calling(self, event: Calling) -> None:
+        self._set_activity(calling_text(event, self.model))
 
-    def _text(self, event: TextDelta) -> None:
-        self._thought()
-        self._now("answering")
+    def _on_text(self, event: TextDelta) -> None:
+        self._flush_reasoning()
+        self._set_activity("answering")
         if not self._answers:
             return
         if self._animated:
             for block in self._answer.feed(event.text):
-                self._block(block)
+                self._print_block(block)
         elif text := plain(event.text):
-            self._part()
+            self._print_gap()
             self._write(text)
 
-    def _reasons(self, event: ReasoningDelta) -> None:
-        self._now("thinking")
+    def _on_reasoning(self, event: ReasoningDelta) -> None:
+        self._set_activity("thinking")
         self._reasoning = (self._reasoning + event.text)[:_REASONING_CHARS]
 
-    def _call(self, event: CallStarted) -> None:
+    def _on_call(self, event: CallStarted) -> None:
         self._flush()
-        self._now(f"writing a call of {plain_line(event.name, 64)}")
+        self._set_activity(f"writing a call of {plain_line(event.name, 64)}")
 
-    def _retrying(self, event: Retrying) -> None:
-        self._now(f"waiting to try again ({plain_line(event.reason, 60)})")
+    def _on_retrying(self, event: Retrying) -> None:
+        self._set_activity(f"waiting to try again ({plain_line(event.reason, 60)})")
         self.line(
             f"⟲ {plain_line(event.reason, 200)}; trying again in {event.wait_seconds:.1f} s (attempt {event.attempt})",
             "yellow",
         )
 
-    def _replied(self, event: ReplyFinished) -> None:
+    def _on_reply(self, event: ReplyFinished) -> None:
         self._flush()
         self._reply = event
 
-    def _started(self, event: ToolStarted) -> None:
+    def _on_tool_started(self, event: ToolStarted) -> None:
         self._flush()
         self._running[event.call_id] = event
-        self._now(", ".join(map(call_text, self._running.values())))
+        self._set_activity(", ".join(map(call_text, self._running.values())))
 
-    def _finished(self, event: ToolFinished) -> None:
+    def _on_tool_finished(self, event: ToolFinished) -> None:
         started = self._running.pop(event.call_id, None)
         call = call_text(ToolStarted(event.call_id, event.tool, "") if started is None else started)
         mark, style = ("✗", "red") if event.is_error else ("•", "cyan")
         result = result_text(event, call)
         room = max(20, self.console.width - len(result[:40]) - 6)
         self.line(f"{mark} {plain_line(call, room)} → {result}", style, one=True)
-        self._now(", ".join(map(call_text, self._running.values())) or "going on")
+        self._set_activity(", ".join(map(call_text, self._running.values())) or "going on")
 
-    def _noticed(self, event: Notice) -> None:
+    def _on_notice(self, event: Notice) -> None:
         self._flush()
         self.line(plain_line(event.text, 1_000), "yellow")
 
-    def _folding(self, event: FoldStarted) -> None:
-        self._now(f"folding ~{event.tokens:,} tokens: {plain_line(event.reason, 100)}")
+    def _on_fold_started(self, event: FoldStarted) -> None:
+        self._set_activity(f"folding ~{event.tokens:,} tokens: {plain_line(event.reason, 100)}")
 
-    def _folded(self, event: FoldFinished) -> None:
+    def _on_fold_finished(self, event: FoldFinished) -> None:
         if (text := fold_text(event)) is not None:
             self.line(text, "magenta")
         if event.error is not None:
             self.line(f"while folding: {plain_line(event.error, 300)}", "dim")
 
-    def _learned(self, event: LimitLearned) -> None:
+    def _on_limit_learned(self, event: LimitLearned) -> None:
         self.line(f"the server told its limit ({event.limit_of}): {event.limit:,} tokens", "yellow")
 
-    def _truncated(self, event: SilentTruncation) -> None:
+    def _on_truncation(self, event: SilentTruncation) -> None:
         self.line(f"⚠ {plain_line(event.reason, 300)}", "yellow")
 
-    def _usage_doubted(self, event: UsageDoubted) -> None:
+    def _on_usage_doubted(self, event: UsageDoubted) -> None:
         self.line(f"⚠ {plain_line(event.reason, 300)}", "dim")
 
-    def _repaired(self, event: Repaired) -> None:
+    def _on_repaired(self, event: Repaired) -> None:
         repair = event.repair
         self.line(f"repaired in message {repair.seq}: {plain_line(repair.detail, 200)}", "dim")
 
-    def _ended(self, event: TurnEnded) -> None:
+    def _on_turn_ended(self, event: TurnEnded) -> None:
         self._flush()
-        self._halt()
+        self._stop_live()
         for call in self._running.values():
             self.line(f"✗ {call_text(call)} → stopped", "red", one=True)
         self._running.clear()
@@ -305,49 +305,49 @@ class Screen:
 
     # --- the answer --------------------------------------------------------------------------------------------------
 
-    def _block(self, block: str) -> None:
+    def _print_block(self, block: str) -> None:
         lines = self.console.render_lines(markdown(block), pad=False)
         empty = [not "".join(segment.text for segment in line).strip() for line in lines]
         first = next((at for at, is_empty in enumerate(empty) if not is_empty), len(lines))
         last = next((at for at in range(len(lines), first, -1) if not empty[at - 1]), first)
-        self._part()
+        self._print_gap()
         self.console.print(_Lines([*lines[first:last], []]), end="")
 
-    def _part(self) -> None:
-        """An empty line where an answer follows something else."""
-        if self._apart:
-            self._apart = False
+    def _print_gap(self) -> None:
+        """Print an empty line where an answer follows something else."""
+        if self._needs_gap:
+            self._needs_gap = False
             self.console.print()
 
     def _write(self, text: str) -> None:
-        """Text as it comes, where nothing is redrawn."""
+        """Write text as it comes, where nothing is redrawn."""
         if self.console.options.ascii_only:
             text = text.translate(_ASCII)
         self.console.file.write(text)
         self.console.file.flush()
-        self._written = not text.endswith("\n")
+        self._line_open = not text.endswith("\n")
 
     def _end_line(self) -> None:
-        if self._written:
-            self._written = False
+        if self._line_open:
+            self._line_open = False
             self.console.file.write("\n")
 
     def _flush(self) -> None:
-        """Show for good what has come of an answer."""
-        self._thought()
+        """Print what has come of an answer for good."""
+        self._flush_reasoning()
         for block in self._answer.finish():
-            self._block(block)
+            self._print_block(block)
         self._end_line()
 
-    def _thought(self) -> None:
-        """One dim line for what the model was thinking, once it begins to speak or to act."""
+    def _flush_reasoning(self) -> None:
+        """Print one dim line of the reasoning once the model speaks or acts."""
         thought, self._reasoning = self._reasoning, ""
         if thought.strip() and self._answers:
             self.line(f"… {plain_line(thought)}", "dim italic", one=True)
 
 
 class _Lines:
-    """Lines that are rendered already."""
+    """Lines that are already rendered."""
 
     def __init__(self, lines: list[list[Any]]) -> None:
         self._lines = lines
@@ -359,20 +359,20 @@ class _Lines:
 
 
 _HANDLERS: Final[dict[type, Callable[[Screen, Any], None]]] = {
-    Calling: Screen._calling,
-    TextDelta: Screen._text,
-    ReasoningDelta: Screen._reasons,
-    CallStarted: Screen._call,
-    Retrying: Screen._retrying,
-    ReplyFinished: Screen._replied,
-    ToolStarted: Screen._started,
-    ToolFinished: Screen._finished,
-    Notice: Screen._noticed,
-    FoldStarted: Screen._folding,
-    FoldFinished: Screen._folded,
-    LimitLearned: Screen._learned,
-    SilentTruncation: Screen._truncated,
-    UsageDoubted: Screen._usage_doubted,
-    Repaired: Screen._repaired,
-    TurnEnded: Screen._ended,
+    Calling: Screen._on_calling,
+    TextDelta: Screen._on_text,
+    ReasoningDelta: Screen._on_reasoning,
+    CallStarted: Screen._on_call,
+    Retrying: Screen._on_retrying,
+    ReplyFinished: Screen._on_reply,
+    ToolStarted: Screen._on_tool_started,
+    ToolFinished: Screen._on_tool_finished,
+    Notice: Screen._on_notice,
+    FoldStarted: Screen._on_fold_started,
+    FoldFinished: Screen._on_fold_finished,
+    LimitLearned: Screen._on_limit_learned,
+    SilentTruncation: Screen._on_truncation,
+    UsageDoubted: Screen._on_usage_doubted,
+    Repaired: Screen._on_repaired,
+    TurnEnded: Screen._on_turn_ended,
 }

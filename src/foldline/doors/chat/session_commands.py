@@ -19,9 +19,9 @@ __all__ = ["clear", "export", "model", "pin", "policy", "resume", "undo"]
 _LISTED: Final = 10
 
 
-async def undo(chat: ChatLoop, given: str) -> None:
-    """Take back the last batch of folds."""
-    if given:
+async def undo(chat: ChatLoop, argument: str) -> None:
+    """Undo the last batch of folds."""
+    if argument:
         raise InvalidInput("takes nothing: it takes back the last batch of folds", place="/undo")
     session = (await (await chat.conversation()).agent()).session
     before = session.context.view.tokens
@@ -35,9 +35,9 @@ async def undo(chat: ChatLoop, given: str) -> None:
         chat.screen.line("that is more than a request may have: the next one folds again", "yellow")
 
 
-async def pin(chat: ChatLoop, given: str) -> None:
-    """Keep a message whole from here on, or let it be folded again."""
-    typed, _, state = given.partition(" ")
+async def pin(chat: ChatLoop, argument: str) -> None:
+    """Keep a message whole from now on, or let it be folded again."""
+    typed, _, state = argument.partition(" ")
     number = whole_number(typed)
     if number is None or state.strip() not in ("", "off"):
         raise InvalidInput("takes the number of a message, and off to end it: /pin 4, /pin 4 off", place="/pin")
@@ -48,15 +48,15 @@ async def pin(chat: ChatLoop, given: str) -> None:
     chat.screen.line(f"message {number} {'stays whole from here on' if pinned else 'may be folded again'}")
 
 
-async def model(chat: ChatLoop, given: str) -> None:
-    """Say which model answers, or go on with another."""
+async def model(chat: ChatLoop, argument: str) -> None:
+    """Show the model, or continue with another."""
     conversation = await chat.conversation()
-    if not given:
+    if not argument:
         chat.screen.line(conversation.runtime.picked.line)
         chat.screen.line("/model NAME, PROVIDER or PROVIDER:NAME goes on with another", "dim")
         return
-    with chat.screen.working(f"looking for {plain_line(given, 60)}"):
-        left = await conversation.use_model(given)
+    with chat.screen.working(f"looking for {plain_line(argument, 60)}"):
+        left = await conversation.use_model(argument)
         if conversation.begun:
             await conversation.agent()
     chat.screen.model = conversation.runtime.provider.model
@@ -69,25 +69,25 @@ async def model(chat: ChatLoop, given: str) -> None:
         chat.screen.line(f"it speaks another dialect: the conversation goes on in a new session{was}", "yellow")
 
 
-async def policy(chat: ChatLoop, given: str) -> None:
-    """Say which policy folds, or go on under another."""
+async def policy(chat: ChatLoop, argument: str) -> None:
+    """Show the policy, or continue under another."""
     from foldline.agent.settings.policies import policy_names
 
     conversation = await chat.conversation()
-    if not given:
+    if not argument:
         chat.screen.line(f"{conversation.policy_name}; there are {', '.join(policy_names())}")
         return
-    await conversation.use_policy(given)
-    chat.screen.line(f"policy {given} from here on")
+    await conversation.use_policy(argument)
+    chat.screen.line(f"policy {argument} from here on")
 
 
-async def resume(chat: ChatLoop, given: str) -> None:
-    """List the sessions, or go on with one."""
+async def resume(chat: ChatLoop, argument: str) -> None:
+    """List the sessions, or resume one."""
     conversation = await chat.conversation()
     if conversation.store is None:
         raise InvalidInput("nothing is kept here (--no-save)", place="/resume")
-    if given:
-        found = conversation.resume(given)
+    if argument:
+        found = conversation.resume(argument)
         chat.consent.forget()
         with chat.screen.working("reading the session"):
             agent = await conversation.agent()
@@ -104,15 +104,15 @@ async def resume(chat: ChatLoop, given: str) -> None:
     )
 
 
-async def export(chat: ChatLoop, given: str) -> None:
-    """Write the whole conversation to a file: markdown for .md, else messages as JSON."""
+async def export(chat: ChatLoop, argument: str) -> None:
+    """Write the whole conversation to a file: Markdown for .md, else messages as JSON."""
     from foldline.hosting.session_text import export_session
     from foldline.store.files import check_writable, write_atomic
 
-    if not given:
+    if not argument:
         raise InvalidInput("takes the file to write: /export talk.md, /export talk.json", place="/export")
     conversation = await chat.conversation()
-    path = Path(given).expanduser()
+    path = Path(argument).expanduser()
     check_writable(str(path))
     if conversation.store is None or conversation.id is None or not conversation.begun:
         raise InvalidInput("there is no session on disk to export", place="/export")
@@ -123,9 +123,9 @@ async def export(chat: ChatLoop, given: str) -> None:
     chat.screen.line(f"wrote {path}, for you alone to read")
 
 
-async def clear(chat: ChatLoop, given: str) -> None:
-    """Begin a new session; the one before is kept."""
-    if given:
+async def clear(chat: ChatLoop, argument: str) -> None:
+    """Start a new session; the former one is kept."""
+    if argument:
         raise InvalidInput("takes nothing: it begins a new session", place="/clear")
     conversation = await chat.conversation()
     left = conversation.id if conversation.begun else None

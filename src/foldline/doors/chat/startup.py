@@ -1,4 +1,4 @@
-"""What a chat is made of, and everything that it needs, begun in order and ended in order."""
+"""Opens a chat: its parts, the conversation with its runtime, and the lines printed at the start."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from foldline.agent.events import AgentEvent
     from foldline.hosting.agent_conversation import AgentConversation
 
-__all__ = ["Chat", "StoragePlaces", "open_conversation", "print_banner", "print_model", "ticking"]
+__all__ = ["Chat", "StoragePlaces", "open_conversation", "print_banner", "print_model", "refresh_screen"]
 
 _TICK_SECONDS: Final = 0.12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoragePlaces:
-    """Where things are kept; None for what is not. `sessions` is a place that `open_store` takes.
+    """Where data is stored; None for what is not. `sessions` is a place for `open_store`.
 
-    `named` says that it was named on the command line, as it must be again to go on from there.
+    `named` says that the place was given on the command line, so that a resume must name it again.
     """
 
     sessions: Path | str | None = None
@@ -39,9 +39,9 @@ class StoragePlaces:
 
 @dataclass(slots=True, kw_only=True)
 class Chat:
-    """What a chat is made of. `resume` names the session to take up; `also` hears every event beside the screen.
+    """The parts of a chat. `resume` names the session to resume; `listeners` receive every event beside the screen.
 
-    With `loud` the log goes to standard error too.
+    With `verbose` the log goes to standard error too.
     """
 
     loaded: LoadedSettings
@@ -49,19 +49,19 @@ class Chat:
     consent: Consent
     workspace: Path
     environ: Mapping[str, str]
-    kept: StoragePlaces
+    storage: StoragePlaces
     resume: str | None = None
-    loud: bool = False
-    also: list[Callable[[AgentEvent], None]] = field(default_factory=list)
+    verbose: bool = False
+    listeners: list[Callable[[AgentEvent], None]] = field(default_factory=list)
 
 
 @asynccontextmanager
 async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
-    """A conversation with its model picked and its session taken up, ended with the block.
+    """Open the conversation, with its model selected and its session resumed, until the end of the block.
 
-    Raises FoldlineError and OSError. Models and servers are not waited for.
+    Raises FoldlineError and OSError. Models and servers are not awaited.
     """
-    # In a thread: these modules take longer to load than a person takes to begin to type.
+    # In a thread: these modules take longer to load than a person takes to start typing.
     await asyncio.to_thread(_load)
     from foldline.agent.events import Notice
     from foldline.doors.chat.journal import Journal
@@ -77,20 +77,24 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
         session = conversations[0].stored if conversations else None
         return session.folder if isinstance(session, FileSession) else None
 
-    hearing = (Journal(folder, loud=sys.stderr if chat.loud else None).hear, chat.screen.hear, *chat.also)
+    listeners = (
+        Journal(folder, verbose=sys.stderr if chat.verbose else None).on_event,
+        chat.screen.on_event,
+        *chat.listeners,
+    )
 
     def emit(event: AgentEvent) -> None:
-        for hear in hearing:
-            hear(event)
+        for listener in listeners:
+            listener(event)
 
     def notice(line: str) -> None:
         emit(Notice(line))
 
-    kept = chat.kept
-    learned = None if kept.learned is None else LearnedLimits(kept.learned)
+    storage = chat.storage
+    learned = None if storage.learned is None else LearnedLimits(storage.learned)
     async with AsyncExitStack() as stack:
         # In a thread: a database may be far away.
-        store = None if kept.sessions is None else await asyncio.to_thread(open_store, kept.sessions)
+        store = None if storage.sessions is None else await asyncio.to_thread(open_store, storage.sessions)
         if store is not None:
             stack.callback(store.close)
         runtime = await Runtime.start(
@@ -98,7 +102,9 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
             chat.environ,
             workspace=chat.workspace,
             learned=learned,
-            calls=None if kept.calls is None else open_call_log(kept.calls, notice, chat.loaded.settings.keep_calls),
+            calls=None
+            if storage.calls is None
+            else open_call_log(storage.calls, notice, chat.loaded.settings.keep_calls),
             notice=notice,
         )
         stack.push_async_callback(runtime.aclose)
@@ -117,8 +123,8 @@ def _load() -> None:
 
 
 @asynccontextmanager
-async def ticking(screen: Screen) -> AsyncIterator[None]:
-    """Redraw the screen a few times a second."""
+async def refresh_screen(screen: Screen) -> AsyncIterator[None]:
+    """Redraw the screen a few times a second, until the end of the block."""
 
     async def tick() -> None:
         while True:
@@ -135,7 +141,7 @@ async def ticking(screen: Screen) -> AsyncIterator[None]:
 
 
 def print_banner(chat: Chat) -> None:
-    """What is known at once: policy, workspace, what is withheld."""
+    """Print what is known at once: policy, workspace, withheld settings."""
     settings = chat.loaded.settings
     screen = chat.screen
     named = "" if settings.name == "main" else f" · agent {settings.name}"
@@ -147,7 +153,7 @@ def print_banner(chat: Chat) -> None:
 
 
 def print_model(screen: Screen, conversation: AgentConversation, *, asks: bool = True) -> None:
-    """The model and why it was picked, what it may do, its window as far as it is known, the session.
+    """Print the model and why it was selected, its permissions, its window if known, and the session.
 
     `asks` says whether a person is asked for each call that changes something.
     """
