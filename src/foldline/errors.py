@@ -1,16 +1,19 @@
 """Every error that Foldline raises, as one tree.
 
 FoldlineError
-├── InvalidInput      what was handed in is not what it must be (file, place and field are named)
-│   └── SessionTaken  another process writes this session at the moment
+├── InvalidInput      input is invalid (file, place and field are named)
+│   └── SessionTaken  another process is writing this session
 ├── SessionLost       another process has taken this session over
-├── TooManyWaiting    a session has a full queue
-├── Stopping          a server stops, and begins nothing new
-├── DoesNotFit        what may not be reduced is larger than the limit (the parts are named)
-├── SummaryError      a summary that was asked for could not be had, or was rejected
-├── FoldRefused       a fold breaks a promise: it does not shrink, crosses a group or covers what must stay
+├── TooManyWaiting    the queue of a session is full
+├── Stopping          the server is stopping
+├── DoesNotFit        what cannot be reduced is over the limit (the parts are named)
+├── SummaryError      a requested summary failed or was rejected
+├── FoldRefused       a fold breaks a rule: it does not shrink, cuts a group or covers what must stay
 ├── MissingExtra      an optional dependency is not installed (says the one install line)
-└── ProviderError     what a provider answered instead of a reply
+└── ProviderError     a provider answered with an error
+
+Errors of sessions and servers (SessionTaken, SessionLost, TooManyWaiting, Stopping) are here too, so that every door
+maps the same tree to exit codes and HTTP statuses.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ class FoldlineError(Exception):
 
 
 class InvalidInput(FoldlineError, ValueError):  # noqa: N818 - a fixed public name
-    """Input is not what it must be; `place` names where (file, line, message index or field)."""
+    """Input is invalid; `place` names where (file, line, message index or field)."""
 
     def __init__(self, reason: str, *, place: str | None = None) -> None:
         super().__init__(f"{place}: {reason}" if place else reason)
@@ -51,7 +54,7 @@ class InvalidInput(FoldlineError, ValueError):  # noqa: N818 - a fixed public na
 
 
 class SessionTaken(InvalidInput):
-    """The session has another writer at this moment; it can be read, and taken once that one lets go of it."""
+    """Another process is writing this session. It can be read now, and opened for writing once that process ends."""
 
     def __init__(self, name: str) -> None:
         why = "this session is open in another process; it can be read there, or here without being taken"
@@ -59,7 +62,7 @@ class SessionTaken(InvalidInput):
 
 
 class SessionLost(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
-    """Another writer has taken the session over, so nothing was written. Open it again to go on."""
+    """Another writer has taken the session over, so nothing was written here. Open it again to continue."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name}: another process has taken this session over; nothing was written here")
@@ -67,7 +70,7 @@ class SessionLost(FoldlineError):  # noqa: N818 - says what happened, like DoesN
 
 
 class TooManyWaiting(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
-    """So many wait for this session already that another is not taken."""
+    """The queue of this session is full."""
 
     def __init__(self, queued: int) -> None:
         super().__init__(f"{queued} wait for this session already; try again when one is answered")
@@ -75,7 +78,7 @@ class TooManyWaiting(FoldlineError):  # noqa: N818 - says what happened, like Do
 
 
 class Stopping(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
-    """The server stops: nothing new is begun."""
+    """The server is stopping and starts nothing new."""
 
     def __init__(self) -> None:
         super().__init__("the server stops, and begins nothing new")
@@ -95,13 +98,12 @@ class Part:
 
 
 class DoesNotFit(FoldlineError):  # noqa: N818 - a fixed public name
-    """What may not be reduced needs `floor_tokens`, and the limit is `limit` tokens.
+    """What cannot be reduced needs `floor_tokens`, and the limit is `limit` tokens.
 
-    Fitting with a limit of exactly `floor_tokens` works. `parts` are what the floor is made of, largest first.
-    `unit` is "tokens", or "bytes" when the byte budget of the request is what cannot be met, or what else there is too
-    much of ("images", "messages"). Where folding is switched
-    off, or a provider refuses a request that cannot be made smaller, `reason` says so, `used_tokens` is its size, and
-    the floor may be under the limit.
+    A limit of exactly `floor_tokens` works. `parts` make up the floor, largest first. `unit` is "tokens", or "bytes"
+    for the byte budget of the request, or what else there is too much of ("images", "messages"). Where folding is
+    switched off, or a provider refuses a request that cannot be made smaller, `reason` says so, `used_tokens` is the
+    size of the request, and the floor may be under the limit.
     """
 
     def __init__(
@@ -128,9 +130,9 @@ class DoesNotFit(FoldlineError):  # noqa: N818 - a fixed public name
 
 
 class SummaryError(FoldlineError):
-    """A summary was not made; the view is as it was. `tokens` is the size of the rejected text, if there was one.
+    """A summary failed; the view is unchanged. `tokens` is the size of the rejected text, if there was one.
 
-    `too_long` says that there was nothing wrong with it but its length.
+    `too_long` says that only its length was wrong.
     """
 
     def __init__(self, reason: str, *, tokens: int | None = None, too_long: bool = False) -> None:
@@ -141,7 +143,7 @@ class SummaryError(FoldlineError):
 
 
 class FoldRefused(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
-    """A fold was not committed; the view is as it was."""
+    """A fold was refused; the view is unchanged."""
 
     def __init__(self, reason: str, *, start: int, stop: int) -> None:
         super().__init__(f"fold [{start}, {stop}) refused: {reason}")
@@ -151,7 +153,7 @@ class FoldRefused(FoldlineError):  # noqa: N818 - says what happened, like DoesN
 
 
 class MissingExtra(FoldlineError, ImportError):  # noqa: N818 - names what is missing
-    """An optional dependency is missing; the message is the install line, or `install` where that needs more."""
+    """An optional dependency is missing; the message gives the command that installs it (`install`, if given)."""
 
     def __init__(self, extra: str, what: str, *, install: str | None = None) -> None:
         line = f"pip install 'foldline[{extra}]'" if install is None else install
@@ -160,7 +162,7 @@ class MissingExtra(FoldlineError, ImportError):  # noqa: N818 - names what is mi
 
 
 class ProviderError(FoldlineError):
-    """A provider refused or failed; `failure` says how it was classified."""
+    """A provider refused or failed; `failure` is its classification."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(f"{failure.kind}: {failure.message}")

@@ -1,7 +1,7 @@
-"""What a message is made of, in any dialect.
+"""Messages and their parts, in any dialect.
 
-A `Message` is a pure value: no identity, no place in a session. Each part keeps in `raw` the JSON block it was read
-from, and the message keeps in `wire` the whole JSON object, so that what nobody changed is sent as it came.
+A `Message` is a pure value without identity or place in a session. Each part keeps in `raw` the JSON block that it was
+read from, and the message keeps the whole JSON object in `wire`, so that what nobody changed is sent as it came.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 __all__ = [
@@ -38,7 +38,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 
 def snapshot(value: Json) -> Json:
-    """A copy of a JSON value that nobody else can change. Strings are shared. O(blocks)."""
+    """A deep copy of a JSON value, which the caller's later changes do not reach. Strings are shared. O(blocks)."""
     if isinstance(value, Mapping):
         return {key: snapshot(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -48,6 +48,7 @@ def snapshot(value: Json) -> Json:
 
 def same_until(old: Sequence[Wire], new: Sequence[Wire]) -> int:
     """How many leading messages of two lists are equal. O(their size)."""
+    # One comparison of lists runs in C, and nearly always the old list is a prefix of the new one.
     if old == list(new[: len(old)]):
         return len(old)
     pairs = enumerate(zip(old, new, strict=False))
@@ -56,7 +57,7 @@ def same_until(old: Sequence[Wire], new: Sequence[Wire]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text that the model reads or wrote (a refusal too: its words are in `text`)."""
+    """Text read or written by the model; a refusal is text too."""
 
     text: str
     raw: Json = None
@@ -89,7 +90,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Thinking of the model; `signed` when the provider verifies it, so that it is sent whole or not at all."""
+    """Reasoning of the model; `signed` when the provider verifies it: then it is sent whole or not at all."""
 
     text: str = ""
     signed: bool = False
@@ -98,9 +99,9 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that waits for a result; `arguments` is JSON text, or free text when `custom`.
+    """A call of a tool; `arguments` is JSON text, or free text when `custom`.
 
-    `caller` is the id of the provider-run call that made it (code that the provider runs), "" where the model did.
+    `caller` is the id of the provider-run call (of code) that made this one, "" when the model made it.
     """
 
     id: str
@@ -129,10 +130,10 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A block this package does not interpret (server tools, what is yet to come): passed on, counted by size.
+    """A block that this package does not interpret (server tools, future kinds): passed on, and counted by size.
 
-    `opens` is the id of the pair that it opens (a call that the provider runs, an approval that it asks for), `answers`
-    the id of the pair that it closes; both halves are sent or none. `caller` is the id of the pair it came out of.
+    `opens` is the id of the pair that it opens (a call that the provider runs, a request for approval), `answers` the
+    id of the pair that it closes; both halves are sent or none. `caller` is the id of the pair that it came out of.
     """
 
     type: str
@@ -143,12 +144,12 @@ class Opaque:
 
     @property
     def saying(self) -> Saying:
-        """What it says: a call that the provider ran, and what came of it. O(size of the block)."""
+        """Its words: a call that the provider ran, and the result. O(size of the block)."""
         return saying(self.type, self.raw)
 
     @property
     def text(self) -> str:
-        """All its words, without ids and what is encrypted or encoded; "" for none. O(size of the block)."""
+        """All its words, without ids and encrypted or encoded fields; "" for none. O(size of the block)."""
         return self.saying.text
 
 
@@ -159,7 +160,7 @@ Part: TypeAlias = Text | Image | Document | Reasoning | ToolCall | ToolResult | 
 class Message:
     """One message of a session.
 
-    `wire` is the JSON it came in as (or is sent as), never changed. `kind` tells apart what looks alike on the wire:
+    `wire` is the JSON that came in or is sent, never changed. `kind` tells apart messages that look alike on the wire:
     "tool_result", "tool_result_archived", "tool_summary", "summary", "digest", "notice", "" for an ordinary message.
     A message with `agent_visible=False` is recorded, but neither sent nor counted.
     """
@@ -178,7 +179,8 @@ class Message:
     """The tool results in it, in order."""
 
     def __post_init__(self) -> None:
-        # Asked for some twenty times while a message is taken up, and again by each reducer.
+        # Computed once: appending reads them some twenty times, and each reducer again. List comprehensions are faster
+        # than generators here.
         object.__setattr__(self, "calls", tuple([part for part in self.parts if isinstance(part, ToolCall)]))
         object.__setattr__(self, "results", tuple([part for part in self.parts if isinstance(part, ToolResult)]))
 
@@ -189,25 +191,21 @@ class Message:
 
     @property
     def cited(self) -> str:
-        """The sources that its texts cite, by their titles, addresses and words; "" for none. O(size)."""
+        """The sources that its texts cite: titles, addresses and quotes; "" for none. O(size)."""
         raws = [part.raw for part in self.parts if isinstance(part, Text)]
         return "\n".join(found for raw in (*raws, self.wire) if (found := aside(raw)))
 
-    def with_kind(self, kind: str) -> Message:
-        """The same message, of another kind."""
-        return replace(self, kind=kind)
 
-
-# The words of blocks that this package does not interpret: what a tool that the provider runs was asked, and brought.
+# The words of blocks that this package does not interpret: calls of tools that the provider runs, and their results.
 # Such a block goes back to its provider as it came; people, summaries, digests and searches read its words from here.
 
-# Strings of one block that are read: a block of more is no text.
+# The most strings read from one block. A block with more is data, and reading it would cost as much as the session.
 _MOST_STRINGS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """What one block says: a call (`name` and `arguments`, each "" if it is none), and what came of it."""
+    """The words of one block: a call (`name` and `arguments`, "" for none) and its result (`brought`)."""
 
     name: str = ""
     arguments: str = ""
@@ -216,15 +214,15 @@ class Saying:
 
     @property
     def text(self) -> str:
-        """All of it: the call in a line, then what came of it."""
+        """All of them: the call on one line, then the result."""
         call = f"{self.name} {self.arguments}".strip()
         return "\n".join(piece for piece in (call, self.brought) if piece)
 
 
-# Where a kind keeps what it was asked, and what it brought. Anthropic: "Web search tool", "Web fetch tool", "Code
-# execution tool", "MCP connector". OpenAI, API reference, Responses, items: `mcp_call`, `web_search_call`,
-# `file_search_call`, `code_interpreter_call`, `image_generation_call`, `mcp_list_tools`, `mcp_approval_request`.
-# Chat Completions: the retired `function_call`, and `audio` with its transcript.
+# The fields in which each kind keeps the input of a call; all others are its result. Anthropic: "Web search tool", "Web
+# fetch tool", "Code execution tool", "MCP connector". OpenAI, API reference, Responses, items: `mcp_call`,
+# `web_search_call`, `file_search_call`, `code_interpreter_call`, `image_generation_call`, `mcp_list_tools`,
+# `mcp_approval_request`. Chat Completions: the retired `function_call`, and `audio` with its transcript.
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "server_tool_use": ("input",),
     "mcp_tool_use": ("input",),
@@ -244,10 +242,10 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "tool_call": ("function", "custom"),
 }
 _NAMES: Final = ("name", "tool_name")
-# Fields of a message in Chat Completions that are blocks here: the block is the field with its value.
+# Fields of a Chat Completions message that are blocks here: the block is the field with its value.
 _FIELDS: Final = ("function_call", "audio")
 
-# Fields of a kind that hold what is encoded, however short.
+# Fields of a kind that hold encoded data, however short.
 _UNREAD: Final[Mapping[str, tuple[str, ...]]] = {"image_generation_call": ("result",), "audio": ("data",)}
 
 _NO_WORDS: Final = frozenset(
@@ -255,7 +253,7 @@ _NO_WORDS: Final = frozenset(
     " container server_label server_name call_id tool_use_id approval_request_id file_id item_id page_age return_code"
     " is_error cache_control input_schema detail mime_type media_type retrieved_at b64_json format".split()
 )
-# In the name of a field whose value is no text for a reader.
+# Names of fields whose values are not for reading.
 _ENCODED: Final = re.compile(r"encrypted|signature|base64|_id$", re.IGNORECASE)
 _ENCODED_TEXT: Final = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/=_-]{200,}+\s*")
 _ERROR: Final = re.compile(r"error", re.IGNORECASE)
@@ -268,6 +266,8 @@ def saying(kind: str, raw: Any) -> Saying:
     block: Mapping[str, Any] = raw
     if kind in _FIELDS and isinstance(raw.get(kind), Mapping):
         block = raw[kind]
+    # A kind that is not in the table, and has no output field, is read as a call: what a future tool was asked matters
+    # more to a summary than how its block is laid out.
     fields = _ASKED.get(kind, ())
     if not fields and kind.endswith("_call") and not any(key in block for key in ("output", "result", "results")):
         fields = ("arguments", "input", "action", "operation")
@@ -281,14 +281,14 @@ def saying(kind: str, raw: Any) -> Saying:
 
 
 def aside(raw: Any) -> str:
-    """What a text block names beside its text: the sources that it cites. O(their size); never raises."""
+    """The sources that a text block cites. O(their size); never raises."""
     if not isinstance(raw, Mapping):
         return ""
     return _joined([raw.get("citations"), raw.get("annotations")])
 
 
 def _as_given(value: Any) -> str:
-    """An input as a call's arguments stand: text as it is, anything else as JSON."""
+    """The input of a call as text: a string unchanged, anything else as JSON."""
     if isinstance(value, str):
         return "" if _is_encoded(value) else value
     try:
@@ -298,7 +298,7 @@ def _as_given(value: Any) -> str:
 
 
 def _readable(value: Any) -> Any:
-    """An input without what is encoded in it."""
+    """An input without encoded fields."""
     if isinstance(value, Mapping):
         return {key: _readable(inner) for key, inner in value.items() if not _ENCODED.search(str(key))}
     if isinstance(value, list | tuple):
@@ -324,7 +324,7 @@ def _joined(value: Any) -> str:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """The texts in a JSON value in their order; not recursive: a value may be nested deeper than the stack is."""
+    """The texts in a JSON value, in order. Not recursive: a value may be nested deeper than the stack."""
     waiting: list[Any] = [value]
     seen: set[int] = set()
     left = _MOST_STRINGS

@@ -1,4 +1,8 @@
-"""Where originals are kept: content-addressed; a spilled output and a folded message are the same kind of object."""
+"""The archive of originals, content-addressed: a spilled output and a folded message are the same kind of object.
+
+A fold over several entries is stored as a bundle of keys, so that folding a fold again adds a line per new entry and
+not a second copy of the session.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +22,23 @@ class Archive(Protocol):
     """A store of bytes by the SHA-256 of their content. `put` is idempotent; nothing is ever removed."""
 
     def put(self, data: bytes, /) -> str:
-        """Keep the bytes; returns their key (64 hexadecimal digits)."""
+        """Store bytes; returns their key (64 hexadecimal digits)."""
 
     def get(self, key: str, /) -> bytes:
         """The bytes under a key. Raises KeyError."""
 
     def where(self, key: str, /) -> str:
-        """Where a person finds the object: a path, or a word for what holds it. Pure: the object need not be there."""
+        """The location of an object, for people: a path or a name. Pure: the object need not exist."""
 
     def __contains__(self, key: object, /) -> bool: ...
 
 
 @runtime_checkable
 class ManyAtOnce(Protocol):
-    """An archive that keeps several objects for little more than the price of one."""
+    """An archive that stores several objects at little more than the cost of one."""
 
     def put_all(self, several: Iterable[bytes], /) -> None:
-        """Keep all of them, or none."""
+        """Store all of them, or none."""
 
 
 class MemoryArchive:
@@ -44,7 +48,7 @@ class MemoryArchive:
         self._objects: dict[str, bytes] = {}
 
     def put(self, data: bytes, /) -> str:
-        """Keep the bytes; returns their key."""
+        """Store bytes; returns their key."""
         key = key_of(data)
         self._objects.setdefault(key, data)
         return key
@@ -54,7 +58,7 @@ class MemoryArchive:
         return self._objects[key]
 
     def where(self, key: str, /) -> str:
-        """A word for the place: the archive of this process."""
+        """A name for the archive of this process."""
         return f"archive:{key[:16]}"
 
     def __contains__(self, key: object, /) -> bool:
@@ -67,16 +71,13 @@ def key_of(data: bytes) -> str:
 
 
 def encode(value: Json) -> bytes:
-    """A JSON value as canonical bytes: same value, same key. Lone surrogates are kept as escapes."""
+    """A JSON value as canonical bytes: equal values have one key. Lone surrogates are kept as escapes."""
     return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
 def bundle(children: Sequence[tuple[str, bool]]) -> bytes:
-    """The object of a fold over several entries: (key, is itself a bundle) of each original, in order.
-
-    Folding a fold again adds one line per new entry instead of a second copy of the session. Whoever
-    points to a bundle says that it is one, never its content: a text that looks like one stays a text.
-    """
+    """The object of a fold over several entries: (key, whether it is a bundle) of each original, in order."""
+    # What points to a bundle says that it is one, never its content: a text that looks like one stays a text.
     return encode([[key, int(inner)] for key, inner in children])
 
 
@@ -94,15 +95,16 @@ def unbundle(archive: Archive, key: str) -> list[bytes]:
 
 
 class Originals:
-    """The way into an archive; remembers under which key each entry is kept."""
+    """Stores what folds hide, each original once, and remembers the key of each entry."""
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
         self._keys: dict[Seq, str] = {}
 
     def store(self, view: View, fold: Fold, form: bool) -> str:
-        """Keep what a fold is about to hide; the key under which it is read. O(what is new in it)."""
+        """Store what a fold is about to hide; returns its key. O(what is new in it)."""
         if form:
+            # The notice of a spilled result names the key of its plain text, so that a tool can read on from there.
             if fold.reducer == "spill":
                 for result in view.entries[fold.start].message.results:
                     self.archive.put(result.text.encode("utf-8", "surrogatepass"))
@@ -116,7 +118,7 @@ class Originals:
         return self.archive.put(bundle(children))
 
     def read(self, fold: Fold) -> tuple[bytes, ...]:
-        """The originals behind a fold, as the JSON they came in as. Raises KeyError."""
+        """The originals behind a fold, as the JSON that came in. Raises KeyError."""
         if fold.archive is None:
             raise KeyError("this fold has no archive key")
         if fold.form:
@@ -124,7 +126,7 @@ class Originals:
         return tuple(unbundle(self.archive, fold.archive))
 
     def retain(self, entries: Container[Seq]) -> None:
-        """Remember the keys of these entries only; the others are reached by the folds over them."""
+        """Keep the keys of these entries only: the others are found through the folds over them."""
         self._keys = {seq: key for seq, key in self._keys.items() if seq in entries}
 
     def _entry_key(self, view: View, seq: Seq) -> str:

@@ -1,8 +1,8 @@
-"""The messages of one block in an order that the provider takes, and what had to be repaired for it.
+"""The messages of one block in an order that the provider accepts, and the repairs that this took.
 
-A block is a run of entries that no group leaves (`pairing`). For a legal history `arrange` returns exactly what it was
-given. Rules: the first result wins; a call without a result gets one that says so; a result without a call goes, text
-beside it stays; what answers a call that is shown no longer is told in words.
+A block is a run of entries that no group leaves (`pairing`). For a legal history `arrange` returns exactly the messages
+it was given. Rules: the first result wins; a call without a result gets a stand-in that says so; a result without a
+call is dropped, text beside it stays; the answer to a call that is no longer shown is told in words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["NO_RESULT", "LateCalls", "arrange", "is_paired", "is_reasoning", "on
 NO_RESULT: Final = "[no result was recorded for this call]"
 
 LateCalls = Mapping[Seq, Mapping[str, RememberedCall]]
-"""By message, and by the id in its result: the call that it answers, where that is shown no longer."""
+"""By message and by the id in its result: the call that it answers, where that is no longer shown."""
 
 
 def is_reasoning(message: Message) -> bool:
@@ -32,7 +32,7 @@ def is_reasoning(message: Message) -> bool:
 
 
 def is_paired(message: Message) -> bool:
-    """Whether a message has halves of pairs of the provider's, or calls that came out of such."""
+    """Whether a message has halves of pairs of the provider's, or calls that came out of such a pair."""
     for part in message.parts:
         if isinstance(part, Opaque) and (part.opens or part.answers or part.caller):
             return True
@@ -42,7 +42,7 @@ def is_paired(message: Message) -> bool:
 
 
 def only_answers(message: Message) -> bool:
-    """Whether a message holds nothing but results and other halves that close pairs."""
+    """Whether a message holds only results and closing halves of pairs."""
     return all(isinstance(part, ToolResult) or (isinstance(part, Opaque) and part.answers) for part in message.parts)
 
 
@@ -54,11 +54,11 @@ def arrange(
     left_out: Collection[str] = (),
     ended: bool = False,
 ) -> tuple[tuple[Message, ...], tuple[Repair, ...]]:
-    """The messages of a block as the provider takes them, and what had to be repaired. O(block).
+    """The messages of a block as the provider accepts them, and what had to be repaired. O(block).
 
     `block` holds the visible messages of a run of entries that is closed under grouping; `ended` says that other
-    messages follow it, so that the provider can go on with nothing in it. `left_out` are pairs whose answer is told in
-    words somewhere else.
+    messages follow it, so that the provider continues nothing in it. `left_out` are pairs whose answer is told in words
+    elsewhere.
     """
     found = _Arrangement(codec, late_calls or {}, left_out)
     for seq, message in block:
@@ -67,6 +67,7 @@ def arrange(
         found.settle(())
     out = found.rendered()
     given = [message for _, message in block]
+    # By identity: a legal history must come out as the very objects that went in, or its prefix would be sent anew.
     if not found.repairs and (len(out) != len(given) or any(a is not b for a, b in zip(out, given, strict=True))):
         found.repairs.append(Repair(block[0][0], "pairing", "results moved next to their calls"))
     return tuple(out), tuple(found.repairs)
@@ -74,19 +75,19 @@ def arrange(
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """One model turn of a block and the results that were found for it."""
+    """One model turn of a block and the results found for it."""
 
     number: int
     messages: list[tuple[Seq, Message]] = field(default_factory=list)
     open: dict[str, ToolCall] = field(default_factory=dict)
     results: list[tuple[Seq, Message]] = field(default_factory=list)
     origin: _Turn | None = None
-    """The first turn of those that the provider paused before this one, which goes on with them."""
+    """The first of the paused turns that this one continues."""
 
 
 @dataclass(slots=True, eq=False)
 class _Single:
-    """A message that stands for itself."""
+    """A message that belongs to no turn."""
 
     seq: Seq
     message: Message
@@ -94,7 +95,7 @@ class _Single:
 
 @dataclass(slots=True, eq=False)
 class _Use:
-    """A block that opened a pair: the turn it stands in, and what stands in for its other half, if anything does."""
+    """An opening half of a pair: the turn it stands in, and the stand-in for its other half, if there is one."""
 
     seq: Seq
     part: Opaque
@@ -105,7 +106,7 @@ class _Use:
 
 @dataclass(slots=True)
 class _Arrangement:
-    """Takes the messages of a block one by one."""
+    """The block so far: messages are added one by one."""
 
     codec: Codec
     late_calls: LateCalls
@@ -115,20 +116,20 @@ class _Arrangement:
     # The turns that have an open call with an id, the latest last.
     _waiting: dict[str, list[_Turn]] = field(default_factory=dict)
     _called: set[str] = field(default_factory=set)
-    # Pairs of the provider's that are not closed.
+    # Open pairs of the provider's.
     _uses: dict[str, _Use] = field(default_factory=dict)
-    # Those that something of ours closes.
+    # Pairs that a stand-in of ours closes.
     _settled: dict[str, _Use] = field(default_factory=dict)
     _closed: set[str] = field(default_factory=set)
-    # All pairs so far, those that are closed too.
+    # All pairs so far, closed ones too.
     _opened: set[str] = field(default_factory=set)
-    # Whether an item that only the server has stands before, which may be a call.
+    # Whether a reference to a stored item stands before: the item may be the call that an output seems to lack.
     _refers: bool = False
 
-    # --- taking ------------------------------------------------------------------------------------------------------
+    # --- adding ------------------------------------------------------------------------------------------------------
 
     def append(self, seq: Seq, message: Message) -> None:
-        """Put one message in its place."""
+        """Put one message in its place. O(its parts)."""
         if self._uses and not message.results and (message.role == "assistant" or not only_answers(message)):
             self.settle(self._goes_on(message))
         if message.role == "assistant":
@@ -150,7 +151,7 @@ class _Arrangement:
         return on
 
     def settle(self, but: Collection[str]) -> None:
-        """Give a result of ours to each call of the provider's without one, except for these."""
+        """Give a stand-in result to each open call of the provider's, except for these."""
         for opened in [opened for opened in self._uses if opened not in but]:
             use = self._uses[opened]
             message = self.codec.stand_in(use.part, NO_RESULT)
@@ -180,7 +181,7 @@ class _Arrangement:
             turn.open[call.id] = call
 
     def _results(self, seq: Seq, message: Message) -> None:
-        """Give each result to the turn that waits for it; what is left of the message stays where it is."""
+        """Give each result to the turn that waits for it; the rest of the message stays where it is."""
         message = self._of_known_caller(seq, message)
         kept: dict[int, tuple[_Turn, list[Part]]] = {}
         others: list[Part] = []
@@ -188,6 +189,7 @@ class _Arrangement:
             if not isinstance(part, ToolResult):
                 others.append(part)
             elif turns := self._waiting.get(part.call_id):
+                # The latest turn: where ids repeat, an earlier call has its result already or gets a stand-in.
                 turn = turns.pop()
                 del turn.open[part.call_id]
                 kept.setdefault(turn.number, (turn, []))[1].append(part)
@@ -195,7 +197,7 @@ class _Arrangement:
                 self._order.append(_Single(seq, message))
             else:
                 self._without_call(seq, part)
-        apart = bool(self._uses) and bool(others)  # these words end what the provider is at
+        apart = bool(self._uses) and bool(others)  # a user's words end the turn that the provider paused
         for number in sorted(kept):
             turn, results = kept[number]
             parts = results + (others if number == max(kept) and not apart else [])
@@ -209,7 +211,7 @@ class _Arrangement:
             self._order.append(_Single(seq, self.codec.revise(message, others)))
 
     def _is_of_stored(self, call_id: str) -> bool:
-        """Whether an output answers a call of the provider's, or one that the server has and the history only names."""
+        """Whether an output answers a call of the provider's, or one that only the server has."""
         if self._uses.pop(call_id, None) is not None:
             return True
         if not self._refers or call_id in self._called or call_id in self._closed:
@@ -227,7 +229,7 @@ class _Arrangement:
             self._tell(seq, late_result_note(self.codec, called, result), result.call_id)
 
     def _tell(self, seq: Seq, note: Message, call_id: str) -> None:
-        """Show a message of ours for what came too late; before what the provider is still at, which must stay last."""
+        """Show a note of ours for a late answer; before a turn that the provider paused, which must stay last."""
         self.repairs.append(Repair(seq, "late-result", f"the call {call_id!r} is shown no longer; told in words"))
         turns = () if self.codec.itemised else [use.turn for use in self._uses.values() if use.turn is not None]
         running = [turn.origin or turn for turn in turns]
@@ -237,7 +239,7 @@ class _Arrangement:
     # --- pairs of the provider's --------------------------------------------------------------------------------------
 
     def _halves(self, seq: Seq, message: Message, turn: _Turn | None) -> Message | None:
-        """A message without halves of pairs that have no other half; None when nothing is left that may stand."""
+        """A message without halves whose other half is missing; None when nothing is left that may be sent alone."""
         if not is_paired(message):
             return message
         parts: list[Part] = []
@@ -260,17 +262,18 @@ class _Arrangement:
         if len(parts) == len(message.parts) and all(map(is_, parts, message.parts)):
             return message
         if all(isinstance(part, Reasoning) for part in parts):
-            return None  # thinking that led to nothing is not sent
+            return None  # providers refuse thinking without what it led to
         return (
             carry(message, self.codec.read(parts[0].raw)) if self.codec.itemised else self.codec.revise(message, parts)
         )
 
     def _closes(self, seq: Seq, message: Message, part: Opaque) -> bool:
-        """Whether a block stays, as the other half of a pair that is open."""
+        """Whether a closing half stays: its pair is open. Otherwise it is repaired away."""
         opened = part.answers
         if self._uses.pop(opened, None) is not None:
             self._closed.add(opened)
             return True
+        # The real answer takes the place of the stand-in that an earlier message needed.
         use = self._settled.pop(opened, None)
         if use is not None and use.stand_in is not None and use.repair is not None:
             use.stand_in.seq, use.stand_in.message = seq, self.codec.revise(message, [part])
@@ -286,7 +289,7 @@ class _Arrangement:
         return False
 
     def _with_known_caller(self, seq: Seq, part: Part) -> Part:
-        """A block that says that it came out of a call of the provider's says so no longer where that is not shown."""
+        """A part without its `caller` where that call of the provider's is not shown: providers refuse unknown ones."""
         if not isinstance(part, Opaque | ToolCall) or not part.caller or part.caller in self._opened:
             return part
         raw = part.raw
@@ -298,17 +301,17 @@ class _Arrangement:
         return replace(part, caller="", raw={key: value for key, value in raw.items() if key != "caller"})
 
     def _of_known_caller(self, seq: Seq, message: Message) -> Message:
-        """The same for an output item, which says it too."""
+        """The same for an output item, which names its caller too."""
         caller = message.wire.get("caller") if self.codec.itemised and message.wire is not None else None
         if not isinstance(caller, Mapping) or caller.get("caller_id") in {None, *self._opened}:
             return message
         wire = {key: value for key, value in (message.wire or {}).items() if key != "caller"}
         return carry(message, self.codec.read(wire))
 
-    # --- giving ------------------------------------------------------------------------------------------------------
+    # --- rendering ----------------------------------------------------------------------------------------------------
 
     def rendered(self) -> list[Message]:
-        """The messages in order; calls that still wait get a result of ours."""
+        """The messages in order; calls still open get a stand-in result."""
         out: list[Message] = []
         for item in self._order:
             out += self._turn_out(item) if isinstance(item, _Turn) else [item.message]
@@ -317,6 +320,7 @@ class _Arrangement:
     def _turn_out(self, turn: _Turn) -> list[Message]:
         out = [message for _, message in turn.messages]
         if self.codec.itemised:
+            # Responses API: "reasoning item provided without its required following item" refuses the whole request.
             while out and is_reasoning(out[-1]):
                 out.pop()
                 seq = turn.messages[len(out)][0]
@@ -331,6 +335,7 @@ class _Arrangement:
                     Repair(turn.results[-1][0], "split-results", "results of one turn joined in one message")
                 )
             answers = [merged]
+        # Where results hold text only, their images go into a message of the user after them.
         answers, apart = self.codec.apart(answers)
         if apart is not None:
             seq = turn.results[-1][0]

@@ -1,4 +1,4 @@
-"""How much may be sent, how much is sent, and when to act.
+"""How much may be sent, how much is sent, and when to fold.
 
 Numbers (design section 5): the input limit is 0.9 x (window - requested output), the trigger 0.85 of it and the landing
 0.60. Landing well below the trigger keeps folds rare (a fold that lands on its trigger fires on every message,
@@ -50,12 +50,12 @@ class Pressure(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a reducer is asked for, in the tokens of the view.
+    """What a reducer has to achieve, in the tokens of the view.
 
-    `used_tokens` is the size of the view, `target_tokens` where it should land, `limit_tokens` what may be sent at
-    most, `window_tokens` the whole window for input, beside `max_output_tokens` for the reply. Entries from `fresh` on
-    have not been sent yet. `requested` says that a user requested this compaction: then the newest user message may be
-    folded too, once it is answered; a reducer passes it on to `View.spans` and `span_fold`.
+    `used_tokens` is the size of the view, `target_tokens` the size to reach, `limit_tokens` the most that may be sent,
+    `window_tokens` the window for input, beside `max_output_tokens` for the reply. Entries from `fresh` on have not
+    been sent yet. `requested` says that a user requested this compaction: then the newest user message may be folded
+    too, once it is answered; a reducer passes it on to `View.spans` and `span_fold`.
     """
 
     pressure: Pressure
@@ -74,15 +74,16 @@ class Need:
 
     @property
     def excess_tokens(self) -> int:
-        """How many tokens have to go; 0 when there is no need."""
+        """How many tokens must be removed; 0 when there is no need."""
         return max(0, self.used_tokens - self.target_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be sent: `input_tokens` at most, out of `window_tokens` less `max_output_tokens`.
+    """The limits of a request: at most `input_tokens`, out of `window_tokens` less `max_output_tokens`.
 
-    `margin` is the share left free for the error of an estimate (0 for a one-shot `fit`, whose count is the measure).
+    `margin` is the share left free for the error of an estimate (0 for a one-shot `fit`, where our count is the
+    measure).
     """
 
     window_tokens: int
@@ -97,12 +98,13 @@ class Limits:
     def __post_init__(self) -> None:
         room = max(0, self.window_tokens - self.max_output_tokens)
         room = room if self.max_input_tokens is None else min(room, self.max_input_tokens)
-        object.__setattr__(self, "room_tokens", room)  # asked for many times in each turn
+        # Computed once: they are read dozens of times in each turn.
+        object.__setattr__(self, "room_tokens", room)
         object.__setattr__(self, "input_tokens", int(room * (1 - self.margin)))
 
 
 def limited(limits: Limits) -> Limited:
-    """The event that says that these limits hold from here on."""
+    """The event that records these limits."""
     return Limited(
         window_tokens=limits.window_tokens,
         max_output_tokens=limits.max_output_tokens,
@@ -111,7 +113,7 @@ def limited(limits: Limits) -> Limited:
 
 
 def limits_from(event: Limited, before: Limits) -> Limits:
-    """The limits that an event says hold, with the margin of those before."""
+    """The limits in an event, with the margin of those before."""
     return Limits(event.window_tokens, event.max_output_tokens, event.max_input_tokens, before.margin)
 
 
@@ -133,16 +135,16 @@ class Reserve:
         return self.max_tokens if self.max_tokens > 0 else None
 
     def recent_tokens(self, keep_recent_tokens: int, window_tokens: int | None) -> int:
-        """What may stay whole of the newest messages: at most half of the effective limit."""
+        """How much of the newest messages may stay whole: at most half of the effective limit."""
         effective = self.effective_tokens(window_tokens)
         return keep_recent_tokens if effective is None else min(keep_recent_tokens, effective // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """When a policy acts: as soon as any threshold that is set is reached. `fraction` is of the input limit.
+    """When a policy folds: as soon as any threshold is reached. `fraction` is of the input limit.
 
-    `turns` are user messages in their own words, `bytes` those of contents and calls (that one must be passed).
+    `turns` are user messages in their own words. `bytes`, of contents and calls, must be exceeded, not only reached.
     With a `reserve` the checkpoint system's order holds: its token limit if there is one, else its message count.
     `keep_free` is a share of the window beside the requested output (the three-layer system's budget of a tool loop).
     """
@@ -182,7 +184,7 @@ class Trigger:
         )
 
     def over_counts(self, view: View, limits: Limits) -> str:
-        """Which numbers of messages or turns are reached, in words; "" if none is. O(1), O(tiles) for turns."""
+        """The thresholds of messages or turns that are reached, in words; "" for none. O(1), O(tiles) for turns."""
         messages = self.messages
         if self.reserve is not None:
             tokens = self.reserve.effective_tokens(limits.window_tokens)
@@ -193,14 +195,14 @@ class Trigger:
         return ", ".join(f"{n} {word} of {most}" for n, most, word in counts if most is not None and n >= most)
 
     def unmet(self, view: View, used_tokens: int, limits: Limits) -> str:
-        """Which numbers of tokens, messages or turns are reached, in words; "" if none is (S1.05)."""
+        """The thresholds of tokens, messages or turns still reached, in words; "" for none (S1.05)."""
         over = self.tokens is not None and used_tokens >= self.tokens
         words = (f"{used_tokens:,} tokens of {self.tokens:,}" if over else "", self.over_counts(view, limits))
         return ", ".join(filter(None, words))
 
 
 def output_tokens(model: Model, window_tokens: int) -> int:
-    """Room to leave for the reply when nobody said: the catalogue's cap, else min(4,096, window / 8).
+    """Room for the reply by default: the catalogue's cap, else min(4,096, window / 8).
 
     A cap of more than half the window would leave no room for input (OpenHands#9937: cap = window, endless folding).
     """
@@ -211,7 +213,7 @@ def output_tokens(model: Model, window_tokens: int) -> int:
 
 
 def limits_of(window_tokens: int, model: str | None, max_output_tokens: int | None) -> Limits:
-    """What may be sent to a model with this window. Raises InvalidInput for an output that leaves no room."""
+    """The limits of a model with this window. Raises InvalidInput for an output that leaves no room."""
     known = lookup(model)
     if max_output_tokens is None:
         max_output_tokens = output_tokens(known, window_tokens)
@@ -224,7 +226,7 @@ def limits_of(window_tokens: int, model: str | None, max_output_tokens: int | No
 
 
 def assumed_window(model: str | None) -> int:
-    """The window of a model by the catalogue, for a `Context` that was told none. Warns where that is a guess."""
+    """The window of a model by the catalogue, for a `Context` without one. Warns where that is a guess."""
     known = lookup(model)
     if known.warning is not None:
         warnings.warn(known.warning, stacklevel=3)
@@ -232,13 +234,13 @@ def assumed_window(model: str | None) -> int:
 
 
 def caps_for(model: str | None, dialect: str) -> Caps:
-    """What a request to a model may hold besides tokens, by its dialect and the window that the catalogue gives it."""
+    """What else limits a request to a model (images, pages, messages), by its dialect and its window."""
     known = lookup(model)
     return caps_of(dialect, known.window_tokens if known.known else None)
 
 
 def cache_rule_of(model: str | None, dialect: str, seconds: int = 0) -> CacheRule:
-    """The cache rule of a model; that of its dialect's maker when the catalogue does not know it.
+    """The cache rule of a model; of its dialect's maker when the catalogue does not know the model.
 
     With `seconds` the rule of the lifetime that a request asks for (`cache_seconds`), at the price of its writes.
     """
@@ -253,9 +255,9 @@ _LIFETIME = re.compile(r'"cache_control"\s*:\s*\{[^{}]*"ttl"\s*:\s*"(\d{1,6})([s
 
 
 def cache_seconds(body: str) -> int:
-    """The longest lifetime that cache points in the JSON of a request ask for ("1h"); 0 where none says. O(size).
+    """The longest lifetime that cache points in the JSON of a request ask for ("1h"), in seconds; 0 for none. O(size).
 
-    What a message quotes is no point: its quotation marks are escaped.
+    A pattern suffices, and saves parsing the body: inside a string, quotation marks are escaped and do not match.
     """
     if '"ttl"' not in body:
         return 0
@@ -263,9 +265,9 @@ def cache_seconds(body: str) -> int:
 
 
 def consent_tokens(share: float, limits: Limits) -> int:
-    """Size at which to ask for consent: `share` of the window, or shortly before folding would be forced.
+    """Size at which to ask for consent: `share` of the window, or shortly before folding is forced.
 
-    A twentieth of the input limit is kept for the turn in which the question is asked: a question that comes with the
-    forced fold comes too late.
+    A twentieth of the input limit stays for the turn in which the question is asked: together with the forced fold it
+    would come too late.
     """
     return min(int(share * limits.window_tokens), int(0.95 * limits.input_tokens))

@@ -1,4 +1,4 @@
-"""The size of a request as its provider counts it, and which reports of it can be true."""
+"""Corrects our estimate of a request by what its provider reported, and rejects reports that cannot be true."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import ClassVar
 
 __all__ = ["Meter"]
 
-# Ratios of one tokenizer to our estimate differ by less than this from request to request: most of a request is what
-# the one before held too.
+# The ratio of a tokenizer to our estimate changes by less than this factor from request to request: consecutive
+# requests share most of their text.
 STEADY = 1.15
 
-# Reports in a row that have to agree before a ratio outside the usual bounds is taken for that of a tokenizer.
+# Reports in a row that must agree before a ratio outside the usual bounds is believed to be a tokenizer's.
 REPEATS = 4
 
-# How much larger the largest of their requests has to be than the smallest: a constant agrees with itself as well.
+# How much larger the largest of their requests must be than the smallest: a constant would agree with itself too.
 SPREAD = 1.5
 
-# Share by which what was reported may have grown differently from what we counted, at the same ratio.
+# The share by which the growth of the reports may deviate from the growth of our count at that ratio.
 GROWTH = 0.25
 
 
@@ -26,16 +26,16 @@ class _Run:
     """Reports outside the usual bounds that agree with each other."""
 
     estimated: list[int] = field(default_factory=list)
-    """Our count of the smallest and of the largest request."""
+    """Our count of the smallest and of the largest request, and below it the reported ones."""
     reported: list[int] = field(default_factory=list)
     low: float = 0.0
     high: float = 0.0
     count: int = 0
     sure: bool = False
-    """Whether one of them names no cached tokens, which could be read in two ways."""
+    """Whether one of them has no cached tokens: with some it could be read in two ways."""
 
     def add(self, estimated_tokens: int, reported_tokens: int, sure: bool) -> None:
-        """Go on with one more report, or begin anew with it where it does not agree. O(1)."""
+        """Add a report, or start a new run with it where it does not agree. O(1)."""
         ratio = reported_tokens / estimated_tokens
         if not self.agrees(ratio):
             self.estimated, self.reported, self.count = [estimated_tokens] * 2, [reported_tokens] * 2, 0
@@ -48,14 +48,14 @@ class _Run:
                 self.estimated[end], self.reported[end] = estimated_tokens, reported_tokens
 
     def agrees(self, ratio: float) -> bool:
-        """Whether a ratio is that of the others."""
+        """Whether a ratio agrees with the others."""
         return self.count > 0 and max(self.high, ratio) <= STEADY * min(self.low, ratio)
 
     @property
     def shows_a_tokenizer(self) -> bool:
-        """Whether another tokenizer explains them: enough of them, for requests of other sizes, that grew as we count.
+        """Whether another tokenizer explains them: enough reports, of different sizes, that grew as our count did.
 
-        What is constant, summed up, stale or about the newest part does not grow with the whole at one ratio.
+        A constant, a sum over calls, a stale figure or one of the newest part alone would not grow at one ratio.
         """
         if self.count < REPEATS or self.estimated[1] < SPREAD * self.estimated[0]:
             return False
@@ -68,25 +68,25 @@ class Meter:
     """The size of a request as the provider counts it: our estimate, corrected by what was reported.
 
     `ratio` (provider's count per estimated token) lives on across folds, within bounds; `offset` belongs to the exact
-    prefix that was reported and dies with the next fold (pi#1860: usage from before a compaction started the next one).
-    Not `scaled`, the estimate of what follows a report is added to it as it is, and the reply counts as it was reported
+    prefix that was reported and ends with the next fold (pi#1860: usage from before a compaction started the next one).
+    When not `scaled`, the estimate of what follows a report is added to it unchanged, and the reply counts as reported
     (the checkpoint system's way, S2.09).
 
-    A report outside the bounds is about something else (opencode#50474: sums over inner calls; openclaude#2136: zeros)
-    and changes nothing, unless it goes on like another tokenizer would.
+    A report outside the bounds is of something else (opencode#50474: sums over inner calls; openclaude#2136: zeros) and
+    changes nothing, unless a run of reports looks like another tokenizer.
     """
 
     ratio: float = 1.0
     offset: float = 0.0
     scaled: bool = True
     changes: int = 0
-    """How often the prefix has changed: a report for a request before a change tells no offset."""
+    """How often the prefix has changed: a report for a request before a change gives no offset."""
 
     _counted: int | None = None
-    # The reply to the last request, as we count it and as it was reported; None until then.
+    # The reply to the last request, by our count and as reported; None until known. They arrive in either order.
     _reported: int | None = None
     _run: _Run = field(default_factory=_Run)
-    # Bounds that a tokenizer has shown to be its own; None while the usual ones hold.
+    # The bounds of a tokenizer that has shown itself; None while the usual ones hold.
     _bounds: tuple[float, float] | None = None
 
     LOW: ClassVar[float] = 0.8
@@ -104,11 +104,11 @@ class Meter:
     """Requests below this are mostly fixed overhead and say nothing about the ratio."""
 
     def used(self, tokens: int) -> int:
-        """The corrected size of a view of `tokens`."""
+        """The corrected size of `tokens` by our count."""
         return max(0, round(tokens * self.ratio + self.offset))
 
     def doubt(self, estimated_tokens: int, reported_tokens: int) -> str:
-        """Why a report cannot be true of a request that we estimate at `estimated_tokens`; "" if it can. O(1)."""
+        """Why a report cannot be true of a request estimated at `estimated_tokens`; "" if it can. O(1)."""
         if reported_tokens <= 0:
             return "the provider counted no input at all: it does not say how much it was"
         low, high = (self.LOW, self.HIGH) if self.scaled else self.UNSCALED
@@ -124,20 +124,20 @@ class Meter:
         )
 
     def expects(self, estimated_tokens: int, reported_tokens: int) -> bool:
-        """Whether a count is near our estimate, or near what the reports so far make of it. O(1)."""
+        """Whether a count is near our estimate, corrected or not. O(1)."""
         ratio = reported_tokens / max(1, estimated_tokens)
         return any(near / STEADY <= ratio <= near * STEADY for near in (1.0, self.ratio))
 
     def repeats(self, estimated_tokens: int, reported_tokens: int) -> bool:
-        """Whether a report agrees with those before it that were outside the bounds, for sure. O(1)."""
+        """Whether a report agrees with a run of reports outside the bounds that leaves no other reading. O(1)."""
         return self._run.sure and estimated_tokens > 0 and self._run.agrees(reported_tokens / estimated_tokens)
 
     def observe(
         self, estimated_tokens: int, reported_tokens: int, reply_tokens: int | None = None, *, sure: bool = True
     ) -> str:
-        """Take a report for a request that we estimated at `estimated_tokens`; why it is not believed, "" if it is.
+        """Correct by a report for a request estimated at `estimated_tokens`; returns why it is rejected, or "". O(1).
 
-        It is `sure` how to read it where it names no cached tokens. O(1).
+        It is `sure` when it has no cached tokens, so that it can be read in one way only.
         """
         enough = self.scaled and estimated_tokens >= self.ENOUGH_TOKENS
         ratio = reported_tokens / max(1, estimated_tokens)
@@ -152,15 +152,15 @@ class Meter:
                 self._run, self._bounds = _Run(), None
         self.offset = reported_tokens - estimated_tokens * self.ratio
         if enough:
-            self.offset = max(0.0, self.offset)  # below the floor of the ratio nothing is believed, however steady
+            self.offset = max(0.0, self.offset)  # a correction below the floor of the ratio could overflow the window
         self._reported = reply_tokens
         self._settle()
         return ""
 
     def _shown(self, estimated_tokens: int, reported_tokens: int, sure: bool) -> bool:
-        """Whether a report outside the bounds is one more by which a tokenizer shows its own."""
+        """Whether a report outside the bounds completes or continues a run that another tokenizer explains."""
         if not reported_tokens:
-            return False  # it says nothing, not even against those before
+            return False  # a zero says nothing, and does not end the run
         if not self.LOWEST * estimated_tokens <= reported_tokens <= self.HIGHEST * estimated_tokens:
             self._run, self._bounds = _Run(), None
             return False
@@ -171,13 +171,13 @@ class Meter:
         return self._bounds is not None
 
     def sent(self) -> None:
-        """Note that a request goes out: the next assistant message is the reply to it."""
+        """Note that a request is sent: the next assistant message is its reply."""
         self._counted = self._reported = None
 
     def reply(self, tokens: int, *, item: bool = False) -> None:
-        """Note an assistant message that we count at `tokens`; only the first after a request is its reply.
+        """Note an assistant message of `tokens` by our count; only the first one after a request is its reply.
 
-        Where a reply is several items, those up to the report are the reply.
+        Where a reply is several items, those before its report belong to it.
         """
         if item:
             self._counted = (self._counted or 0) + tokens
@@ -188,15 +188,15 @@ class Meter:
     def _settle(self) -> None:
         if not self.scaled and self._counted is not None and self._reported is not None:
             self.offset += self._reported - self._counted
-            self._counted = self._reported = None  # a replay sends no requests: the next reply begins anew
+            self._counted = self._reported = None  # a replay calls no `sent`: the next reply starts from here
 
     def folded(self) -> None:
-        """Forget what belongs to the prefix that has just changed."""
+        """Drop the offset, since the prefix that it belongs to has changed."""
         self.offset = 0.0
         self.changes += 1
 
     def begin_anew(self) -> None:
-        """Another model counts from now on: its ratio is not known, that of the one before is the best guess."""
+        """Start again for another model; the ratio of the one before is the best guess for it."""
         self.folded()
         self.ratio = min(self.HIGH, max(self.LOW, self.ratio))
         self._run, self._bounds = _Run(), None

@@ -1,11 +1,12 @@
 """Rent or buy: folds once keeping has cost as much as folding would (docs/design/007-the-bound.md).
 
-Keeping what could be folded costs its reading price at every request; folding it costs writing again what stands after
-it. Who cannot know how long a session lasts does well to fold when the first has reached the second: in hindsight the
-bill is at most twice that of the best moment, and in a steady session the interval is the best one (the economic order
-quantity). Both sides are differences between prices of whole requests, so that the provider's minimum prefix, its
-blocks and its dearer prices of long requests are in them. The bound of twice the best is for requests of one price and
-above the minimum: where a dearer step is passed, one request may be paid at its price before the fold.
+Keeping what could be folded costs its reading price at every request (the rent). Folding it costs writing again what
+stands after it (the price). Nobody knows how long a session will last. Folding once the rent paid reaches the price
+costs at most twice as much as the best moment in hindsight, and in a steady session the interval is the best one (the
+economic order quantity). Rent and price are differences between prices of whole requests, so that they include the
+provider's minimum prefix, its blocks and its higher prices for long requests. The bound of twice the best holds for
+requests of one price and above the minimum: at a step to a higher price, one request may be paid at that price before
+the fold.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from foldline.view.view import View
 __all__ = ["Bill", "Rent", "Rhythm", "foldable"]
 
 
-# Share of a request below which no fold is worth its trouble: where it is free, each request would make one.
+# The least share of a request that is worth a fold: where folding costs nothing, every request would make one.
 LEAST_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a fold would bring: tokens that leave, tokens of the digest in their place, tokens after it.
+    """The effect of a fold: tokens removed, tokens of the digest in their place, tokens after it.
 
-    All as the provider counts them, as far as is known: its steps and minimums are in its own tokens.
-    `used_tokens` is the size of the whole request without the fold. `earlier_tokens` are those of earlier digests, that
-    the new one takes in: they are written again.
+    All are in the provider's tokens, as its price steps and minimums are. `used_tokens` is the size of the whole
+    request without the fold. `earlier_tokens` are those of earlier digests that the new one absorbs: they are written
+    again.
     """
 
     removable_tokens: int
@@ -39,28 +40,28 @@ class Bill:
     earlier_tokens: int = 0
 
     def rent(self, rule: CacheRule) -> float:
-        """What keeping costs at each warm request, in tokens at the full input price."""
+        """The cost of keeping, per warm request, in tokens at the full input price."""
         folded = self.used_tokens - self.removable_tokens
         return request_price(rule, self.used_tokens, self.used_tokens) - request_price(rule, folded, folded)
 
     def price(self, rule: CacheRule) -> float:
-        """What folding costs once, in the same tokens: digest and what is after it are written, not read."""
+        """The one-time cost of folding, in the same tokens: the digest and what follows it are written, not read."""
         folded = self.used_tokens - self.removable_tokens
         still = folded - self.earlier_tokens - self.digest_tokens - self.after_tokens
         return request_price(rule, folded, still) - request_price(rule, folded, folded)
 
     def least(self, rule: CacheRule) -> float:
-        """What the request costs at least, folded before and all of it read: no schedule of folds sends it for less."""
+        """The least cost of the request: folded before, and read from the cache. No schedule of folds costs less."""
         folded = self.used_tokens - self.removable_tokens
         return request_price(rule, folded, folded)
 
 
 @dataclass(slots=True)
 class Rhythm:
-    """How the requests of a session come: how many to a message of the user, and whether caches had gone cold by then.
+    """The pattern of a session's requests: how many per user message, and how often the cache was cold by then.
 
-    What it expects is learned from the session itself. Nothing else is known of how long it will last than that it has
-    lasted so far: as long again is what is expected of sessions whose lengths spread widely, as agents' do.
+    Its expectations come from the session itself. A session is expected to last as long again as it has lasted: that is
+    what holds for lengths that spread widely, as those of agents do.
     """
 
     requests: int = 0
@@ -70,7 +71,7 @@ class Rhythm:
     newest_user: Seq | None = None
 
     def request(self, newest_user: Seq | None, cold: bool) -> None:
-        """One more request, with the user's newest message at that place. O(1)."""
+        """Count a request sent while `newest_user` is the newest user message. O(1)."""
         if newest_user != self.newest_user or not self.requests:
             self.cold_turns += cold and self.turns > 0
             self.turns += 1
@@ -80,10 +81,11 @@ class Rhythm:
 
     @property
     def warm_requests(self) -> float:
-        """Requests expected before the cache goes cold by itself, when folding costs nothing: at least one."""
+        """Requests expected before the cache goes cold, when folding becomes free: at least one."""
         before = self.turns - 1
         if before <= 0:
             return max(1.0, self.requests)
+        # The current turn is left out of the average: it is not over, and would make every turn look short.
         usual = (self.requests - self.in_turn) / before
         rest = usual - self.in_turn if usual > self.in_turn else self.in_turn
         return max(1.0, rest + (1 - self.cold_turns / before) * self.requests)
@@ -91,26 +93,26 @@ class Rhythm:
 
 @dataclass(slots=True)
 class Rent:
-    """Rent or buy for one session, at the prices of `rule`. One call of `due` for each request.
+    """Rent or buy for one session, at the prices of `rule`. `due` is called once per request.
 
-    The fold waits beyond its moment while fewer warm requests are expected than it takes to pay (a cold cache is near,
-    where it is free), but never longer than what the stretch has cost anyway: so much the bound of twice the best
-    allows.
+    Past its moment the fold still waits while too few warm requests are expected for it to pay: once the cache is cold
+    it is free. It never waits longer than the requests since the last fold had to cost anyway, which keeps the bound of
+    twice the best.
     """
 
     rule: CacheRule
     paid: float = 0.0
     """Rent since the last fold."""
     spent: float = 0.0
-    """What the requests since then have cost at least, whatever was folded when."""
+    """The least cost of the requests since then, under any schedule of folds."""
     keep: float = 0.3
-    """Share of the landing that stays whole at the end."""
+    """Share of the landing that stays whole at the end of the view."""
     digest: float = 0.5
     """Size of a digest as a share of what it replaces."""
     rhythm: Rhythm = field(default_factory=Rhythm)
 
     def due(self, bill: Bill, *, cold: bool = False) -> bool:
-        """Count one more request; whether the fold pays by now. In a cold cache it costs nothing. O(1)."""
+        """Count one more request; returns whether the fold is due. With a cold cache it costs nothing. O(1)."""
         rent = bill.rent(self.rule)
         self.paid += max(0.0, rent)
         self.spent += bill.least(self.rule)
@@ -119,16 +121,18 @@ class Rent:
         price = 0.0 if cold else bill.price(self.rule)
         if self.paid < price:
             return False
+        # Either the fold will pay for itself before the cache goes cold, or waiting has used up the bound.
         return self.rhythm.warm_requests * rent >= price or self.paid > price + self.spent
 
     def settle(self) -> None:
-        """Begin anew after a fold."""
+        """Start again after a fold."""
         self.paid = self.spent = 0.0
 
-    # --- what the log keeps of it --------------------------------------------------------------------------------
+    # --- the log -----------------------------------------------------------------------------------------------------
 
     def with_state(self, usage: Usage) -> Usage:
-        """A report with the state as its request went out; this goes on with the same whole numbers. O(1)."""
+        """A report with the state at its request. O(1)."""
+        # Rounded here too: a session replayed from the log must decide as this one does.
         self.paid, self.spent = float(round(self.paid)), float(round(self.spent))
         of = self.rhythm
         state = RentState(
@@ -143,7 +147,7 @@ class Rent:
         return replace(usage, rent=state)
 
     def restore(self, usage: Usage) -> bool:
-        """Go on from what a report of the log notes; False for one of another policy, which notes nothing. O(1)."""
+        """Take over the state in a report of the log; False for a report under another policy, which has none. O(1)."""
         if (state := usage.rent) is None:
             return False
         self.paid, self.spent = state.paid, state.spent
@@ -152,7 +156,7 @@ class Rent:
 
 
 def foldable(view: View, since: Seq, keep_tokens: int, digest_share: float) -> Bill:
-    """What folding everything from `since` to the newest `keep_tokens` would bring. O(log tiles) between folds."""
+    """The bill of folding everything from `since` to the newest `keep_tokens`. O(log tiles) between folds."""
     last = len(view.tiles)
     cut = view.tail(keep_tokens)
     first = min(cut, view.index(since) if since else 0)

@@ -1,7 +1,11 @@
-"""The calls of a session that have no result yet, by the id that their results name.
+"""The calls of a session that have no result yet, and the notes that tell a result which came too late.
 
-Several may have one id (servers that give all parallel calls the same one, or none): the results of a turn answer its
-calls in order, and a later turn is answered before an earlier one.
+Several open calls may share an id (some servers give all parallel calls the same one, or none): the results of a turn
+answer its calls in order, and a later turn is answered before an earlier one.
+
+A late result must not get lost: it is the newest thing there is. Its call is no longer shown, so that it is told in a
+message of ours, which has the user's role. Each of its lines is marked as quoted, so that none reads like words of ours
+or of the user.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ __all__ = [
 ]
 
 _NAME_CHARS: Final = 200
-# What is kept of a call whose result may come late: enough to know it again.
+# How much of a call is remembered for a late result: enough for the model to recognise it.
 _ARGUMENTS_CHARS: Final = 2_000
 
 # The longest id that all providers take: the limit of `tool_calls[].id` in Chat Completions ("string too long. Expected
@@ -40,7 +44,7 @@ _MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
 
 @dataclass(frozen=True, slots=True)
 class RememberedCall:
-    """What is remembered of a call, to tell what its result answers when it comes late."""
+    """The name and arguments of a call, to tell a late result by."""
 
     name: str
     arguments: str
@@ -48,7 +52,7 @@ class RememberedCall:
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call that waits: `id` as it came in, `name` the id that it is sent under."""
+    """A call without a result: `id` as it came in, `name` the id that it is sent under."""
 
     id: str
     name: str
@@ -70,7 +74,7 @@ def remembered_call(part: ToolCall | Opaque) -> RememberedCall:
 
 
 def free_name(call_id: str, times: int, taken: Callable[[str], bool]) -> str:
-    """An id for the call that is the `times`-th with this one; of no more than 40 characters, so that all take it."""
+    """An unused id for the `times`-th call with this one, of at most 40 characters, so that every provider takes it."""
     mistral = _MISTRAL_ID.fullmatch(call_id) is not None
     while True:
         end = str(times) if mistral else f"-{times}"
@@ -82,7 +86,7 @@ def free_name(call_id: str, times: int, taken: Callable[[str], bool]) -> str:
 
 @dataclass(slots=True)
 class OpenCalls:
-    """Calls that wait. Each step is O(1), besides `waits` and `leave` (groups and calls that wait)."""
+    """The open calls. Each method is O(1), but `waits` O(open groups) and `leave` O(open calls)."""
 
     # By id, then by group (the latest last), then by the id that is sent, in the order in which they came.
     _by_id: dict[str, dict[Seq, dict[str, OpenCall]]] = field(default_factory=dict)
@@ -94,11 +98,11 @@ class OpenCalls:
         return sum(self._groups.values())
 
     def __contains__(self, group: Seq) -> bool:
-        """Whether a call of the group waits."""
+        """Whether a group has an open call."""
         return group in self._groups
 
     def add(self, call: OpenCall) -> None:
-        """Wait for a call. One of the same group that is sent under the same id gives way."""
+        """Register a call. It replaces one of its group that is sent under the same id."""
         if call.id in self._by_id:
             self.remove(call)
         self._by_id.setdefault(call.id, {}).setdefault(call.group, {})[call.name] = call
@@ -106,10 +110,10 @@ class OpenCalls:
         self._groups[call.group] = self._groups.get(call.group, 0) + 1
 
     def find(self, call_id: str) -> OpenCall | None:
-        """The call that a result with this id answers: the first of the latest group that has one with it.
+        """The call that a result with this id answers: the first one in the latest group that has this id.
 
-        The id may be the one that was sent, where a client was told that one. A result that names no call may name
-        none in another way than its call did.
+        The id may also be the one the call was sent under: a client that read the repaired history uses that. And a
+        result may leave its id empty in another way than its call did (null, "" or absent).
         """
         for known in (call_id, *NO_IDS) if call_id in NO_IDS else (call_id,):
             if groups := self._by_id.get(known):
@@ -117,7 +121,7 @@ class OpenCalls:
         return self._by_name.get(call_id)
 
     def remove(self, call: OpenCall) -> None:
-        """Wait no longer for a call."""
+        """Forget a call. Does nothing when it is not open."""
         group = call.group
         groups = self._by_id.get(call.id)
         calls = None if groups is None else groups.get(group)
@@ -136,11 +140,11 @@ class OpenCalls:
             self._groups[group] -= 1
 
     def waits(self, start: Seq) -> bool:
-        """Whether a call of a group that began at `start` or later waits."""
+        """Whether a group that began at `start` or later has an open call."""
         return max(self._groups, default=-1) >= start
 
     def leave(self, left: Callable[[Seq], bool]) -> list[OpenCall]:
-        """Wait no longer for the calls of some groups; which they were, oldest first."""
+        """Forget the calls of some groups; returns them, oldest first."""
         if not any(map(left, self._groups)):
             return []
         calls = [call for groups in self._by_id.values() for group in groups.values() for call in group.values()]
@@ -150,16 +154,16 @@ class OpenCalls:
         return gone
 
 
-# All that a reader may take for the end of a line.
+# Everything that a reader may take for the end of a line: a quoted text must not begin a line of its own with any.
 _BREAKS: Final = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 _QUOTE: Final = "> "
-# Pictures and files that may stand in a user message as they stood in the result.
+# Pictures and files that a user message may hold as the result did.
 _SHOWN_TYPES: Final = frozenset({"image", "document", "image_url", "file", "input_image", "input_file"})
 
 
 def late_result_note(codec: Codec, called: RememberedCall, result: ToolResult) -> Message:
-    """A user message of ours with a result and the call that it answers; pictures and files stand beside the words."""
+    """A user message of ours that tells a result and its call; pictures and files are sent beside the words."""
     beside = [part for part in result.parts if _may_stand(part)]
     said = "\n".join(_words(part) for part in result.parts if not _may_stand(part))
     text = _told("failed" if result.is_error else "has its result", called, said)
@@ -168,7 +172,7 @@ def late_result_note(codec: Codec, called: RememberedCall, result: ToolResult) -
 
 
 def late_answer_note(codec: Codec, called: RememberedCall, answer: Opaque) -> Message:
-    """A user message of ours with the answer to a block that opened a pair: of a provider's tool, or of the user."""
+    """A user message of ours that tells the answer to the opening half of a pair: a result, or a user's approval."""
     raw = answer.raw if isinstance(answer.raw, Mapping) else {}
     approves = raw.get("approve")
     if isinstance(approves, bool):
@@ -199,7 +203,7 @@ def _may_stand(part: Part) -> bool:
 
 
 def _words(part: Part) -> str:
-    """A part in words; one that has none by its JSON, a picture that cannot stand here by its name."""
+    """A part in words: its text, else its kind (pictures, files), else its JSON without ids."""
     if isinstance(part, Text | Document | Opaque) and (text := part.text):
         return text
     if isinstance(part, Image | Document):

@@ -1,8 +1,8 @@
-"""Which results answer which calls: each message is looked at once, as it arrives, and gets its group.
+"""Which results answer which calls: each message is placed once, as it arrives, and gets its group.
 
-A result answers the latest open call with its id (by id, never by neighbourhood), and of several calls of one turn the
-first. The halves of a pair of the provider's (a call that it runs and what came of it, an approval and its answer) are
-one group, with all calls that came out of it; they may stand messages apart. `arrangement` repairs what is not legal.
+A result answers the latest open call with its id (by id, never by position), and of several such calls in one turn the
+first. The two halves of a pair of the provider's (a call that it runs and its result, an approval and its answer) form
+one group with all calls that came out of it; messages may stand between them. `arrangement` repairs what is not legal.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ __all__ = [
 ]
 
 REACH = 64
-"""Entries after the last of its group for which a call is waited for; a result after them is told in words.
+"""Entries for which an open call waits, after the last of its group; a later result is told in words.
 
 Without a bound one stray call would tie the whole session together and nothing could be folded (adk-python#7236).
 """
 
-# Messages, and what they say together, that may stand between a call and its late result though a user spoke. They
-# become one block, which is folded whole or not at all: with more in it than a small window has room for, a request
-# would not fit that fits with the result told in words.
+# The most messages, and bytes of their contents, between a call and its late result when a user spoke in between. They
+# become one block, which is folded whole or not at all: a block larger than a small window could never be sent, while
+# the same result told in words fits.
 MOST_BETWEEN, MOST_BETWEEN_BYTES = 8, 4_096
 
-# Calls that are remembered after they were folded without a result: a session of months has ever new ones.
+# Calls remembered after they were folded without a result. A bound, since a session of months always adds new ones.
 MOST_LATE = 1_024
 
-# Items that are nothing without their id: where one stands a second time, it goes.
+# Items that mean nothing without their id: a repeated one is dropped, where others are sent without the id.
 _NEVER_REPEATED = ("_approval_request", "item_reference")
 
 
@@ -57,7 +57,7 @@ _NEVER_REPEATED = ("_approval_request", "item_reference")
 class Placed:
     """Where a message belongs: `group` is the seq of its group, `joins` the earliest group it answers, if any.
 
-    `late` are the calls that it answers and cannot join any more, by the id in its results; `late_groups` theirs.
+    `late` are the calls that it answers but can no longer join, by the id in its results; `late_groups` their groups.
     """
 
     message: Message
@@ -69,14 +69,14 @@ class Placed:
 
 
 def anywhere(group: Seq) -> bool:
-    """Every group may be joined."""
+    """Let every group be joined."""
     del group
     return True
 
 
 @dataclass(slots=True)
 class _Answers:
-    """What a message answers: the groups that it joins, and the calls that come too late for that."""
+    """What a message answers: the groups that it joins, and calls whose groups it can no longer join."""
 
     reaches: Callable[[Seq], bool]
     joins: list[Seq] = field(default_factory=list)
@@ -88,40 +88,42 @@ class Pairing:
     """The open calls of a session. `place` is O(size of the message)."""
 
     codec: Codec
-    # Those that the client answers.
+    # Open calls that the client answers.
     _calls: OpenCalls = field(default_factory=OpenCalls)
-    # Those that the provider runs, and approvals that it asks for.
+    # Open calls that the provider runs, and approvals that it asks for.
     _pairs: OpenCalls = field(default_factory=OpenCalls)
-    # Those that were folded, or left out of reach, before their result came.
+    # Calls that were folded, or fell out of reach, before their result came.
     _late: OpenCalls = field(default_factory=OpenCalls)
     _left: deque[OpenCall] = field(default_factory=deque)
-    # The group of each of the provider's pairs, that calls out of it join: those that ended too.
+    # The group of each pair of the provider's, closed ones too: calls that came out of a pair join its group.
     _origins: dict[str, Seq] = field(default_factory=dict)
-    # The group of the newest reference to a stored item: an output without its call answers such a one.
+    # The group of the newest reference to a stored item: an output without a call is taken to answer that item.
     _referred: Seq | None = None
-    # The last entry that joined a group which waits: a long turn, or one of many calls, is no late result.
+    # The last entry that joined a waiting group. REACH counts from there, so that a long turn is not late in itself.
     _touched: dict[Seq, Seq] = field(default_factory=dict)
     _used: dict[str, int] = field(default_factory=dict)
     _item_ids: set[str] = field(default_factory=set)
-    # First entry of the model turn that may still grow (itemised dialects only).
+    # First entry of the model turn that may still grow (dialects where each item is a message).
     _run: Seq | None = None
     # The group of the last message.
     _last: Seq | None = None
 
     def place(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool] = anywhere) -> Placed:
-        """Place one message; ids that the provider would refuse a second time are renamed here, results follow.
+        """Place one message; a repeated call id is renamed, and results get the new one. O(size of the message).
 
-        `reaches` says whether a message may still join a group: not if there is a fold in between.
+        `reaches` says whether a message may still join a group: not across a fold.
         """
         faults: list[str] = []
         if self.codec.itemised and message.agent_visible:
             message = self._fresh_item(message, faults)
         if not message.agent_visible:
             return Placed(message, seq, None, tuple(faults))
+        # The ids as they came: results name these, whatever the calls are sent as.
         ids = [call.id for call in message.calls]
         message = self._fresh_calls(message, faults)
         message, answers = self._answers(seq, message, reaches)
         joins = answers.joins
+        # Items of one turn stay together: providers refuse reasoning that is separated from the item it led to.
         if self._run is not None and self.codec.itemised and message.role == "assistant":
             joins = [*joins, self._run] if joins else [self._run]
         group = joins[-1] if joins else seq
@@ -141,21 +143,22 @@ class Pairing:
         return self._calls.waits(start) or self._pairs.waits(start)
 
     def close(self, start: Seq, stop: Seq) -> None:
-        """Wait no longer for calls in [start, stop): they were folded, a result that comes is told in words."""
+        """Stop waiting for calls in [start, stop), which were folded; a result that still comes is told in words."""
         self._leave(lambda group: start <= group < stop)
         self._origins = {opened: group for opened, group in self._origins.items() if not start <= group < stop}
         if self._run is not None and start <= self._run < stop:
             self._run = None
 
     def _open(self, seq: Seq, group: Seq, message: Message, ids: Sequence[str], answers: _Answers) -> None:
-        """Wait for the calls of a message, which came with these ids."""
+        """Register the calls of a message, which came with these ids, as open."""
         calls = message.calls
         for call_id, call in zip(ids, calls, strict=True):
             self._calls.add(OpenCall(call_id, call.id, group, remembered_call(call)))
         for part in _open_pairs(message) if is_paired(message) else ():
             self._origins[part.opens] = group
             if part.type == "item_reference":
-                self._referred = group  # it may stand for anything: most of it answers itself
+                # A reference may stand for anything. It is not waited for, since most stored items need no answer.
+                self._referred = group
             else:
                 self._pairs.add(OpenCall(part.opens, part.opens, group, remembered_call(part)))
         for joined in answers.joins:
@@ -164,7 +167,7 @@ class Pairing:
             self._touched[group] = seq
 
     def _answers(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool]) -> tuple[Message, _Answers]:
-        """A message with its results under the ids that their calls are sent under, and what it answers."""
+        """A message whose results name their calls by the ids these are sent under, and what it answers."""
         found = _Answers(reaches)
         if not message.results and not is_paired(message):
             return message, found
@@ -188,12 +191,13 @@ class Pairing:
                 here.add(part.opens)
         last = self._last
         if found.late and not found.joins and last is not None and last in self._pairs and only_answers(message):
-            found.joins.append(last)  # what the provider is at goes on: the words stand before it
+            # The provider's turn is still running: the late result goes before it, as words, and joins its group.
+            found.joins.append(last)
         same = all(map(is_, parts, message.parts))
         return message if same else self.codec.revise(message, parts), found
 
     def _answer(self, seq: Seq, call_id: str, found: _Answers) -> str:
-        """Note what a result answers; the id that its call is sent under, its own for a call that never was."""
+        """Note what a result answers; returns the id its call is sent under, or its own when there is no such call."""
         call = self._matches(seq, self._calls, call_id, found)
         if call is None and self.codec.itemised:
             call = self._matches(seq, self._pairs, call_id, found)
@@ -203,10 +207,11 @@ class Pairing:
         return call_id if call is None else call.name
 
     def _matches(self, seq: Seq, calls: OpenCalls, call_id: str, found: _Answers) -> OpenCall | None:
-        """Note the call that an id answers: one that waits, or one that was waited for once."""
+        """Note the call that an id answers: one that is open, or one that was before it was folded."""
         call = calls.find(call_id)
         if call is not None:
             calls.remove(call)
+            # Out of reach, or behind a fold: the answer is late even though the call was still open.
             if self._within(seq, call.group) and found.reaches(call.group):
                 found.joins.append(call.group)
                 return call
@@ -219,7 +224,7 @@ class Pairing:
         return call
 
     def _join_origin(self, seq: Seq, opened: str, found: _Answers) -> None:
-        """Join the group of a pair of the provider's, if it can be joined."""
+        """Join the group of a pair of the provider's, where it is within reach."""
         group = self._origins.get(opened)
         if group is not None and self._within(seq, group) and found.reaches(group):
             found.joins.append(group)
@@ -233,6 +238,7 @@ class Pairing:
                     self._late.remove(self._left.popleft())
 
     def _prune(self, seq: Seq) -> None:
+        """Forget groups out of reach. O(1) amortised: only once more than REACH of them have gathered."""
         if len(self._touched) > REACH:
             self._leave(lambda group: not self._within(seq, group))
             self._touched = {
@@ -242,7 +248,7 @@ class Pairing:
             self._origins = {opened: group for opened, group in self._origins.items() if self._within(seq, group)}
 
     def _within(self, seq: Seq, group: Seq) -> bool:
-        """Whether a group is still waited for."""
+        """Whether a group is still within REACH."""
         return seq - self._touched.get(group, group) <= REACH
 
     def _fresh_item(self, message: Message, faults: list[str]) -> Message:
@@ -259,7 +265,8 @@ class Pairing:
         return carry(message, self.codec.read({key: value for key, value in wire.items() if key != "id"}))
 
     def _fresh_calls(self, message: Message, faults: list[str]) -> Message:
-        """The message with an id of its own for each call: in the whole session, or else in the message."""
+        """The message with a unique id for each call: unique in the session where the codec needs that, else in it."""
+        # Some servers give every call the same id, or start anew at each turn; providers refuse the second one.
         if len(message.calls) < (1 if self.codec.unique_calls else 2):
             return message
         used = self._used if self.codec.unique_calls else {}
@@ -279,7 +286,7 @@ class Pairing:
 
 
 def is_little_between(messages: Iterable[Message]) -> bool:
-    """Whether a call and a result with these messages between them may be one block. O(the first few)."""
+    """Whether a call and a result may be one block with these messages between them. O(the first few)."""
     size = 0
     for number, message in enumerate(messages):
         size += content_bytes(message)
@@ -289,9 +296,10 @@ def is_little_between(messages: Iterable[Message]) -> bool:
 
 
 def is_paused(message: Message) -> bool:
-    """Whether an assistant message is one that the provider paused, to go on with it when it comes back as it is.
+    """Whether the provider paused this assistant message, and continues it when it is sent back unchanged.
 
-    Anthropic docs, "Handling stop reasons", pause_turn: it has calls that the provider runs, and no words at the end.
+    Anthropic docs, "Handling stop reasons", pause_turn: such a message has calls that the provider runs, and does not
+    end with words.
     """
     if message.role != "assistant" or not any(isinstance(part, Opaque) and part.opens for part in message.parts):
         return False
@@ -300,7 +308,7 @@ def is_paused(message: Message) -> bool:
 
 
 def is_given(message: Message) -> bool:
-    """Whether this is an answer of the user to what the provider asked for: what was approved is still to be done."""
+    """Whether this is a user's approval or refusal: the provider has not acted on it yet."""
     return (
         message.role == "user"
         and bool(message.parts)
@@ -309,14 +317,14 @@ def is_given(message: Message) -> bool:
 
 
 def is_unfinished(codec: Codec, message: Message) -> bool:
-    """Whether more is sure to follow a message: what reasoning led to, what was approved, a paused turn's rest."""
+    """Whether a message needs another after it: reasoning its item, an approval its action, a paused turn its rest."""
     if codec.itemised:
         return is_reasoning(message) or (message.agent_visible and is_given(message))
     return message.agent_visible and is_paused(message)
 
 
 def pair_ids(message: Message) -> list[str]:
-    """The ids of all that pairs a message with others, in order."""
+    """The ids that pair a message with others, in order."""
     out: list[str] = []
     for part in message.parts:
         if isinstance(part, ToolCall):
@@ -329,7 +337,7 @@ def pair_ids(message: Message) -> list[str]:
 
 
 def _open_pairs(message: Message) -> Iterable[Opaque]:
-    """The blocks of a message that open a pair which nothing after them in it closes."""
+    """The blocks of a message that open a pair which the message itself does not close."""
     found: dict[str, Opaque] = {}
     for part in message.parts:
         if isinstance(part, Opaque):

@@ -1,8 +1,9 @@
-"""What is settled about the messages of a request as a whole, after the view: cache markers, and roles in turn.
+"""A request, and the last adjustments to it as a whole: the number of cache markers, and roles that alternate.
 
-Markers are the client's, and say nothing to the model. Where a request has more than its provider takes, those of the
-newest messages are kept. They go in a batch, so that not every request has other ones than the one before. Tools and
-system text lose theirs only where they have too many by themselves (`foldline.codecs.caching.within`).
+Markers are the client's and say nothing to the model. Where a request has more than its provider takes, those of the
+newest messages are kept. The others are removed in batches: removing one at each request would change the prefix, and
+so lose the cache, every time. Tools and system text lose theirs only where these alone have too many
+(`foldline.codecs.caching.within`).
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ __all__ = ["Request", "RequestAdjuster"]
 
 @dataclass(slots=True)
 class RequestAdjuster:
-    """The last look at what is sent. Costs a comparison of references for each message, and O(size) of new ones."""
+    """Adjusts each request to its provider. Costs one reference comparison per message, and O(size) of new ones."""
 
     dialect: str
     alternating: bool = False
-    """Whether the server wants the user and the assistant to speak in turn: it said so when it refused a request."""
+    """Whether the server wants roles that alternate: it said so when it refused a request."""
     takes_system: bool = True
-    """Whether the server's template has a role for system text; where it has none, the user tells it."""
-    # The messages of the request before, as the view had them. Others may have looked at the view since.
+    """Whether the server's template has a system role; without one, system text is sent as the user's."""
+    # The messages of the last request, as the view had them. Kept here because `View.wires` may have been read since.
     _seen: list[Wire] = field(default_factory=list)
-    # Markers of each of them.
+    # Number of markers in each of them.
     _marked: list[int] = field(default_factory=list)
-    # So many of the leading messages lose their markers, but for the last `_spared` of the last one of them.
+    # The first `_bare` messages lose their markers, except for the last `_spared` ones of the last such message.
     _bare: int = 0
     _spared: int = 0
     _sent: list[Wire] = field(default_factory=list)
-    # The most markers of tools and system text, where they have too many: one less once a message has one.
+    # The most markers of tools and system text when these alone have too many: one less once a message has one.
     _beside_most: int = MARKERS
-    # What was sent beside the messages in place of what was given; None where that was sent.
+    # The changed system text and tools of the last request; None when they were sent as given.
     _beside: tuple[System, Tools] | None = None
 
     def adjust(
         self, wires: list[Wire], stable: int, system: System, tools: Tools
     ) -> tuple[list[Wire], System, Tools, int, tuple[Repair, ...]]:
-        """The messages, system text and tools to send, how many leading messages are as before, and what was mended.
+        """The messages, system text and tools to send, the number of unchanged leading messages, and the repairs.
 
-        `wires` are those of the view, of which `stable` are as they were.
+        `wires` are the messages of the view, the first `stable` of them unchanged.
         """
         repairs: list[Repair] = []
         out, beside = wires, self._beside
@@ -61,7 +62,7 @@ class RequestAdjuster:
             if len(out) != len(wires) or any(a is not b for a, b in zip(out, wires, strict=True)):
                 repairs.append(Repair(0, "alternation", "put in turn: the server wants roles that alternate"))
         if beside != self._beside:
-            stable = 0  # what stands before them is another
+            stable = 0  # system text and tools precede the messages in every cache
         if out is wires and not self._sent:
             return wires, system, tools, stable, tuple(repairs)
         same = _same(self._sent, out) if self._sent else min(stable, _same(wires, out))
@@ -71,7 +72,7 @@ class RequestAdjuster:
     def _marks(
         self, wires: list[Wire], system: System, tools: Tools, repairs: list[Repair]
     ) -> tuple[list[Wire], System, Tools]:
-        """All with at most as many markers as are taken, in an order that is taken."""
+        """Everything with no more cache markers than the provider takes, in an order that it takes."""
         known = len(self._seen)
         stable = known if wires[:known] == self._seen else _same(self._seen, wires)
         self._seen = list(wires)
@@ -87,6 +88,7 @@ class RequestAdjuster:
         room = max(0, MARKERS - len(beside))
         kept = sum(self._marked[self._bare :]) + (min(self._spared, self._marked[self._bare - 1]) if self._bare else 0)
         if kept > room:
+            # Down to half of the room, so that the next few requests with a new marker change nothing before it.
             self._keep((room + 1) // 2)
         out = wires
         if self._bare and any(self._marked[: self._bare]):
@@ -104,7 +106,7 @@ class RequestAdjuster:
         return self._in_order(out, beside, repairs), system, tools
 
     def _keep(self, number: int) -> None:
-        """Let all markers go but the newest `number`."""
+        """Drop all markers but the newest `number`."""
         at = len(self._marked)
         while at and self._marked[at - 1] <= number:
             number -= self._marked[at - 1]
@@ -126,7 +128,7 @@ class RequestAdjuster:
 
 
 def _same(before: Sequence[Wire], after: Sequence[Wire]) -> int:
-    """How many leading messages are the same in both. O(messages)."""
+    """How many leading messages are equal in both. O(messages)."""
     same = 0
     for old, new in zip(before, after, strict=False):
         if old is not new and old != new:
@@ -137,14 +139,14 @@ def _same(before: Sequence[Wire], after: Sequence[Wire]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request as it is to be sent.
+    """One request, ready to be sent.
 
     `tokens` is its size as the provider would count it, system text and tools included. The first `stable_until`
-    messages are those of the request before (0 when its system text was another). `folds` are the folds and unfolds
-    since then, `repairs` all that are in effect, `asked` what calls of a model for summaries reported since then.
+    messages equal those of the last request (0 when its system text or tools differed). `folds` are the folds and
+    unfolds since then, `repairs` all that are in effect, `asked` the usage of the summary calls since then.
 
-    The newest `once` messages are sent this one time (a question for a summary): what is written to a cache behind them
-    is never read. Of the messages before a question the newest `kept` stay in view whatever the answer is.
+    The newest `once` messages are sent this one time (a question for a summary), so that a cache written after them is
+    never read. Of the messages before the question the newest `kept` stay in view, whatever the answer.
     """
 
     messages: list[Wire]

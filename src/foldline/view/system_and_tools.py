@@ -1,4 +1,7 @@
-"""What is sent beside the messages: system text, tool schemas, and system text that came where none may stand."""
+"""The system text and tools of a request, with system text that came among the messages and may not stand there.
+
+Every piece is counted once, when it comes: a system text of many pages is sent with every request.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,10 @@ _BETWEEN: Final = "\n\n"
 
 
 class SystemAndTools:
-    """System text and tools of a request; each piece is weighed once.
+    """System text and tools of a request.
 
-    `tokens` is their size: the sum over the text that the caller gave and each text that was moved here, with the blank
-    line before it (as one text they are a few tokens smaller). System messages that stand in place of those which the
-    log begins with count for what they are larger (or smaller) by.
+    `tokens` is their size: the caller's text plus each text moved here, with the blank line before it (joined, they are
+    a few tokens smaller). System messages that replace those at the start of the log count by the difference.
     """
 
     def __init__(self, system: System, tools: Tools, counter: Counter) -> None:
@@ -43,30 +45,27 @@ class SystemAndTools:
 
     @property
     def system(self) -> System:
-        """The text as it is sent: that of the caller, then what was moved here, in the order in which it came.
-
-        Joined once for each change. O(size of all of it) then.
-        """
+        """The text as sent: the caller's, then the texts moved here, in order. O(its size) once for each change."""
         if not self._current:
             self._system, self._current = self._joined(), True
         return self._system
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of a request body without messages. O(size of all of it) once for each change."""
+        """Bytes of a request body without messages. O(its size) once for each change."""
         if self._size_bytes is None:
             self._size_bytes = wire_bytes({"system": self.system, "tools": self.tools, "messages": []})
         return self._size_bytes + self._more_bytes
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """The names of the tools, in the form of any dialect. O(tools) once for each change."""
+        """The names of the tools, whatever the dialect. O(tools) once for each change."""
         if self._named is not self.tools:
             self._named, self._tool_names = self.tools, frozenset(tool_names(self.tools))
         return self._tool_names
 
     def update(self, system: System, tools: Tools) -> bool:
-        """Send another system text and other tools of the caller; whether they differ from those of now. O(size)."""
+        """Replace the caller's system text and tools; returns whether they differ. O(size)."""
         if system == self._given and tools == self.tools:
             return False
         self.tools, self._given = tools, system
@@ -76,9 +75,9 @@ class SystemAndTools:
         return True
 
     def set_leading(self, leading: Sequence[Wire], more_tokens: int, more_bytes: int) -> bool:
-        """Count these system messages in place of those that the log begins with, which are smaller by so much.
+        """Send these system messages in place of those at the start of the log, which are smaller by `more_tokens`.
 
-        Whether the size differs from that of before. O(1).
+        Returns whether that changes the size. O(1).
         """
         self._led = self._led or bool(self.leading)
         same = (more_tokens, more_bytes) == (self._more_tokens, self._more_bytes)
@@ -87,14 +86,14 @@ class SystemAndTools:
         return not same
 
     def append_text(self, seq: Seq, message: Message) -> None:
-        """Send the text of entry `seq` as system text. O(size of the message)."""
+        """Append the text of entry `seq` to the system text. O(size of the message)."""
         texts = tuple(part.text for part in message.parts if isinstance(part, Text))
         self._changed()
         self.tokens += self._weight(texts, first=not self._given and not any(self._moved.values()))
         self._moved[seq] = texts
 
     def drop_from(self, start: Seq) -> None:
-        """Send no longer what was moved here from entry `start` on. O(size of what stays)."""
+        """Remove the texts moved here from entry `start` on. O(size of what stays)."""
         kept = {seq: texts for seq, texts in self._moved.items() if seq < start}
         if len(kept) == len(self._moved):
             return
@@ -103,13 +102,13 @@ class SystemAndTools:
         self._weigh()
 
     def render(self) -> tuple[System, bool]:
-        """The system text of the next request, and whether all is as in the request before (or the first)."""
+        """The system text of the next request, and whether it equals that of the last one (or is the first)."""
         before, self._sent = self._sent, self.system
         led, self._led = self._led, False
         return self._sent, not led and (before is self._sent or before == self._sent)
 
     def _weight(self, texts: Sequence[str], *, first: bool) -> int:
-        """Tokens that some texts add to the system text; `first` when there is none before them."""
+        """Tokens that texts add to the system text; `first` when it is empty before them."""
         if not texts:
             return 0
         before = _BETWEEN if self._given is None or isinstance(self._given, str) else ""
@@ -117,7 +116,7 @@ class SystemAndTools:
         return tokens + (system_tokens(texts[0], self._counter) if first else 0)
 
     def _weigh(self) -> None:
-        """Weigh anew all that is sent: what was given, what leads, and the texts that were moved."""
+        """Count everything anew: the caller's text, the leading messages and the moved texts."""
         self.tokens, first = self._given_tokens + self._more_tokens, not self._given
         for texts in self._moved.values():
             self.tokens += self._weight(texts, first=first)

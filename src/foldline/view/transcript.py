@@ -1,7 +1,7 @@
-"""What the log holds: one frozen value per event, in the order in which things happened.
+"""The log of a session: one frozen value per event, in order.
 
-The log only grows. Everything else (view, budget state, reports) is computed from it, so replaying the events gives the
-live state again.
+The log only grows. Everything else (view, budget state, reports) is computed from it, so that replaying the events
+gives the live state again.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = [
 ]
 
 Seq: TypeAlias = int
-"""Place of an entry in the log: 0-based, dense, never used twice."""
+"""The number of an entry in the log: from 0, without gaps, never reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One message as recorded, counted once.
 
-    `recorded` is the JSON that came in; `message` is what stands for it in a request (the same JSON unless it had to be
-    repaired, then `faults` says why; `hidden` if the model was never to see it). `group` is the seq of the first entry
-    of its group: an assistant message and all results of its calls go together.
+    `recorded` is the JSON that came in. `message` is what a request shows for it: the same JSON, unless it had to be
+    repaired (`faults` says why); `hidden` when it is not for the model. `group` is the seq of the first entry of its
+    group: an assistant message and all results of its calls.
     """
 
     seq: Seq
@@ -55,9 +55,9 @@ class Entry:
 class Fold:
     """A recorded decision: entries [start, stop) are shown as `shown` from here on.
 
-    `tokens` is the size of `shown`, `before_tokens` the size of what it replaced. `archive` is the key under which the
-    original can be read. When it is committed it gets its `id` (a proposal has -1) and `form`: whether it shows one
-    entry in another form of the same message, inside its group, and does not stand for whole groups.
+    `tokens` is the size of `shown`, `before_tokens` that of what it replaced. `archive` is the key of the original. A
+    commit sets the `id` (a proposal has -1) and `form`: whether it shows another form of one entry inside its group,
+    and does not replace whole groups.
     """
 
     start: Seq
@@ -75,17 +75,16 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Unfold:
-    """The fold `fold` is taken back: what it covered is shown again."""
+    """The fold `fold` is undone: what it covered is shown again."""
 
     fold: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RentState:
-    """What a policy that folds when it pays knew as a request went out; the fields are those of `Rent` and `Rhythm`.
+    """The state of a policy that folds when it pays, at one request; the fields are those of `Rent` and `Rhythm`.
 
-    `paid` and `spent` are whole tokens at the full price. With it in the log, a session that is opened anew goes on
-    reckoning from there.
+    `paid` and `spent` are whole tokens at the full price. A session that is opened again continues from it.
     """
 
     requests: int
@@ -102,9 +101,8 @@ class Usage:
     """What a provider reported for one request: `input_tokens` with cached ones, `request` its running number.
 
     `written_long_tokens` are those of `written_tokens` that a cache keeps for an hour, where that has its own price.
-    `reported` is False where it reported nothing and the figures are our own count; `doubt` says why what it reported
-    cannot be true of the request, then nothing is measured by it. `rent` is no report of a provider:
-    it stands here because it belongs to the same request.
+    `reported` is False where the provider reported nothing and the figures are our own count. `doubt` says why a report
+    cannot be true of the request; such a report corrects nothing. `rent` is the state of the policy at that request.
     """
 
     input_tokens: int
@@ -122,7 +120,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limited:
-    """The limits from here on: an error or the server named others than those that held until then."""
+    """The limits from here on: an error or the server named new ones."""
 
     window_tokens: int
     max_output_tokens: int
@@ -131,7 +129,7 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """The group of entry `seq` stays whole (or may be folded again, with `pinned=False`)."""
+    """The group of entry `seq` stays whole; with `pinned=False` it may be folded again."""
 
     seq: Seq
     pinned: bool = True
@@ -139,7 +137,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The session went on from `start`: entries [start, stop) were left and are no longer sent."""
+    """The session forked at `start`: entries [start, stop) are no longer sent."""
 
     start: Seq
     stop: Seq
@@ -147,7 +145,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Something that came in broken and is sent repaired; the log keeps it as it came."""
+    """A fault that is repaired in what is sent; the log keeps what came in."""
 
     seq: Seq
     rule: str
@@ -158,7 +156,7 @@ Event: TypeAlias = Entry | Fold | Unfold | Usage | Pin | Branch | Limited
 
 
 def active(events: Iterable[Event]) -> list[Entry]:
-    """The messages of the branch that the session is on, in order; those of branches that were left are not. O(log)."""
+    """The entries of the current branch, in order. O(log)."""
     out: list[Entry] = []
     for event in events:
         if isinstance(event, Entry):
@@ -170,9 +168,9 @@ def active(events: Iterable[Event]) -> list[Entry]:
 
 
 class Log:
-    """Events, oldest first. It only grows, but for what `release` lets go of.
+    """Events, oldest first. It only grows, except that `release` drops events written down elsewhere.
 
-    `total` counts every event ever appended; so does `after`.
+    `total` counts every event ever appended, and `after` counts in the same numbers.
     """
 
     def __init__(self) -> None:
@@ -197,10 +195,11 @@ class Log:
         return tuple(self._events[len(self._events) - new :])
 
     def release(self, counts: Callable[[Event], bool]) -> None:
-        """Keep the events that still count, and usage as one sum between them; the last report stays by itself. O(n).
+        """Keep the events for which `counts` is true, and usage summed up between them. O(events).
 
-        Totals stay what they were, wherever between two kept events one begins to add up.
+        Sums over usage stay the same from any kept event on.
         """
+        # The last report stays by itself: figures show how full the window was at that request.
         last = next((event for event in reversed(self._events) if isinstance(event, Usage)), None)
         kept: list[Event] = []
         for event in self._events:

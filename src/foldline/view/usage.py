@@ -1,4 +1,6 @@
-"""Usage as providers report it, in one form: the whole input with cached tokens counted once.
+"""Usage as providers report it, in one form: the whole input, with cached tokens counted once.
+
+A report is checked against the request that it belongs to, since some are of something else (sums, zeros, stale ones).
 
 OpenAI and its compatibles report cached tokens inside the input count; Anthropic beside it ("Prompt caching": total
 input = input_tokens + cache_read_input_tokens + cache_creation_input_tokens); Gemini inside. A gateway may put
@@ -32,6 +34,7 @@ def usage_of(reported: object, request: int = 0) -> Usage:
     if isinstance(reported, Usage):
         return replace(reported, request=request) if request and not reported.request else reported
     fields = _mapping(reported)
+    # The same names mean different things in two APIs. Anthropic's cache fields decide: only its form has them.
     found = _first(fields, _INPUT)
     if found is None:
         raise InvalidInput(f"no input token count in {sorted(fields)[:8]}", place="usage")
@@ -61,7 +64,7 @@ def usage_of(reported: object, request: int = 0) -> Usage:
 
 
 def _written_long(fields: Mapping[str, Any]) -> int:
-    """Tokens written to be kept for an hour (Anthropic, "Prompt caching": `cache_creation`). 0 where nothing says."""
+    """Tokens written to the cache for an hour (Anthropic, "Prompt caching": `cache_creation`); 0 by default."""
     parts = fields.get("cache_creation")
     return 0 if parts is None else _number(_mapping(parts), "ephemeral_1h_input_tokens") or 0
 
@@ -93,16 +96,16 @@ def _first(fields: Mapping[str, Any], wanted: tuple[str, ...]) -> int | None:
     return next((number for name in wanted if (number := _number(fields, name)) is not None), None)
 
 
-# Requests whose size is remembered for a report that names its number: more are never under way at once.
+# Requests whose size is remembered for their reports: more are never under way at once.
 REMEMBERED = 16
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedUsage:
-    """A report as it is taken: `usage` says in `doubt` why it is not believed.
+    """A report after its check: `usage.doubt` says why it is rejected.
 
-    `cut` says why the provider is thought to have cut the request, "" if nothing points to it; `estimated_tokens` is
-    our count of that request.
+    `cut` says why the provider seems to have truncated the request, "" otherwise; `estimated_tokens` is our count of
+    that request.
     """
 
     usage: Usage
@@ -112,20 +115,20 @@ class CheckedUsage:
 
 @dataclass(slots=True)
 class UsageReports:
-    """The requests that were sent last, by their running numbers, with our count of each."""
+    """The last requests sent, by number, with our count of each."""
 
     number: int = 0
     """The running number of the last request."""
     _sent: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def record(self, estimated_tokens: int, changes: int) -> None:
-        """A request goes out that we count at so much, after so many changes of the prefix. O(1)."""
+        """Note that a request of `estimated_tokens` is sent, after so many changes of the prefix. O(1)."""
         self.number += 1
         self._sent[self.number] = estimated_tokens, changes
         self._sent.pop(self.number - REMEMBERED, None)
 
     def check(self, usage: Usage, meter: Meter, window_tokens: int) -> CheckedUsage:
-        """What to make of a report. Nothing is measured by it yet. O(1)."""
+        """Check a report against its request. Corrects nothing yet. O(1)."""
         if usage.request not in self._sent:
             return CheckedUsage(usage)
         estimated, changes = self._sent[usage.request]
@@ -143,12 +146,12 @@ class UsageReports:
 
 
 def _likely(usage: Usage, estimated_tokens: int, meter: Meter) -> Usage:
-    """The report in the reading that can be true of the request; as it stands where none can, or it can itself.
+    """The report in the reading that can be true of the request; unchanged where it can itself, or no reading can.
 
-    Cached tokens stand inside the input count or beside it, as the API's document has it; some gateways have it the
-    other way (infinity#52). A report is read the other way where it cannot be true as it stands and that reading is
-    what we expect of the request; one that is merely low or high is what the provider counted. Of two such readings the
-    larger is taken. Where a ratio repeats itself, it is another tokenizer and no other reading.
+    Cached tokens are inside the input count or beside it, as the API documents it; some gateways do it the other way
+    round (infinity#52). A report is read the other way only if it cannot be true as it stands and that reading is what
+    we expect; one that is merely low or high is what the provider counted. The larger of two such readings is used. A
+    ratio that repeats itself is another tokenizer's, and no other reading.
     """
     if not meter.doubt(estimated_tokens, usage.input_tokens) or meter.repeats(estimated_tokens, usage.input_tokens):
         return usage
