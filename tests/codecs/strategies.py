@@ -232,10 +232,81 @@ item_wires: st.SearchStrategy[Wire] = st.one_of(
     block("mcp_approval_response", approval_request_id=words, approve=st.booleans()),
 )
 
+# --- Gemini ----------------------------------------------------------------------------------------------------------
+
+
+def part(**fields: Any) -> st.SearchStrategy[Wire]:
+    return also(st.fixed_dictionaries(fields))
+
+
+signatures = st.just("c2ln")
+gemini_text = part(text=words)
+gemini_data = part(
+    inlineData=st.sampled_from(
+        [{"mimeType": "image/png", "data": PIXEL}, {"mimeType": "application/pdf", "data": "AAAA"}]
+    )
+)
+gemini_file = part(fileData=st.just({"mimeType": "image/png", "fileUri": "https://example.org/a.png"}))
+gemini_thought = part(text=words, thought=st.just(True))
+gemini_signed = part(text=st.one_of(words, st.just("")), thoughtSignature=signatures)
+gemini_code = st.one_of(
+    part(executableCode=st.just({"language": "PYTHON", "code": "1"})),
+    part(codeExecutionResult=st.just({"outcome": "OUTCOME_OK", "output": "1"})),
+)
+gemini_call = also(
+    st.fixed_dictionaries(
+        {"functionCall": st.fixed_dictionaries({"name": names, "args": objects}, optional={"id": ids})},
+        optional={"thoughtSignature": signatures},
+    )
+)
+gemini_response = part(
+    functionResponse=st.fixed_dictionaries(
+        {
+            "name": names,
+            "response": st.one_of(
+                words.map(lambda text: {"output": text}),
+                words.map(lambda text: {"error": text}),
+                st.fixed_dictionaries({"lines": st.lists(words), "count": st.integers()}),
+            ),
+        },
+        optional={"id": ids},
+    )
+)
+gemini_wires: st.SearchStrategy[Wire] = st.one_of(
+    also(
+        st.fixed_dictionaries(
+            {"parts": lists(gemini_text, gemini_data, gemini_file)}, optional={"role": st.just("user")}
+        )
+    ),
+    also(
+        st.fixed_dictionaries(
+            {
+                "role": st.just("user"),
+                "parts": st.builds(
+                    lambda results, rest: [*results, *rest], lists(gemini_response), st.lists(gemini_text, max_size=1)
+                ),
+            }
+        )
+    ),
+    also(
+        st.fixed_dictionaries(
+            {
+                "role": st.just("model"),
+                "parts": st.builds(
+                    lambda said, calls: [*said, *calls],
+                    lists(gemini_thought, gemini_text, gemini_signed, gemini_code),
+                    st.lists(gemini_call, max_size=3),
+                ),
+            }
+        )
+    ),
+)
+
 WIRES: dict[str, st.SearchStrategy[Wire]] = {
     "openai-chat": chat_wires,
     "openai-responses": item_wires,
     "anthropic": claude_wires,
+    "gemini": gemini_wires,
 }
 any_dialect = st.sampled_from(sorted(WIRES))
 

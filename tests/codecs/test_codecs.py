@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.codecs.strategies import WIRES, Wire, in_dialect
 from tests.property.depth import costly
+from tests.property.sessions import BUILDERS
 
 from foldline.codecs import DIALECTS, codec
-from foldline.codecs.rules import RULES, violations
+from foldline.codecs.validity import RULES, violations
 from foldline.errors import InvalidInput
 from foldline.messages import Image, Message, Part, Text, ToolCall, ToolResult
 
@@ -23,13 +24,13 @@ every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 def alone(dialect: str, wire: Wire) -> set[str]:
     """The rules that the message breaks by itself."""
     # Followed by another message: only as the last one an assistant message may be empty (Anthropic).
-    found = {violation.rule for violation in violations([wire, {"role": "user", "content": "?"}], dialect)}
+    found = {violation.rule for violation in violations([wire, BUILDERS[dialect].user("?", False)[0]], dialect)}
     return {rule for rule in found if RULES[dialect][rule].alone or rule == "empty-content"}
 
 
 def test_an_unknown_dialect_is_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match=r"openai-chat, openai-responses, anthropic"):
-        codec("gemini")
+        codec("klingon")
 
 
 @every_dialect
@@ -88,7 +89,7 @@ def test_reading_damage_names_the_field_or_gives_a_message(case: tuple[str, Wire
     if "object" in alone(dialect, wire):
         with pytest.raises(InvalidInput) as refused:
             codec(dialect).read(wire)
-        assert refused.value.place in {"role", "type"}
+        assert refused.value.place in {"role", "type", "parts"}
     else:
         assert codec(dialect).read(wire).wire is wire
 
@@ -204,7 +205,8 @@ def test_a_note_and_an_answer_of_ours_are_legal(dialect: str, text: str) -> None
 @every_dialect
 def test_a_message_without_wire_is_made_from_its_parts(dialect: str) -> None:
     message = Message("user", (Text("What is in it?"),))
-    assert codec(dialect).write(message) == {"role": "user", "content": "What is in it?"}
+    content = {"parts": [{"text": "What is in it?"}]} if dialect == "gemini" else {"content": "What is in it?"}
+    assert codec(dialect).write(message) == {"role": "user", **content}
     result = Message("tool", (ToolResult("call_1", (Text("ok"),)),))
     assert codec(dialect).read(codec(dialect).write(result)).results[0].text == "ok"
     call = Message("assistant", (ToolCall("call_1", "f", '{"a": 1}'),))
@@ -220,11 +222,12 @@ def test_what_is_no_message_is_refused(dialect: str, wire: Wire) -> None:
 
 @every_dialect
 def test_an_unknown_role_is_read_as_the_users_and_reported(dialect: str) -> None:
-    message = codec(dialect).read({"role": "critic", "content": "No."})
+    content = {"parts": [{"text": "No."}]} if dialect == "gemini" else {"content": "No."}
+    message = codec(dialect).read({"role": "critic", **content})
     sanitized = codec(dialect).sanitize(message)
     assert message.role == "user"
     assert sanitized.message is not None
-    assert sanitized.message.wire == {"role": "user", "content": "No."}
+    assert sanitized.message.wire == {"role": "user", **content}
     assert "critic" in sanitized.faults[0]
 
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import dear
 
+from foldline.codecs.dialect import dialect_named
 from foldline.codecs.labels import (
-    CALL_ID_CHARS,
-    CALL_NAME_CHARS,
     bounded_id,
     good_author,
     good_item_id,
@@ -49,7 +48,7 @@ def history(dialect: str, name: str, call_id: str) -> list[dict[str, object]]:
 @dear
 @given(names, st.sampled_from(DIALECTS))
 def test_a_name_becomes_one_that_is_taken_and_a_good_one_stays(name: str, dialect: str) -> None:
-    most = CALL_NAME_CHARS[dialect]
+    most = dialect_named(dialect).limits.call_name_chars
     good = good_name(name, most)
     assert re.fullmatch(r"[a-zA-Z0-9_-]+", good)
     assert len(good) <= most
@@ -83,7 +82,7 @@ def test_two_long_names_that_begin_alike_stay_two() -> None:
 
 def test_an_id_that_carries_a_thought_signature_stays_whole() -> None:
     call_id = "call_1__thought__" + "A" * 400
-    assert bounded_id(call_id, CALL_ID_CHARS["openai-chat"]) == call_id
+    assert bounded_id(call_id, dialect_named("openai-chat").limits.call_id_chars) == call_id
 
 
 def test_a_call_of_a_tool_that_is_there_keeps_its_name_whatever_it_is() -> None:

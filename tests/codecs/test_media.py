@@ -10,6 +10,7 @@ import pytest
 
 from foldline.codecs import codec
 from foldline.codecs.caps import Amounts
+from foldline.codecs.dialect import dialect_named
 from foldline.codecs.media import amounts_of, mend_media, pages_of
 from foldline.engine.context import Context
 from foldline.engine.fit import check, fit
@@ -76,13 +77,15 @@ def test_an_image_that_is_taken_is_sent_as_it_came(dialect: str, media_type: str
 def test_a_wrong_label_is_put_right_where_the_provider_looks_at_it() -> None:
     block = image("anthropic", png(), "image/jpeg")
     faults: list[str] = []
-    mended = mend_media(block, "anthropic", "text", faults)
+    mended = mend_media(block, dialect_named("anthropic").limits, "text", faults)
     assert mended["source"] == {"type": "base64", "media_type": "image/png", "data": png()}
     assert len(faults) == 1
     loose = chat_image(f"data:application/octet-stream;base64,{png()}")
-    assert mend_media(loose, "openai-chat", "text", [])["image_url"]["url"].startswith("data:image/png;")
+    assert mend_media(loose, dialect_named("openai-chat").limits, "text", [])["image_url"]["url"].startswith(
+        "data:image/png;"
+    )
     fine = chat_image(f"data:image/jpg;base64,{png()}")
-    assert mend_media(fine, "openai-chat", "text", []) is fine, "OpenAI looks at the file itself"
+    assert mend_media(fine, dialect_named("openai-chat").limits, "text", []) is fine, "OpenAI looks at the file itself"
 
 
 def test_an_image_over_the_size_of_its_provider_is_told_in_a_line() -> None:
@@ -204,5 +207,5 @@ def test_a_file_of_more_bytes_than_openai_takes_gives_way_to_a_line(dialect: str
         inner = {"filename": "a.pdf", "file_data": "data:application/pdf;base64," + "A" * size}
         block = {"type": "file", "file": inner} if dialect == "openai-chat" else {"type": "input_file", **inner}
         faults: list[str] = []
-        mended = mend_media(block, dialect, "text", faults)
+        mended = mend_media(block, dialect_named(dialect).limits, "text", faults)
         assert (mended is block) == kept == (not faults)

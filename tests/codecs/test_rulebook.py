@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foldline.codecs import DIALECTS
+from foldline.codecs.dialect import dialect_named
 from foldline.codecs.rulebook import RULES, Findings
 
 
@@ -21,7 +22,7 @@ def test_every_rule_is_a_sentence_with_a_document(dialect: str) -> None:
 
 
 def test_a_finding_says_the_sentence_where_nothing_more_is_known() -> None:
-    found = Findings("anthropic")
+    found = Findings("anthropic", dialect_named("anthropic").limits)
     found.add(3, "signature")
     found.add(None, "tool-names", "two tools are called f")
     assert [str(violation) for violation in found.found] == [

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.codecs.strategies import Wire, any_dialect, in_dialect, junk
 from tests.property.depth import costly, dear
+from tests.testing.broken import GEMINI
 
-from foldline.codecs.rules import RULES, violations
+from foldline.codecs.validity import RULES, violations
 from foldline.errors import InvalidInput
 
 USER: Wire = {"role": "user", "content": "u"}
@@ -96,6 +97,7 @@ ASKED: Wire = {"type": "mcp_approval_request", "id": "m", "server_label": "s", "
 GIVEN: Wire = {"type": "mcp_approval_response", "approval_request_id": "m", "approve": True}
 
 BROKEN: dict[tuple[str, str], list[Any]] = {
+    **{("gemini", rule): case["contents"] for rule, case in GEMINI.items()},
     (CHAT, "empty-request"): [],
     (CHAT, "object"): [USER, "not an object"],
     (CHAT, "encoding"): [USER, says(HALF)],
@@ -183,6 +185,7 @@ BROKEN: dict[tuple[str, str], list[Any]] = {
     ],
 }
 BESIDE: dict[tuple[str, str], dict[str, Any]] = {
+    ("gemini", "tool-name"): {"tools": GEMINI["tool-name"]["tools"]},
     (CLAUDE, "system-text"): {"system": [{"type": "text", "text": ""}]},
     (CLAUDE, "tool-names"): {"tools": [{"name": "f"}, {"name": "f"}]},
     (CLAUDE, "tool-name"): {"tools": [{"name": "n" * 129, "input_schema": {}}]},
@@ -340,7 +343,7 @@ def test_what_stands_beside_the_messages_must_be_sendable() -> None:
 
 def test_an_unknown_dialect_is_refused() -> None:
     with pytest.raises(InvalidInput, match="openai-chat"):
-        violations([USER], "gemini")
+        violations([USER], "klingon")
 
 
 @costly

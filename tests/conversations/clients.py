@@ -140,6 +140,15 @@ def _turn(dialect: str, number: int, text: str, call: str, arguments: Wire) -> l
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": result}]},
             {"role": "assistant", "content": [{"type": "text", "text": answer}]},
         ]
+    if dialect == "gemini":
+        use = {"functionCall": {"id": call, "name": "look", "args": arguments}, "thoughtSignature": "c2ln"}
+        response = {"id": call, "name": "look", "response": {"output": result}}
+        return [
+            {"role": "user", "parts": [{"text": asked}]},
+            {"role": "model", "parts": [{"text": "I look."}, use]},
+            {"role": "user", "parts": [{"functionResponse": response}]},
+            {"role": "model", "parts": [{"text": answer}]},
+        ]
     if dialect == "openai-responses":
         called = {"type": "function_call", "call_id": call, "name": "look", "arguments": json.dumps(arguments)}
         said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}
@@ -204,7 +213,7 @@ def judged(hold: PlannedRequest, *, legal: bool = True) -> None:
 
 
 def _may_change(body: RequestBody) -> set[str]:
-    return {body.form.messages, body.form.system or "", "thinking", *body.form.caps}
+    return {body.form.messages, body.form.system or "", "thinking", *body.form.caps, body.form.caps_in}
 
 
 def _texts_are_the_clients(conversation: Conversation, plan: RequestPlan, sent: RequestBody) -> None:

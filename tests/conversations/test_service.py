@@ -535,7 +535,9 @@ def test_each_recovery_sends_less_and_valid_until_nothing_is_left(dialect: str, 
     cap = {"openai-responses": "max_output_tokens"}.get(dialect, "max_tokens")
 
     async def work(known: Conversations) -> None:
-        client = Client(dialect, known, 16_000, {cap: 3_000})
+        within = dialect == "gemini"
+        given: dict[str, Any] = {"generationConfig": {"maxOutputTokens": 3_000}} if within else {cap: 3_000}
+        client = Client(dialect, known, 16_000, given)
         hold = await client.send(wires[: steps(wires)[-1]])
         assert not hold.plan.changed
         sizes = [(hold.plan.tokens, 3_000)]
@@ -543,7 +545,8 @@ def test_each_recovery_sends_less_and_valid_until_nothing_is_left(dialect: str, 
         async def again() -> None:
             assert await known.recover(hold, Failure(kind))
             judged(hold)
-            sizes.append((hold.plan.tokens, json.loads(hold.plan.data)[cap]))
+            sent = json.loads(hold.plan.data)
+            sizes.append((hold.plan.tokens, sent["generationConfig"]["maxOutputTokens"] if within else sent[cap]))
             (old_tokens, old_cap), (tokens, new_cap) = sizes[-2:]
             assert tokens <= old_tokens and new_cap <= old_cap and (tokens, new_cap) != (old_tokens, old_cap)
 
@@ -793,7 +796,8 @@ def test_system_text_that_does_not_fit_by_itself_is_named_and_passes_when_it_shr
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_reminder_at_the_end_of_each_request_makes_no_other_conversation(dialect: str) -> None:
     wires = turns(dialect, 20)
-    reminder = {"role": "user", "content": "<reminder>Keep to the rules.</reminder>"}
+    words = "<reminder>Keep to the rules.</reminder>"
+    reminder = {"role": "user", **({"parts": [{"text": words}]} if dialect == "gemini" else {"content": words})}
 
     async def work(known: Conversations) -> None:
         names, before, moved = set(), list[Wire](), 0

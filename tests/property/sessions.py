@@ -1,4 +1,4 @@
-"""Random sessions in three dialects: legal ones, and ones broken in every way that was reported from the field."""
+"""Random sessions in every dialect: legal ones, and ones broken in every way that was reported from the field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.property import wild
 
-DIALECTS = ("openai-chat", "openai-responses", "anthropic")
+DIALECTS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 POLICIES = ("balanced", "cost", "quality", "economical", "autopilot", "sliding", "checkpoint", "layered", "confirm")
 
 Wire = dict[str, Any]
@@ -120,6 +120,35 @@ class Responses:
         ]
 
 
+class Contents:
+    """Gemini `generateContent`, as Gemini 3 signs it: the first call of each step."""
+
+    def system(self, words: str) -> list[Wire]:
+        return self.user(words, False)
+
+    def user(self, words: str, picture: bool) -> list[Wire]:
+        data = {"inlineData": {"mimeType": "image/png", "data": PICTURE.split(",")[1]}}
+        return [{"role": "user", "parts": [*([data] if picture else []), {"text": words}]}]
+
+    def says(self, words: str, thinking: str | None) -> list[Wire]:
+        return [{"role": "model", "parts": [*_thought(thinking), {"text": words, "thoughtSignature": "c2ln"}]}]
+
+    def turn(self, ids: list[str], results: list[str], words: str, thinking: str | None) -> list[Wire]:
+        args = {"path": "a.py", "content": words}
+        calls: list[Wire] = [{"functionCall": {"id": i, "name": "edit", "args": args}} for i in ids]
+        calls[0]["thoughtSignature"] = "c2ln"
+        parts: list[Wire] = [
+            {"functionResponse": {"id": i, "name": "edit", "response": {"output": r}}}
+            for i, r in zip(ids, results, strict=False)
+        ]
+        out: list[Wire] = [{"role": "model", "parts": [*_thought(thinking), *calls]}]
+        return [*out, {"role": "user", "parts": parts}] if parts else out
+
+
+def _thought(words: str | None) -> list[Wire]:
+    return [{"text": words, "thought": True}] if words else []
+
+
 def _thinking(words: str | None) -> list[Wire]:
     return [{"type": "thinking", "thinking": words, "signature": "sig"}] if words else []
 
@@ -137,10 +166,11 @@ def _item(words: str | None, name: str) -> list[Wire]:
     ]
 
 
-BUILDERS: dict[str, Chat | Messages | Responses] = {
+BUILDERS: dict[str, Chat | Messages | Responses | Contents] = {
     "openai-chat": Chat(),
     "anthropic": Messages(),
     "openai-responses": Responses(),
+    "gemini": Contents(),
 }
 
 
@@ -150,7 +180,7 @@ def legal(draw: st.DrawFn, dialect: str, most: int = 10) -> list[Wire]:
     build = BUILDERS[dialect]
     thinks = draw(st.sampled_from((0, 1, 1, 2)))  # never, always, now and then
     out: list[Wire] = []
-    if dialect != "anthropic" and draw(st.booleans()):
+    if dialect not in ("anthropic", "gemini") and draw(st.booleans()):
         out += build.system(draw(text(12)))
     out += build.user(draw(text()), draw(st.integers(0, 5)) == 0)
     for number in range(draw(st.integers(0, most))):
@@ -160,6 +190,8 @@ def legal(draw: st.DrawFn, dialect: str, most: int = 10) -> list[Wire]:
             if thinks and kind in ("turn", "says") and draw(st.booleans() if thinks == 2 else st.just(True))
             else None
         )
+        if dialect == "gemini" and out[-1].get("role") == "model":
+            out += build.user("go on", False)  # the API takes no two turns of the model with a call in the second
         if kind == "turn":
             ids = [f"c{number}_{k}" for k in range(draw(st.sampled_from((1, 1, 2, 3))))]
             out += build.turn(ids, [draw(text(200)) for _ in ids], draw(text(60)), thought)
@@ -169,6 +201,8 @@ def legal(draw: st.DrawFn, dialect: str, most: int = 10) -> list[Wire]:
             out += build.user(draw(text()), draw(st.integers(0, 7)) == 0)
         else:
             out += build.says(draw(text()), thought)
+    if dialect == "gemini" and out[-1].get("role") == "model":
+        out += build.user("go on", False)
     return out
 
 
@@ -197,7 +231,7 @@ def _move(wires: list[Wire], at: int) -> None:
 
 
 def _empty(wires: list[Wire], at: int) -> None:
-    for key in ("content", "output"):
+    for key in ("content", "output", "parts"):
         if key in wires[at]:
             wires[at][key] = [None, "", [], "   "][at % 4]
 
@@ -206,6 +240,9 @@ def _surrogate(wires: list[Wire], at: int) -> None:
     for key in ("content", "output"):
         if isinstance(wires[at].get(key), str):
             wires[at][key] = "broken \ud83d here"
+    for part in wires[at].get("parts") or ():
+        if isinstance(part, dict) and "text" in part:
+            part["text"] = "broken \ud83d here"
 
 
 def _role(wires: list[Wire], at: int) -> None:

@@ -10,6 +10,7 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldline.codecs.dialect import dialect_named
 from foldline.engine.context import Context, Request
 from foldline.engine.fit import check, fit
 from foldline.errors import DoesNotFit
@@ -22,6 +23,7 @@ from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, broken, 
 policies = st.sampled_from(POLICIES)
 windows = st.integers(200, 6_000)
 PATHS = {
+    "gemini": "/v1beta/models/m:generateContent",
     "openai-chat": "/v1/chat/completions",
     "openai-responses": "/v1/responses",
     "anthropic": "/v1/messages",
@@ -53,7 +55,7 @@ async def refusals(dialect: str, requests: list[Request]) -> list[str]:
     async with httpx.AsyncClient(transport=transport, base_url="http://fake") as client:
         for request in requests:
             body: dict[str, Any] = {"model": "m"}
-            body["input" if dialect == "openai-responses" else "messages"] = request.messages
+            body[dialect_named(dialect).body.messages] = request.messages
             if dialect == "anthropic":
                 body["max_tokens"] = 10
                 if request.system is not None:

@@ -273,12 +273,69 @@ def _nudged(number: int, words: str, found: str) -> list[Wire]:
     ]
 
 
+# --- Gemini ---------------------------------------------------------------------------------------------------------
+
+
+def _contents(words: str, *pairs: tuple[Wire, Wire]) -> list[Wire]:
+    """A turn with calls, signed as Gemini 3 does it, and their responses."""
+    calls: list[Wire] = [{"functionCall": call} for call, _ in pairs]
+    calls[0]["thoughtSignature"] = "c2ln"
+    lead = [{"text": words, "thought": True}] if len(words) % 2 else []
+    responses = [{"functionResponse": response} for _, response in pairs]
+    return [{"role": "model", "parts": [*lead, *calls]}, {"role": "user", "parts": responses}]
+
+
+def _nameless(number: int, words: str, found: str) -> list[Wire]:
+    pair = {"name": "read", "args": {"path": "a.py"}}, {"name": "read", "response": {"output": found}}
+    other = {"name": "ls", "args": {}}, {"name": "ls", "response": {"files": [found[:20]], "count": number}}
+    return _contents(words, pair, other, (dict(pair[0]), {"name": "read", "response": {"output": words}}))
+
+
+def _executed(number: int, words: str, found: str) -> list[Wire]:
+    code = {"executableCode": {"language": "PYTHON", "code": f"print({number})"}}
+    ran = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": found}}
+    return [{"role": "model", "parts": [{"text": words}, code, ran, {"text": found, "thoughtSignature": "c2ln"}]}]
+
+
+def _closing_signature(number: int, words: str, found: str) -> list[Wire]:
+    parts = [{"text": words, "thought": True}, {"text": found}, {"text": "", "thoughtSignature": "c2lnbmVk"}]
+    return [{"role": "model", "parts": parts}]
+
+
+def _seen(number: int, words: str, found: str) -> list[Wire]:
+    picture = {"inlineData": {"mimeType": "image/png", "data": PNG}}
+    response = {"name": "screenshot", "id": f"s{number}", "response": {"output": found}, "parts": [picture]}
+    return _contents(words, ({"name": "screenshot", "id": f"s{number}", "args": {}}, response))
+
+
+def _file_of_gemini(number: int, words: str, found: str) -> list[Wire]:
+    data = {"inlineData": {"mimeType": "application/pdf", "data": PDF}}
+    file = {"fileData": {"mimeType": "application/pdf", "fileUri": "gs://bucket/report.pdf"}}
+    return [{"role": "user", "parts": [data if number % 2 else file, {"text": words}]}]
+
+
+def _failed_function(number: int, words: str, found: str) -> list[Wire]:
+    return _contents(
+        words, ({"name": "bash", "args": {"command": words}}, {"name": "bash", "response": {"error": found}})
+    )
+
+
+def _snake(number: int, words: str, found: str) -> list[Wire]:
+    call = {"function_call": {"name": "read", "args": {"path": words}}, "thought_signature": "c2ln"}
+    response = {"function_response": {"name": "read", "response": {"result": found}}}
+    return [{"role": "model", "parts": [call]}, {"role": "user", "parts": [response, {"text": REMINDER}]}]
+
+
 TURNS: dict[str, tuple[Turn, ...]] = {
     "openai-chat": (_cited, _spoken, _refused, _attached, _nudged),
     "openai-responses": (_hosted, _hosted, _approval, _compacted, _computer, _shell, _late, _file),
     "anthropic": (
         *(_searched, paused, _paused_twice, _beside, _programmatic, _mcp),
         *(_compaction, _document, _screenshot, _failed),
+    ),
+    "gemini": (
+        *(_nameless, _nameless, _executed, _closing_signature, _seen),
+        *(_file_of_gemini, _failed_function, _snake),
     ),
 }
 """By dialect, the kinds of turns besides plain ones."""
@@ -293,9 +350,14 @@ def compacted(dialect: str, number: int, words: str, found: str) -> list[Wire]:
 
 
 def _blocks(wire: Wire) -> list[Wire]:
-    content = wire.get("content")
+    content = wire.get("content", wire.get("parts"))
     blocks = content if isinstance(content, list) else []
+    inner = [part[key] for part in blocks if isinstance(part, dict) for key in _BODIES if key in part]
+    blocks = [*blocks, *inner]
     return [block for block in [wire, *blocks, *(wire.get("tool_calls") or ())] if isinstance(block, dict)]
+
+
+_BODIES = ("functionCall", "functionResponse")
 
 
 def _share_ids(wires: list[Wire], at: int) -> None:
@@ -312,13 +374,14 @@ def _late_result(wires: list[Wire], at: int) -> None:
     """The first result from here on comes at the end."""
     for index, wire in enumerate(wires[at:], at):
         kinds = {str(block.get("type", "")) for block in _blocks(wire)}
-        if wire.get("role") == "tool" or any(kind.endswith(("_result", "_output")) for kind in kinds):
+        answered = any("functionResponse" in block for block in _blocks(wire))
+        if answered or wire.get("role") == "tool" or any(kind.endswith(("_result", "_output")) for kind in kinds):
             wires.append(wires.pop(index))
             return
 
 
 def _lose_block(wires: list[Wire], at: int) -> None:
-    content = wires[at].get("content")
+    content = wires[at].get("content", wires[at].get("parts"))
     if isinstance(content, list) and content:
         del content[at % len(content)]
 

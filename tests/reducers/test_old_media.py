@@ -13,7 +13,8 @@ from tests.codecs.test_media import image, pdf, png
 from tests.property.depth import costly
 from tests.property.sessions import POLICIES
 
-from foldline.codecs.caps import Caps, caps_of
+from foldline.codecs.caps import Caps
+from foldline.codecs.dialect import caps_of
 from foldline.engine.context import Context
 from foldline.engine.fit import check, fit
 from foldline.errors import DoesNotFit

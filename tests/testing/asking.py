@@ -9,18 +9,26 @@ from typing import Any
 
 import httpx
 
+from foldline.codecs import dialect_named
 from foldline.testing import FakeProvider
 
-PATHS = {"openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses", "anthropic": "/v1/messages"}
-DIALECTS = tuple(PATHS)
+PATHS = {
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+    "gemini": "/v1beta/models/m:generateContent",
+}
+DIALECTS = tuple(name for name in PATHS if name != "gemini")
+"""Those whose requests differ in little: Gemini names model and stream in the path (`test_gemini`)."""
 HEADERS = {"anthropic-version": "2023-06-01"}
 
 
 def body(dialect: str, messages: Any = "Hello", **more: Any) -> dict[str, Any]:
     """A request for these messages, or for one text of the user."""
     if isinstance(messages, str):
-        messages = [{"role": "user", "content": messages}]
-    name = "input" if dialect == "openai-responses" else "messages"
+        content = {"parts": [{"text": messages}]} if dialect == "gemini" else {"content": messages}
+        messages = [{"role": "user", **content}]
+    name = dialect_named(dialect).body.messages
     fields = {"model": "m", name: messages} | ({"max_tokens": 64} if dialect == "anthropic" else {})
     return {name: value for name, value in (fields | more).items() if value is not ...}
 

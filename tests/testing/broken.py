@@ -159,5 +159,56 @@ ANTHROPIC: dict[str, dict[str, Any]] = {
     "cache-order": _chat(_results(TEXT | MARK, TEXT | HOUR)),
 }
 
-BROKEN = {"openai-chat": CHAT, "openai-responses": RESPONSES, "anthropic": ANTHROPIC}
+
+def _contents(*contents: Any) -> dict[str, Any]:
+    return {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}, *contents]}
+
+
+def _model(*parts: Any) -> dict[str, Any]:
+    return {"role": "model", "parts": list(parts)}
+
+
+def _answers(*parts: Any) -> dict[str, Any]:
+    return {"role": "user", "parts": list(parts)}
+
+
+def _function(name: str = "ls", **more: Any) -> dict[str, Any]:
+    return {"functionCall": {"name": name, "args": {}, **more}}
+
+
+def _response(name: str = "ls", **more: Any) -> dict[str, Any]:
+    return {"functionResponse": {"name": name, "response": {"output": "done"}, **more}}
+
+
+PICTURE = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
+ASKS = {"role": "user", "parts": [{"text": "so?"}]}
+GEMINI: dict[str, dict[str, Any]] = {
+    "empty-request": {"contents": []},
+    "object": _contents("a text"),
+    "encoding": _contents({"role": "user", "parts": [{"text": "\ud800"}]}),
+    "role": _contents({"role": "assistant", "parts": [{"text": "hi"}]}),
+    "content": _contents({"role": "user", "parts": ["hi"]}),
+    "call-shape": _contents(_model(_function("")), _answers(_response(""))),
+    "user-first": {"contents": [_model({"text": "hi"}), ASKS]},
+    "empty-content": _contents({"role": "user", "parts": []}),
+    "empty-part": _contents({"role": "user", "parts": [{"text": " "}]}),
+    "result-without-call": _contents(_model({"text": "hi"}), _answers(_response())),
+    "call-without-result": _contents(_model(_function(), _function()), _answers(_response())),
+    "call-place": _contents(_model({"text": "hi"}), _model(_function()), _answers(_response())),
+    "part-place": _contents({"role": "user", "parts": [{"text": "hm", "thought": True}]}),
+    "call-ids": _contents(_model(_function(id="a"), _function(id="a")), _answers(_response(id="a"), _response(id="a"))),
+    "args-object": _contents(_model(_function(args="{}")), _answers(_response())),
+    "response-object": _contents(_model(_function()), _answers(_response(response="done"))),
+    "signature": _contents(
+        _model(_function() | {"thoughtSignature": "s"}),
+        _answers(_response()),
+        _model(_function()),
+        _answers(_response()),
+    ),
+    "call-name": _contents(_model(_function("a b")), _answers(_response("a b"))),
+    "tool-name": {"contents": [ASKS], "tools": [{"functionDeclarations": [{"name": "a b"}]}]},
+    "amount": _contents({"role": "user", "parts": [PICTURE] * 3_601}),
+}
+
+BROKEN = {"openai-chat": CHAT, "openai-responses": RESPONSES, "anthropic": ANTHROPIC, "gemini": GEMINI}
 CASES = [(dialect, rule, given) for dialect, rules in BROKEN.items() for rule, given in rules.items()]

@@ -12,7 +12,7 @@ session can move it there; `sanitize` by itself can only send it as the user's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,13 +27,28 @@ from foldline.codecs.blocks import (
     settle_block,
     settle_content,
 )
+from foldline.codecs.caps import Caps
 from foldline.codecs.encoding import EMPTY, call_id_of, clean, json_text, mend_encoding, named_id, object_of
-from foldline.codecs.labels import CALL_NAME_CHARS, good_name
+from foldline.codecs.limits import Limits
 from foldline.codecs.media import mend_media
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Message, Opaque, Part, Role, Text, ToolCall, ToolResult, Wire
 
-__all__ = ["CALL_ID", "FAILED", "THOUGHTS", "Anthropic", "is_blank", "is_empty"]
+__all__ = ["CALL_ID", "FAILED", "LIMITS", "THOUGHTS", "Anthropic", "is_blank", "is_empty"]
+
+LIMITS: Final = Limits(
+    call_name_chars=200,
+    tool_name_chars=128,
+    image_chars=5 * 1024 * 1024,
+    image_side_px=8_000,
+    strict_media=True,
+    caps=Caps(max_media=100, max_messages=100_000, many_images=20),
+    large_media=600,
+)
+"""The documents of names: `rulebook`. Anthropic, "Vision": 5 MB (of base64, as its errors count), 8,000 pixels; over 20
+images each may have 2,000. "Vision" and "PDF support": 100 images and pages for models with a window of 200,000 tokens,
+which its errors add up ("Too much media: 0 document pages + 103 images > 100"), 600 for those with a larger one.
+Messages API reference: 100,000 messages."""
 
 ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
@@ -172,7 +187,7 @@ def _mend_use(block: Mapping[str, Any], known: Collection[str], faults: list[str
     if not isinstance(block.get("name"), str) or not block["name"]:
         fixed["name"] = "unknown_tool"
         faults.append("a call named no tool")
-    elif (name := good_name(block["name"], CALL_NAME_CHARS["anthropic"], known)) != block["name"]:
+    elif (name := LIMITS.call_name(block["name"], known)) != block["name"]:
         fixed["name"] = name
         faults.append(f"no tool can have the name of a call; it is sent as {name!r}")
     if not isinstance(block.get("input"), Mapping):
@@ -185,7 +200,7 @@ def _mend_listed(content: Json, faults: list[str]) -> Json:
     """A list of blocks with the images and documents that are taken; the same object if they all are."""
     if not isinstance(content, list | tuple):
         return content
-    mended = [mend_media(block, "anthropic", "text", faults) for block in content]
+    mended = [mend_media(block, LIMITS, "text", faults) for block in content]
     return content if same_items(mended, content) else mended
 
 
@@ -248,19 +263,13 @@ def _mend_user(block: Mapping[str, Any], known: Collection[str], faults: list[st
     if kind in _ONLY_ASSISTANT or is_use(kind) or is_server_result(kind):
         faults.append(f"a {kind} block in a user message was left out")
         return None
-    return mend_media(block, "anthropic", "text", faults)
-
-
-_MENDERS: Final[dict[bool, Callable[[Mapping[str, Any], Collection[str], list[str]], Mapping[str, Any] | None]]] = {
-    True: _mend_assistant,
-    False: _mend_user,
-}
+    return mend_media(block, LIMITS, "text", faults)
 
 
 def _mend_blocks(
     blocks: Sequence[Mapping[str, Any]], assistant: bool, known: Collection[str], faults: list[str]
 ) -> Sequence[Mapping[str, Any]]:
-    mend = _MENDERS[assistant]
+    mend = _mend_assistant if assistant else _mend_user
     kept: list[Mapping[str, Any]] = []
     for block in blocks:
         if is_blank(block):
@@ -315,6 +324,7 @@ class Anthropic:
     system_inside: Final = False
     itemised: Final = False
     unique_calls: Final = True
+    one_turn: Final = False
 
     def read(self, wire: Wire) -> Message:
         """The message that a JSON object stands for, an unknown role read as "user". Without one: InvalidInput."""

@@ -41,7 +41,7 @@ class Codec(Protocol):
 
     @property
     def dialect(self) -> str:
-        """Its name, as the user gives it: "openai-chat", "openai-responses" or "anthropic"."""
+        """Its name, as the user gives it: "openai-chat", "openai-responses", "anthropic" or "gemini"."""
 
     @property
     def user_first(self) -> bool:
@@ -58,6 +58,10 @@ class Codec(Protocol):
     @property
     def unique_calls(self) -> bool:
         """Whether a call id may be used only once in a whole request (Anthropic; Responses: a call has one output)."""
+
+    @property
+    def one_turn(self) -> bool:
+        """Whether a call of the model may not follow words of the model: both have to be one message (Gemini)."""
 
     def read(self, wire: Wire) -> Message:
         """The message that this JSON object stands for; `message.wire is wire`. Raises InvalidInput."""

@@ -6,6 +6,7 @@ The block types of the three dialects do not collide, so one reader serves all o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
@@ -21,6 +22,7 @@ __all__ = [
     "Source",
     "block_fault",
     "carry",
+    "field_in",
     "mend_content",
     "read_block",
     "read_content",
@@ -89,10 +91,35 @@ def _from_anthropic(source: Mapping[str, Any], name: str) -> Source:
     return Source(media_type, url=_text(source.get("url")), file_id=_text(source.get("file_id")), name=name)
 
 
+_CAPITAL = re.compile(r"(?=[A-Z])")
+
+
+def field_in(block: Mapping[str, Any], name: str) -> Json:
+    """A field of a block of Gemini, in either spelling of protocol buffers: `inlineData`, `inline_data`."""
+    return block[name] if name in block else block.get(_CAPITAL.sub("_", name).lower())
+
+
+def _from_gemini(block: Mapping[str, Any]) -> Source | None:
+    """The payload of a part of Gemini; None where it has none. A file of its own store can be reached nowhere else."""
+    inner = field_in(block, "inlineData")
+    if isinstance(inner, Mapping):
+        name = _text(field_in(inner, "displayName"))
+        return Source(_text(field_in(inner, "mimeType")), _text(inner.get("data")), name=name)
+    inner = field_in(block, "fileData")
+    if not isinstance(inner, Mapping):
+        return None
+    media_type, uri = _text(field_in(inner, "mimeType")), _text(field_in(inner, "fileUri"))
+    if uri.startswith(("http://", "https://")) and "generativelanguage.googleapis.com" not in uri:
+        return Source(media_type, url=uri)
+    return Source(media_type, file_id=uri)
+
+
 def source_of(block: Json) -> Source:
     """Where the payload of an image, document, file or audio block of any dialect is."""
     block = _mapping(block)
     kind = _text(block.get("type"))
+    if not kind and (found := _from_gemini(block)) is not None:
+        return found
     if kind == "image_url":
         inner = block.get("image_url")
         return _from_url(inner.get("url") if isinstance(inner, Mapping) else inner)
@@ -156,6 +183,8 @@ def read_block(block: Json) -> Part:
         return Text(block, raw=block)
     kind = _text(_mapping(block).get("type"))
     reader = _READERS.get(kind)
+    if reader is None and not kind and isinstance(block, Mapping) and (source := _from_gemini(block)) is not None:
+        reader = _read_image if source.media_type.startswith("image/") else _read_document
     return reader(block) if reader else Opaque(kind or "unknown", raw=block)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-__all__ = ["BESIDE_LARGER", "MANY_SIDE_PX", "MARKERS", "NOTHING", "ONE_MESSAGE", "Amounts", "Caps", "caps_of"]
+__all__ = ["BESIDE_LARGER", "MANY_SIDE_PX", "MARKERS", "NOTHING", "NO_CAPS", "ONE_MESSAGE", "Amounts", "Caps"]
 
 MARKERS: Final = 4
 """Cache markers of a request, at most (Anthropic docs, "Prompt caching")."""
@@ -101,24 +101,5 @@ class Caps:
         return replace(self, **known)
 
 
-_OPENAI: Final = Caps(max_images=500)
-_CAPS: Final = {
-    "openai-chat": _OPENAI,
-    "openai-responses": _OPENAI,
-    "anthropic": Caps(max_media=100, max_messages=100_000, many_images=20),
-}
-"""OpenAI, "Images and vision": 500 images a request. Anthropic, "Vision" and "PDF support": 100 images and pages for
-models with a window of 200,000 tokens, which its errors add up ("Too much media: 0 document pages + 103 images > 100");
-over 20 images each may have 2,000 pixels; Messages API reference: 100,000 messages."""
-
-_LARGE_WINDOW_TOKENS: Final = 200_000
-_LARGE_MEDIA: Final = 600
-"""Anthropic, "Vision" and "PDF support": what models with a larger window take."""
-
-
-def caps_of(dialect: str, window_tokens: int | None = None) -> Caps:
-    """The limits of a dialect, for a model whose window the catalogue gives; the smaller ones where it is not known."""
-    caps = _CAPS[dialect]
-    if dialect == "anthropic" and window_tokens is not None and window_tokens > _LARGE_WINDOW_TOKENS:
-        return replace(caps, max_media=_LARGE_MEDIA)
-    return caps
+NO_CAPS: Final = Caps()
+"""No limit but tokens."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from foldline.codecs.blocks import mend_content, same_items
+from foldline.codecs.caps import Caps
 from foldline.codecs.encoding import (
     ABSENT,
     is_json,
@@ -14,11 +15,22 @@ from foldline.codecs.encoding import (
     mend_encoding,
     named_id,
 )
-from foldline.codecs.labels import CALL_ID_CHARS, CALL_NAME_CHARS, bounded_id, good_author, good_name
+from foldline.codecs.labels import good_author
+from foldline.codecs.limits import Limits
 from foldline.codecs.media import mend_media, only_text
 from foldline.messages import Json, Role, Wire
 
-__all__ = ["OTHER_FIELDS", "ROLES", "mended_wire", "says_nothing"]
+__all__ = ["LIMITS", "OTHER_FIELDS", "ROLES", "mended_wire", "says_nothing"]
+
+LIMITS: Final = Limits(
+    call_name_chars=64,
+    tool_name_chars=64,
+    call_id_chars=64,
+    image_chars=20 * 1024 * 1024 * 4 // 3,
+    caps=Caps(max_images=500),
+)
+"""The documents of names: `rulebook`. OpenAI, "Images and vision": 20 MB, 500 images a request. Older Chat servers take
+an id of 40 characters, but vLLM itself gives out ids of 46."""
 
 ROLES: Final[dict[str, Role]] = {
     "system": "system",
@@ -58,7 +70,7 @@ def _mend_call(call: Mapping[str, Any], known: Collection[str], faults: list[str
         name = {"name": "unknown_tool"}
         body = fixed[kind] = {**body, **name} if isinstance(body, Mapping) else name
         faults.append("a call named no tool")
-    elif (fit := good_name(body["name"], CALL_NAME_CHARS["openai-chat"], known)) != body["name"]:
+    elif (fit := LIMITS.call_name(body["name"], known)) != body["name"]:
         body = fixed[kind] = {**body, "name": fit}
         faults.append(f"no tool can have the name of a call; it is sent as {fit!r}")
     if kind == "function" and not is_json(body.get("arguments", ABSENT)):
@@ -72,7 +84,7 @@ def _mend_call(call: Mapping[str, Any], known: Collection[str], faults: list[str
 
 def _bounded(call_id: str, faults: list[str]) -> str:
     """The same id for the same value, so that a result still finds its call."""
-    bounded = bounded_id(call_id, CALL_ID_CHARS["openai-chat"])
+    bounded = LIMITS.call_id(call_id)
     if bounded != call_id:
         faults.append(f"the id of a call had {len(call_id)} characters; sent as {bounded!r}")
     return bounded
@@ -84,11 +96,7 @@ def _mend_author(wire: Wire, known: Collection[str], faults: list[str]) -> Wire:
     if name is None:
         return wire
     given = name if isinstance(name, str) else ""
-    fit = (
-        good_name(given, CALL_NAME_CHARS["openai-chat"], known)
-        if wire["role"] == "tool" and given
-        else good_author(given)
-    )
+    fit = LIMITS.call_name(given, known) if wire["role"] == "tool" and given else good_author(given)
     if fit and fit == name:
         return wire
     faults.append(f"the name {name!r} of who speaks is not taken; " + (f"sent as {fit!r}" if fit else "left out"))
@@ -103,7 +111,7 @@ def _mend_parts(content: Json, role: str, faults: list[str]) -> Json:
         return content  # `apart` shows its images to the model in another way
     if role != "user":
         return only_text(content, "text", f"a message of the role {role!r}", faults)
-    mended = [mend_media(block, "openai-chat", "text", faults) for block in content]
+    mended = [mend_media(block, LIMITS, "text", faults) for block in content]
     return content if same_items(mended, content) else mended
 
 

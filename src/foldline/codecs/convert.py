@@ -6,13 +6,15 @@ can read (signed reasoning, server tools, uploaded files) is left out, or named 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
 
 from foldline.codecs.base import Codec
-from foldline.codecs.blocks import Source, carry, source_of
+from foldline.codecs.blocks import carry, source_of
+from foldline.codecs.dialect import dialect_named
 from foldline.codecs.encoding import EMPTY, json_text
+from foldline.codecs.gemini import signed_call
+from foldline.codecs.shapes import Shapes
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 
 __all__ = ["Converted", "convert", "convert_all"]
@@ -24,71 +26,6 @@ class Converted:
 
     messages: tuple[Message, ...]
     lost: tuple[str, ...] = ()
-
-
-# --- images and files -----------------------------------------------------------------------------------------------
-
-_Block = dict[str, Any]
-
-
-def _data_url(source: Source) -> str:
-    return f"data:{source.media_type or 'application/octet-stream'};base64,{source.data}" if source.data else source.url
-
-
-def _chat_image(source: Source, detail: str) -> _Block | None:
-    url = _data_url(source)
-    return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if detail else {})}} if url else None
-
-
-def _responses_image(source: Source, detail: str) -> _Block | None:
-    url = _data_url(source)
-    return {"type": "input_image", "image_url": url, "detail": detail or "auto"} if url else None
-
-
-def _anthropic_source(source: Source) -> _Block | None:
-    if source.data:
-        return {"type": "base64", "media_type": source.media_type, "data": source.data}
-    return {"type": "url", "url": source.url} if source.url else None
-
-
-def _anthropic_image(source: Source, _detail: str) -> _Block | None:
-    inner = _anthropic_source(source)
-    return {"type": "image", "source": inner} if inner else None
-
-
-def _chat_document(source: Source) -> _Block | None:
-    if source.media_type.startswith("audio/"):
-        return {"type": "input_audio", "input_audio": {"data": source.data, "format": source.media_type[6:]}}
-    if not source.data:
-        return None
-    return {"type": "file", "file": {"filename": source.name or "file", "file_data": _data_url(source)}}
-
-
-def _responses_document(source: Source) -> _Block | None:
-    if source.data and not source.media_type.startswith("audio/"):
-        return {"type": "input_file", "filename": source.name or "file", "file_data": _data_url(source)}
-    return {"type": "input_file", "file_url": source.url} if source.url else None
-
-
-def _anthropic_document(source: Source) -> _Block | None:
-    # The Messages API takes base64 of PDF files only; text goes as text.
-    inner = _anthropic_source(source) if source.url or source.media_type == "application/pdf" else None
-    return {"type": "document", "source": inner, **({"title": source.name} if source.name else {})} if inner else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Shapes:
-    """How a dialect writes images and files."""
-
-    image: Callable[[Source, str], _Block | None]
-    document: Callable[[Source], _Block | None]
-
-
-_SHAPES: Final = {
-    "openai-chat": _Shapes(_chat_image, _chat_document),
-    "openai-responses": _Shapes(_responses_image, _responses_document),
-    "anthropic": _Shapes(_anthropic_image, _anthropic_document),
-}
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -104,7 +41,7 @@ def _text(part: Text, lost: list[str]) -> Text:
     return Text(part.text)
 
 
-def _image(part: Image, shapes: _Shapes, lost: list[str]) -> Part:
+def _image(part: Image, shapes: Shapes, lost: list[str]) -> Part:
     raw = shapes.image(source_of(part.raw), part.detail)
     if raw is not None:
         return replace(part, raw=raw)
@@ -112,7 +49,7 @@ def _image(part: Image, shapes: _Shapes, lost: list[str]) -> Part:
     return Text("[image that could not be carried over]")
 
 
-def _document(part: Document, shapes: _Shapes, lost: list[str]) -> Part:
+def _document(part: Document, shapes: Shapes, lost: list[str]) -> Part:
     if part.text:
         return Text(part.text)
     source = source_of(part.raw)
@@ -124,20 +61,20 @@ def _document(part: Document, shapes: _Shapes, lost: list[str]) -> Part:
 
 
 def _call(part: ToolCall, target: Codec, lost: list[str]) -> ToolCall:
-    if part.custom and target.dialect == "anthropic":
+    if part.custom and not dialect_named(target.dialect).free_text_calls:
         lost.append("that the input of a call is free text, not JSON")
         return replace(part, custom=False, arguments=json_text({"input": part.arguments}), raw=None)
-    return replace(part, raw=None)
+    return signed_call(part) if dialect_named(target.dialect).signs_calls else replace(part, raw=None)
 
 
 def _result(part: ToolResult, target: Codec, lost: list[str]) -> ToolResult:
-    if part.is_error and target.dialect != "anthropic":
+    if part.is_error and not dialect_named(target.dialect).failed_results:
         lost.append("that a result is an error")
     return replace(part, parts=tuple(_parts(part.parts, target, lost)), raw=None)
 
 
 def _parts(parts: Iterable[Part], target: Codec, lost: list[str]) -> list[Part]:
-    shapes = _SHAPES[target.dialect]
+    shapes = dialect_named(target.dialect).shapes
     out: list[Part] = []
     for part in parts:
         match part:
@@ -162,7 +99,7 @@ def _parts(parts: Iterable[Part], target: Codec, lost: list[str]) -> list[Part]:
 
 
 def _same_in_all(message: Message) -> bool:
-    """Whether this is a role with plain text, which all dialects write alike."""
+    """Whether this is a role with plain text, which all dialects but Gemini write alike."""
     wire = message.wire
     return (
         wire is not None
@@ -173,16 +110,16 @@ def _same_in_all(message: Message) -> bool:
     )
 
 
-def _groups(parts: Sequence[Part], role: Role, dialect: str) -> list[tuple[Role, tuple[Part, ...]]]:
+def _groups(parts: Sequence[Part], role: Role, target: Codec) -> list[tuple[Role, tuple[Part, ...]]]:
     """The parts by the message they go into, in the order the dialect wants."""
     results = tuple(part for part in parts if isinstance(part, ToolResult))
     rest = tuple(part for part in parts if not isinstance(part, ToolResult))
-    if dialect == "anthropic":
+    if dialect_named(target.dialect).results_inside:
         return [("user" if role == "tool" else role, results + rest)] if parts else []
     rest_role: Role = "user" if role == "tool" else role
     out: list[tuple[Role, tuple[Part, ...]]] = [("tool", (result,)) for result in results]
     calls = tuple(part for part in rest if isinstance(part, ToolCall))
-    if dialect == "openai-responses" and calls:
+    if target.itemised and calls:
         said = tuple(part for part in rest if not isinstance(part, ToolCall))
         out += [(rest_role, said)] if said else []
         return out + [(rest_role, (call,)) for call in calls]
@@ -194,12 +131,12 @@ def convert(message: Message, target: Codec) -> Converted:
 
     System text keeps its role: where it may not stand among messages, the session moves it out.
     """
-    if _same_in_all(message):
+    if _same_in_all(message) and not dialect_named(target.dialect).parts_only:
         return Converted((message,))
     lost: list[str] = []
     parts = _parts(message.parts, target, lost)
     out: list[Message] = []
-    for role, group in _groups(parts, message.role, target.dialect):
+    for role, group in _groups(parts, message.role, target):
         fresh = target.read(target.write(replace(message, role=role, parts=group, wire=None)))
         sent = fresh if role == "system" and not target.system_inside else target.sanitize(fresh).message
         if sent is not None:

@@ -13,10 +13,8 @@ from typing import Final
 from foldline.messages import Json
 
 __all__ = [
-    "CALL_ID_CHARS",
-    "CALL_NAME_CHARS",
     "ITEM_ID_PREFIXES",
-    "TOOL_NAME_CHARS",
+    "NAME",
     "bounded_id",
     "good_author",
     "good_item_id",
@@ -24,15 +22,6 @@ __all__ = [
     "is_item_id",
     "tool_names",
 ]
-
-CALL_NAME_CHARS: Final = {"openai-chat": 64, "openai-responses": 128, "anthropic": 200}
-"""Characters of the tool's name in a call, at most (the documents: `rulebook`, "call-name")."""
-
-TOOL_NAME_CHARS: Final = {"openai-chat": 64, "openai-responses": 128, "anthropic": 128}
-"""Characters of a name in the list of tools, at most (the documents: `rulebook`, "tool-name")."""
-
-CALL_ID_CHARS: Final = {"openai-chat": 64, "openai-responses": 64}
-"""Characters of a call's id, at most. Older Chat servers take 40, but vLLM itself gives out ids of 46."""
 
 ITEM_ID_PREFIXES: Final = {
     "message": "msg",
@@ -47,7 +36,9 @@ _CARRIES: Final = "__thought__"
 
 _ITEM_ID_CHARS: Final = 64
 _AUTHOR_CHARS: Final = 64
-_NAME: Final = re.compile(r"[a-zA-Z0-9_-]+")
+NAME: Final = re.compile(r"[a-zA-Z0-9_-]+")
+"""The alphabet of a tool's name with most providers."""
+
 _NOT_IN_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]+")
 _NOT_IN_AUTHOR: Final = re.compile(r"[\s<|\\/>]+")
 _DIGEST_CHARS: Final = 12
@@ -61,12 +52,12 @@ def _shortened(text: str, most: int, between: str) -> str:
     return f"{text[: most - len(digest) - len(between)]}{between}{digest}"
 
 
-def good_name(name: str, most: int, known: Collection[str] = ()) -> str:
+def good_name(name: str, most: int, known: Collection[str] = (), alphabet: re.Pattern[str] = NAME) -> str:
     """The name of a tool in the alphabet and length that providers take; the same name where it is taken already.
 
     A name in `known` stays: the tools beside the request have it, and a server that takes these takes the call.
     """
-    if name in known or (len(name) <= most and _NAME.fullmatch(name)):
+    if name in known or (len(name) <= most and alphabet.fullmatch(name)):
         return name
     return _shortened(_NOT_IN_NAME.sub("_", name).strip("_") or "unknown_tool", most, "_")
 
@@ -75,6 +66,10 @@ def tool_names(tools: Json) -> Iterator[str]:
     """The names in a list of tools of any dialect; what has none (a tool of the provider's own) is passed over."""
     for tool in tools if isinstance(tools, list | tuple) else ():
         if not isinstance(tool, Mapping):
+            continue
+        listed = tool.get("functionDeclarations") or tool.get("function_declarations")
+        if isinstance(listed, list | tuple):  # Gemini lists the functions inside one tool
+            yield from tool_names(listed)
             continue
         inner = tool.get("function") or tool.get("custom")
         name = (inner if isinstance(inner, Mapping) else tool).get("name")
@@ -99,7 +94,7 @@ def is_item_id(item_id: Json, kind: str) -> bool:
     return (
         isinstance(item_id, str)
         and len(item_id) <= _ITEM_ID_CHARS
-        and _NAME.fullmatch(item_id) is not None
+        and NAME.fullmatch(item_id) is not None
         and item_id.startswith(ITEM_ID_PREFIXES.get(kind, ""))
     )
 

@@ -7,11 +7,11 @@ follow from the block alone, so that they stay the same in every request.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from foldline.codecs.blocks import source_of
 from foldline.codecs.caps import MANY_SIDE_PX, ONE_MESSAGE, Amounts
+from foldline.codecs.limits import Limits
 from foldline.messages import Document, Image, Json, Part, ToolResult
 from foldline.tokens import image_size_of_base64, pdf_pages_of_base64
 
@@ -33,22 +33,6 @@ _SIGNS: Final = {
 """How the base64 of a file begins, by the signs of the formats themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Most:
-    """The largest single image: characters of its base64, pixels of its longer side (0: no limit)."""
-
-    characters: int
-    side_px: int = 0
-
-
-_MOST: Final = {
-    "anthropic": _Most(5 * 1024 * 1024, 8_000),
-    "openai-chat": _Most(20 * 1024 * 1024 * 4 // 3),
-    "openai-responses": _Most(20 * 1024 * 1024 * 4 // 3),
-}
-"""Anthropic, "Vision": 5 MB (of base64, as its errors count), 8,000 pixels. OpenAI, "Images and vision": 20 MB."""
-
-
 _MOST_FILE_CHARACTERS: Final = 50 * 1024 * 1024 * 4 // 3
 """OpenAI, "File inputs", file size limitations: each file under 50 MB, and all of a request 50 MB together. It names no
 number of files and no longer one of pages (100 until 2025), so none stands among the caps; the sum is a limit on bytes,
@@ -59,7 +43,7 @@ def _format_of(data: str) -> str:
     return next((media_type for sign, media_type in _SIGNS.items() if data.startswith(sign)), "")
 
 
-def _image_fault(block: Mapping[str, Any], dialect: str) -> tuple[str, str]:
+def _image_fault(block: Mapping[str, Any], limits: Limits) -> tuple[str, str]:
     """Why an image would be refused ("" if not), and the media type that it should be labelled with ("" as it is)."""
     source = source_of(block)
     if not source.data:
@@ -70,14 +54,13 @@ def _image_fault(block: Mapping[str, Any], dialect: str) -> tuple[str, str]:
         return "it is a PDF file", ""
     if not found and declared not in (*_TYPES, "image/jpg"):
         return f"{declared or 'its type'} is no image that is taken", ""
-    most = _MOST[dialect]
-    if len(source.data) > most.characters:
-        return f"it has {len(source.data):,} bytes, {most.characters:,} are taken", ""
+    if len(source.data) > limits.image_chars:
+        return f"it has {len(source.data):,} bytes, {limits.image_chars:,} are taken", ""
     side = max(image_size_of_base64(source.data))
-    if most.side_px and side > most.side_px:
-        return f"its longer side has {side:,} pixels, {most.side_px:,} are taken", ""
+    if limits.image_side_px and side > limits.image_side_px:
+        return f"its longer side has {side:,} pixels, {limits.image_side_px:,} are taken", ""
     right = found or ("image/jpeg" if declared == "image/jpg" else declared)
-    wrong = right != source.media_type and (dialect == "anthropic" or declared not in (*_TYPES, "image/jpg"))
+    wrong = right != source.media_type and (limits.strict_media or declared not in (*_TYPES, "image/jpg"))
     return "", right if wrong else ""
 
 
@@ -103,7 +86,7 @@ def _document_fault(block: Mapping[str, Any]) -> str:
     return "" if source.get("media_type") == _PDF else f"{source.get('media_type')} is no document that is taken"
 
 
-def mend_media(block: Mapping[str, Any], dialect: str, text_type: str, faults: list[str]) -> Mapping[str, Any]:
+def mend_media(block: Mapping[str, Any], limits: Limits, text_type: str, faults: list[str]) -> Mapping[str, Any]:
     """The block, labelled right, or a line of text where it would be refused; the same object if it is taken. O(1).
 
     `faults` gets a sentence for what is not.
@@ -111,7 +94,7 @@ def mend_media(block: Mapping[str, Any], dialect: str, text_type: str, faults: l
     kind = block.get("type")
     if not isinstance(kind, str) or kind not in MEDIA or kind == "computer_screenshot":
         return block
-    fault, label = _image_fault(block, dialect) if kind in IMAGES else (_document_fault(block), "")
+    fault, label = _image_fault(block, limits) if kind in IMAGES else (_document_fault(block), "")
     what = "an image" if kind in IMAGES else "a document"
     if fault:
         faults.append(f"{what} would be refused, {fault}; a line of text stands for it")

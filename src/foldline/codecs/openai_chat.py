@@ -25,7 +25,7 @@ from foldline.codecs.blocks import (
     settle_block,
     settle_content,
 )
-from foldline.codecs.chat_mending import OTHER_FIELDS, ROLES, mended_wire, says_nothing
+from foldline.codecs.chat_mending import LIMITS, OTHER_FIELDS, ROLES, mended_wire, says_nothing
 from foldline.codecs.encoding import (
     EMPTY,
     call_id_of,
@@ -48,7 +48,7 @@ from foldline.messages import (
     Wire,
 )
 
-__all__ = ["ROLES", "OpenAIChat", "says_nothing"]
+__all__ = ["LIMITS", "ROLES", "OpenAIChat", "says_nothing"]
 
 _THOUGHT_FIELDS = {"reasoning_content": False, "reasoning": False, "reasoning_details": True, "thinking_blocks": True}
 """Fields with reasoning; True where it may hold signatures, which the provider behind the server verifies."""
@@ -201,6 +201,7 @@ class OpenAIChat:
     system_inside: Final = True
     itemised: Final = False
     unique_calls: Final = False
+    one_turn: Final = False
 
     def read(self, wire: Wire) -> Message:
         """The message that a JSON object stands for, an unknown role read as "user". Without one: InvalidInput."""
@@ -270,7 +271,7 @@ class OpenAIChat:
                 out.append(message)
                 continue
             media = [part for result in message.results for part in result.parts if isinstance(part, Image | Document)]
-            raws = [mend_media(part.raw, "openai-chat", "text", []) for part in media]
+            raws = [mend_media(part.raw, LIMITS, "text", []) for part in media]
             seen += [read_block(raw) for raw in raws]
             out.append(carry(message, self.read({**(message.wire or {}), "content": text})))
         if not seen:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from foldline.codecs.base import Sanitized
 from foldline.codecs.blocks import carry, mend_content, read_content, same_items, settle_block, settle_content
+from foldline.codecs.caps import Caps
 from foldline.codecs.encoding import (
     EMPTY,
     call_id_of,
@@ -26,7 +27,8 @@ from foldline.codecs.encoding import (
     named_id,
     object_of,
 )
-from foldline.codecs.labels import CALL_ID_CHARS, CALL_NAME_CHARS, bounded_id, good_item_id, good_name
+from foldline.codecs.labels import good_item_id
+from foldline.codecs.limits import Limits
 from foldline.codecs.media import mend_media
 from foldline.codecs.outputs import OUTPUT, empty_output, is_output, read_output, settle_output
 from foldline.errors import InvalidInput
@@ -34,6 +36,7 @@ from foldline.messages import Json, Message, Opaque, Part, Reasoning, Role, Text
 
 __all__ = [
     "CALL_FIELDS",
+    "LIMITS",
     "NAMED_CALLS",
     "ROLES",
     "OpenAIResponses",
@@ -42,6 +45,16 @@ __all__ = [
     "item_type",
     "pair_ids",
 ]
+
+LIMITS: Final = Limits(
+    call_name_chars=128,
+    tool_name_chars=128,
+    call_id_chars=64,
+    image_chars=20 * 1024 * 1024 * 4 // 3,
+    caps=Caps(max_images=500),
+)
+"""The documents of names: `rulebook`. OpenAI, "Images and vision": 20 MB, 500 images a request. Older Chat servers take
+an id of 40 characters, but vLLM itself gives out ids of 46."""
 
 ROLES: Final[dict[str, Role]] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
@@ -236,7 +249,7 @@ def _mend_call(item: Wire, kind: str, known: Collection[str], faults: list[str])
         if not isinstance(name, str) or not name:
             fixed["name"] = "unknown_tool"
             faults.append("a call named no tool")
-        elif (fit := good_name(name, CALL_NAME_CHARS["openai-responses"], known)) != name:
+        elif (fit := LIMITS.call_name(name, known)) != name:
             fixed["name"] = fit
             faults.append(f"no tool can have the name of a call; it is sent as {fit!r}")
     if kind == "function_call" and not is_json(given):
@@ -251,7 +264,7 @@ def _mend_call(item: Wire, kind: str, known: Collection[str], faults: list[str])
 def _mend_id(item: Wire, kind: str, faults: list[str]) -> Wire:
     call_id = item.get("call_id")
     if isinstance(call_id, str) and call_id:
-        bounded = bounded_id(call_id, CALL_ID_CHARS["openai-responses"])
+        bounded = LIMITS.call_id(call_id)
         if bounded == call_id:
             return item
         faults.append(f"the id of a call had {len(call_id)} characters; sent as {bounded!r}")
@@ -280,8 +293,7 @@ def _mend_parts(content: Json, faults: list[str]) -> Json:
     if not isinstance(content, list | tuple):
         return content
     media = (
-        mend_media(block, "openai-responses", "input_text", faults) if isinstance(block, Mapping) else block
-        for block in content
+        mend_media(block, LIMITS, "input_text", faults) if isinstance(block, Mapping) else block for block in content
     )
     mended = list(media)
     return content if same_items(mended, content) else mended
@@ -318,6 +330,7 @@ class OpenAIResponses:
     system_inside: Final = True
     itemised: Final = True
     unique_calls: Final = True
+    one_turn: Final = False
 
     def read(self, wire: Wire) -> Message:
         """The message that an item stands for, an unknown role read as "user". No type and no role: InvalidInput."""

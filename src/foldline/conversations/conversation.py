@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, Protocol, runtime_checkable
 
 from foldline.codecs import codec
+from foldline.codecs.dialect import dialect_named
 from foldline.conversations.incoming_request import MARKER, has_markers, leading, recorded_form, with_marker
 from foldline.conversations.planning import NO_FOLD_SHARE, ConversationSettings, RequestPlan, folds_by_share_only
 from foldline.conversations.request_body import RequestBody, lowered_cap, title_of, to_json
@@ -286,7 +287,7 @@ class Conversation:
         if self.rewritten:
             changes[body.form.messages] = self._messages_json(body, shown)
             if body.form.system and system is not None:
-                changes[body.form.system] = to_json(system)
+                changes[body.form.system] = body.system_json(system)
         return body.changed(changes)
 
     def _messages_json(self, body: RequestBody, shown: Sequence[Wire]) -> str:
@@ -298,7 +299,11 @@ class Conversation:
             at = positions.get(id(wire))
             pieces.append(to_json(wire) if at is None or not body.item_spans else body.item(at))
         pieces += map(body.item, range(self.count, len(body.item_spans)))
-        if self.dialect == "anthropic" and has_markers(body) and not any(MARKER in piece for piece in pieces):
+        if (
+            dialect_named(self.dialect).cache_markers
+            and has_markers(body)
+            and not any(MARKER in piece for piece in pieces)
+        ):
             # All cache markers were on folded messages: without a new one nothing would be cached any more.
             pieces[-1] = to_json(with_marker(shown[-1] if self.count == len(body.messages) else body.messages[-1]))
         return f"[{','.join(pieces)}]"
@@ -385,4 +390,6 @@ def _prompt_fields(body: RequestBody) -> dict[str, Json]:
 
 def _is_cached(body: RequestBody) -> bool:
     """Whether a provider caches the request. Anthropic caches on request only."""
-    return body.dialect != "anthropic" or bool(body.fields.get("cache_control")) or any(map(has_point, body.messages))
+    if not dialect_named(body.dialect).cache_markers:
+        return True
+    return bool(body.fields.get("cache_control")) or any(map(has_point, body.messages))

@@ -20,6 +20,7 @@ from foldline.codecs import codec
 from foldline.codecs.anthropic import THOUGHTS
 from foldline.codecs.caching import bare, in_order, marked, markers, out_of_order, unmarked, within
 from foldline.codecs.caps import MARKERS
+from foldline.codecs.dialect import dialect_named
 from foldline.conversations.request_body import RequestBody, read_body, to_json
 from foldline.engine.context import SummarizeWith
 from foldline.messages import Json, Wire
@@ -248,7 +249,7 @@ def _text(text: str) -> str:
 
 def recorded_form(wire: Wire, body: RequestBody) -> Wire:
     """Return a message as it is recorded, without cache markers: those hold for one request only."""
-    if body.dialect != "anthropic":
+    if not dialect_named(body.dialect).cache_markers:
         return wire
     bare_wire = without_markers(wire)
     return bare_wire if isinstance(bare_wire, dict) else wire
@@ -277,7 +278,7 @@ def with_valid_markers(body: RequestBody) -> RequestBody | None:
     four (Anthropic docs, "Prompt caching"). O(size).
     """
     # A pure function of the request: the same markers are always mended the same way, so the cached prefix stays.
-    if body.dialect != "anthropic" or MARKER not in body.text:
+    if not dialect_named(body.dialect).cache_markers or MARKER not in body.text:
         return None
     tools, system, wires = (
         body.fields.get("tools"),
@@ -296,7 +297,8 @@ def with_valid_markers(body: RequestBody) -> RequestBody | None:
     tools, short = in_order(tools, False)
     system, short = in_order(system, short)
     shown, _ = in_order(_newest(wires, most - outside), short)
-    return read_body(body.form, body.changed(_changes(body, tools, system, shown)), addressed=body.addressed)
+    changed = body.changed(_changes(body, tools, system, shown))
+    return read_body(body.form, changed, addressed=body.addressed, streamed=body.streamed_by_path)
 
 
 def _without_thinking_markers(wire: Wire) -> Wire:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
+from foldline.codecs.dialect import ROWS, BodyForm
+from foldline.codecs.gemini_parts import field_in, key_of
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
 from foldline.view.system_and_tools import System, Tools
 
-__all__ = ["FORMS", "Form", "RequestBody", "lowered_cap", "read_body", "title_of", "to_json"]
+__all__ = ["FORMS", "RequestBody", "lowered_cap", "read_body", "title_of", "to_json"]
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
@@ -36,47 +38,19 @@ def _no_constant(name: str) -> NoReturn:
 _DECODE: Final = json.JSONDecoder(parse_constant=_no_constant).raw_decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """What the fields of a dialect's request are called. Sources: the API references of Chat, Responses, Messages.
-
-    `caps` are the names of the output cap, the one that counts first. `elsewhere` are fields that say that the
-    server holds a part of the conversation: what it was sent cannot be known here. `references` says that items may
-    stand for what it holds.
-    """
-
-    dialect: str
-    messages: str
-    system: str | None
-    caps: tuple[str, ...]
-    elsewhere: tuple[str, ...] = ()
-    references: bool = False
-
-
-FORMS: Final[Mapping[str, Form]] = {
-    "openai-chat": Form(
-        dialect="openai-chat", messages="messages", system=None, caps=("max_completion_tokens", "max_tokens")
-    ),
-    "openai-responses": Form(
-        dialect="openai-responses",
-        messages="input",
-        system="instructions",
-        caps=("max_output_tokens",),
-        elsewhere=("previous_response_id", "conversation"),
-        references=True,
-    ),
-    "anthropic": Form(dialect="anthropic", messages="messages", system="system", caps=("max_tokens",)),
-}
+FORMS: Final[Mapping[str, BodyForm]] = {name: row.body for name, row in ROWS.items()}
+"""What the fields of a request are called, by dialect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBody:
     """A request and its text. `spans` are the positions of the field values in `text`, `item_spans` of the messages.
 
-    `end` is the position of the closing brace. `addressed` is the model that the path of the request names.
+    `end` is the position of the closing brace. `addressed` is the model that the path of the request names;
+    `streamed_by_path` says that the path asks for a stream.
     """
 
-    form: Form
+    form: BodyForm
     text: str
     fields: Mapping[str, Json]
     spans: Mapping[str, tuple[int, int]]
@@ -85,6 +59,7 @@ class RequestBody:
     end: int
     raw: bytes = field(repr=False)
     addressed: str = ""
+    streamed_by_path: bool = False
 
     @property
     def dialect(self) -> str:
@@ -108,12 +83,15 @@ class RequestBody:
     @property
     def streamed(self) -> bool:
         """Whether the client asked for a streamed reply."""
-        return self.fields.get("stream") is True
+        return self.streamed_by_path or self.fields.get("stream") is True
 
     @property
     def system(self) -> System:
         """The system text outside the messages. Raises InvalidInput for a value that is no system text."""
         given = self.fields.get(self.form.system) if self.form.system else None
+        if self.form.system_in_parts and isinstance(given, dict):
+            parts = given.get("parts")
+            given = [parts] if isinstance(parts, dict) else parts
         if given is None or isinstance(given, str):
             return given
         if isinstance(given, list) and all(isinstance(block, dict) for block in given):
@@ -130,6 +108,15 @@ class RequestBody:
             return given
         raise InvalidInput("are no tools", place="tools")
 
+    def system_json(self, system: System) -> str:
+        """The JSON of another system text, in the form in which the dialect has it."""
+        if not self.form.system_in_parts:
+            return to_json(system)
+        given = self.fields.get(self.form.system or "")
+        blocks = [{"text": system}] if isinstance(system, str) else list(system or ())
+        parts = [{name: value for name, value in block.items() if name != "type"} for block in blocks]
+        return to_json({**(given if isinstance(given, dict) else {}), "parts": parts})
+
     @property
     def cap_field(self) -> str:
         """The field that holds the output cap, or would hold it."""
@@ -138,7 +125,11 @@ class RequestBody:
     @property
     def cap_tokens(self) -> int | None:
         """The client's output cap; None without one, or for an invalid value, which the upstream will report."""
-        given = self.fields.get(self.cap_field)
+        if self.form.caps_in:
+            config = self.fields.get(self.form.caps_in)
+            given = field_in(config, self.form.caps[0]) if isinstance(config, dict) else None
+        else:
+            given = self.fields.get(self.cap_field)
         return given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else None
 
     def item(self, at: int) -> str:
@@ -166,14 +157,14 @@ def _is_reference(item: Wire) -> bool:
     return kind == _REFERENCE or (kind is None and "id" in item and not any(map(item.get, _MESSAGE_FIELDS)))
 
 
-def read_body(form: Form, raw: bytes, *, addressed: str = "") -> RequestBody:
-    """Parse a request whose path names the model `addressed`. O(size).
+def read_body(form: BodyForm, raw: bytes, *, addressed: str = "", streamed: bool = False) -> RequestBody:
+    """Parse a request whose path names the model `addressed`, and asks for a stream if `streamed`. O(size).
 
     Raises InvalidInput with the position; such a request can only be passed on unchanged.
     """
     try:
         text = raw.decode()
-        return _object(form, text, raw, addressed)
+        return replace(_object(form, text, raw, addressed), streamed_by_path=streamed)
     except InvalidInput:  # a ValueError too
         raise
     except UnicodeDecodeError:
@@ -194,7 +185,7 @@ def to_json(value: Json) -> str:
     return text
 
 
-def _object(form: Form, text: str, raw: bytes, addressed: str) -> RequestBody:
+def _object(form: BodyForm, text: str, raw: bytes, addressed: str) -> RequestBody:
     at = _skip(text, 0)
     if text[at] != "{":
         raise InvalidInput("is no object", place="body")
@@ -225,7 +216,7 @@ def _object(form: Form, text: str, raw: bytes, addressed: str) -> RequestBody:
         raise InvalidInput("has something after its end", place="body")
     messages = fields.get(form.messages)
     return RequestBody(
-        form=form,
+        form=form.spelled(fields),
         text=text,
         fields=fields,
         spans=spans,
@@ -237,7 +228,7 @@ def _object(form: Form, text: str, raw: bytes, addressed: str) -> RequestBody:
     )
 
 
-def _messages(form: Form, given: Json) -> list[Wire]:
+def _messages(form: BodyForm, given: Json) -> list[Wire]:
     if isinstance(given, str) and form.messages == "input":  # Responses takes a text for one message of the user
         return [{"role": "user", "content": given}]
     if not isinstance(given, list) or not given:
@@ -292,6 +283,10 @@ def _expect(text: str, at: int, what: str) -> int:
 
 def lowered_cap(body: RequestBody, cap_tokens: int) -> dict[str, str]:
     """A lower output cap; what the model may think has to stay below it (Anthropic: "Extended thinking")."""
+    if body.form.caps_in:
+        given = body.fields.get(body.form.caps_in)
+        config = given if isinstance(given, dict) else {}
+        return {body.form.caps_in: to_json({**config, key_of(config, body.form.caps[0]): cap_tokens})}
     changes = {body.cap_field: str(cap_tokens)}
     thinking = body.fields.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 from foldline.codecs.caps import Caps
+from foldline.codecs.dialect import dialect_named
 from foldline.engine.engine import Engine
 from foldline.view.budget import caps_for
 
@@ -67,7 +68,7 @@ def caps_from_lessons(learned: Learned, endpoint: str, model: str | None, dialec
 def apply_role_lessons(engine: Engine, learned: Learned, endpoint: str, model: str | None) -> None:
     """Apply the order of roles that a server is known to need, from the next request on. O(1)."""
     lessons = lessons_in(lambda name: learned.get((endpoint, name)), model or "")
-    if engine.codec.dialect == "openai-chat":
+    if dialect_named(engine.codec.dialect).alternates:
         engine.outgoing.alternating = bool(lessons.get(_ALTERNATES) or lessons.get(_NO_SYSTEM))
         engine.outgoing.takes_system = not lessons.get(_NO_SYSTEM)
 

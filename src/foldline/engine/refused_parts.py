@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from foldline.codecs.blocks import source_of
+from foldline.codecs.dialect import dialect_named
 from foldline.codecs.roles import roles_out_of_turn
 from foldline.engine.engine import Engine
 from foldline.failures import PartKind, RefusedPart
@@ -268,7 +269,7 @@ def _plain(name: str, tools: frozenset[str]) -> str:
 def _in_turn(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """Make roles alternate in this and all later requests: the server's chat template needs it."""
     del shown, refused
-    if engine.outgoing.alternating or engine.codec.dialect != "openai-chat":
+    if engine.outgoing.alternating or not dialect_named(engine.codec.dialect).alternates:
         return None
     if next(roles_out_of_turn(engine.view.shown()), None) is None:
         return None
@@ -280,8 +281,10 @@ def _system(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> st
     """Send system text as user text in this and all later requests: the server's template has no system role."""
     del shown, refused
     outside, outgoing = engine.recorder.system_and_tools, engine.outgoing
-    has_system = any(message["role"] in ("system", "developer") for message in engine.view.shown()) or outside.system
-    if not (has_system and outgoing.takes_system) or engine.codec.dialect != "openai-chat":
+    has_system = (
+        any(message.get("role") in ("system", "developer") for message in engine.view.shown()) or outside.system
+    )
+    if not (has_system and outgoing.takes_system) or not dialect_named(engine.codec.dialect).alternates:
         return None
     engine.outgoing.alternating, engine.outgoing.takes_system = True, False
     return "System text is sent as words of the user from now on: the server has no role for it."

@@ -15,8 +15,10 @@ IMAGE_TOKENS: Final = 85
 """What an image or file sent as base64 costs here, whatever its size: OpenAI's figure for an image of low detail."""
 
 _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_PROMPT_FIELDS: Final = ("tools", "system", "instructions", "messages", "input")
-_PAYLOAD: Final = re.compile(r'(?:;base64,|"type":"base64",[^{}]{0,80}?"data":")[A-Za-z0-9+/=_-]+')
+_PROMPT_FIELDS: Final = ("tools", "system", "instructions", "messages", "input", "systemInstruction", "contents")
+_PAYLOAD: Final = re.compile(
+    r'(?:;base64,|"(?:type":"base64|mime_?[tT]ype":"[^"]{1,80})",[^{}]{0,80}?"data":")[A-Za-z0-9+/=_-]+'
+)
 
 
 def dumped(value: Json) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from foldline.codecs.caps import caps_of
+from foldline.codecs.dialect import caps_of, dialect_named
 from foldline.engine.fit import check
 from foldline.errors import InvalidInput
 from foldline.testing.forms.base import Form, Prompt, missing
@@ -48,7 +48,8 @@ class Taken:
 def key_fault(form: Form, headers: Mapping[str, str], terms: Terms) -> Refusal | None:
     """Refuses a key that is missing or wrong, and an Anthropic request that names no version of the API."""
     bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
-    given = headers.get("x-api-key", bearer) if form.dialect == "anthropic" else bearer
+    name = dialect_named(form.dialect).key_header[0]
+    given = bearer if name == "authorization" else headers.get(name, bearer)
     if terms.api_key is not None and given != terms.api_key:
         return wrong_key(form.dialect, given=bool(given))
     if form.dialect == "anthropic" and "anthropic-version" not in headers:
@@ -67,9 +68,9 @@ def parsed(form: Form, data: bytes) -> Body | Refusal:
     return body
 
 
-def judge(form: Form, body: Body, terms: Terms, *, counting: bool = False) -> Taken | Refusal:
+def judge(form: Form, body: Body, terms: Terms, *, path: str, counting: bool = False) -> Taken | Refusal:
     """Take the request, or refuse it as the provider would; with `counting` its size is only asked. O(size)."""
-    prompt = form.read(body)
+    prompt = form.read(body, path)
     if isinstance(prompt, Refusal):
         return prompt
     if form.dialect == "anthropic" and prompt.max_output_tokens is None and not counting:

@@ -44,7 +44,7 @@ class PromptCache:
 
     def by_prefix(self, body: Body, tokens: int) -> Cached:
         """The longest beginning in common with an earlier request to the same model; remembers this one. O(size)."""
-        fields = ("tools", "instructions", "messages", "input")
+        fields = ("tools", "instructions", "systemInstruction", "messages", "input", "contents")
         text = "\n".join(dumped(body[name]) for name in fields if body.get(name))
         model = str(body.get("model"))
         known = self._prompts.setdefault(model, deque(maxlen=_KEPT_PROMPTS))

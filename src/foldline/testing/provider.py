@@ -1,4 +1,4 @@
-"""A model server for tests: it speaks the three dialects, keeps their rules, and answers from a script."""
+"""A model server for tests: it speaks every dialect, keeps their rules, and answers from a script."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection
 from typing import Final
 
+from foldline.codecs.dialect import dialect_named
 from foldline.testing.asgi import (
     Exchange,
     Held,
@@ -23,6 +24,7 @@ from foldline.testing.counting import count_body
 from foldline.testing.forms.anthropic import AnthropicForm
 from foldline.testing.forms.base import Counts, Form, Made, output_counts
 from foldline.testing.forms.chat import ChatForm
+from foldline.testing.forms.gemini import GeminiForm
 from foldline.testing.forms.responses import ResponsesForm
 from foldline.testing.judge import Taken, Terms, judge, key_fault, parsed
 from foldline.testing.prompt_cache import Cached, PromptCache
@@ -40,7 +42,9 @@ _REPLIES: Final[dict[str, Form]] = {
     "/v1/responses": ResponsesForm(),
     "/v1/messages": _ANTHROPIC,
 }
-_COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+_GEMINI: Final = GeminiForm()
+_COUNTS: Final = ("/v1/messages/count_tokens", ":countTokens")
+_GEMINI_METHODS: Final = (":generateContent", ":streamGenerateContent", ":countTokens")
 _MODELS: Final = "/v1/models"
 _PROPS: Final = "/props"
 _NAMELESS: Final = "fake-model"  # what is served where no `models` are given and every name is taken
@@ -48,9 +52,10 @@ _BAD_GATEWAY: Final = "<html><head><title>502 Bad Gateway</title></head><body><h
 
 
 class FakeProvider:
-    """An ASGI application that answers as OpenAI, Anthropic and llama.cpp do, and refuses what they refuse.
+    """An ASGI application that answers as OpenAI, Anthropic, Google and llama.cpp do, and refuses what they refuse.
 
-    POST /v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens; GET /v1/models, /props. `script`
+    POST /v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens,
+    /v1beta/models/{model}:generateContent, :streamGenerateContent and :countTokens; GET /v1/models, /props. `script`
     is a reply (a FakeReply or its text) for every request, a function of the request's body, or an iterable of these,
     taken one by one; with `repeat` its last one goes on for ever, else a request too many is refused (400). A text or
     reply alone, and nothing (it says "ok"), answers everything.
@@ -115,7 +120,7 @@ class FakeProvider:
         except ConnectionResetError:
             self.disconnected += 1
             return
-        if at.path in {_MODELS, _PROPS} or at.path.startswith(f"{_MODELS}/"):
+        if at.path in {_MODELS, _PROPS} or (at.path.startswith(f"{_MODELS}/") and _form_of(at.path) is None):
             await self._tell(at)
         else:
             await self._take(at, data)
@@ -123,7 +128,8 @@ class FakeProvider:
     # --- taking a request ---------------------------------------------------------------------------------------
 
     async def _take(self, at: Exchange, data: bytes | None) -> None:
-        form = _ANTHROPIC if at.path == _COUNT_TOKENS else _REPLIES.get(at.path)
+        form = _form_of(at.path)
+        counting = at.path.endswith(_COUNTS)
         if form is None or at.method != "POST":
             await self._no_route(at, 404 if form is None else 405)
             return
@@ -134,12 +140,12 @@ class FakeProvider:
         if isinstance(body, Refusal):
             await self._refuse(at, form, body)
             return
-        taken = judge(form, body, self._terms, counting=at.path == _COUNT_TOKENS)
+        taken = judge(form, body, self._terms, path=at.path, counting=counting)
         if isinstance(taken, Refusal):
             await self._refuse(at, form, taken)
-        elif at.path == _COUNT_TOKENS:
+        elif counting:
             self.counted += 1
-            await send_body(at, 200, {"input_tokens": taken.tokens})
+            await send_body(at, 200, {"totalTokens" if form is _GEMINI else "input_tokens": taken.tokens})
         else:
             await self._reply(at, form, body, taken)
 
@@ -195,7 +201,7 @@ class FakeProvider:
             self._record(at, form, body, taken.tokens, Cached())
             await self._scripted_refusal(at, form, reply, reply.status)
             return
-        by = self._cache.by_breakpoint if form.dialect == "anthropic" else self._cache.by_prefix
+        by = self._cache.by_breakpoint if dialect_named(form.dialect).cache_markers else self._cache.by_prefix
         cached = by(body, taken.tokens)
         self._record(at, form, body, taken.tokens, cached)
         made = self._made(at, reply, body, taken, cached)
@@ -258,7 +264,7 @@ class FakeProvider:
         if reply.fails == "overflow":
             window = self._terms.window_tokens
             return prompt_too_long(form.dialect, window + 1, window)
-        return scripted(form.dialect, reply, 529 if form.dialect == "anthropic" else 500)
+        return scripted(form.dialect, reply, 529 if form is _ANTHROPIC else 500)
 
     async def _whole(self, at: Exchange, form: Form, made: Made) -> bool:
         reply = made.reply
@@ -283,6 +289,13 @@ class FakeProvider:
         frames = (form.frame(event, number) for number, event in enumerate(events))
         held = None if reply.gate is None else _held(reply.gate, stream.first_piece)
         return await send_events(at, frames, held=held, ends=reply.fails != "broken")
+
+
+def _form_of(path: str) -> Form | None:
+    """The form of a path; None where nothing is answered."""
+    if path.endswith(_GEMINI_METHODS) and "/models/" in path:
+        return _GEMINI
+    return _ANTHROPIC if path.endswith(_COUNTS) else _REPLIES.get(path)
 
 
 def _held(gate: Gate, first_piece: int) -> Held:

@@ -19,7 +19,7 @@ def asks_for_summary(body: Mapping[str, Any]) -> bool:
     """Whether a request of any dialect asks for a summary: by a prompt of its own, which has no tools, or by a question
     behind the session itself. For fakes of a model that has tools in all other requests. O(newest message).
     """
-    said = body.get("messages") or body.get("input") or ()
+    said = body.get("messages") or body.get("input") or body.get("contents") or ()
     return not body.get("tools") or CONTINUED_MARK in json.dumps(said[-1] if said else "")
 
 
@@ -82,6 +82,15 @@ def session(
             out.append(
                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"call_{r}", "content": result}]}
             )
+        return out
+    if dialect == "gemini":
+        out = [{"role": "user", "parts": [{"text": task}]}]
+        for r in range(rounds):
+            call = {"id": f"call_{r}", "name": "read_file", "args": {"path": f"src/{r}.py"}}
+            signed = {"functionCall": call, "thoughtSignature": "c2lnbmVk"}
+            response = {"id": f"call_{r}", "name": "read_file", "response": {"output": result}}
+            out.append({"role": "model", "parts": [{"text": f"Step {r}."}, signed]})
+            out.append({"role": "user", "parts": [{"functionResponse": response}]})
         return out
     arguments = [json.dumps({"path": f"src/{r}.py"}) for r in range(rounds)]
     if dialect == "openai-responses":

@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from foldline.codecs.base import Violation
+from foldline.codecs.dialect import dialect_named
 from foldline.testing.values import FakeReply, Refusal
 
 __all__ = [
@@ -157,6 +158,34 @@ _WORDS: Final[dict[str, dict[str, str]]] = {
     },
 }
 
+_CALL_TURN: Final = (
+    "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
+)
+_RESPONSE_PARTS: Final = (
+    "Please ensure that the number of function response parts is equal to the number of function call parts of the "
+    "function call turn."
+)
+_WORDS["gemini"] = {
+    "empty-request": "* GenerateContentRequest.contents: contents is not specified",
+    "role": "Please use a valid role: user, model.",
+    "user-first": "Please ensure that multiturn requests alternate between user and model.",
+    "empty-content": "* GenerateContentRequest.contents[{at}].parts: contents.parts must not be empty.",
+    "empty-part": (
+        "* GenerateContentRequest.contents[{at}].parts[0].data: required oneof field 'data' must have one initialized "
+        "field"
+    ),
+    "result-without-call": _RESPONSE_PARTS,
+    "call-without-result": _RESPONSE_PARTS,
+    "call-place": _CALL_TURN,
+    "signature": (
+        "Function call is missing a thought_signature in functionCall parts. This is required for tools to work "
+        "correctly, and missing thought_signature may lead to degraded model performance. (content block {at})"
+    ),
+    "call-name": "* GenerateContentRequest.contents[{at}].parts[0].function_call.name: Invalid function name.",
+    "tool-name": "* GenerateContentRequest.tools[0].function_declarations[0].name: Invalid function name.",
+    "amount": "Please use fewer images or pages: {detail}.",
+}
+
 # The second word of a finding about a block in the wrong place: which block it is, and where it belongs.
 _PLACES: Final = {
     "result": ("tool_result", "user"),
@@ -186,6 +215,15 @@ _STATUS_OPENAI: Final = {
     503: "The engine is currently overloaded, please try again later",
     504: "The request timed out.",
 }
+_STATUS_GEMINI: Final = {
+    401: "Request had invalid authentication credentials.",
+    403: "The caller does not have permission",
+    429: "You exceeded your current quota, please check your plan and billing details. Please retry in 2s.",
+    500: "An internal error has occurred. Please retry or report in the troubleshooting guide.",
+    503: "The model is overloaded. Please try again later.",
+    504: "Deadline expired before operation could complete.",
+}
+_STATUSES: Final = {"anthropic": _STATUS_ANTHROPIC, "gemini": _STATUS_GEMINI}
 _CODES_OPENAI: Final = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
@@ -198,18 +236,22 @@ def broken_rule(dialect: str, violation: Violation) -> Refusal:
         kind, role = _PLACES.get(violation.detail.split()[1], ("tool_use", "assistant"))
         words = f"messages.{{at}}: `{kind}` blocks can only be in `{role}` messages"
     if not words or ("{at}" in words and not at) or ("{ids}" in words and not ids):
-        name = "input" if dialect == "openai-responses" else "messages"
+        name = dialect_named(dialect).body.messages
         place = name if not at else f"{name}.{at}" if dialect == "anthropic" else f"{name}[{at}]"
         words = f"{place}: {{detail}}"
     number = next(iter(re.findall(r"\d+", violation.detail)), "")
     message = words.format(at=at, ids=ids, detail=violation.detail, number=number)
-    return Refusal(400, violation.rule, message, None, "input" if dialect == "openai-responses" else "messages")
+    return Refusal(400, violation.rule, message, None, dialect_named(dialect).body.messages)
 
 
 def prompt_too_long(dialect: str, tokens: int, window_tokens: int) -> Refusal:
     """Refuses a request that is larger than the window by itself."""
     if dialect == "anthropic":
         return Refusal(400, "overflow", f"prompt is too long: {tokens} tokens > {window_tokens} maximum")
+    if dialect == "gemini":
+        return Refusal(
+            400, "overflow", dialect_named(dialect).errors.overflow(tokens, window_tokens, "")["error"]["message"]
+        )
     if dialect == "openai-responses":
         message = (
             f"Input tokens exceed the configured limit of {window_tokens} tokens. Your messages resulted in {tokens} "
@@ -231,7 +273,7 @@ def output_does_not_fit(dialect: str, tokens: int, output_tokens: int, window_to
             "decrease input length or `max_tokens` and try again"
         )
         return Refusal(400, "output-overflow", message)
-    if dialect == "openai-responses":
+    if dialect in ("openai-responses", "gemini"):  # Gemini bounds input and output apart
         return None
     message = (
         f"This model's maximum context length is {window_tokens} tokens. However, you requested "
@@ -249,6 +291,12 @@ def output_above_cap(dialect: str, asked_tokens: int, cap_tokens: int, model: st
             f"{model}"
         )
         return Refusal(400, "output-cap", message)
+    if dialect == "gemini":
+        message = (
+            "Unable to submit request because it has a maxOutputTokens value of "
+            f"{asked_tokens} but the supported range is from 1 (inclusive) to {cap_tokens + 1} (exclusive)."
+        )
+        return Refusal(400, "output-cap", message)
     name = "max_tokens" if dialect == "openai-chat" else "max_output_tokens"
     message = (
         f"{name} is too large: {asked_tokens}. This model supports at most {cap_tokens} completion tokens, whereas you "
@@ -261,6 +309,8 @@ def no_such_model(dialect: str, model: str) -> Refusal:
     """Refuses a model that is not served."""
     if dialect == "anthropic":
         return Refusal(404, "model", f"model: {model}")
+    if dialect == "gemini":
+        return Refusal(404, "model", f"models/{model} is not found for API version v1beta")
     message = f"The model `{model}` does not exist or you do not have access to it."
     return Refusal(404, "model", message, "model_not_found", "model")
 
@@ -269,6 +319,8 @@ def wrong_key(dialect: str, *, given: bool) -> Refusal:
     """Refuses a wrong key, or none."""
     if dialect == "anthropic":
         return Refusal(401, "auth", "invalid x-api-key" if given else "x-api-key header is required")
+    if dialect == "gemini":
+        return Refusal(400 if given else 403, "auth", "API key not valid. Please pass a valid API key.")
     if not given:
         return Refusal(401, "auth", "Missing bearer authentication in header: you didn't provide an API key.")
     return Refusal(401, "auth", "Incorrect API key provided.", "invalid_api_key")
@@ -278,12 +330,14 @@ def too_many_bytes(dialect: str, max_request_bytes: int) -> Refusal:
     """Refuses a body that is too large to be read."""
     if dialect == "anthropic":
         return Refusal(413, "bytes", "Request exceeds the maximum size")
+    if dialect == "gemini":
+        return Refusal(400, "bytes", "Request payload size exceeds the limit: 20971520 bytes.")
     return Refusal(413, "bytes", f"Request body too large. The maximum request size is {max_request_bytes} bytes.")
 
 
 def scripted(dialect: str, reply: FakeReply, status: int) -> Refusal:
     """The refusal that a script asks for, in the provider's usual words where it gives none of its own."""
-    usual = _STATUS_ANTHROPIC if dialect == "anthropic" else _STATUS_OPENAI
+    usual = _STATUSES.get(dialect, _STATUS_OPENAI)
     message = reply.message if reply.message is not None else usual.get(status, f"The request failed ({status}).")
-    code = reply.code or (None if dialect == "anthropic" else _CODES_OPENAI.get(status))
+    code = reply.code or (None if dialect in _STATUSES else _CODES_OPENAI.get(status))
     return Refusal(status, f"scripted-{status}", message, code, None, reply.retry_after_seconds)

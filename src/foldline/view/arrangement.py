@@ -21,6 +21,7 @@ from foldline.view.transcript import Repair, Seq
 __all__ = ["NO_RESULT", "LateCalls", "arrange", "is_paired", "is_reasoning", "only_answers"]
 
 NO_RESULT: Final = "[no result was recorded for this call]"
+NO_CALL: Final = "[a result without its call was left out]"
 
 LateCalls = Mapping[Seq, Mapping[str, RememberedCall]]
 """By message and by the id in its result: the call that it answers, where that is no longer shown."""
@@ -166,7 +167,9 @@ class _Arrangement:
 
     def _assistant(self, seq: Seq, message: Message) -> None:
         last = self._order[-1] if self._order else None
-        grows = self.codec.itemised and isinstance(last, _Turn) and not last.results
+        # Gemini refuses a turn of calls that follows another turn of the model, so the two become one content.
+        joined = self.codec.one_turn and bool(message.calls)
+        grows = (self.codec.itemised or joined) and isinstance(last, _Turn) and not last.results
         turn = last if grows and isinstance(last, _Turn) else _Turn(len(self._order))
         shown = self._halves(seq, message, turn)
         if shown is None:
@@ -183,6 +186,7 @@ class _Arrangement:
     def _results(self, seq: Seq, message: Message) -> None:
         """Give each result to the turn that waits for it; the rest of the message stays where it is."""
         message = self._of_known_caller(seq, message)
+        shown = len(self._order)
         kept: dict[int, tuple[_Turn, list[Part]]] = {}
         others: list[Part] = []
         for part in message.parts:
@@ -209,6 +213,9 @@ class _Arrangement:
         if others and (apart or not kept):
             self.settle(())
             self._order.append(_Single(seq, self.codec.revise(message, others)))
+        elif self.codec.one_turn and not kept and len(self._order) == shown:
+            # Without something of the user two turns of the model would meet, which Gemini refuses.
+            self._order.append(_Single(seq, self.codec.note(NO_CALL)))
 
     def _is_of_stored(self, call_id: str) -> bool:
         """Whether an output answers a call of the provider's, or one that only the server has."""
@@ -325,6 +332,9 @@ class _Arrangement:
                 out.pop()
                 seq = turn.messages[len(out)][0]
                 self.repairs.append(Repair(seq, "reasoning-alone", "reasoning without the item it led to"))
+        if self.codec.one_turn and len(out) > 1:
+            out = [self.codec.revise(out[0], [part for message in out for part in message.parts])]
+            self.repairs.append(Repair(turn.messages[-1][0], "call-place", "turns of the model joined in one message"))
         answers = [message for _, message in turn.results]
         for call in turn.open.values():
             self.repairs.append(Repair(turn.messages[0][0], "missing-result", f"call {call.id!r} has no result"))

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from foldline.catalog.models import CACHE_RULES, CacheRule, Model, lookup
-from foldline.codecs.caps import Caps, caps_of
+from foldline.codecs.caps import Caps
+from foldline.codecs.dialect import caps_of, dialect_named
 from foldline.errors import InvalidInput
 from foldline.view.transcript import Limited, Seq
 from foldline.view.view import View
@@ -246,7 +247,7 @@ def cache_rule_of(model: str | None, dialect: str, seconds: int = 0) -> CacheRul
     """
     known = lookup(model)
     if not known.known:
-        return CACHE_RULES["anthropic" if dialect == "anthropic" else "openai"]
+        return CACHE_RULES[dialect_named(dialect).cache_rule]
     return known.cache_living(seconds) if seconds else known.cache
 
 

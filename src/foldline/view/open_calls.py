@@ -11,12 +11,13 @@ or of the user.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from foldline.codecs.base import Codec
 from foldline.codecs.encoding import NO_IDS, json_text
+from foldline.codecs.gemini_parts import POSITIONAL
 from foldline.messages import Document, Image, Message, Opaque, Part, Text, ToolCall, ToolResult
 from foldline.view.transcript import Seq
 
@@ -84,6 +85,27 @@ def free_name(call_id: str, times: int, taken: Callable[[str], bool]) -> str:
         times += 1
 
 
+_MOST_PLACES: Final = 32
+"""Results of one name and without ids that may come in as many messages as there are results."""
+
+
+def _known_as(call_id: str) -> Iterable[str]:
+    """The ids under which the call of a result may wait.
+
+    A result of Gemini that names no call has the place it has in its own message: one in a message of its own is the
+    first there, and answers the first call of its name that waits.
+    """
+    if call_id in NO_IDS:
+        return (call_id, *NO_IDS)
+    if not call_id.startswith(POSITIONAL):
+        return (call_id,)
+    name = call_id.rpartition(":")[0] if _PLACE.search(call_id) else call_id
+    return (call_id, name, *(f"{name}:{place}" for place in range(2, _MOST_PLACES)))
+
+
+_PLACE: Final = re.compile(r":\d+$")
+
+
 @dataclass(slots=True)
 class OpenCalls:
     """The open calls. Each method is O(1), but `waits` O(open groups) and `leave` O(open calls)."""
@@ -115,7 +137,7 @@ class OpenCalls:
         The id may also be the one the call was sent under: a client that read the repaired history uses that. And a
         result may leave its id empty in another way than its call did (null, "" or absent).
         """
-        for known in (call_id, *NO_IDS) if call_id in NO_IDS else (call_id,):
+        for known in _known_as(call_id):
             if groups := self._by_id.get(known):
                 return next(iter(groups[next(reversed(groups))].values()))
         return self._by_name.get(call_id)

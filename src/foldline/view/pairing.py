@@ -102,6 +102,8 @@ class Pairing:
     # The last entry that joined a waiting group. REACH counts from there, so that a long turn is not late in itself.
     _touched: dict[Seq, Seq] = field(default_factory=dict)
     _used: dict[str, int] = field(default_factory=dict)
+    _run_ids: dict[str, int] = field(default_factory=dict)
+    """The ids of the calls of the model turn that may still grow, where turns are joined."""
     _item_ids: set[str] = field(default_factory=set)
     # First entry of the model turn that may still grow (dialects where each item is a message).
     _run: Seq | None = None
@@ -124,7 +126,8 @@ class Pairing:
         message, answers = self._answers(seq, message, reaches)
         joins = answers.joins
         # Items of one turn stay together: providers refuse reasoning that is separated from the item it led to.
-        if self._run is not None and self.codec.itemised and message.role == "assistant":
+        grows = self.codec.itemised or (self.codec.one_turn and bool(message.calls))
+        if self._run is not None and grows and message.role == "assistant":
             joins = [*joins, self._run] if joins else [self._run]
         group = joins[-1] if joins else seq
         self._run = group if message.role == "assistant" else None
@@ -267,9 +270,13 @@ class Pairing:
     def _fresh_calls(self, message: Message, faults: list[str]) -> Message:
         """The message with a unique id for each call: unique in the session where the codec needs that, else in it."""
         # Some servers give every call the same id, or start anew at each turn; providers refuse the second one.
-        if len(message.calls) < (1 if self.codec.unique_calls else 2):
+        if self._run is None or message.role != "assistant":
+            self._run_ids = {}
+        if len(message.calls) < (1 if self.codec.unique_calls or self.codec.one_turn else 2):
             return message
-        used = self._used if self.codec.unique_calls else {}
+        # Where two turns of the model are joined, the ids of both must differ.
+        joined = self.codec.one_turn and self._run is not None and message.role == "assistant"
+        used = self._used if self.codec.unique_calls else self._run_ids if joined else {}
         given = {call.id for call in message.calls}
         parts: list[Part] = list(message.parts)
         for index, part in enumerate(parts):
@@ -282,6 +289,8 @@ class Pairing:
                 used[name] = 1
                 faults.append(f"call id {part.id!r} was used before; sent as {name!r}")
                 parts[index] = replace(part, id=name)
+        if self.codec.one_turn and not joined:
+            self._run_ids = used
         return self.codec.revise(message, parts) if faults and tuple(parts) != message.parts else message
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from foldline.codecs.caching import in_order, marked, markers, out_of_order, shortened, unmarked, within
 from foldline.codecs.caps import MARKERS
+from foldline.codecs.dialect import dialect_named
 from foldline.codecs.roles import in_turn
 from foldline.messages import Wire
 from foldline.view.system_and_tools import System, Tools
@@ -53,14 +54,20 @@ class RequestAdjuster:
         """
         repairs: list[Repair] = []
         out, beside = wires, self._beside
-        if self.dialect == "anthropic":
+        row = dialect_named(self.dialect)
+        if row.cache_markers:
             out, system, tools = self._marks(wires, system, tools, repairs)
-        if self.alternating and self.dialect == "openai-chat":
+        if self.alternating and row.alternates:
             if system and not self.takes_system:
                 out, system = [{"role": "user", "content": system}, *out], None
             out = in_turn(out, system=self.takes_system)
             if len(out) != len(wires) or any(a is not b for a, b in zip(out, wires, strict=True)):
                 repairs.append(Repair(0, "alternation", "put in turn: the server wants roles that alternate"))
+        if row.signed is not None:
+            signed = row.signed(out)
+            if any(a is not b for a, b in zip(signed, out, strict=True)):
+                out = signed
+                repairs.append(Repair(0, "signature", "a call without its signature is sent with what stands for one"))
         if beside != self._beside:
             stable = 0  # system text and tools precede the messages in every cache
         if out is wires and not self._sent:

@@ -19,6 +19,7 @@ from foldline.agent.tools.base import CallScope, Tool, ToolOutcome
 from foldline.agent.tools.schema import faults, has_patterns, portable
 from foldline.agent.workers import run_in_thread
 from foldline.codecs import codec
+from foldline.codecs.dialect import dialect_named
 from foldline.errors import InvalidInput
 from foldline.messages import Json, ToolCall
 from foldline.text.shorten import clip_bytes
@@ -99,14 +100,7 @@ class Toolbox:
 
 
 def _wire(tool: Tool, dialect: str) -> dict[str, Json]:
-    schema = portable(tool.parameters)
-    if dialect == "anthropic":
-        return {"name": tool.name, "description": tool.description, "input_schema": schema}
-    function = {"name": tool.name, "description": tool.description, "parameters": schema}
-    if dialect == "openai-responses":
-        # Strict is the default of this dialect, and wants every property required (OpenAI, "Function calling").
-        return {"type": "function", **function, "strict": False}
-    return {"type": "function", "function": function}
+    return dialect_named(dialect).tool(tool.name, tool.description, portable(tool.parameters))
 
 
 def _arguments(text: str) -> dict[str, Json]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from foldline.codecs.blocks import mend_content, read_block, read_content
+from foldline.codecs.blocks import field_in, mend_content, read_block, read_content
 from foldline.codecs.caps import Amounts, Caps
-from foldline.codecs.labels import CALL_ID_CHARS, CALL_NAME_CHARS, TOOL_NAME_CHARS, bounded_id, good_name, tool_names
+from foldline.codecs.labels import tool_names
 from foldline.codecs.media import amounts_of, mend_media
 from foldline.codecs.rulebook import Findings
 from foldline.messages import Json, Part, ToolResult
@@ -60,23 +60,23 @@ def named(ids: set[str]) -> str:
 
 def check_call_name(found: Findings, index: int, name: str) -> None:
     """Note a name that no tool can have. O(its length)."""
-    most = CALL_NAME_CHARS[found.dialect]
-    if good_name(name, most) != name:
-        found.add(index, "call-name", f"no tool can have the name {_brief(name)} of a call: {_why(name, most)}")
+    if found.limits.call_name(name) != name:
+        why = _why(name, found.limits.call_name_chars)
+        found.add(index, "call-name", f"no tool can have the name {_brief(name)} of a call: {why}")
 
 
 def check_call_id(found: Findings, index: int, call_id: str) -> None:
     """Note an id of a call that is too long. O(its length)."""
-    if bounded_id(call_id, CALL_ID_CHARS[found.dialect]) != call_id:
+    if found.limits.call_id(call_id) != call_id:
         found.add(index, "call-id-length", f"the id {_brief(call_id)} of a call has {len(call_id)} characters")
 
 
 def check_tools(found: Findings, tools: Json) -> None:
     """Note the tools beside the messages whose names are not taken. O(tools)."""
-    most = TOOL_NAME_CHARS[found.dialect]
     for name in tool_names(tools):
-        if good_name(name, most) != name:
-            found.add(None, "tool-name", f"no tool can have the name {_brief(name)}: {_why(name, most)}")
+        if found.limits.tool_name(name) != name:
+            why = _why(name, found.limits.tool_name_chars)
+            found.add(None, "tool-name", f"no tool can have the name {_brief(name)}: {why}")
 
 
 def check_media(found: Findings, index: int, content: Json, text_type: str) -> None:
@@ -84,7 +84,7 @@ def check_media(found: Findings, index: int, content: Json, text_type: str) -> N
     faults: list[str] = []
     for block in content if isinstance(content, list | tuple) else ():
         if isinstance(block, Mapping):
-            mend_media(block, found.dialect, text_type, faults)
+            mend_media(block, found.limits, text_type, faults)
     for fault in faults:
         found.add(index, "image", fault.partition("; ")[0])
 
@@ -101,6 +101,8 @@ def check_amounts(found: Findings, caps: Caps, contents: Iterable[Json]) -> None
 def _read_any(block: Json) -> Part:
     if isinstance(block, Mapping) and block.get("type") == "tool_result":
         return ToolResult("", read_content(block.get("content"), _read_any), raw=block)
+    if isinstance(block, Mapping) and isinstance(inner := field_in(block, "functionResponse"), Mapping):
+        return ToolResult("", read_content(inner.get("parts")), raw=block)
     return read_block(block)
 
 

@@ -29,8 +29,9 @@ class AnthropicForm:
 
     dialect = "anthropic"
 
-    def read(self, body: Body) -> Prompt | Refusal:
+    def read(self, body: Body, path: str) -> Prompt | Refusal:
         """`max_tokens` must be there, but for a count of tokens."""
+        del path
         if not isinstance(body.get("model"), str) or not body["model"]:
             return missing("model", anthropic=True)
         if "messages" not in body:

@@ -103,8 +103,8 @@ class Form(Protocol):
     def dialect(self) -> str:
         """Its name, as everywhere in this package."""
 
-    def read(self, body: Body) -> Prompt | Refusal:
-        """The request, or what is wrong with its outermost fields."""
+    def read(self, body: Body, path: str) -> Prompt | Refusal:
+        """The request, or what is wrong with its outermost fields; the path may name its model."""
 
     def whole(self, made: Made) -> Mapping[str, Any]:
         """The reply as one object."""

@@ -26,8 +26,9 @@ class ChatForm:
 
     dialect = "openai-chat"
 
-    def read(self, body: Body) -> Prompt | Refusal:
+    def read(self, body: Body, path: str) -> Prompt | Refusal:
         """`max_completion_tokens` is the newer name of `max_tokens`; system text stands among the messages."""
+        del path
         if not isinstance(body.get("model"), str) or not body["model"]:
             return Refusal(400, "field", "you must provide a model parameter")
         if "messages" not in body:

@@ -35,8 +35,9 @@ class ResponsesForm:
 
     dialect = "openai-responses"
 
-    def read(self, body: Body) -> Prompt | Refusal:
+    def read(self, body: Body, path: str) -> Prompt | Refusal:
         """`input` may be a text, which is one user message."""
+        del path
         if not isinstance(body.get("model"), str) or not body["model"]:
             return missing("model")
         before = body.get("previous_response_id")
