@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import socket
 
     from foldline.doors.proxy.gate import GateRules
-    from foldline.doors.proxy.opening import ProxySettings
+    from foldline.doors.proxy.startup import ProxySettings
 
 __all__ = ["proxy"]
 
@@ -81,8 +81,8 @@ def proxy(
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("proxy", "the proxy")
     from foldline.doors.proxy.gate import GateRules
-    from foldline.doors.proxy.opening import ProxySettings
     from foldline.doors.proxy.server import listen, loop_factory
+    from foldline.doors.proxy.startup import ProxySettings
     from foldline.store.paths import conversations_path
 
     if dry_run and strict:
@@ -107,13 +107,13 @@ def proxy(
 async def _serving(
     at: socket.socket, host: str, settings: ProxySettings, rules: GateRules, grace_seconds: float
 ) -> None:
-    from foldline.doors.proxy.opening import proxying
     from foldline.doors.proxy.server import run
+    from foldline.doors.proxy.startup import open_proxy
     from foldline.hosting.process import set_pace
 
     where = f"http://{f'[{host}]' if ':' in host else host}:{at.getsockname()[1]}"
     set_pace()
-    async with proxying(settings, rules, os.environ, notice=log) as opened:
+    async with open_proxy(settings, rules, os.environ, notice=log) as opened:
         at.listen()  # who reads these lines and asks at once waits for the server instead of being refused
         click.echo(f"foldline proxy: {where}/{'' if rules.token is None else ' (token)'}")
         click.echo(f"upstream  {settings.upstream}{'' if settings.mode == 'normal' else f'  ({settings.mode})'}")

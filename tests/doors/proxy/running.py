@@ -15,12 +15,12 @@ from tests.serving import serve
 from foldline.conversations.planning import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy.app import Proxy
+from foldline.doors.proxy.exchange import ProxyServices
 from foldline.doors.proxy.gate import GateRules
-from foldline.doors.proxy.opening import ProxySettings, proxying
-from foldline.doors.proxy.parts import Parts
+from foldline.doors.proxy.served_request import ServedRequest
+from foldline.doors.proxy.startup import ProxySettings, open_proxy
 from foldline.doors.proxy.upstream import Upstream
-from foldline.doors.proxy.values import Served
-from foldline.doors.proxy.windows import Windows
+from foldline.doors.proxy.windows import ModelWindows
 from foldline.engine.presets import policy
 
 ASGI = Callable[[Any, Any, Any], Awaitable[None]]
@@ -106,7 +106,7 @@ def proxy_of(url: str, home: Path, **given: Any) -> Iterator[Running]:
 
     async def opened(stack: AsyncExitStack) -> ASGI:
         environ = {"FOLDLINE_HOME": str(home)}
-        made = await stack.enter_async_context(proxying(settings, GateRules(), environ, notice=lines.append))
+        made = await stack.enter_async_context(open_proxy(settings, GateRules(), environ, notice=lines.append))
         return made.app
 
     with serve(_living(opened)) as served:
@@ -115,25 +115,25 @@ def proxy_of(url: str, home: Path, **given: Any) -> Iterator[Running]:
 
 @contextmanager
 def proxy_with(
-    url: str, made: Callable[[ConversationSettings], Conversations], told: list[Served]
+    url: str, made: Callable[[ConversationSettings], Conversations], told: list[ServedRequest]
 ) -> Iterator[Running]:
     """A proxy over the upstream at an address, with conversations of one's own."""
     lines: list[str] = []
 
     async def opened(stack: AsyncExitStack) -> ASGI:
-        windows = Windows(url, setting=3_000, learned={})
+        windows = ModelWindows(url, setting=3_000, learned={})
         conversations = made(ConversationSettings(policy=policy("balanced"), learned={}))
         stack.push_async_callback(conversations.aclose)
-        parts = Parts(
+        services = ProxyServices(
             upstream=await stack.enter_async_context(Upstream(url)),
             conversations=conversations,
             windows=windows,
             summaries=None,
             mode="normal",
-            tell=told.append,
+            emit=told.append,
             notice=lines.append,
         )
-        return Proxy(parts, nothing, ())
+        return Proxy(services, nothing, ())
 
     with serve(_living(opened)) as served:
         yield Running(served.url, lines)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from foldline.doors.proxy.values import Served
+from foldline.doors.proxy.served_request import ServedRequest
 from foldline.view.transcript import Fold
 
 MARKUP = "<img src=x onerror=\"document.title='broken in'\"><script>document.title='broken in'</script><b>bold</b>"
@@ -20,7 +20,7 @@ def fold(start: int, stop: int, before: int, after: int, *why: str) -> Fold:
     return Fold(start=start, stop=stop, shown=(), tokens=after, reducer=reducer, reason=reason, before_tokens=before)
 
 
-def told(number: int = 1, **given: Any) -> Served:
+def told(number: int = 1, **given: Any) -> ServedRequest:
     """One request that went well, but for what is given."""
     usual: dict[str, Any] = {
         "at": BEGAN + timedelta(seconds=number),
@@ -39,14 +39,14 @@ def told(number: int = 1, **given: Any) -> Served:
         "first_byte_seconds": 0.34,
         "seconds": 2.5,
     }
-    return Served(number=number, **(usual | given))
+    return ServedRequest(number=number, **(usual | given))
 
 
-def day(now: datetime | None = None) -> list[Served]:
+def day(now: datetime | None = None) -> list[ServedRequest]:
     """Two hundred and some requests of seven conversations, the last one of them now."""
     now = now or datetime.now(UTC)
     numbers = count(1)
-    found: list[Served] = []
+    found: list[ServedRequest] = []
 
     def add(minutes_ago: float, **given: Any) -> None:
         found.append(told(next(numbers), at=now - timedelta(minutes=minutes_ago), **given))

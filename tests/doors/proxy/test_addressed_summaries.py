@@ -15,7 +15,7 @@ import pytest
 from tests.doors.proxy.running import PATHS, proxied
 
 from foldline.doors.proxy.dialects import with_model_at
-from foldline.doors.proxy.upstream import url_at
+from foldline.doors.proxy.windows import url_at
 from foldline.errors import InvalidInput
 from foldline.providers.endpoint import Endpoint
 from foldline.testing import FakeProvider

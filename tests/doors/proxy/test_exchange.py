@@ -28,7 +28,7 @@ from tests.serving import serve
 from foldline import check, classify
 from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.conversations.service import Conversations
-from foldline.doors.proxy.values import Served
+from foldline.doors.proxy.served_request import ServedRequest
 from foldline.failures import Failure
 from foldline.testing import FakeProvider, FakeReply
 from foldline.view.transcript import Usage
@@ -408,7 +408,7 @@ class Broken(Conversations):
 @dialects
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_fault_of_ours_costs_no_request(dialect: str, stream: bool) -> None:
-    upstream, told = Recording(FakeProvider("ok")), list[Served]()
+    upstream, told = Recording(FakeProvider("ok")), list[ServedRequest]()
     sent = json.dumps(request_of(dialect, [{"role": "user", "content": "Hello"}], stream=stream), indent=1).encode()
     with (
         serve(upstream) as served,
@@ -440,7 +440,7 @@ class Unmeasured(Conversations):
 @dialects
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_fault_while_an_answer_is_measured_costs_no_answer(dialect: str, stream: bool) -> None:
-    told: list[Served] = []
+    told: list[ServedRequest] = []
     more = {"stream_options": {"include_usage": True}} if dialect == "openai-chat" and stream else {}
     body = request_of(dialect, [{"role": "user", "content": "Hello"}], stream=stream, **more)
     with (
@@ -462,7 +462,7 @@ class Helpless(Conversations):
 
 
 def test_a_fault_while_recovering_leaves_the_client_what_the_upstream_said() -> None:
-    told: list[Served] = []
+    told: list[ServedRequest] = []
     with (
         serve(FakeProvider("never", window_tokens=100)) as served,
         proxy_with(served.url, lambda under: Helpless(under, max_bytes=2**20), told) as proxy,

@@ -12,8 +12,8 @@ import pytest
 
 from foldline.doors.http.guard import SAFE_HEADERS, WRONG_TOKENS
 from foldline.doors.proxy.gate import Gate, GateRules
-from foldline.doors.proxy.opening import ProxySettings, proxying
 from foldline.doors.proxy.page import FREE_PATHS
+from foldline.doors.proxy.startup import ProxySettings, open_proxy
 
 TOKEN = "a-token-of-some-length"
 LOCAL = GateRules(hosts=frozenset({"127.0.0.1", "localhost", "::1"}))
@@ -272,7 +272,7 @@ def test_a_slash_too_many_leads_back_under_the_prefix_of_a_token(tmp_path: Path)
 
     async def work() -> list[httpx.Response]:
         environ = {"FOLDLINE_HOME": str(tmp_path)}
-        async with proxying(settings, GateRules(token="tok"), environ, notice=lambda line: None) as opened:
+        async with open_proxy(settings, GateRules(token="tok"), environ, notice=lambda line: None) as opened:
             way = httpx.ASGITransport(app=opened.app)
             async with httpx.AsyncClient(transport=way, base_url="http://a/~tok/") as api:
                 return [await api.get(path) for path in ("foldline/state/?a=b", "foldline/a/b", "foldline/")]

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.doors.proxy.telling import day, fold, told
 
-from foldline.doors.proxy.metrics import ProxyMetrics, Several
-from foldline.doors.proxy.values import Served
+from foldline.doors.proxy.page import LabelValues, ProxyMetrics
+from foldline.doors.proxy.served_request import ServedRequest
 from foldline.failures import Kind
 
 
@@ -23,7 +23,7 @@ def figures(metrics: ProxyMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...
     }
 
 
-def counted(*several: Served) -> ProxyMetrics:
+def counted(*several: ServedRequest) -> ProxyMetrics:
     metrics = ProxyMetrics()
     for one in several:
         metrics(one)
@@ -94,7 +94,7 @@ def test_no_client_makes_new_series() -> None:
     metrics = counted(told(status=299), *(told(n, failure=kind, recoveries=1) for n, kind in enumerate(_kinds())))
     before = figures(metrics).keys()
 
-    def made_up(number: int) -> Served:
+    def made_up(number: int) -> ServedRequest:
         odd: dict[str, Any] = {"outcome": f"outcome {number}", "dialect": f"dialect {number}"}
         texts = {
             name: f"{name} {number}" for name in ("model", "session", "title", "path", "method", "failure", "warning")
@@ -117,7 +117,7 @@ def _kinds() -> tuple[str, ...]:
 
 
 def test_a_label_keeps_its_first_values_and_calls_the_rest_other() -> None:
-    several = Several(2)
+    several = LabelValues(2)
     assert [several(value) for value in ("a", "b", "c", "a", "d")] == ["a", "b", "other", "a", "other"]
 
 

@@ -15,7 +15,7 @@ from tests.doors.proxy.running import PATHS, Recording, messages_in, proxied, pr
 from tests.serving import serve
 
 from foldline import classify
-from foldline.doors.proxy.clients import client_of, name_in
+from foldline.doors.proxy.headers import client_of, session_name
 from foldline.store.learned_limits import ClientLimits, LearnedLimits
 from foldline.testing import FakeProvider
 
@@ -242,7 +242,7 @@ def test_a_renewed_token_is_the_same_client_where_it_says_of_whom_it_is() -> Non
     assert client_of([(b"user-agent", b"x"), (b"idempotency-key", b"1"), (b"cookie", b"a=1")]) == b""
     assert client_of([(b"x-goog-api-key", b"1")]) != client_of([(b"x-goog-api-key", b"2")])
     name = [(b"x-foldline-session", b"mine")]
-    assert name_in(name, b"one") != name_in(name, b"two") != name_in([], b"two") == ""
+    assert session_name(name, b"one") != session_name(name, b"two") != session_name([], b"two") == ""
 
 
 def test_deployments_in_the_path_learn_each_for_itself(tmp_path: Path) -> None:

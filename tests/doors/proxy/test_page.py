@@ -21,10 +21,9 @@ from tests.doors.proxy.telling import MARKUP, day, fold, told
 from tests.serving import serve
 
 from foldline.doors.proxy.gate import Gate, GateRules
-from foldline.doors.proxy.metrics import ProxyMetrics
-from foldline.doors.proxy.page import FREE_PATHS, routes
-from foldline.doors.proxy.status import Standing
-from foldline.doors.proxy.values import Served
+from foldline.doors.proxy.page import FREE_PATHS, ProxyMetrics, routes
+from foldline.doors.proxy.served_request import ServedRequest
+from foldline.doors.proxy.status import ProxyStatus
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -38,10 +37,10 @@ class Looked:
     """The page, served; `tell` lets it hear of requests."""
 
     url: str
-    standing: Standing
+    standing: ProxyStatus
     loop: asyncio.AbstractEventLoop
 
-    def tell(self, *several: Served) -> None:
+    def tell(self, *several: ServedRequest) -> None:
         """Let the proxy have ended these requests, on its own loop."""
 
         async def work() -> None:
@@ -95,8 +94,10 @@ class Line:
 
 
 @contextmanager
-def looked(*several: Served, through: Callable[[ASGIApp], ASGIApp] = lambda app: app, **given: Any) -> Iterator[Looked]:
-    standing, metrics = Standing(**given), ProxyMetrics()
+def looked(
+    *several: ServedRequest, through: Callable[[ASGIApp], ASGIApp] = lambda app: app, **given: Any
+) -> Iterator[Looked]:
+    standing, metrics = ProxyStatus(**given), ProxyMetrics()
     for one in several:
         standing(one)
         metrics(one)

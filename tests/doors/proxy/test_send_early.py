@@ -13,9 +13,8 @@ from tests.serving import serve
 
 from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.conversations.service import Conversations
-from foldline.doors.proxy.send_early import sent_ahead
-from foldline.doors.proxy.upstream import Answer, Upstream, UpstreamFault
-from foldline.doors.proxy.values import Served
+from foldline.doors.proxy.served_request import ServedRequest
+from foldline.doors.proxy.upstream import Upstream, UpstreamFault, UpstreamResponse, send_early
 from foldline.testing import FakeProvider
 
 LONG_SECONDS = 20
@@ -25,7 +24,7 @@ dialects = pytest.mark.parametrize("dialect", list(PATHS))
 @dialects
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_reaches_the_upstream_before_it_is_taken_up(dialect: str, stream: bool) -> None:
-    upstream, told = Recording(FakeProvider("ok")), list[Served]()
+    upstream, told = Recording(FakeProvider("ok")), list[ServedRequest]()
     seen: list[int] = []
 
     class Late(Conversations):
@@ -54,7 +53,7 @@ def test_a_fault_before_it_goes_out_costs_no_request_either(dialect: str) -> Non
         def passes(self, *given: Any) -> bool:
             raise RuntimeError("a fault that nobody foresaw")
 
-    told = list[Served]()
+    told = list[ServedRequest]()
     body = request_of(dialect, [{"role": "user", "content": "Hello"}])
     with (
         serve(FakeProvider("ok")) as served,
@@ -67,7 +66,7 @@ def test_a_fault_before_it_goes_out_costs_no_request_either(dialect: str) -> Non
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "anthropic"])
 def test_what_cannot_be_taken_up_has_gone_out_as_it_came(dialect: str) -> None:
-    told = list[Served]()
+    told = list[ServedRequest]()
     body = request_of(dialect, [{"content": "nobody said this"}])
     upstream = Recording(FakeProvider("ok"))
     with (
@@ -106,7 +105,7 @@ def test_work_begins_once_something_has_gone_out_and_not_before() -> None:
         async def work() -> None:
             course.append("worked")
 
-        course.append(str(await sent_ahead(send, work)))
+        course.append(str(await send_early(send, work)))
         return course
 
     assert asyncio.run(run()) == ["sent", "worked", "answered", "the answer"]
@@ -123,7 +122,7 @@ def test_the_work_is_done_though_nothing_could_be_sent() -> None:
             worked.set()
 
         with pytest.raises(UpstreamFault, match="nobody"):
-            await sent_ahead(send, work)
+            await send_early(send, work)
         assert worked.is_set()
 
     asyncio.run(run())
@@ -144,7 +143,7 @@ def test_a_client_that_leaves_meanwhile_ends_the_request() -> None:
             under_way.set()
             await asyncio.Event().wait()
 
-        task = asyncio.create_task(sent_ahead(send, work))
+        task = asyncio.create_task(send_early(send, work))
         await under_way.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -160,9 +159,9 @@ def test_an_answer_that_comes_when_nobody_can_wait_for_it_is_let_go_of() -> None
     async def run(url: str) -> None:
         async with Upstream(url) as upstream:
             under_way, ending = asyncio.Event(), asyncio.Event()
-            answers: list[Answer] = []
+            answers: list[UpstreamResponse] = []
 
-            async def send(out: Callable[[], None]) -> Answer:
+            async def send(out: Callable[[], None]) -> UpstreamResponse:
                 answers.append(await upstream.send("POST", "/v1/messages", [], b"{}"))
                 out()
                 under_way.set()
@@ -176,7 +175,7 @@ def test_an_answer_that_comes_when_nobody_can_wait_for_it_is_let_go_of() -> None
             async def work() -> None:
                 await asyncio.Event().wait()
 
-            task = asyncio.create_task(sent_ahead(send, work))
+            task = asyncio.create_task(send_early(send, work))
             await under_way.wait()
             task.cancel()
             await ending.wait()
@@ -197,10 +196,10 @@ def test_an_answer_that_comes_when_nobody_can_wait_for_it_is_let_go_of() -> None
 def test_an_answer_that_nobody_gets_is_closed() -> None:
     async def run(url: str) -> None:
         async with Upstream(url) as upstream:
-            answers: list[Answer] = []
+            answers: list[UpstreamResponse] = []
             answered = asyncio.Event()
 
-            async def send(out: Callable[[], None]) -> Answer:
+            async def send(out: Callable[[], None]) -> UpstreamResponse:
                 answers.append(await upstream.send("POST", "/v1/messages", [], b"{}", on_sent=out))
                 answered.set()
                 return answers[0]
@@ -210,7 +209,7 @@ def test_an_answer_that_nobody_gets_is_closed() -> None:
                 raise RuntimeError("a fault")
 
             with pytest.raises(RuntimeError, match="a fault"):
-                await sent_ahead(send, work)
+                await send_early(send, work)
             with pytest.raises(UpstreamFault):
                 await answers[0].piece()
 

@@ -30,13 +30,13 @@ from tests.doors.connecting import (
 from tests.doors.proxy.test_upstream import connected, request
 
 from foldline.doors.proxy.gate import GateRules
-from foldline.doors.proxy.opening import ProxySettings, proxying
-from foldline.doors.proxy.server import CUT, Connection, listen, loop_factory, run
+from foldline.doors.proxy.server import CUT, ProxyConnection, listen, loop_factory, run
+from foldline.doors.proxy.startup import ProxySettings, open_proxy
 
 Factory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 
 
-class Quick(Connection):
+class Quick(ProxyConnection):
     head_seconds = 0.2
     body_seconds = 0.2
     stall_seconds = 1.0
@@ -104,7 +104,7 @@ def loops(request: pytest.FixtureRequest) -> Factory:
 @pytest.fixture(scope="module")
 def served(loops: Factory) -> Iterator[Listening]:
     """A server with the patience of a real one: a machine that is busy elsewhere is not given up."""
-    with listening_with(app, Connection, loop_factory=loops, date_header=False, server_header=False) as made:
+    with listening_with(app, ProxyConnection, loop_factory=loops, date_header=False, server_header=False) as made:
         yield made
 
 
@@ -512,7 +512,7 @@ def through(handle: Any, act: Callable[[Any, int], Any], home: Path, *, grace_se
         async with connected(handle) as server:
             settings = ProxySettings(upstream=server.url, summaries=False, window=8_000)
             rules, environ = GateRules(hosts=frozenset({"127.0.0.1"})), {"FOLDLINE_HOME": str(home)}
-            async with proxying(settings, rules, environ, notice=print) as opened:
+            async with open_proxy(settings, rules, environ, notice=print) as opened:
                 with listen("127.0.0.1", 0) as at:
                     at.listen()
                     stop: Any = {"grace_seconds": grace_seconds, "stopping": opened.stopping}

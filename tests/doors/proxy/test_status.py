@@ -11,30 +11,30 @@ from typing import Any
 import pytest
 from tests.doors.proxy.telling import MARKUP, day, fold, told
 
+from foldline.doors.proxy.served_request import ServedRequest
 from foldline.doors.proxy.status import (
-    MOST_CONVERSATIONS,
-    MOST_FOLDS,
-    MOST_FOLLOWERS,
-    MOST_REQUESTS,
-    Standing,
+    MAX_CONVERSATIONS,
+    MAX_FOLDS,
+    MAX_FOLLOWERS,
+    MAX_REQUESTS,
+    ProxyStatus,
 )
-from foldline.doors.proxy.values import Served
 from foldline.view.transcript import Usage
 
 
-def standing_of(*several: Served) -> Standing:
-    standing = Standing()
+def standing_of(*several: ServedRequest) -> ProxyStatus:
+    standing = ProxyStatus()
     for one in several:
         standing(one)
     return standing
 
 
-def totals(*several: Served) -> dict[str, Any]:
+def totals(*several: ServedRequest) -> dict[str, Any]:
     found: dict[str, Any] = standing_of(*several).state()["totals"]
     return found
 
 
-def conversations(standing: Standing) -> dict[str, dict[str, Any]]:
+def conversations(standing: ProxyStatus) -> dict[str, dict[str, Any]]:
     return {one["id"]: one for one in standing.state()["conversations"]}
 
 
@@ -140,26 +140,26 @@ def test_a_conversation_stands_as_its_last_request_left_it() -> None:
 
 
 def test_fold_lines_say_why_the_newest_first() -> None:
-    folds = tuple(fold(n, n + 1, 400, 20, "mask", f"reason {n}") for n in range(MOST_FOLDS + 5))
+    folds = tuple(fold(n, n + 1, 400, 20, "mask", f"reason {n}") for n in range(MAX_FOLDS + 5))
     standing = standing_of(told(new_folds=folds[:3]), told(2, new_folds=folds[3:]))
     lines = standing.folds("4f1c9a20b7d3e865")
     assert lines is not None
-    assert [line["reason"] for line in lines] == [f"reason {n}" for n in reversed(range(5, MOST_FOLDS + 5))]
+    assert [line["reason"] for line in lines] == [f"reason {n}" for n in reversed(range(5, MAX_FOLDS + 5))]
     assert (lines[0]["reducer"], lines[0]["before_tokens"], lines[0]["tokens"]) == ("mask", 400, 20)
     assert standing.folds("nobody") is None
 
 
 def test_memory_is_bounded_and_the_longest_unseen_goes_first() -> None:
-    standing = standing_of(*(told(n, session=f"s{n}") for n in range(MOST_CONVERSATIONS)))
-    standing(told(MOST_CONVERSATIONS, session="s0"))  # seen again
-    standing(told(MOST_CONVERSATIONS + 1, session="new"))
+    standing = standing_of(*(told(n, session=f"s{n}") for n in range(MAX_CONVERSATIONS)))
+    standing(told(MAX_CONVERSATIONS, session="s0"))  # seen again
+    standing(told(MAX_CONVERSATIONS + 1, session="new"))
     state = standing.state()
     ids = [one["id"] for one in state["conversations"]]
-    assert len(ids) == standing.conversations == MOST_CONVERSATIONS
+    assert len(ids) == standing.conversations == MAX_CONVERSATIONS
     assert ids[:2] == ["new", "s0"]
     assert "s1" not in ids
-    assert len(state["requests"]) == MOST_REQUESTS
-    assert [one["number"] for one in state["requests"][:2]] == [MOST_CONVERSATIONS + 1, MOST_CONVERSATIONS]
+    assert len(state["requests"]) == MAX_REQUESTS
+    assert [one["number"] for one in state["requests"][:2]] == [MAX_CONVERSATIONS + 1, MAX_CONVERSATIONS]
 
 
 def test_long_texts_of_clients_are_cut() -> None:
@@ -175,11 +175,11 @@ def test_texts_are_kept_as_they_are() -> None:
 # --- following -------------------------------------------------------------------------------------------------------
 
 
-def followed(work: Callable[[Standing], None], **given: Any) -> list[tuple[str, Any]]:
+def followed(work: Callable[[ProxyStatus], None], **given: Any) -> list[tuple[str, Any]]:
     """What a page hears that follows after `work`, until the streams are stopped: when it has heard of a change."""
 
     async def run() -> list[tuple[str, Any]]:
-        standing = Standing(**given)
+        standing = ProxyStatus(**given)
         standing(told(1))
         stream = standing.follow()
         assert stream is not None
@@ -197,7 +197,7 @@ def followed(work: Callable[[Standing], None], **given: Any) -> list[tuple[str, 
 
 
 def test_a_page_hears_the_state_first_and_then_what_changes() -> None:
-    def work(standing: Standing) -> None:
+    def work(standing: ProxyStatus) -> None:
         standing(told(2, title="Second", new_folds=(fold(0, 4, 900, 30, "mask", "old"),)))
         standing(told(3, session="other"))
 
@@ -210,31 +210,31 @@ def test_a_page_hears_the_state_first_and_then_what_changes() -> None:
 
 
 def test_a_thousand_requests_are_one_piece_of_news() -> None:
-    def work(standing: Standing) -> None:
+    def work(standing: ProxyStatus) -> None:
         for number in range(2, 1_002):
             standing(told(number))
 
     news = [data for name, data in followed(work) if name == "change"]
     assert len(news) == 1
     assert len(news[0]["conversations"]) == 1
-    assert [one["number"] for one in news[0]["requests"]] == list(range(1_001, 1_001 - MOST_REQUESTS, -1))
+    assert [one["number"] for one in news[0]["requests"]] == list(range(1_001, 1_001 - MAX_REQUESTS, -1))
     assert news[0]["totals"]["requests"] == 1_001
 
 
 def test_only_so_many_may_follow_and_nothing_is_kept_for_nobody() -> None:
-    standing = Standing()
-    streams = [standing.follow() for _ in range(MOST_FOLLOWERS)]
+    standing = ProxyStatus()
+    streams = [standing.follow() for _ in range(MAX_FOLLOWERS)]
     assert None not in streams
     assert standing.follow() is None
-    assert standing.following == MOST_FOLLOWERS
+    assert standing.following == MAX_FOLLOWERS
     standing.stop()
-    late = Standing()
+    late = ProxyStatus()
     late(told())  # outside of any event loop: nobody follows, so nothing is to be told
 
 
 def test_who_follows_after_the_stop_is_sent_away_at_once() -> None:
     async def run() -> None:
-        standing = Standing()
+        standing = ProxyStatus()
         standing.stop()
         stream = standing.follow()
         assert stream is not None

@@ -10,7 +10,7 @@ import pytest
 from tests.serving import serve
 
 from foldline import ProviderError
-from foldline.doors.proxy.summaries import Summaries
+from foldline.doors.proxy.summaries import SummaryClient
 from foldline.engine.drivers import Completion, SummarizeWith
 from foldline.errors import InvalidInput
 from foldline.testing import FakeProvider, FakeReply
@@ -27,7 +27,7 @@ def asked(url: str, dialect: str, times: int, *, model: str | None = None) -> li
     """What several threads get that ask for the same summary at once."""
 
     async def run() -> list[object]:
-        summaries = Summaries(url, model=model)
+        summaries = SummaryClient(url, model=model)
         loop = asyncio.get_running_loop()
         summarise = summaries.for_request(dialect, "small-model", KEYS[dialect], loop)
         with ThreadPoolExecutor(8) as threads:
@@ -68,7 +68,7 @@ def test_another_prompt_cap_model_or_dialect_is_another_summary() -> None:
     fake = FakeProvider(lambda body: FakeReply(f"Summary of {body['max_tokens']}."))
 
     async def run(url: str) -> list[Completion]:
-        summaries, loop = Summaries(url, model=None), asyncio.get_running_loop()
+        summaries, loop = SummaryClient(url, model=None), asyncio.get_running_loop()
 
         async def of(dialect: str, model: str, prompt: list[dict[str, str]], cap: int) -> Completion:
             summarise = summaries.for_request(dialect, model, KEYS[dialect], loop)
@@ -99,7 +99,7 @@ def test_of_many_the_oldest_are_forgotten() -> None:
     fake = FakeProvider("Short.")
 
     async def run(url: str) -> None:
-        summaries, loop = Summaries(url, model=None, most_kept=3), asyncio.get_running_loop()
+        summaries, loop = SummaryClient(url, model=None, max_cached=3), asyncio.get_running_loop()
         summarise = summaries.for_request("openai-chat", "m", KEYS["openai-chat"], loop)
 
         def all_of_them() -> None:
@@ -118,7 +118,7 @@ def test_a_failure_that_several_wait_for_is_asked_for_again_by_the_next() -> Non
     fake = FakeProvider([FakeReply(status=401), FakeReply("Short.")], repeat=True)
 
     async def run(url: str) -> list[object]:
-        summaries, loop = Summaries(url, model=None), asyncio.get_running_loop()
+        summaries, loop = SummaryClient(url, model=None), asyncio.get_running_loop()
         summarise = summaries.for_request("openai-chat", "m", KEYS["openai-chat"], loop)
 
         def twice() -> list[object]:
@@ -145,7 +145,7 @@ def test_a_thread_does_not_wait_for_ever_when_all_is_closed() -> None:
     fake = FakeProvider(FakeReply("Never.", gate=gate))
 
     async def run(url: str) -> tuple[object, object]:
-        summaries, loop = Summaries(url, model=None), asyncio.get_running_loop()
+        summaries, loop = SummaryClient(url, model=None), asyncio.get_running_loop()
         summarise = summaries.for_request("openai-chat", "m", KEYS["openai-chat"], loop)
         with ThreadPoolExecutor(1) as threads:
             waits = loop.run_in_executor(threads, summarise, PROMPT, 200)
@@ -166,12 +166,12 @@ def test_a_thread_does_not_wait_for_ever_when_all_is_closed() -> None:
 
 def test_on_its_own_loop_and_after_it_has_ended_it_raises_and_does_not_hang() -> None:
     async def run() -> SummarizeWith:
-        summaries = Summaries("http://127.0.0.1:1", model=None)
+        summaries = SummaryClient("http://127.0.0.1:1", model=None)
         summarise = summaries.for_request("openai-chat", "m", [], asyncio.get_running_loop())
         with pytest.raises(InvalidInput, match="in a thread"):
             summarise(PROMPT, 200)
         await summaries.aclose()
-        others = Summaries("http://127.0.0.1:1", model=None)
+        others = SummaryClient("http://127.0.0.1:1", model=None)
         return others.for_request("openai-chat", "m", [], asyncio.get_running_loop())
 
     summarise = asyncio.run(run())
@@ -198,7 +198,7 @@ def test_keys_of_clients_are_sent_as_they_came_and_stand_in_no_error(dialect: st
         await fake(scope, receive, send)
 
     async def run(url: str) -> object:
-        summaries, loop = Summaries(url, model=None), asyncio.get_running_loop()
+        summaries, loop = SummaryClient(url, model=None), asyncio.get_running_loop()
         summarise = summaries.for_request(dialect, "m", [(header, value)], loop)
         try:
             return (await asyncio.gather(asyncio.to_thread(summarise, PROMPT, 200), return_exceptions=True))[0]

@@ -30,8 +30,8 @@ from starlette.types import Receive, Scope, Send
 from tests.doors.proxy.telling import day, fold, told
 from tests.serving import serve
 
+from foldline.doors.proxy.served_request import ServedRequest
 from foldline.doors.proxy.telemetry import Telemetry
-from foldline.doors.proxy.values import Served
 from foldline.errors import InvalidInput
 from foldline.view.transcript import Usage
 
@@ -46,7 +46,7 @@ class Heard:
     exporter: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
     reader: InMemoryMetricReader = field(default_factory=InMemoryMetricReader)
 
-    def tell(self, *several: Served) -> None:
+    def tell(self, *several: ServedRequest) -> None:
         tracers = TracerProvider(shutdown_on_exit=False)
         tracers.add_span_processor(SimpleSpanProcessor(self.exporter))
         meters = MeterProvider([self.reader], shutdown_on_exit=False)
@@ -64,13 +64,13 @@ class Heard:
         return [point for metric in metrics if metric["name"] == name for point in metric["data"]["data_points"]]
 
 
-def heard(*several: Served, upstream: str = UPSTREAM) -> Heard:
+def heard(*several: ServedRequest, upstream: str = UPSTREAM) -> Heard:
     found = Heard(upstream)
     found.tell(*several)
     return found
 
 
-def attributes(*several: Served, upstream: str = UPSTREAM) -> dict[str, Any]:
+def attributes(*several: ServedRequest, upstream: str = UPSTREAM) -> dict[str, Any]:
     """Those of the only span."""
     (span,) = heard(*several, upstream=upstream).spans()
     return dict(span.attributes or {})
@@ -370,8 +370,8 @@ class Gone:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Gone())
 from foldline.errors import MissingExtra
-from foldline.doors.proxy.telemetry import Telemetry, exporting
-for make in (lambda: Telemetry("http://127.0.0.1:1"), exporting):
+from foldline.doors.proxy.telemetry import Telemetry, otlp_providers
+for make in (lambda: Telemetry("http://127.0.0.1:1"), otlp_providers):
     try:
         make()
     except MissingExtra as missing:

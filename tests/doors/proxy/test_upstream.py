@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from foldline.doors.proxy.upstream import Answer, Header, Upstream, UpstreamFault
+from foldline.doors.proxy.upstream import Header, Upstream, UpstreamFault, UpstreamResponse
 from foldline.errors import InvalidInput
 
 Reader: TypeAlias = asyncio.StreamReader
@@ -119,7 +119,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(in_time())
 
 
-async def whole(answer: Answer) -> bytes:
+async def whole(answer: UpstreamResponse) -> bytes:
     return b"".join([chunk async for chunk in answer.chunks()])
 
 

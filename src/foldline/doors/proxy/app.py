@@ -1,28 +1,26 @@
-"""The proxy as an ASGI application: dialects are looked into, everything else passes through."""
+"""The proxy as an ASGI application: requests of a dialect become exchanges, all others pass through."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from itertools import count
-from time import perf_counter
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foldline.doors.proxy.dialects import dialect_of, model_at
-from foldline.doors.proxy.exchange import Exchange
-from foldline.doors.proxy.parts import Parts
-from foldline.doors.proxy.refusals import Refusal, refused, too_large
+from foldline.doors.proxy.error_responses import ErrorResponse, error_response, too_large
+from foldline.doors.proxy.exchange import ProxyExchange, ProxyServices
+from foldline.doors.proxy.headers import header
+from foldline.doors.proxy.served_request import ExchangeRecord
 from foldline.doors.proxy.upstream import Upstream, UpstreamFault
-from foldline.doors.proxy.values import Outcome, Served
 
 __all__ = ["MAX_REQUEST_BYTES", "Proxy"]
 
 MAX_REQUEST_BYTES: Final = 64 * 1024 * 1024
-"""Twice what the largest API takes (Anthropic: 32 MB), so that their own refusals come from them."""
+"""Twice the limit of the largest API (Anthropic: 32 MB), so that clients get the API's own refusal."""
 
 _END: Final = {"type": "http.response.body", "body": b"", "more_body": False}
 
@@ -31,92 +29,95 @@ class _TooLarge(Exception):  # noqa: N818 - never leaves this module
     pass
 
 
-class _Left(Exception):  # noqa: N818 - never leaves this module
+class _Disconnected(Exception):  # noqa: N818 - never leaves this module
     pass
 
 
 @dataclass(slots=True)
 class Proxy:
-    """Everything that is not asked of the proxy itself, on its way to the upstream. `looks` answers for itself."""
+    """Sends requests to the upstream, but for those at `own_paths`, which `own_app` answers."""
 
-    parts: Parts
-    looks: ASGIApp
-    look_paths: tuple[str, ...]
+    services: ProxyServices
+    own_app: ASGIApp
+    own_paths: tuple[str, ...]
     max_request_bytes: int = MAX_REQUEST_BYTES
-    under_way: int = 0
-    """Requests that are not answered yet."""
+    pending: int = 0
+    """Requests without a complete response."""
     _numbers: count[int] = field(default_factory=lambda: count(1))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             raise ValueError(f"the proxy speaks HTTP, not {scope['type']}")
         path = scope["path"]
-        if path in self.look_paths or path.startswith("/foldline/"):
-            await self.looks(scope, receive, send)
+        if path in self.own_paths or path.startswith("/foldline/"):
+            await self.own_app(scope, receive, send)
             return
-        self.under_way += 1
+        self.pending += 1
         try:
-            await self._passed(scope, receive, send)
+            await self._forward(scope, receive, send)
         finally:
-            self.under_way -= 1
+            self.pending -= 1
 
-    async def _passed(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         dialect, counting = dialect_of(scope["method"], scope["path"])
         query = scope["query_string"].decode("latin-1")
         raw_path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         target = f"{raw_path}?{query}" if query else raw_path
         if not dialect:
-            await self._through(scope, receive, send, target)
+            await self._pass_through(scope, receive, send, target)
             return
-        exchange = Exchange(
-            parts=self.parts,
+        record = ExchangeRecord(
             number=next(self._numbers),
-            dialect=dialect,
-            counting=counting,
             method=scope["method"],
             path=scope["path"],
+            dialect=dialect,
+            traceparent=header(scope["headers"], b"traceparent"),
+        )
+        exchange = ProxyExchange(
+            services=self.services,
+            record=record,
+            dialect=dialect,
+            counting=counting,
             target=target,
             headers=scope["headers"],
-            most_bytes=self.max_request_bytes,
+            max_bytes=self.max_request_bytes,
             send=send,
             cut=scope.get("foldline.cut", _nothing),
         )
         try:
-            raw = await _whole(receive, self.max_request_bytes)
+            raw = await _read_body(receive, self.max_request_bytes)
         except _TooLarge:
-            await exchange.turn_away()
+            await exchange.refuse_too_large()
             return
-        except _Left:
+        except _Disconnected:
             return
-        await _while_there(exchange.run(raw), receive)
+        await _while_connected(exchange.run(raw), receive)
 
-    async def _through(self, scope: Scope, receive: Receive, send: Send, target: str) -> None:
-        """Pass a request on, and its answer back, as they come."""
-        through = _Through(scope, send, _Body(receive, self.max_request_bytes), target, next(self._numbers))
+    async def _pass_through(self, scope: Scope, receive: Receive, send: Send, target: str) -> None:
+        """Stream a request to the upstream and its response back."""
+        body = _RequestBody(receive, self.max_request_bytes)
+        record = ExchangeRecord(number=next(self._numbers), method=scope["method"], path=scope["path"], outcome="left")
+        passing = _PassThrough(scope, send, body, target, record)
         try:
-            await _while_there(through.run(self.parts.upstream), receive, after=through.body.ended)
+            await _while_connected(passing.run(self.services.upstream), receive, after=body.ended)
         finally:
-            self.parts.tell(replace(through.served(), mode=self.parts.mode))
+            record.received_bytes = record.sent_bytes = body.size_bytes
+            self.services.emit(record.served(self.services.mode, model=model_at(scope["path"])))
 
 
 @dataclass(slots=True)
-class _Through:
-    """A request on a path that is not looked into."""
+class _PassThrough:
+    """A request on a path that is no dialect's. Its record says "left" until its response is complete."""
 
     scope: Scope
     send: Send
-    body: _Body
+    body: _RequestBody
     target: str
-    number: int
-    status: int = 0
-    outcome: Outcome = "left"
-    first_at: float | None = None
-    at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    began: float = field(default_factory=perf_counter)
+    record: ExchangeRecord
 
     async def run(self, upstream: Upstream) -> None:
-        """Pass it on. Raises nothing but a cancellation."""
+        """Forward the request. Raises nothing but a cancellation."""
         scope, body = self.scope, self.body
         headers = [(name, value) for name, value in scope["headers"] if not name.startswith(b"x-foldline-")]
         given: AsyncIterator[bytes] | bytes = b""
@@ -125,58 +126,44 @@ class _Through:
         else:
             body.ended.set()
         try:
-            answer = await upstream.send(scope["method"], self.target, headers, given, readable=False)
+            response = await upstream.send(scope["method"], self.target, headers, given, readable=False)
             try:
-                self.status = answer.status
-                await self.send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-                async for chunk in answer.chunks():
-                    self.first_at = self.first_at or perf_counter()
+                self.record.status = response.status
+                start = {"type": "http.response.start", "status": response.status, "headers": response.headers}
+                await self.send(start)
+                async for chunk in response.chunks():
+                    self.record.mark_first_byte()
                     await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
                 await self.send(_END)
-                self.outcome = "passed"
+                self.record.outcome = "passed"
             finally:
-                await answer.close()
-        except (UpstreamFault, _TooLarge, _Left) as fault:
+                await response.close()
+        except (UpstreamFault, _TooLarge, _Disconnected) as fault:
             await self._failed(fault)
 
     async def _failed(self, fault: Exception) -> None:
         if self.body.left:
             return
-        if self.status:
-            self.outcome = "cut"
+        record = self.record
+        if record.status:  # a part of the response is out: only a broken connection can say that the rest is missing
+            record.outcome = "cut"
             self.scope.get("foldline.cut", _nothing)()
             return
         if self.body.too_large:
-            self.outcome, refusal = "refused", too_large("", self.body.most_bytes)
+            record.outcome, response = "refused", too_large("", self.body.max_bytes)
         else:
             silent = isinstance(fault, UpstreamFault) and fault.kind == "silence"
-            self.outcome, refusal = "cut", refused("", 504 if silent else 502, str(fault))
-        self.status = refusal.status
-        await _answer(self.send, refusal)
-
-    def served(self) -> Served:
-        """What became of it."""
-        return Served(
-            number=self.number,
-            at=self.at,
-            method=self.scope["method"],
-            path=self.scope["path"],
-            model=model_at(self.scope["path"]),
-            status=self.status,
-            outcome=self.outcome,
-            first_byte_seconds=None if self.first_at is None else self.first_at - self.began,
-            seconds=perf_counter() - self.began,
-            received_bytes=self.body.size_bytes,
-            sent_bytes=self.body.size_bytes,
-        )
+            record.outcome, response = "cut", error_response("", 504 if silent else 502, str(fault))
+        record.status = response.status
+        await _respond(self.send, response)
 
 
 @dataclass(slots=True)
-class _Body:
-    """The body of a request that is passed on while it comes."""
+class _RequestBody:
+    """The body of a request that is forwarded while it arrives."""
 
     receive: Receive
-    most_bytes: int
+    max_bytes: int
     size_bytes: int = 0
     too_large: bool = False
     left: bool = False
@@ -188,10 +175,10 @@ class _Body:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 self.left = True
-                raise _Left
+                raise _Disconnected
             chunk = message.get("body", b"")
             self.size_bytes += len(chunk)
-            if self.size_bytes > self.most_bytes:
+            if self.size_bytes > self.max_bytes:
                 self.too_large = True
                 raise _TooLarge
             if chunk:
@@ -201,29 +188,29 @@ class _Body:
                 return
 
 
-async def _whole(receive: Receive, most_bytes: int) -> bytes:
+async def _read_body(receive: Receive, max_bytes: int) -> bytes:
     """A whole body. Raises _TooLarge, _Left."""
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")
-        if len(body) > most_bytes:
+        if len(body) > max_bytes:
             raise _TooLarge
         return body
     pieces = bytearray()
     while message["type"] == "http.request":
         pieces += message.get("body", b"")
-        if len(pieces) > most_bytes:
+        if len(pieces) > max_bytes:
             raise _TooLarge
         if not message.get("more_body"):
             return bytes(pieces)
         message = await receive()
-    raise _Left
+    raise _Disconnected
 
 
-async def _while_there(
+async def _while_connected(
     work: Coroutine[Any, Any, None], receive: Receive, *, after: asyncio.Event | None = None
 ) -> None:
-    """Do some work as long as the client is there (which is looked at `after` its request has come)."""
+    """Run `work` until it ends or the client disconnects, watched for once `after` is set: `receive` has one reader."""
     task = asyncio.current_task()
     gone = False
 
@@ -248,10 +235,10 @@ async def _while_there(
         watching.cancel()
 
 
-async def _answer(send: Send, refusal: Refusal) -> None:
-    await send({"type": "http.response.start", "status": refusal.status, "headers": list(refusal.headers)})
-    await send({"type": "http.response.body", "body": refusal.body, "more_body": False})
+async def _respond(send: Send, response: ErrorResponse) -> None:
+    await send({"type": "http.response.start", "status": response.status, "headers": list(response.headers)})
+    await send({"type": "http.response.body", "body": response.body, "more_body": False})
 
 
 def _nothing() -> None:
-    """Servers without a way to cut a connection (tests in memory)."""
+    """Do nothing: the server cannot cut a connection."""

@@ -1,398 +1,399 @@
-"""One request of a client that speaks a dialect: found, folded where it must be, sent, recovered, answered."""
+"""One request of a client that speaks a dialect: read, planned, sent, recovered after a refusal, answered.
+
+The steps are methods of `ProxyExchange`, in this order: `run`, `_plan`, `_fold`, `_send_until_answered`, `_relay`,
+`_recover`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
+
+from starlette.types import Send
 
 from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.conversations.incoming_request import IncomingRequest, PlanMode
 from foldline.conversations.request_body import RequestBody
-from foldline.doors.proxy.clients import client_of, evidence, name_in
-from foldline.doors.proxy.headers import ENCODING, Headers, encoding, header, media
-from foldline.doors.proxy.inflating import TooMuch
-from foldline.doors.proxy.parts import Parts
-from foldline.doors.proxy.reading import request_in
-from foldline.doors.proxy.refusals import Refusal, does_not_fit, refused, still_too_long, too_large
-from foldline.doors.proxy.report_headers import report
-from foldline.doors.proxy.send_early import sent_ahead
-from foldline.doors.proxy.summaries import ForRequest
-from foldline.doors.proxy.upstream import Answer, UpstreamFault
-from foldline.doors.proxy.values import Mode, Outcome, Served, of_hold, of_usage
-from foldline.doors.proxy.watching import Watch, decoded, hold_back
-from foldline.doors.proxy.windows import Window
+from foldline.conversations.service import Conversations
+from foldline.doors.proxy import error_responses as errors
+from foldline.doors.proxy.bodies import TooLarge, decoded, read_client_request
+from foldline.doors.proxy.headers import ENCODING, Headers, client_of, encoding, evidence, media_type, session_name
+from foldline.doors.proxy.response_watch import ResponseWatch, buffer_until
+from foldline.doors.proxy.served_request import ExchangeRecord, Listener, Mode, Outcome, report_headers
+from foldline.doors.proxy.summaries import RequestSummariser, SummaryClient
+from foldline.doors.proxy.upstream import Upstream, UpstreamFault, UpstreamResponse, send_early
+from foldline.doors.proxy.windows import ModelWindow, ModelWindows
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures import Failure, classify, redact
 
-__all__ = ["Exchange", "Parts"]
-
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+__all__ = ["ProxyExchange", "ProxyServices"]
 
 _PLAN_MODE: Final[Mapping[Mode, PlanMode]] = {"normal": "fold", "dry-run": "look", "strict": "refuse"}
 
 _OVERFLOWS: Final = {"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"}
 _CHANGED_FOR: Final = {*_OVERFLOWS, "image", "document", "malformed"}  # what another request cures
 
-_INVALID: Final = (400, 422)  # words that nobody knows may be about what is known to be wrong with the request
+# With these statuses an unknown error may be about a defect that is known of the request, such as an orphaned result.
+_INVALID: Final = (400, 422)
 
-_MOST_RECOVERIES: Final = 6
-"""Each sends fewer tokens than the last, and the ladder has five rungs; the first may only learn the limit."""
+# Each recovery sends fewer tokens than the last. The engine has five steps to make a request smaller, and the first
+# recovery may only learn the limit.
+_MAX_RECOVERIES: Final = 6
 
+# From this share of the window on, the beginning of a stream is held back: providers report an overflow in a stream
+# that has begun with status 200, and once the client has seen a byte of it the request cannot be sent again.
 _MAY_OVERFLOW: Final = 0.5
-"""Share of the window from which on the beginning of a stream is held back until it is more than a beginning."""
 
-_MOST_ERROR_BYTES: Final = 1024 * 1024
-_MOST_WHOLE_BYTES: Final = 32 * 1024 * 1024
-"""A reply that does not come in pieces is looked at before it is passed on, up to this size."""
+_MAX_ERROR_BYTES: Final = 1024 * 1024
+# A response that is not streamed is inspected before it is passed on, up to this size.
+_MAX_WHOLE_BYTES: Final = 32 * 1024 * 1024
 
-_OURS: Final = b"x-foldline-"
+_OWN_HEADERS: Final = b"x-foldline-"
 _END: Final = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
-@dataclass(slots=True)
-class Exchange:
-    """One request on its way. `run` answers it, and tells of it whatever became of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyServices:
+    """What all exchanges of a proxy share."""
 
-    parts: Parts
-    number: int
+    upstream: Upstream
+    conversations: Conversations
+    windows: ModelWindows
+    summaries: SummaryClient | None
+    mode: Mode
+    emit: Listener
+    notice: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class ProxyExchange:
+    """One request and its response. `run` answers it, and emits a `ServedRequest` however it ends."""
+
+    services: ProxyServices
+    record: ExchangeRecord
     dialect: str
     counting: bool
-    method: str
-    path: str
     target: str
     headers: Headers
-    most_bytes: int
+    max_bytes: int
     send: Send
     cut: Callable[[], None]
-    began: float = field(default_factory=perf_counter)
-    at: datetime = field(default_factory=lambda: datetime.now(UTC))
     raw: bytes = b""
     body: RequestBody | None = None
-    hold: PlannedRequest | None = None
-    ahead: IncomingRequest | None = None
-    asks: ForRequest | None = None
-    window_tokens: int = 0
-    told: dict[str, Any] = field(default_factory=dict)
-    warning: str = ""
-    recoveries: int = 0
-    received_bytes: int = 0
-    sent_bytes: int = 0
-    watch: Watch | None = None
     client: bytes = b""
-    data: bytes = b""
-    guessed: bool = False
-    """Whether nobody knows the window of the model."""
+    window_guessed: bool = False
+    summariser: RequestSummariser | None = None
+    early: IncomingRequest | None = None  # a request that goes out before it is recorded
+    planned: PlannedRequest | None = None
+    sent: bytes = b""
+    watch: ResponseWatch | None = None
+    observed: bool = False  # a usage report counts once
 
     async def run(self, raw: bytes) -> None:
         """Answer a request. Raises nothing but a cancellation."""
-        self.raw, self.received_bytes = raw, len(raw)
+        self.raw, self.record.received_bytes = raw, len(raw)
         try:
-            data = await self._planned(raw)
+            data = await self._plan(raw)
             if data is not None:
-                await self._served(data)
+                await self._send_until_answered(data)
         except UpstreamFault as fault:
-            await self._faulty(fault)
+            await self._report_fault(fault)
         except asyncio.CancelledError:
-            self.told["outcome"] = "left"
+            self.record.outcome = "left"
             raise
         finally:
-            self._tell()
+            self._emit()
 
-    async def turn_away(self) -> None:
-        """Refuse a request that is larger than we take, and tell of it."""
-        self.received_bytes = self.most_bytes
+    async def refuse_too_large(self) -> None:
+        """Refuse a request whose body is larger than the proxy accepts."""
+        self.record.received_bytes = self.max_bytes
         try:
-            await self._refuse(too_large(self.dialect, self.most_bytes))
+            await self._refuse(errors.too_large(self.dialect, self.max_bytes))
         finally:
-            self._tell()
+            self._emit()
 
-    # --- what to send ------------------------------------------------------------------------------------------------
+    # --- planning ----------------------------------------------------------------------------------------------------
 
-    async def _planned(self, raw: bytes) -> bytes | None:
-        """The bytes to send on; None when the request was refused here."""
+    async def _plan(self, raw: bytes) -> bytes | None:
+        """Read the request and return the bytes to send on; None when the request was refused here."""
+        normal = self.services.mode == "normal"
         try:
-            mends, most = self.parts.mode == "normal", self.most_bytes
-            read = await request_in(raw, self.headers, self.dialect, self.path, most_bytes=most, mends=mends)
-            self.body, self.raw, self.headers, self.warning = read.body, read.raw, read.headers, read.warning
-        except InvalidInput as error:  # the upstream will say what is wrong with it
-            self.warning = f"passed on unread: {error}"
+            request = await read_client_request(
+                raw, self.headers, self.dialect, self.record.path, max_bytes=self.max_bytes, mend_markers=normal
+            )
+        except InvalidInput as error:  # the upstream's own error says what is wrong with it
+            self.record.warning = f"passed on unread: {error}"
             return raw
-        except TooMuch:
-            await self._refuse(too_large(self.dialect, self.most_bytes))
+        except TooLarge:
+            await self._refuse(errors.too_large(self.dialect, self.max_bytes))
             return None
+        self.body, self.raw, self.headers = request.body, request.raw, request.headers
+        self.record.warning = request.warning
         if away := self.body.elsewhere:
-            self.warning = f"passed on as it came: the server holds a part of the conversation ({away})"
-            return raw
+            self.record.warning = f"passed on as it came: the server holds a part of the conversation ({away})"
+            return self.raw
         try:
-            with self._ours("passed on as it came", but=(DoesNotFit, InvalidInput)):
-                return await self._folded(self.body)
-            self.hold, self.told["outcome"] = None, "open"
+            with self._own_faults("passed on as it came", but=(DoesNotFit, InvalidInput)):
+                return await self._fold(self.body)
+            self.planned, self.record.outcome = None, "open"
         except DoesNotFit as error:
-            if self.parts.mode != "dry-run":
-                await self._refuse(self._too_large(error))
+            if self.services.mode != "dry-run":
+                await self._refuse(self._does_not_fit(error))
                 return None
-            self.warning = f"would be refused: {error}"
+            self.record.warning = f"would be refused: {error}"
         except InvalidInput as error:
-            self.warning = f"passed on as it came: {error}"
+            self.record.warning = f"passed on as it came: {error}"
         return self.raw
 
-    async def _folded(self, body: RequestBody) -> bytes:
-        parts = self.parts
+    async def _fold(self, body: RequestBody) -> bytes:
+        """Find the conversation of the request and return the bytes to send for it."""
+        services, mode = self.services, self.services.mode
         self.client = client = client_of(self.headers, self.target.partition("?")[2].encode("latin-1"))
         if self.counting:
-            return await parts.conversations.current_body(body, client) if parts.mode == "normal" else body.raw
+            return await services.conversations.current_body(body, client) if mode == "normal" else body.raw
         window = await self._window(body.model)
-        self.window_tokens = window.tokens
-        self.guessed, self.warning = window.guessed, "; ".join(filter(None, (self.warning, window.warning)))
-        plan_mode = _PLAN_MODE[parts.mode]
-        if plan_mode == "fold" and parts.summaries is not None:
+        self.record.window_tokens, self.window_guessed = window.tokens, window.guessed
+        self.record.warning = "; ".join(filter(None, (self.record.warning, window.warning)))
+        if mode == "normal" and services.summaries is not None:
             of = body.dialect, body.model, self.headers, asyncio.get_running_loop()
-            self.asks = parts.summaries.for_request(*of, client=client, target=self.target)
-        asked = parts.conversations.incoming(
+            self.summariser = services.summaries.for_request(*of, client=client, target=self.target)
+        incoming = services.conversations.incoming(
             body,
-            None if self.guessed else window.tokens,
+            None if window.guessed else window.tokens,
             learned_as=window.learned_as,
-            name=name_in(self.headers, client),
-            mode=plan_mode,
-            summarize=self.asks,
+            name=session_name(self.headers, client),
+            mode=_PLAN_MODE[mode],
+            summarize=self.summariser,
             client=client,
         )
-        if parts.conversations.passes_unchanged(asked):
-            self.ahead = asked
+        # Most requests are far below their window. They go out at once and are recorded while the model works, so that
+        # recording costs the client no time.
+        if services.conversations.passes_unchanged(incoming):
+            self.early = incoming
             return body.raw
-        self.hold = await parts.conversations.plan(asked)
-        return body.raw if parts.mode == "dry-run" else self.hold.plan.data
+        self.planned = await services.conversations.plan(incoming)
+        return body.raw if mode == "dry-run" else self.planned.plan.data
+
+    async def _window(self, model: str, *, anew: bool = False) -> ModelWindow:
+        return await self.services.windows.of(self.dialect, model, self.headers, client=self.client, anew=anew)
 
     @contextmanager
-    def _ours(self, so: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """Work of ours: a fault in it is logged, and costs the client neither its request nor the answer to it.
+    def _own_faults(self, consequence: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Log a fault of the proxy. It costs the client neither its request nor the response.
 
-        What is raised `but` for a reason is none.
+        The errors in `but` are no faults, and are raised.
         """
         try:
             yield
         except but:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the request goes on without us
-            self.told["faulty"], self.warning = True, f"{so}: a fault of the proxy"
-            self.parts.notice(f"A fault of ours; request {self.number} is {so}: {redact(str(error))[:500]}")
-            self.parts.notice("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the request goes on without the engine
+            self.record.faulty, self.record.warning = True, f"{consequence}: a fault of the proxy"
+            reason = redact(str(error))[:500]
+            self.services.notice(f"A fault of ours; request {self.record.number} is {consequence}: {reason}")
+            # The traceback without the message, which may planned words of the conversation.
+            self.services.notice("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__)
 
-    # --- sending it --------------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
-    async def _served(self, data: bytes) -> None:
-        given = [(name, value) for name, value in self.headers if not name.startswith(_OURS)]
-        self.told["own_seconds"] = perf_counter() - self.began
+    async def _send_until_answered(self, data: bytes) -> None:
+        """Send a request, and smaller ones in its place while the upstream refuses it for a reason that they cure."""
+        kept = [(name, value) for name, value in self.headers if not name.startswith(_OWN_HEADERS)]
+        self.record.own_seconds = perf_counter() - self.record.began
         while True:
-            as_it_came = data is self.raw or (self.body is not None and data is self.body.raw)
-            data = self.raw if as_it_came else data  # coded as it came
-            headers = given if as_it_came else [(name, value) for name, value in given if name != ENCODING]
-            self.data, self.sent_bytes = data, len(data)
-            answer = await self._sent(headers, data)
+            # Unchanged bytes keep the coding in which they came; changed ones are sent plain.
+            unchanged = data is self.raw or (self.body is not None and data is self.body.raw)
+            self.sent = data = self.raw if unchanged else data
+            self.record.sent_bytes = len(data)
+            headers = kept if unchanged else [(name, value) for name, value in kept if name != ENCODING]
+            response = await self._send(headers, data)
             try:
-                again = await self._answered(answer)
+                smaller = await self._relay(response)
             finally:
-                await answer.close()
-            if again is None:
+                await response.close()
+            if smaller is None:
                 return
-            data = again
+            data = smaller
 
-    async def _sent(self, headers: Headers, data: bytes) -> Answer:
-        """The answer to a request. One that was sure to pass is taken up here, while the upstream is at work on it."""
-        send = partial(self.parts.upstream.send, self.method, self.target, headers, data, readable=True)
-        if self.ahead is None:
+    async def _send(self, headers: Headers, data: bytes) -> UpstreamResponse:
+        send = partial(self.services.upstream.send, self.record.method, self.target, headers, data, readable=True)
+        if self.early is None:
             return await send()
-        ahead, self.ahead = self.ahead, None
-        return await sent_ahead(lambda sent: send(on_sent=sent), partial(self._take_up, ahead))
+        early, self.early = self.early, None
+        return await send_early(lambda on_sent: send(on_sent=on_sent), partial(self._record, early))
 
-    async def _take_up(self, ahead: IncomingRequest) -> None:
+    async def _record(self, early: IncomingRequest) -> None:
+        """Record a request that has gone out."""
         try:
-            with self._ours("passed on as it came", but=(DoesNotFit, InvalidInput)):
-                self.hold = await self.parts.conversations.plan(ahead, sent=True)
+            with self._own_faults("passed on as it came", but=(DoesNotFit, InvalidInput)):
+                self.planned = await self.services.conversations.plan(early, sent=True)
                 return
-            self.told["outcome"] = "open"
+            self.record.outcome = "open"
         except (DoesNotFit, InvalidInput) as error:
-            self.warning = f"passed on as it came: {error}"
+            self.record.warning = f"passed on as it came: {error}"
 
-    async def _answered(self, answer: Answer) -> bytes | None:
-        """Pass an answer on; or the bytes to send in its place, when it was a refusal that a smaller request cures."""
-        chunks = answer.chunks()
-        held, error = await self._beginning(answer, chunks)
+    # --- the response ------------------------------------------------------------------------------------------------
+
+    async def _relay(self, response: UpstreamResponse) -> bytes | None:
+        """Pass a response on; or return the bytes of a smaller request, if the response is a refusal that they cure."""
+        chunks = response.chunks()
+        held, error = await self._peek(response, chunks)
         if error is not None:
-            again, refusal = await self._recovered(await self._failure(answer, error))
-            if again is not None:
-                return again
+            smaller, refusal = await self._recover(await self._classify(response, error))
+            if smaller is not None:
+                return smaller
             if refusal is not None:
                 await self._refuse(refusal)
                 return None
-        await self._begin(answer.status, answer.headers)
+        await self._start_response(response.status, response.headers)
         for chunk in held:
-            await self._piece(chunk)
+            await self._send_chunk(chunk)
         watch = self.watch
         async for chunk in chunks:
             if watch is not None:
                 watch.feed(chunk)
-            await self._piece(chunk)
+            await self._send_chunk(chunk)
         if watch is not None:
             watch.finish()
         await self.send(_END)
         return None
 
-    async def _beginning(self, answer: Answer, chunks: AsyncIterator[bytes]) -> tuple[list[bytes], bytes | None]:
-        """What has to be seen before anything is passed on, and the error that stands in it."""
+    async def _peek(self, response: UpstreamResponse, chunks: AsyncIterator[bytes]) -> tuple[list[bytes], bytes | None]:
+        """Read what must be seen before anything is passed on. Returns the chunks, and the error in them."""
         held: list[bytes] = []
-        if answer.status >= 400:
-            await hold_back(held, chunks, _MOST_ERROR_BYTES, lambda chunk: False)
-            return held, decoded(b"".join(held), encoding(answer.headers))
-        kind = media(answer.headers)
-        asked = self.body is not None and self.body.streamed
-        self.told["streamed"] = streamed = kind == "text/event-stream" or (asked and kind != "application/json")
-        self.watch = watch = Watch(self.dialect, streamed=streamed, encoding=encoding(answer.headers))
+        if response.status >= 400:
+            await buffer_until(held, chunks, _MAX_ERROR_BYTES, lambda chunk: False)
+            return held, decoded(b"".join(held), encoding(response.headers))
+        kind = media_type(response.headers)
+        wanted = self.body is not None and self.body.streamed
+        # Some servers stream with another media type, or with none.
+        self.record.streamed = streamed = kind == "text/event-stream" or (wanted and kind != "application/json")
+        self.watch = watch = ResponseWatch(self.dialect, streamed=streamed, encoding=encoding(response.headers))
 
         def enough(chunk: bytes) -> bool:
             watch.feed(chunk)
             return streamed and (watch.begun or watch.error is not None)
 
         if not streamed or self._may_overflow():
-            most = _MOST_ERROR_BYTES if streamed else _MOST_WHOLE_BYTES
-            if await hold_back(held, chunks, most, enough):
+            most = _MAX_ERROR_BYTES if streamed else _MAX_WHOLE_BYTES
+            if await buffer_until(held, chunks, most, enough):
                 watch.finish()
         return held, None if watch.begun else watch.error
 
     def _may_overflow(self) -> bool:
-        hold = self.hold
-        if hold is None or self.parts.mode != "normal":
+        planned = self.planned
+        if planned is None or self.services.mode != "normal":
             return False
-        return self.guessed or hold.plan.tokens >= _MAY_OVERFLOW * self.window_tokens
+        return self.window_guessed or planned.plan.tokens >= _MAY_OVERFLOW * self.record.window_tokens
 
-    async def _failure(self, answer: Answer, body: bytes) -> Failure:
-        tokens = self.hold.plan.tokens if self.hold is not None else None
-        window = self.window_tokens or None
-        # What a client wrote is no evidence, wherever it stands: an upstream may repeat any of it in its error.
-        said = evidence(self.body, self.data, self.headers, self.target)
-        failure = await asyncio.to_thread(classify, answer.status, body, estimate=tokens, window=window, request=said)
-        self.told["failure"] = failure.kind
+    # --- recovering --------------------------------------------------------------------------------------------------
+
+    async def _classify(self, response: UpstreamResponse, body: bytes) -> Failure:
+        tokens = self.planned.plan.tokens if self.planned is not None else None
+        window = self.record.window_tokens or None
+        # An upstream may repeat any text of the request in its error, so none of that text counts as evidence.
+        own = evidence(self.body, self.sent, self.headers, self.target)
+        # In a thread: a request of megabytes is searched for each phrase.
+        failure = await asyncio.to_thread(classify, response.status, body, estimate=tokens, window=window, request=own)
+        self.record.failure = failure.kind
         return failure
 
-    async def _recovered(self, failure: Failure) -> tuple[bytes | None, Refusal | None]:
-        """The bytes of a smaller request; or None, and our own refusal where there is something better to say."""
-        hold = self.hold
-        if hold is None or self.parts.mode != "normal":
+    async def _recover(self, failure: Failure) -> tuple[bytes | None, errors.ErrorResponse | None]:
+        """The bytes of a smaller request; or None, and the proxy's own error where it has more to say."""
+        planned = self.planned
+        if planned is None or self.services.mode != "normal":
             return None, None
-        unnamed = failure.kind == "other" and failure.status in _INVALID and hold.cached.conversation.mendable
+        unnamed = failure.kind == "other" and failure.status in _INVALID and planned.cached.conversation.mendable
         if not unnamed and failure.kind not in _CHANGED_FOR:
             return None, None
-        if self.recoveries >= _MOST_RECOVERIES:
-            return None, self._end(failure)
-        self.recoveries += 1
+        if self.record.recoveries >= _MAX_RECOVERIES:
+            return None, self._still_too_long(failure)
+        self.record.recoveries += 1
         try:
-            with self._ours("refused, and not recovered from", but=(DoesNotFit,)):
-                if failure.limit:  # learned for what the upstream tells now: it may have been started anew
-                    hold.learned_as = (await self._window(hold.plan.body.model, anew=True)).learned_as
-                if await self.parts.conversations.recover(hold, failure):
-                    return hold.plan.data, None
+            with self._own_faults("refused, and not recovered from", but=(DoesNotFit,)):
+                if failure.limit:  # the upstream may have been restarted with another window: ask before learning
+                    planned.learned_as = (await self._window(planned.plan.body.model, anew=True)).learned_as
+                if await self.services.conversations.recover(planned, failure):
+                    return planned.plan.data, None
         except DoesNotFit as error:
-            # By our count it may fit: then the upstream's figures count, not ours, which would contradict each other.
-            return None, self._too_large(error) if error.used_tokens > error.limit else self._end(failure)
+            # If it fits by the proxy's own count, only the upstream's figures explain the refusal.
+            is_larger = error.used_tokens > error.limit
+            return None, self._does_not_fit(error) if is_larger else self._still_too_long(failure)
         return None, None
 
-    async def _window(self, model: str, *, anew: bool = False) -> Window:
-        return await self.parts.windows.of(self.dialect, model, self.headers, client=self.client, anew=anew)
+    def _does_not_fit(self, error: DoesNotFit) -> errors.ErrorResponse:
+        window_tokens = self.record.window_tokens if self.planned is None else self.planned.plan.limits.window_tokens
+        return errors.does_not_fit(self.dialect, error, self.body, window_tokens)
 
-    # --- answering ---------------------------------------------------------------------------------------------------
+    def _still_too_long(self, failure: Failure) -> errors.ErrorResponse | None:
+        """An error for an overflow that nothing cures; None to pass on the upstream's own."""
+        if self.planned is None or self.planned.doubted:
+            return None
+        tokens, window_tokens = self.planned.plan.tokens, self.record.window_tokens
+        return errors.still_too_long(self.dialect, failure, self.body, tokens, window_tokens)
 
-    async def _begin(self, status: int, headers: Headers) -> None:
-        self.told["status"] = status
-        self._observe()
-        own = [(name, value) for name, value in headers if not name.lower().startswith(_OURS)]
-        said = report(self.hold, self.window_tokens, self.parts.mode, self.recoveries, self._warning())
-        await self.send({"type": "http.response.start", "status": status, "headers": [*own, *said]})
+    # --- answering the client ----------------------------------------------------------------------------------------
 
-    async def _piece(self, chunk: bytes) -> None:
-        if "first_byte_seconds" not in self.told:
-            self.told["first_byte_seconds"] = perf_counter() - self.began
+    async def _start_response(self, status: int, headers: Headers) -> None:
+        self.record.status = status
+        self._observe()  # before the headers: they report a truncation that the usage shows
+        kept = [(name, value) for name, value in headers if not name.lower().startswith(_OWN_HEADERS)]
+        own = report_headers(self.planned, self.record, self.services.mode)
+        await self.send({"type": "http.response.start", "status": status, "headers": [*kept, *own]})
+
+    async def _send_chunk(self, chunk: bytes) -> None:
+        self.record.mark_first_byte()
         await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def _said(self, refusal: Refusal) -> None:
-        await self._begin(refusal.status, list(refusal.headers))
-        await self._piece(refusal.body)
+    async def _refuse(self, response: errors.ErrorResponse, outcome: Outcome = "refused") -> None:
+        self.record.outcome = outcome
+        await self._start_response(response.status, list(response.headers))
+        await self._send_chunk(response.body)
         await self.send(_END)
 
-    async def _refuse(self, refusal: Refusal) -> None:
-        self.told["outcome"] = "refused"
-        await self._said(refusal)
-
-    async def _faulty(self, fault: UpstreamFault) -> None:
-        """The upstream broke off: said in words, or by breaking off too where a part of the answer has gone out."""
-        self.told["outcome"] = "cut"
-        if "status" in self.told:
+    async def _report_fault(self, fault: UpstreamFault) -> None:
+        """Report that the upstream broke off: in words, or by breaking off too once a part of the response is out."""
+        if self.record.status:
+            self.record.outcome = "cut"
             self.cut()
             return
-        await self._said(refused(self.dialect, 504 if fault.kind == "silence" else 502, str(fault)))
+        status = 504 if fault.kind == "silence" else 502
+        await self._refuse(errors.error_response(self.dialect, status, str(fault)), "cut")
 
-    def _too_large(self, error: DoesNotFit) -> Refusal:
-        window_tokens = self.hold.plan.limits.window_tokens if self.hold is not None else self.window_tokens
-        return does_not_fit(self.dialect, error, self.body, window_tokens)
-
-    def _end(self, failure: Failure) -> Refusal | None:
-        """Our own words for an overflow that nothing cures; None where the upstream's error is to be passed on."""
-        if self.hold is None or self.hold.doubted:
-            return None
-        return still_too_long(self.dialect, failure, self.body, self.hold.plan.tokens, self.window_tokens)
-
-    def _warning(self) -> str:
-        return self.warning or (self.hold.warning if self.hold is not None else "")
-
-    # --- telling -----------------------------------------------------------------------------------------------------
+    # --- reporting ---------------------------------------------------------------------------------------------------
 
     def _observe(self) -> None:
-        """Take what the upstream reported, once."""
-        hold, watch = self.hold, self.watch
-        if hold is None or watch is None or watch.usage is None or "observed" in self.told:
+        """Give the upstream's usage report to the conversation, once."""
+        planned, watch = self.planned, self.watch
+        if planned is None or watch is None or watch.usage is None or self.observed:
             return
-        self.told["observed"] = True
+        self.observed = True
         why = ""
-        with self._ours("answered, but not measured"):
-            why = hold.observe(watch.usage, watch.stop_reason) if self.parts.mode != "dry-run" else ""
+        with self._own_faults("answered, but not measured"):
+            why = planned.observe(watch.usage, watch.stop_reason) if self.services.mode != "dry-run" else ""
         if why:
-            self.told["truncated"] = why
-            hold.cached.truncated = why
-        if why or hold.doubt:
-            self.parts.notice(f"Conversation {hold.session}: {why or hold.doubt}")
+            self.record.truncated = planned.cached.truncated = why
+        if why or planned.doubt:
+            self.services.notice(f"Conversation {planned.session}: {why or planned.doubt}")
 
-    def _tell(self) -> None:
+    def _emit(self) -> None:
         self._observe()
-        told, hold = self.told, self.hold
-        told.pop("observed", None)
-        changed = hold is not None and hold.plan.changed and self.parts.mode == "normal"
-        outcome: Outcome = "folded" if changed else "passed"
-        served = Served(
-            number=self.number,
-            at=self.at,
-            method=self.method,
-            path=self.path,
-            dialect=self.dialect,
+        watch, mode = self.watch, self.services.mode
+        served = self.record.served(
+            mode,
             model=self.body.model if self.body is not None else "",
-            mode=self.parts.mode,
-            window_tokens=self.window_tokens,
-            summaries=tuple(self.asks.spent) if self.asks is not None else (),
-            summary_model=self.asks.model if self.asks is not None else "",
-            recoveries=self.recoveries,
-            warning=self._warning(),
-            seconds=perf_counter() - self.began,
-            sent_bytes=self.sent_bytes,
-            received_bytes=self.received_bytes,
-            traceparent=header(self.headers, b"traceparent"),
+            planned=self.planned,
+            usage=watch.usage if watch is not None else None,
+            summaries=tuple(self.summariser.usages) if self.summariser is not None else (),
+            summary_model=self.summariser.model if self.summariser is not None else "",
         )
-        reported = of_usage(self.watch.usage if self.watch is not None else None)
-        is_answered = 200 <= told.get("status", 0) < 300 and (self.watch is None or self.watch.error is None)
-        if hold is not None and is_answered and outcome != "refused" and self.parts.mode != "dry-run":
-            self.parts.conversations.record_answer(hold, reported.get("input_tokens"))
-        self.parts.tell(replace(served, **of_hold(hold), **reported, **{"outcome": outcome, **told}))
+        succeeded = 200 <= served.status < 300 and (watch is None or watch.error is None)
+        if self.planned is not None and succeeded and served.outcome != "refused" and mode != "dry-run":
+            self.services.conversations.record_answer(self.planned, served.input_tokens)
+        self.services.emit(served)

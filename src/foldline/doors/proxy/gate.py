@@ -1,4 +1,4 @@
-"""Who may use the proxy: names and origins that are ours, and the token, which nothing behind the gate ever sees."""
+"""Admission to the proxy: host names, origins and the token, which is removed from requests here."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foldline.doors.http.guard import WRONG_TOKENS, Rates, host_name, may_omit_host
 from foldline.doors.proxy.dialects import dialect_of
+from foldline.doors.proxy.error_responses import ErrorResponse, error_response
 from foldline.doors.proxy.page import FREE_PATHS
-from foldline.doors.proxy.refusals import Refusal, refused
 
 __all__ = ["TOKEN_HEADER", "Gate", "GateRules"]
 
 TOKEN_HEADER: Final = b"x-foldline-token"
-_MARK: Final = b"/~"
-"""What a token in a path begins with: /~TOKEN/v1/…"""
+_TOKEN_PREFIX: Final = b"/~"  # of a token in a path: /~TOKEN/v1/…
 
 _CHALLENGE: Final = ((b"www-authenticate", b"Bearer"),)
 _NO_SOCKETS: Final = ((b"upgrade", b"HTTP/1.1"), (b"connection", b"close"))
@@ -27,11 +26,10 @@ _NO_SOCKETS: Final = ((b"upgrade", b"HTTP/1.1"), (b"connection", b"close"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """Who may come in.
+    """Who is admitted.
 
-    `token` is what a client must show (None: nothing). `hosts` are the names under which the proxy may be asked for,
-    None for any: on loopback they keep pages of other people, whose names may lead here too (DNS rebinding), from
-    asking.
+    `token` is what a client must present (None: nothing). `hosts` are the names that requests may address, None for
+    any: on loopback they shut out foreign pages whose own name resolves to this machine (DNS rebinding).
     """
 
     token: str | None = None
@@ -39,7 +37,7 @@ class GateRules:
 
 
 class Gate:
-    """Lets through what the rules allow, without the token that was shown. Answers pass it untouched."""
+    """Admits what the rules allow, without the token. Responses pass unchanged."""
 
     def __init__(self, app: ASGIApp, rules: GateRules) -> None:
         self._app, self._hosts = app, rules.hosts
@@ -47,7 +45,7 @@ class Gate:
         self._wrong = Rates(WRONG_TOKENS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -57,20 +55,24 @@ class Gate:
             kept = [header for header in scope["headers"] if header[0] != TOKEN_HEADER]
             scope = {**scope, "headers": kept}
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        while raw_path.startswith(_MARK):
-            given, slash, rest = raw_path[len(_MARK) :].partition(b"/")
+        while raw_path.startswith(_TOKEN_PREFIX):
+            given, slash, rest = raw_path[len(_TOKEN_PREFIX) :].partition(b"/")
             shown = shown or unquote_to_bytes(given)
             raw_path = slash + rest or b"/"
             scope = {**scope, "raw_path": raw_path, "path": unquote(raw_path.decode("latin-1"))}
-        refusal = self._foreign(scope, headers) or self._unknown(scope, headers, shown) or _socket(scope, headers)
+        refusal = (
+            self._foreign_refusal(scope, headers)
+            or self._token_refusal(scope, headers, shown)
+            or _socket_refusal(scope, headers)
+        )
         if refusal is None:
             await self._app(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": refusal.status, "headers": list(refusal.headers)})
         await send({"type": "http.response.body", "body": refusal.body})
 
-    def _foreign(self, scope: Scope, headers: dict[bytes, bytes]) -> Refusal | None:
-        if sum(name == b"host" for name, _ in scope["headers"]) > 1:  # which of them counts is not the same everywhere
+    def _foreign_refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> ErrorResponse | None:
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:  # servers differ in which one counts
             return _refused(scope, 400, "there are several headers Host")
         if self._hosts is None:
             return None
@@ -84,14 +86,14 @@ class Gate:
             return _refused(scope, 403, "a page of another site may ask nothing")
         return None
 
-    def _unknown(self, scope: Scope, headers: dict[bytes, bytes], shown: bytes) -> Refusal | None:
+    def _token_refusal(self, scope: Scope, headers: dict[bytes, bytes], shown: bytes) -> ErrorResponse | None:
         if self._token is None or (scope["path"] in FREE_PATHS and scope["method"] in {"GET", "HEAD"}):
             return None
         if not shown and _is_own(scope["path"]):
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
             shown = given.strip() if scheme.lower() == b"bearer" else b""
         if hmac.compare_digest(shown, self._token):
-            return None  # also after wrong ones: behind a balancer all clients have one address
+            return None  # also after wrong ones: behind a load balancer all clients share one address
         address = (scope.get("client") or ("", 0))[0]
         wait_seconds = self._wrong.wait_seconds(address, take=bool(shown))
         if wait_seconds:
@@ -103,16 +105,16 @@ class Gate:
 
 
 def _is_own(path: str) -> bool:
-    """Whether the proxy itself answers there. Elsewhere the header Authorization is the client's own key."""
+    """Whether the proxy itself answers at a path. Elsewhere Authorization holds the client's key for the upstream."""
     return path in {"/foldline", "/metrics"} or path.startswith("/foldline/")
 
 
-def _socket(scope: Scope, headers: dict[bytes, bytes]) -> Refusal | None:
+def _socket_refusal(scope: Scope, headers: dict[bytes, bytes]) -> ErrorResponse | None:
     if headers.get(b"upgrade", b"").strip().lower() != b"websocket":
         return None
     return _refused(scope, 426, "the proxy speaks HTTP, not websockets", _NO_SOCKETS)
 
 
-def _refused(scope: Scope, status: int, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Refusal:
+def _refused(scope: Scope, status: int, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> ErrorResponse:
     dialect, _ = dialect_of(scope["method"], scope["path"])
-    return refused(dialect, status, message, headers=headers)
+    return error_response(dialect, status, message, headers=headers)

@@ -1,4 +1,4 @@
-"""The server process of the proxy: uvicorn over httptools, with an end to waiting, and a stop that lets streams end."""
+"""The server process of the proxy: uvicorn over httptools, with time limits and a stop that lets streams end."""
 
 from __future__ import annotations
 
@@ -16,81 +16,129 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from foldline.doors.http.server import GracefulServer, TimedConnection, is_loopback, listen
-from foldline.doors.proxy.half_closed import HalfClosed
 
-__all__ = ["CUT", "Connection", "is_loopback", "listen", "loop_factory", "run"]
+__all__ = ["CUT", "ProxyConnection", "is_loopback", "listen", "loop_factory", "run"]
 
 CUT: Final = "foldline.cut"
-"""In the scope of a request: what ends the client's connection, so that an answer which broke off does not look whole.
-What was sent before still arrives."""
+"""In the scope of a request: a function that closes the client's connection, so that a broken response does not look
+complete. What was sent before still arrives."""
 
-BODY_SECONDS: Final = 60.0
-"""How long nothing may come of the body of a request."""
+_BODY_SECONDS: Final = 60.0  # a request body may pause for so long
+_MAX_HEAD_BYTES: Final = 65_536  # httptools has no limit of its own
+_LAST_SECONDS: Final = 5  # for the application to notice that a connection was cut
+_DRAIN_SECONDS: Final = 2.0  # for a client to read a refusal, and to stop sending
+_POLL_SECONDS: Final = 0.02  # between two looks of a stop at what is left
 
-MOST_HEAD_BYTES: Final = 65_536
-"""The longest head of a request; httptools itself has no limit."""
+# What every response begins with, and when each byte of it is written early, after the byte before. The first two find
+# a client on this machine or network that has gone, later ones one that is far away or goes later. There are no more
+# than fit before the status code.
+_STATUS_LINE_START: Final = b"HTTP/1.1 "
+_PROBE_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 
-_LAST_SECONDS: Final = 5
-"""What the application may take to notice that a connection was cut."""
-
-_DEAF_SECONDS: Final = 2.0
-"""How long a client whose request is refused has to read that, and to stop sending."""
-
-_LOOK_SECONDS: Final = 0.02
-"""How often a stop looks whether all has ended."""
-
-_TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_UNKNOWN_CODING: Final = b"HTTP/1.1 501 Not Implemented\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_NO_HTTP: Final = (
+_HEAD_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
+_CODING_NOT_IMPLEMENTED: Final = b"HTTP/1.1 501 Not Implemented\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_BAD_REQUEST: Final = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n"
     b"connection: close\r\n\r\nInvalid HTTP request received."
 )
-_OF_UPGRADES: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
+_UPGRADE_HEADERS: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
-class Connection(TimedConnection, HttpToolsProtocol):
-    """A connection that is cut off when its request does not come, or when nobody reads what is sent."""
+class HalfClosedProbe:
+    """Tells a client that has closed its sending side, and still listens, from one that has gone.
 
-    body_seconds = BODY_SECONDS
-    most_head_bytes = MOST_HEAD_BYTES
+    Both look alike: a FIN. A client that has gone answers the next bytes with a reset, and the write after that fails,
+    which the connection notices. So some bytes that are due anyway are written early, one at a time: the first ones of
+    the status line, or zeros before a chunk size, which mean nothing (RFC 9112, section 7.1). A client that listens
+    sees no difference, whatever version of HTTP it speaks.
+
+    The probe stands between the response and its transport from then on, and removes what was written early.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle, loop: asyncio.AbstractEventLoop) -> None:
+        self._cycle, self._loop, self._transport = cycle, loop, cycle.transport
+        self._early, self._probes = 0, 0
+        self._timer: asyncio.TimerHandle | None = None
+        cycle.keep_alive = False  # nothing more comes on this connection
+        cycle.transport = self  # type: ignore[assignment]
+        self._schedule()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Write bytes of the response."""
+        if self._early and data.startswith(_STATUS_LINE_START):
+            data = data[self._early :]
+        self._early = 0
+        self._transport.write(data)
+
+    def stop(self) -> None:
+        """Stop probing."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self) -> None:
+        if self._probes < len(_PROBE_SECONDS):
+            self._timer = self._loop.call_later(_PROBE_SECONDS[self._probes], self._probe)
+            self._probes += 1
+
+    def _probe(self) -> None:
+        cycle = self._cycle
+        if cycle.disconnected or cycle.response_complete or self._transport.is_closing():
+            return
+        if not cycle.response_started:
+            self._transport.write(_STATUS_LINE_START[self._early : self._early + 1])
+            self._early += 1
+        elif cycle.chunked_encoding:
+            self._transport.write(b"0")
+        self._schedule()
+
+
+class ProxyConnection(TimedConnection, HttpToolsProtocol):
+    """A connection over httptools, with time limits and the leniency that a proxy owes to its clients."""
+
+    body_seconds = _BODY_SECONDS
+    max_head_bytes = _MAX_HEAD_BYTES
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._head_bytes = 0
-        self._since = 0.0
-        self._in_head, self._is_declined, self._is_deaf = True, False, False
-        self._refusal = b""
-        """The answer to a request that is refused by its head."""
-        self._half_closed: HalfClosed | None = None
+        self._last_data = 0.0
+        self._in_head, self._declined_upgrade, self._ignores_input = True, False, False
+        self._refusal = b""  # the response to a request that is refused by its head
+        self._half_closed: HalfClosedProbe | None = None
 
     # --- what comes --------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; a request that is only half there is waited for, however slowly it comes."""
+        """Parse data, and start the time limits of what is still incomplete."""
         self._unset_keepalive_if_required()
-        if self._is_deaf or self.parser is None:
+        if self._ignores_input or self.parser is None:
             return
-        self._since = self.loop.time()
-        self._fed(data)
+        self._last_data = self.loop.time()
+        self._feed(data)
         if self._in_head:
             self._head_bytes += len(data)
-        if self._in_head and self._head_bytes > self.most_head_bytes:
-            self._refusal = self._refusal or _TOO_LONG
+        if self._in_head and self._head_bytes > self.max_head_bytes:
+            self._refusal = self._refusal or _HEAD_TOO_LARGE
         if self._refusal:
             self._refuse(self._refusal)
             return
         self._on_data()
         if self._is_responding() and self.cycle.more_body and "body" not in self._timers:
-            self._start_timer("body", self.body_seconds, self._look_at_body)
+            self._start_timer("body", self.body_seconds, self._check_body)
 
-    def _fed(self, data: bytes) -> None:
+    def _feed(self, data: bytes) -> None:
         while True:
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
                 rest = data[upgrade.args[0] :]
-                if not self._is_declined:  # a websocket: the gate refuses it, and nothing can follow
-                    self._is_deaf = True
+                if not self._declined_upgrade:  # a websocket: the gate refuses it, and no HTTP follows
+                    self._ignores_input = True
                     return
                 data = self._without_upgrade() + rest
                 continue
@@ -100,96 +148,99 @@ class Connection(TimedConnection, HttpToolsProtocol):
             return
 
     def _without_upgrade(self) -> bytes:
-        """The head of a request without its wish for another protocol, which may be passed over (RFC 9110, 7.8).
+        """The head of the request without its Upgrade, which a server may ignore (RFC 9110, 7.8).
 
-        The parser would take the body for that protocol's.
+        With it the parser would take the body for data of the other protocol.
         """
         method, url, headers = self.parser.get_method(), self.url, self.headers
-        self._is_declined = False
+        self._declined_upgrade = False
         self.parser = httptools.HttpRequestParser(self)
-        kept = [b"%b: %b\r\n" % (name, value) for name, value in headers if name not in _OF_UPGRADES]
+        kept = [b"%b: %b\r\n" % (name, value) for name, value in headers if name not in _UPGRADE_HEADERS]
         return b"".join((method, b" ", url, b" HTTP/1.1\r\n", *kept, b"\r\n"))
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; in the middle of an answer it can only be cut off."""
+        """Refuse malformed data. In the middle of a response the connection can only be cut."""
         del msg
         if self._is_responding() and self.cycle.more_body and not self.cycle.response_started and not self.pipeline:
-            self.cycle.disconnected = True  # what is wrong is its body: nothing else is said to it
+            self.cycle.disconnected = True  # its body is malformed: the application sends nothing to it
             self.cycle.message_event.set()
-            self._answer(_NO_HTTP)
+            self._respond_last(_BAD_REQUEST)
         else:
-            self._refuse(_NO_HTTP)
+            self._refuse(_BAD_REQUEST)
 
-    def _refuse(self, answer: bytes) -> None:
+    def _refuse(self, response: bytes) -> None:
         if self._is_responding():
             self.transport.abort()
         else:
-            self._answer(answer)
+            self._respond_last(response)
 
-    def _answer(self, answer: bytes) -> None:
-        """The last that is said here: closed while something comes, the connection is reset, and it is not read."""
-        self._is_deaf = True
-        self.transport.write(answer)
+    def _respond_last(self, response: bytes) -> None:
+        """Send the last response of the connection, and keep reading for a while.
+
+        Closed while data arrives, the connection would be reset, and the client could not read the response.
+        """
+        self._ignores_input = True
+        self.transport.write(response)
         self.transport.write_eof()
-        self._start_timer("deaf", _DEAF_SECONDS, self.transport.abort)
+        self._start_timer("drain", _DRAIN_SECONDS, self.transport.abort)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """No more comes; a client whose request is whole may still listen (RFC 9112, section 9.6)."""
-        if self._is_deaf or not self._is_responding() or self.cycle.more_body:
+        """Handle a half-close: a client whose request is complete may still listen (RFC 9112, section 9.6)."""
+        if self._ignores_input or not self._is_responding() or self.cycle.more_body:
             return False
-        self._half_closed = HalfClosed(self.cycle, self.loop)
+        self._half_closed = HalfClosedProbe(self.cycle, self.loop)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is there any more."""
+        """Stop probing a client that has gone."""
         super().connection_lost(exc)
         if self._half_closed is not None:
-            self._half_closed.drop()
+            self._half_closed.stop()
 
     # --- what the parser calls ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Begin to count the size of a head."""
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; those after the body (trailers) are left out."""
+        """Store a header. Trailers, which follow the body, are dropped."""
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
+        """Check the head, and start the application."""
         self._in_head = False
-        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > self.most_head_bytes:
-            self._refusal = _TOO_LONG
-            raise ValueError("the head came in one piece, and is too long")  # the parser makes an error of it
+        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > self.max_head_bytes:
+            self._refusal = _HEAD_TOO_LARGE
+            raise ValueError("the head came in one piece, and is too long")  # becomes an HttpParserError
         coded = [value for name, value in self.headers if name == b"transfer-encoding"]
-        if coded and (refusal := _of_coding(b",".join(coded))):
+        if coded and (refusal := _coding_refusal(b",".join(coded))):
             self._refusal = refusal
-            raise ValueError("its body cannot be read")  # the parser makes an error of it
+            raise ValueError("its body cannot be read")  # becomes an HttpParserError
         if self.parser.should_upgrade():
             method = self.parser.get_method()
             if method == b"CONNECT":
-                raise ValueError("the proxy is no tunnel")  # the parser makes an error of it
+                raise ValueError("the proxy is no tunnel")  # becomes an HttpParserError
             if (self._get_upgrade() or b"").strip() != b"websocket":
-                self._is_declined = True
+                self._declined_upgrade = True
                 return
         super().on_headers_complete()
         self.scope[CUT] = partial(self._cut, self.cycle)  # type: ignore[typeddict-unknown-key]
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        begun: Any = _unchunked(app, cycle) if cycle.scope["http_version"] == "1.0" else app
-        super()._start_asgi_task(cycle, begun)
+        started: Any = _unchunked(app, cycle) if cycle.scope["http_version"] == "1.0" else app
+        super()._start_asgi_task(cycle, started)
 
     def on_body(self, body: bytes) -> None:
-        """Hand on a piece of a body."""
-        if not self._is_declined:
+        """Pass on a piece of a body."""
+        if not self._declined_upgrade:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
-        if not self._is_declined:
+        """Mark the request as complete."""
+        if not self._declined_upgrade:
             super().on_message_complete()
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -199,20 +250,20 @@ class Connection(TimedConnection, HttpToolsProtocol):
         cycle.message_event.set()
         self.transport.close()
 
-    def _look_at_body(self) -> None:
+    def _check_body(self) -> None:
         if not self._is_responding() or not self.cycle.more_body:
             return
-        if self.flow.read_paused:  # it is we who do not read
-            self._since = self.loop.time()
-        left_seconds = self._since + self.body_seconds - self.loop.time()
+        if self.flow.read_paused:  # the proxy has stopped reading, not the client sending
+            self._last_data = self.loop.time()
+        left_seconds = self._last_data + self.body_seconds - self.loop.time()
         if left_seconds <= 0:
             self.transport.abort()
         else:
-            self._start_timer("body", left_seconds, self._look_at_body)
+            self._start_timer("body", left_seconds, self._check_body)
 
 
-def _of_coding(codings: bytes) -> bytes:
-    """The answer to a body in these transfer codings; b"" to one that comes in chunks and nothing else.
+def _coding_refusal(codings: bytes) -> bytes:
+    """The response to a body in these transfer codings; b"" if it is chunked and nothing else.
 
     RFC 9112, section 6.1: 501 for a coding that is not known; section 6.3: 400 where the last one is not "chunked", or
     where it is applied twice.
@@ -220,13 +271,13 @@ def _of_coding(codings: bytes) -> bytes:
     named = [name.strip().partition(b";")[0].strip().lower() for name in codings.split(b",")]
     if named == [b"chunked"]:
         return b""
-    return _NO_HTTP if set(named) == {b"chunked"} or b"" in named else _UNKNOWN_CODING
+    return _BAD_REQUEST if set(named) == {b"chunked"} or b"" in named else _CODING_NOT_IMPLEMENTED
 
 
 def _unchunked(app: ASGIApp, cycle: RequestResponseCycle) -> ASGIApp:
-    """An application for a client of HTTP/1.0, which reads no chunks (RFC 9112, section 6.1).
+    """The application for a client of HTTP/1.0, which cannot read chunks (RFC 9112, section 6.1).
 
-    An answer without a length ends with its connection.
+    A response without a length ends with its connection.
     """
 
     async def plainly(scope: Scope, receive: Receive, send: Send) -> None:
@@ -246,8 +297,8 @@ def _unchunked(app: ASGIApp, cycle: RequestResponseCycle) -> ASGIApp:
     return plainly
 
 
-class _Server(GracefulServer):
-    """A server that lets answers end before it lets go of its connections. A second signal ends it at once."""
+class _ProxyServer(GracefulServer):
+    """A server that lets responses end before it closes connections. A second signal ends it at once."""
 
     def __init__(
         self,
@@ -262,7 +313,7 @@ class _Server(GracefulServer):
         self._grace_seconds, self._notice = grace_seconds, notice
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, let answers end, cut those that do not, and wait until the application knows."""
+        """Accept no more connections, let responses end, cut the others, and wait until the application knows."""
         state = self.server_state
         for server in self.servers:
             server.close()
@@ -277,7 +328,7 @@ class _Server(GracefulServer):
             if self.at_once.is_set() or asyncio.get_running_loop().time() >= until:
                 self._notice(f"Cutting off {len(state.connections)} that did not end")
                 break
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         self._cutting()
         for connection in list(state.connections):
             if connection.transport is not None:
@@ -286,7 +337,7 @@ class _Server(GracefulServer):
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the event loop: uvloop's where it is installed, else None for Python's own."""
+    """The factory of the event loop: uvloop's if it is installed, None for Python's own."""
     if sys.platform == "win32" or find_spec("uvloop") is None:
         return None
     import uvloop
@@ -295,34 +346,34 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _nothing() -> None:
-    """Where nothing need be told of a stop."""
+    """Nothing else stops."""
 
 
 async def run(
     app: ASGIApp,
-    at: socket.socket,
+    bound: socket.socket,
     *,
     grace_seconds: float,
     notice: Callable[[str], None],
     stopping: Callable[[], None] = _nothing,
     cutting: Callable[[], None] = _nothing,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, and stop in order: answers under way have `grace_seconds` to end.
+    """Serve until SIGINT or SIGTERM, then stop gracefully: pending responses have `grace_seconds` to end.
 
-    `stopping` is called when a stop begins; it ends what has no end of its own. `cutting` is called when no answer has
-    any more time; it ends what an answer may wait for.
+    `stopping` is called when a stop begins, to end streams that have no end of their own. `cutting` is called when the
+    time is over, to end what responses may wait for.
     """
     config = uvicorn.Config(
         app,
-        http=Connection,
+        http=ProxyConnection,
         ws="none",
         lifespan="off",
         log_level="warning",
         access_log=False,  # a path may hold the token
         server_header=False,
-        date_header=False,  # an answer has the upstream's
-        proxy_headers=False,  # who can reach this could claim any address
+        date_header=False,  # a response has the upstream's
+        proxy_headers=False,  # any client could claim any address by them
         timeout_keep_alive=75,
         timeout_graceful_shutdown=_LAST_SECONDS,
     )
-    await _Server(config, grace_seconds, notice, stopping, cutting).serve(sockets=[at])
+    await _ProxyServer(config, grace_seconds, notice, stopping, cutting).serve(sockets=[bound])

@@ -1,4 +1,4 @@
-"""How the proxy stands, for its page: totals, conversations and the newest requests, all of bounded size."""
+"""The state that the page of the proxy shows: totals, conversations and newest requests, all of bounded size."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from foldline.catalog.models import lookup
 from foldline.doors.http.streams import EventStream, Outbox, encode_event
-from foldline.doors.proxy.dialects import dialect_of
-from foldline.doors.proxy.values import Mode, Served
+from foldline.doors.proxy.served_request import Mode, ServedRequest, is_answered, saved_usd, spent_usd
 from foldline.messages import Json
 
-__all__ = ["Standing", "counts_tokens", "is_answered", "saved_usd", "spent_usd"]
+__all__ = ["ProxyStatus"]
 
-MOST_REQUESTS: Final = 200
-MOST_CONVERSATIONS: Final = 1_000
-MOST_FOLDS: Final = 20
-"""Fold lines kept of each conversation, the newest."""
+MAX_REQUESTS: Final = 200
+MAX_CONVERSATIONS: Final = 1_000
+MAX_FOLDS: Final = 20
+"""Folds listed for each conversation, the newest."""
 
-MOST_FOLLOWERS: Final = 64
+MAX_FOLLOWERS: Final = 64
 """Pages that may follow at one time."""
 
-PACE_SECONDS: Final = 0.25
-"""Followers hear at most this often, of all that has changed since: their number is no burden to the requests."""
+# All changes of so long go to followers in one event, so that encoding them costs the same at any rate of requests.
+_PACE_SECONDS: Final = 0.25
 
 _TEXT_CHARS: Final = 300
 _TEXTS: Final = ("method", "path", "model", "title", "session", "failure", "truncated", "warning")
@@ -34,50 +32,6 @@ _FIGURES: Final = (
     "number status streamed dialect mode outcome folds given_tokens sent_tokens saved_tokens window_tokens input_tokens"
     " cached_tokens output_tokens recoveries"
 ).split()
-
-
-def counts_tokens(served: Served) -> bool:
-    """Whether it only asked how many tokens a request has, which no model read."""
-    return dialect_of(served.method, served.path)[1]
-
-
-def is_answered(served: Served) -> bool:
-    """Whether a model took the request: its tokens count. What was refused, here or upstream, is sent once more."""
-    return (
-        served.dialect != "" and 0 < served.status < 400 and served.outcome != "refused" and not counts_tokens(served)
-    )
-
-
-def saved_usd(served: Served, *, cached: bool) -> float | None:
-    """What folding has saved of the input's price, less what summaries cost, in US dollars; None without a known price.
-
-    That is the price of the tokens that were not sent, and of all of them what a long request's price step would have
-    added. `cached`: the upstream caches the prompts of this conversation, so they would have been read from its cache.
-    """
-    found = lookup(served.model[:_TEXT_CHARS])
-    if not found.known or found.input_usd_per_million is None:
-        return None
-    rule, given, sent = found.cache, served.given_tokens, served.sent_tokens
-    saved = given * rule.step(given).input_ratio - sent * rule.step(sent).input_ratio
-    saved_usd = max(0.0, saved) * (rule.read_ratio if cached else 1.0) * found.input_usd_per_million / 1_000_000
-    return saved_usd - (spent_usd(served) or 0.0)
-
-
-def spent_usd(served: Served) -> float | None:
-    """What the summaries for a request cost, in US dollars; None without a known price.
-
-    Where the model that wrote them has none, they are taken to cost what the model of the conversation would have.
-    """
-    total = 0.0
-    writers = [lookup(name[:_TEXT_CHARS]) for name in (served.summary_model, served.model)]
-    for usage in served.summaries:
-        written = (usage.written_tokens, usage.written_long_tokens)
-        tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, *written)
-        usd = next((price for writer in writers if (price := writer.usd(*tokens)) is not None), None)
-        if usd is None:
-            return None
-        total += usd
-    return total
 
 
 @dataclass(slots=True)
@@ -99,7 +53,7 @@ class _Totals:
     failed: int = 0
     saved_usd: float | None = None
 
-    def add(self, served: Served, usd: float | None) -> None:
+    def add(self, served: ServedRequest, usd: float | None) -> None:
         self.requests += 1
         self.folds += len(served.new_folds)
         self.recoveries += served.recoveries
@@ -124,8 +78,8 @@ class _Totals:
 
 
 @dataclass(slots=True)
-class _Conversation:
-    """What is kept of one conversation."""
+class _ConversationStatus:
+    """Totals and newest folds of one conversation."""
 
     id: str
     totals: _Totals = field(default_factory=_Totals)
@@ -138,9 +92,9 @@ class _Conversation:
     folds: int = 0
     warning: str = ""
     truncated: str = ""
-    lines: deque[dict[str, Json]] = field(default_factory=lambda: deque(maxlen=MOST_FOLDS))
+    lines: deque[dict[str, Json]] = field(default_factory=lambda: deque(maxlen=MAX_FOLDS))
 
-    def add(self, served: Served, usd: float | None) -> None:
+    def add(self, served: ServedRequest, usd: float | None) -> None:
         self.totals.add(served, usd)
         self.title = _text(served.title) or self.title
         self.dialect, self.model = served.dialect, _text(served.model)
@@ -169,51 +123,51 @@ class _Conversation:
         return {**self.totals.plain(), **own, "folds_made": self.totals.folds, "at": _when(self.at)}
 
 
-class Standing:
-    """A listener that keeps what the page shows. `upstream` and `mode` are shown at its head.
+class ProxyStatus:
+    """A listener that keeps what the page shows. `upstream` and `mode` appear in its heading.
 
-    Costs a few microseconds for each request; where pages follow, a piece of JSON every quarter of a second.
+    Costs a few microseconds a request, and one event every quarter of a second while pages follow.
     """
 
-    def __init__(self, *, upstream: str = "", mode: Mode = "normal", pace_seconds: float = PACE_SECONDS) -> None:
+    def __init__(self, *, upstream: str = "", mode: Mode = "normal", pace_seconds: float = _PACE_SECONDS) -> None:
         self.upstream, self.mode = upstream, mode
         self._since = datetime.now(UTC)
         self._totals = _Totals()
-        self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
-        self._requests: deque[_Kept] = deque(maxlen=MOST_REQUESTS)
-        self._followers = _Followers(self._news, pace_seconds)
+        self._conversations: OrderedDict[str, _ConversationStatus] = OrderedDict()
+        self._requests: deque[_EndedRequest] = deque(maxlen=MAX_REQUESTS)
+        self._followers = _Followers(self._change_event, pace_seconds)
 
-    def __call__(self, served: Served) -> None:
-        """Take in a request that has ended."""
+    def __call__(self, served: ServedRequest) -> None:
+        """Count a request that has ended."""
         known = self._conversations.get(served.session)
         caches = bool(served.cached_tokens) or (known is not None and known.totals.cached_tokens > 0)
         usd = saved_usd(served, cached=caches) if is_answered(served) else None
         if usd is None and served.summaries and (spent := spent_usd(served)) is not None:
-            usd = -spent  # they were written, whatever became of the request
+            usd = -spent  # summaries are paid for even if the request itself failed
         self._totals.add(served, usd)
-        kept = _kept(served)
-        self._requests.appendleft(kept)
+        ended = _without_bulk(served)
+        self._requests.appendleft(ended)
         if served.session:
             if known is None:
-                known = self._conversations[served.session] = _Conversation(served.session)
+                known = self._conversations[served.session] = _ConversationStatus(served.session)
             known.add(served, usd)
             self._conversations.move_to_end(served.session)
-            if len(self._conversations) > MOST_CONVERSATIONS:
+            if len(self._conversations) > MAX_CONVERSATIONS:
                 self._conversations.popitem(last=False)
-        self._followers.changed(served.session, kept)
+        self._followers.add_change(served.session, ended)
 
     @property
     def conversations(self) -> int:
-        """How many conversations are kept here."""
+        """The number of conversations that are listed."""
         return len(self._conversations)
 
     @property
     def following(self) -> int:
-        """How many pages follow."""
+        """The number of pages that follow."""
         return len(self._followers)
 
     def state(self) -> dict[str, Json]:
-        """All that the page shows at its beginning: the newest first."""
+        """The first state of a page, newest first."""
         return {
             "upstream": self.upstream,
             "mode": self.mode,
@@ -224,22 +178,22 @@ class Standing:
         }
 
     def folds(self, session: str) -> list[dict[str, Json]] | None:
-        """The newest fold lines of a conversation, the newest first; None where it is not known (any more)."""
+        """The newest folds of a conversation, newest first; None for an unknown or dropped conversation."""
         known = self._conversations.get(session)
         return None if known is None else list(reversed(known.lines))
 
     def follow(self) -> EventStream | None:
-        """A stream that begins with the event `state` and goes on with `change`; None when too many follow already.
+        """A stream of one event `state` and then `change` events; None when too many pages follow already.
 
-        A reader that is too slow gets the event `behind`, and should ask for the state again.
+        A slow reader gets the event `behind`, and should fetch the state again.
         """
         return self._followers.add(encode_event("state", self.state()))
 
     def stop(self) -> None:
-        """End all streams: the server stops."""
+        """End all streams, as the server stops."""
         self._followers.stop()
 
-    def _news(self, sessions: Iterable[str], requests: Iterable[_Kept]) -> bytes:
+    def _change_event(self, sessions: Iterable[str], requests: Iterable[_EndedRequest]) -> bytes:
         known = [one for session in sessions if (one := self._conversations.get(session)) is not None]
         change: dict[str, Json] = {
             "totals": self._totals.plain(),
@@ -250,22 +204,22 @@ class Standing:
 
 
 class _Followers:
-    """Those who follow, and what they have not heard of yet."""
+    """The pages that follow, and the changes that were not sent to them yet."""
 
-    def __init__(self, news: Callable[[Iterable[str], Iterable[_Kept]], bytes], pace_seconds: float) -> None:
-        self._news, self._pace_seconds = news, pace_seconds
+    def __init__(self, news: Callable[[Iterable[str], Iterable[_EndedRequest]], bytes], pace_seconds: float) -> None:
+        self._change_event, self._pace_seconds = news, pace_seconds
         self._outboxes: set[Outbox] = set()
         self._sessions: dict[str, None] = {}
-        self._requests: deque[_Kept] = deque(maxlen=MOST_REQUESTS)
+        self._requests: deque[_EndedRequest] = deque(maxlen=MAX_REQUESTS)
         self._timer: asyncio.TimerHandle | None = None
-        self._told_at = 0.0
+        self._sent_at = 0.0
         self._stopped = False
 
     def __len__(self) -> int:
         return len(self._outboxes)
 
     def add(self, first: bytes) -> EventStream | None:
-        if len(self._outboxes) >= MOST_FOLLOWERS:
+        if len(self._outboxes) >= MAX_FOLLOWERS:
             return None
         outbox = Outbox()
         outbox.append(first)
@@ -274,8 +228,8 @@ class _Followers:
         self._outboxes.add(outbox)
         return EventStream(outbox, lambda: self._outboxes.discard(outbox))
 
-    def changed(self, session: str, request: _Kept) -> None:
-        """Remember a change, and see to it that it is told. Nothing where nobody follows."""
+    def add_change(self, session: str, request: _EndedRequest) -> None:
+        """Schedule a change for sending. Without followers nothing is kept."""
         if not self._outboxes:
             return
         self._requests.appendleft(request)
@@ -283,12 +237,12 @@ class _Followers:
             self._sessions[session] = None
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            wait_seconds = max(0.0, self._told_at + self._pace_seconds - loop.time())
-            self._timer = loop.call_later(wait_seconds, self._tell, loop)
+            wait_seconds = max(0.0, self._sent_at + self._pace_seconds - loop.time())
+            self._timer = loop.call_later(wait_seconds, self._send, loop)
 
-    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer, self._told_at = None, loop.time()
-        piece = self._news(self._sessions, self._requests)
+    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, self._sent_at = None, loop.time()
+        piece = self._change_event(self._sessions, self._requests)
         self._sessions.clear()
         self._requests.clear()
         for outbox in self._outboxes:
@@ -302,29 +256,29 @@ class _Followers:
             outbox.append(encode_event("stopping", {}), last=True)
 
 
-class _Kept(NamedTuple):
-    """A request that has ended, without what would make it large; it is put into words only when it is looked at."""
+class _EndedRequest(NamedTuple):
+    """An ended request with its texts shortened. It becomes JSON only when a page asks: most are never looked at."""
 
-    served: Served
+    served: ServedRequest
     new_folds: int
 
 
-def _kept(served: Served) -> _Kept:
+def _without_bulk(served: ServedRequest) -> _EndedRequest:
     texts = {name: getattr(served, name) for name in _TEXTS}
     if served.new_folds or any(len(text) > _TEXT_CHARS for text in texts.values()):
         cut: dict[str, Any] = {name: _text(text) for name, text in texts.items()}
-        return _Kept(replace(served, new_folds=(), **cut), len(served.new_folds))
-    return _Kept(served, 0)
+        return _EndedRequest(replace(served, new_folds=(), **cut), len(served.new_folds))
+    return _EndedRequest(served, 0)
 
 
-def _request(kept: _Kept) -> dict[str, Json]:
-    """A request as the page shows it: what it did, never what it said."""
-    served = kept.served
+def _request(ended: _EndedRequest) -> dict[str, Json]:
+    """A request as the page shows it: figures and names, never its content."""
+    served = ended.served
     first = served.first_byte_seconds
     return {
         **{name: getattr(served, name) for name in (*_FIGURES, *_TEXTS)},
         "at": _when(served.at),
-        "new_folds": kept.new_folds,
+        "new_folds": ended.new_folds,
         "own_ms": _ms(served.own_seconds),
         "first_byte_ms": None if first is None else _ms(first),
         "ms": _ms(served.seconds),

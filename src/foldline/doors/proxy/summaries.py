@@ -1,4 +1,4 @@
-"""Summaries by the upstream itself, with the key of the client whose conversation is summed up."""
+"""Summaries by the upstream itself, with the key of the client whose conversation it is."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from foldline.doors.proxy.dialects import with_model_at
-from foldline.doors.proxy.upstream import url_at
-from foldline.doors.proxy.windows import asking_client, endpoint_of
+from foldline.doors.proxy.windows import endpoint_of, upstream_client, url_at
 from foldline.engine.context import Completion, Request
 from foldline.errors import InvalidInput
 from foldline.messages import Json
@@ -27,35 +26,34 @@ if TYPE_CHECKING:
 
     from foldline.providers.endpoint import Endpoint
 
-__all__ = ["ForRequest", "Summaries"]
+__all__ = ["RequestSummariser", "SummaryClient"]
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
+# Features that a client has switched on. A question that continues its request needs the same, or it is refused.
 _BETAS: Final = b"anthropic-beta"
-"""What a client has switched on of an API: a question that goes on from its request is read under the same."""
 
-_KEPT: Final = 256
-"""Clients that branch off ask for the same summary again, and soon."""
+# Clients that branch off need the same summary again, and soon.
+_MAX_CACHED: Final = 256
 
-_LONGEST_SECONDS: Final = 300.0
-"""A client waits for its reply meanwhile: those in use give up after ten minutes."""
+# The client waits meanwhile, and the clients in use give up after ten minutes.
+_MAX_SECONDS: Final = 300.0
 
 _LATE_SECONDS: Final = 15.0  # for a loop that is too busy to keep the time
 
 
-class Summaries:
-    """Asks for summaries, each once: what a client asked in the same words is remembered, the last `most_kept`
-    of them.
+class SummaryClient:
+    """Requests summaries from the upstream, and caches the last `max_cached` by client and exact request.
 
-    `model` writes them in place of the model of the conversation. Failures are not remembered. Close it.
+    `model` writes them in place of the model of the conversation. Failures are not cached. Close it.
     """
 
-    def __init__(self, base_url: str, *, model: str | None, most_kept: int = _KEPT) -> None:
-        self._base_url, self._model, self._most_kept = base_url, model, most_kept
-        self._known: OrderedDict[bytes, Completion] = OrderedDict()
-        self._asking: dict[bytes, Future[Completion]] = {}
-        self._lock = RLock()  # who asks may hear at once that it is done
-        self._work: set[asyncio.Task[object]] = set()
+    def __init__(self, base_url: str, *, model: str | None, max_cached: int = _MAX_CACHED) -> None:
+        self._base_url, self._model, self._max_cached = base_url, model, max_cached
+        self._cache: OrderedDict[bytes, Completion] = OrderedDict()
+        self._pending: dict[bytes, Future[Completion]] = {}
+        self._lock = RLock()  # reentrant: a future that is done already calls `_done` at once, inside the lock
+        self._tasks: set[asyncio.Task[object]] = set()
         self._closed = False
         self._client: httpx.AsyncClient | None = None
 
@@ -68,55 +66,54 @@ class Summaries:
         *,
         client: bytes = b"",
         target: str = "",
-    ) -> ForRequest:
-        """A summariser with a client's key, to be called in a thread while `loop` runs in another.
+    ) -> RequestSummariser:
+        """A summariser for one request, to be called in a thread while `loop` runs in another.
 
-        `client` is a hash of that key: what was written for one client is not given to another. `target` is the path
-        and query at which the client asks, and the summary is asked for (at a deployment of Azure's there is no other);
-        a summary model takes the place of the one that the path names.
+        `client` is a hash of the client's key: a summary written for one client is not given to another. `target` is
+        the path and query of the client's request, and the summary is requested there too: a deployment of Azure has
+        no other. A summary model replaces the one that the path names.
 
-        It raises what a provider raises (ProviderError), TimeoutError, and InvalidInput, also when all is closed
-        meanwhile.
+        It raises what a provider raises (ProviderError), TimeoutError, and InvalidInput, also once this is closed.
         """
         if self._model and target:
             path, mark, query = target.partition("?")
             target = with_model_at(path, self._model) + mark + query
-        return ForRequest(self, dialect, self._model or model, list(headers), loop, client=client, target=target)
+        return RequestSummariser(self, dialect, self._model or model, list(headers), loop, client=client, target=target)
 
-    def asked(
+    def fetch(
         self, key: bytes, begin: Callable[[], Coroutine[Any, Any, Completion]], loop: asyncio.AbstractEventLoop
     ) -> Completion:
-        """What is known under a key, or what `begin` brings in `loop`; only who begins it has its usage."""
-        if _runs_here(loop):
+        """The completion for a key: cached, pending, or begun in `loop`. Only who begins it gets its usage."""
+        if _is_running_here(loop):
             raise InvalidInput("must be called in a thread: its loop would wait for itself", place="summarise")
         began = False
         with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
-            future = self._asking.get(key)
-            if future is None or future.done():  # done, and not known: it failed a moment ago
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
+            future = self._pending.get(key)
+            if future is None or future.done():  # done, but not cached: it has just failed
                 began = True
-                future = self._asking[key] = self._begun(begin, loop)
+                future = self._pending[key] = self._begin(begin, loop)
                 future.add_done_callback(lambda done: self._done(key, done))
         try:
-            found = future.result(_LONGEST_SECONDS + _LATE_SECONDS)
+            found = future.result(_MAX_SECONDS + _LATE_SECONDS)
         except CancelledError:
             raise InvalidInput("given up: no summaries are asked for any more", place="summarise") from None
         return found if began else replace(found, usage=None)
 
-    async def from_upstream(
+    async def complete(
         self, endpoint: Endpoint, ask: Callable[[ProviderSummariser], Awaitable[Completion]]
     ) -> Completion:
-        """One question to the upstream, as this client reaches it."""
+        """Send one summary request to the upstream, as its client reaches it."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("not called in a task")
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         if self._client is None:
-            self._client = asking_client(endpoint)
-        async with asyncio.timeout(_LONGEST_SECONDS):
+            self._client = upstream_client(endpoint)
+        async with asyncio.timeout(_MAX_SECONDS):
             return await ask(summariser(provider_for(endpoint, client=self._client)))
 
     def endpoint(self, dialect: str, model: str, headers: Headers, target: str = "") -> Endpoint:
@@ -124,22 +121,22 @@ class Summaries:
         found = endpoint_of(self._base_url, dialect, model, headers)
         return replace(found, request_url=url_at(self._base_url, target)) if target else found
 
-    def give_up(self) -> None:
-        """Ask for nothing any more, and give up what is being asked, so that no thread waits any longer."""
+    def cancel(self) -> None:
+        """Cancel pending summaries, so that no thread waits any longer, and begin no more."""
         with self._lock:
             self._closed = True
-            waited = list(self._asking.values())
-        for future in waited:
-            future.cancel()  # and its task with it
+            pending = list(self._pending.values())
+        for future in pending:
+            future.cancel()  # which cancels its task too
 
     async def aclose(self) -> None:
-        """Give up what is being asked, and close the connections."""
-        self.give_up()
-        await asyncio.gather(*self._work, return_exceptions=True)
+        """Cancel pending summaries and close the connections."""
+        self.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._client is not None:
             await self._client.aclose()
 
-    def _begun(
+    def _begin(
         self, begin: Callable[[], Coroutine[Any, Any, Completion]], loop: asyncio.AbstractEventLoop
     ) -> Future[Completion]:
         if self._closed:
@@ -153,21 +150,21 @@ class Summaries:
 
     def _done(self, key: bytes, done: Future[Completion]) -> None:
         with self._lock:
-            if self._asking.get(key) is done:  # another may have taken its place
-                del self._asking[key]
+            if self._pending.get(key) is done:  # a second try may be pending by now
+                del self._pending[key]
             if done.cancelled() or done.exception() is not None:
                 return
-            self._known[key] = replace(done.result(), usage=None)
-            if len(self._known) > self._most_kept:
-                self._known.popitem(last=False)
+            self._cache[key] = replace(done.result(), usage=None)
+            if len(self._cache) > self._max_cached:
+                self._cache.popitem(last=False)
 
 
-class ForRequest:
-    """The summariser of one request of a client; `spent` is what the upstream reported for it."""
+class RequestSummariser:
+    """The summariser of one request of a client. `usages` is what the upstream reported for it."""
 
     def __init__(
         self,
-        summaries: Summaries,
+        summaries: SummaryClient,
         dialect: str,
         model: str,
         headers: Headers,
@@ -180,20 +177,20 @@ class ForRequest:
         self._summaries, self._dialect, self._headers, self._loop = summaries, dialect, headers, loop
         self._target = target
         self.model = model
-        self.spent: list[Usage] = []
+        self.usages: list[Usage] = []
 
     def __call__(self, messages: list[dict[str, str]], max_output_tokens: int, /) -> Completion:
         """A summary for plain texts."""
         key = _key([self._client, self._target, self._dialect, self.model, messages, max_output_tokens])
-        return self._asked(key, None, lambda asks: asks(messages, max_output_tokens))
+        return self._fetch(key, None, lambda asks: asks(messages, max_output_tokens))
 
     def as_client(self, request: Request, fields: Mapping[str, Json], /) -> Completion:
         """A summary for the client's own request with the question at its end."""
         of = [request.system, request.tools, request.messages, request.max_output_tokens]
         key = _key([self._client, self._target, self._dialect, self.model, dict(fields), *of])
-        return self._asked(key, fields, lambda asks: asks.continued(request))
+        return self._fetch(key, fields, lambda asks: asks.continued(request))
 
-    def _asked(
+    def _fetch(
         self, key: bytes, fields: Mapping[str, Json] | None, ask: Callable[[ProviderSummariser], Awaitable[Completion]]
     ) -> Completion:
         async def begin() -> Completion:
@@ -202,19 +199,19 @@ class ForRequest:
                 betas = b",".join(value for name, value in self._headers if name.lower() == _BETAS)
                 more = {_BETAS.decode(): betas.decode("latin-1")} if betas else {}
                 endpoint = replace(endpoint, extra=fields, headers={**endpoint.headers, **more})
-            return await self._summaries.from_upstream(endpoint, ask)
+            return await self._summaries.complete(endpoint, ask)
 
-        found = self._summaries.asked(key, begin, self._loop)
+        found = self._summaries.fetch(key, begin, self._loop)
         if found.usage is not None:
-            self.spent.append(found.usage)
+            self.usages.append(found.usage)
         return found
 
 
-def _key(asked: Json) -> bytes:
-    return blake2b(json.dumps(asked, ensure_ascii=True).encode(), digest_size=32).digest()
+def _key(request: Json) -> bytes:
+    return blake2b(json.dumps(request, ensure_ascii=True).encode(), digest_size=32).digest()
 
 
-def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:

@@ -1,8 +1,8 @@
-"""Spans and metrics of the proxy's requests, by OpenTelemetry's conventions for generative AI; never a word of them.
+"""Spans and metrics of the proxy's requests, by OpenTelemetry's conventions for generative AI, without any content.
 
 Names and buckets: OpenTelemetry semantic conventions, "Semantic conventions for generative AI systems" (status
-Development; spans, metrics), as in opentelemetry-semantic-conventions 0.66b2, read on 28 November 2026. What these have
-no name for begins with `foldline.`.
+Development; spans, metrics), as in opentelemetry-semantic-conventions 0.66b2, read on 28 November 2026. Attributes that
+these do not define begin with `foldline.`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from foldline.doors.proxy.status import counts_tokens
-from foldline.doors.proxy.values import Served
+from foldline.doors.proxy.served_request import ServedRequest, counts_tokens
 from foldline.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.trace import TracerProvider
 
-__all__ = ["Telemetry", "exporting"]
+__all__ = ["Telemetry", "otlp_providers"]
 
 SERVICE_NAME: Final = "foldline-proxy"
-"""What the service is called, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say otherwise."""
+"""The default name of the service; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it."""
 
 CLOSE_SECONDS: Final = 5.0
-"""What is left is sent for so long at the end; the SDK itself would try for more than half a minute."""
+"""Time to send the rest at the end. The SDK itself would try for more than half a minute."""
 
 _SCOPE: Final = "foldline.proxy"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TOKEN_BUCKETS: Final = tuple(4**power for power in range(14))  # 1 to 67,108,864
 _SECOND_BUCKETS: Final = tuple(0.01 * 2**power for power in range(14))  # 0.01 to 81.92
 
+# Well-known values of gen_ai.provider.name, by the ends of host names.
 _PROVIDERS: Final[Mapping[str, str]] = {
     "anthropic.com": "anthropic",
     "openai.com": "openai",
@@ -51,24 +51,22 @@ _PROVIDERS: Final[Mapping[str, str]] = {
     "generativelanguage.googleapis.com": "gcp.gemini",
     "aiplatform.googleapis.com": "gcp.vertex_ai",
 }
-"""Well-known values of gen_ai.provider.name by the ends of hosts."""
 
-_MOST_MODELS: Final = 200
-"""A model's name is the client's word: metrics keep this many apart, so that no client can make endless series."""
+# A model's name is the client's text. Metrics keep so many names apart, so that no client can create endless series.
+_MAX_MODELS: Final = 200
 
 _NAME_CHARS: Final = 200
 
+# The purpose of a model call that no client made; the conventions define no attribute for it.
 _PURPOSE: Final = "foldline.purpose"
-"""What a call of a model was for, where no client asked for it: the conventions have no name for that."""
 
 
 class Telemetry:
-    """A listener that makes a span, and metrics, of each request that speaks a dialect.
+    """A listener that exports a span and metrics of each request of a dialect.
 
-    `upstream` is the base URL that requests go to. Without providers those of `exporting()` are made, which `close`
-    ends. Costs about 0.2 ms of processor
-    time for each request; what is sent goes by threads of OpenTelemetry's own. Raises MissingExtra
-    without the extra `otel`, InvalidInput where an OTEL_* variable asks for what there is not.
+    `upstream` is the base URL of the upstream. Without providers, those of `otlp_providers()` are used, and `close`
+    shuts them down. Costs about 0.2 ms of processor time a request; OpenTelemetry's own threads do the sending. Raises
+    MissingExtra without the extra `otel`, InvalidInput if an OTEL_* variable has an unsupported value.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Telemetry:
             raise MissingExtra("otel", "telemetry") from None
         self._own: tuple[TracerProvider, MeterProvider] | None = None
         if tracer_provider is None or meter_provider is None:
-            self._own = own_tracers, own_meters = exporting()
+            self._own = own_tracers, own_meters = otlp_providers()
             tracer_provider, meter_provider = tracer_provider or own_tracers, meter_provider or own_meters
         self._traces = TraceContextTextMapPropagator()
         self._kind, self._error, self._status_of = SpanKind.CLIENT, StatusCode.ERROR, trace.Status
@@ -111,8 +109,8 @@ class Telemetry:
             "foldline.tokens.saved", unit="{token}", description="Tokens that were given and not sent on."
         )
 
-    def __call__(self, served: Served) -> None:
-        """Tell of a request that has ended. Requests that only pass through are not told of."""
+    def __call__(self, served: ServedRequest) -> None:
+        """Export a request that has ended, unless it only passed through."""
         if not served.dialect:
             return
         operation = "count_tokens" if counts_tokens(served) else "chat"
@@ -127,7 +125,7 @@ class Telemetry:
         self._measure(served, operation, common)
 
     def close(self) -> None:
-        """Send what was not sent yet, for at most five seconds: a collector that is gone must not hold up a stop."""
+        """Send the rest, for at most five seconds: an unreachable collector must not hold up a stop."""
         ending = [Thread(target=provider.shutdown, daemon=True) for provider in self._own or ()]
         for thread in ending:
             thread.start()
@@ -135,7 +133,7 @@ class Telemetry:
         for thread in ending:
             thread.join(max(0.0, end - monotonic()))
 
-    def _span(self, served: Served, operation: str, common: Mapping[str, Any]) -> None:
+    def _span(self, served: ServedRequest, operation: str, common: Mapping[str, Any]) -> None:
         model = served.model[:_NAME_CHARS]
         began = _nanoseconds(served)
         span = self._tracer.start_span(
@@ -145,7 +143,7 @@ class Telemetry:
             start_time=began,
             attributes={**common, **_request_attributes(served, model), **_foldline_attributes(served)},
         )
-        for fold in served.new_folds:  # without the reason, which may name what the messages are about
+        for fold in served.new_folds:  # without the reason, which may quote the messages
             span.add_event(
                 "foldline.fold",
                 {
@@ -159,11 +157,11 @@ class Telemetry:
             span.set_status(self._status_of(self._error))
         span.end(end_time=began + int(served.seconds * 1e9))
 
-    def _parent(self, served: Served) -> Any:
-        """The client's own trace, if it named one: its request is the span around ours."""
+    def _parent(self, served: ServedRequest) -> Any:
+        """The trace of the client's own span, if the request names one."""
         return self._traces.extract({"traceparent": served.traceparent}) if served.traceparent else None
 
-    def _measure(self, served: Served, operation: str, common: Mapping[str, Any]) -> None:
+    def _measure(self, served: ServedRequest, operation: str, common: Mapping[str, Any]) -> None:
         labels = dict(common)
         if served.model:
             labels["gen_ai.request.model"] = self._model(served.model[:_NAME_CHARS])
@@ -178,8 +176,8 @@ class Telemetry:
         if served.outcome == "folded" and served.saved_tokens and "error.type" not in labels:
             self._saved.add(served.saved_tokens, plain)
 
-    def _measure_summaries(self, served: Served, common: Mapping[str, Any]) -> None:
-        """The tokens of each call for a summary: it is paid for whatever became of the request that it was made for."""
+    def _measure_summaries(self, served: ServedRequest, common: Mapping[str, Any]) -> None:
+        """Record the tokens of each summary call. They are paid for even if the request itself failed."""
         labels = {name: value for name, value in common.items() if name != "error.type"}
         labels |= {"gen_ai.operation.name": "chat", _PURPOSE: "summary"}
         if model := (served.summary_model or served.model)[:_NAME_CHARS]:
@@ -190,19 +188,19 @@ class Telemetry:
 
     def _model(self, model: str) -> str:
         if model not in self._models:
-            if len(self._models) >= _MOST_MODELS:
+            if len(self._models) >= _MAX_MODELS:
                 return "_OTHER"
             self._models.add(model)
         return model
 
 
-def exporting() -> tuple[TracerProvider, MeterProvider]:
+def otlp_providers() -> tuple[TracerProvider, MeterProvider]:
     """Providers that export by OTLP over HTTP, set by the standard variables (OTEL_EXPORTER_OTLP_ENDPOINT, …_HEADERS…).
 
     OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER may be "otlp" (the default) or "none". Raises MissingExtra without
     the extra `otel`, InvalidInput for another exporter or protocol.
     """
-    traced, measured = _exports("traces"), _exports("metrics")
+    spans, metrics = _exports("traces"), _exports("metrics")
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -217,14 +215,14 @@ def exporting() -> tuple[TracerProvider, MeterProvider]:
     if str(resource.attributes.get("service.name", "unknown_service")).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": SERVICE_NAME}))
     tracers = TracerProvider(resource=resource, shutdown_on_exit=False)  # `close` does that, in bounded time
-    if traced:
+    if spans:
         tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if measured else []
+    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if metrics else []
     return tracers, MeterProvider(readers, resource=resource, shutdown_on_exit=False)
 
 
 def _exports(signal: str) -> bool:
-    """Whether a signal is to be exported. Raises InvalidInput where it is to be in a way that there is not."""
+    """Whether a signal is exported. Raises InvalidInput for an unsupported exporter or protocol."""
     name = f"OTEL_{signal.upper()}_EXPORTER"
     exporter = os.environ.get(name, "").strip() or "otlp"
     if exporter not in {"otlp", "none"}:
@@ -234,12 +232,12 @@ def _exports(signal: str) -> bool:
         if protocol and exporter == "otlp":
             if protocol != "http/protobuf":
                 raise InvalidInput(f'"http/protobuf" is there, not {protocol[:80]!r}', place=variable)
-            break  # the one for the signal goes before the one for all
+            break  # the variable of the signal takes precedence
     return exporter == "otlp"
 
 
-def _request_attributes(served: Served, model: str) -> dict[str, Any]:
-    """What the conventions have names for; what is not known is left out."""
+def _request_attributes(served: ServedRequest, model: str) -> dict[str, Any]:
+    """Attributes that the conventions define; unknown values are left out."""
     given = {
         "gen_ai.request.model": model or None,
         "gen_ai.request.stream": served.streamed or None,
@@ -253,7 +251,7 @@ def _request_attributes(served: Served, model: str) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _foldline_attributes(served: Served) -> dict[str, Any]:
+def _foldline_attributes(served: ServedRequest) -> dict[str, Any]:
     return {
         "foldline.outcome": served.outcome,
         "foldline.mode": served.mode,
@@ -271,8 +269,8 @@ def _foldline_attributes(served: Served) -> dict[str, Any]:
     }
 
 
-def _error_type(served: Served) -> str:
-    """What ended it: the kind of a refusal, else its status; "" where it went well or the client left."""
+def _error_type(served: ServedRequest) -> str:
+    """The kind of a refusal, else the status; "" for a success or a client that disconnected."""
     if served.outcome == "refused":
         return "refused"
     if served.outcome == "cut":
@@ -290,13 +288,13 @@ def _server(upstream: str) -> dict[str, Any]:
 
 
 def _provider(host: str, dialect: str) -> str:
-    """Who answers, by the host; of others no more is known than whose dialect they speak."""
+    """The provider by its host. Of an unknown host, only the dialect is known."""
     for end, name in _PROVIDERS.items():
         if host == end or host.endswith(f".{end}"):
             return name
     return "anthropic" if dialect == "anthropic" else "openai"
 
 
-def _nanoseconds(served: Served) -> int:
-    """When it arrived, in nanoseconds since 1970: whole microseconds, where a float would have lost them."""
+def _nanoseconds(served: ServedRequest) -> int:
+    """The arrival in nanoseconds since 1970, by whole numbers: a float would lose the microseconds."""
     return (served.at - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -1,4 +1,4 @@
-"""The upstream: requests go there as they came, and answers come back as they are, piece by piece."""
+"""The client of the upstream: requests are sent unchanged, and responses come back unchanged, piece by piece."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 import socket
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from io import BytesIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from foldline.doors.proxy.windows import url_at
 from foldline.errors import FoldlineError, InvalidInput, MissingExtra
 from foldline.providers.bodies import root_message
 from foldline.providers.endpoint import Endpoint
@@ -21,53 +22,53 @@ from foldline.providers.endpoint import Endpoint
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Answer", "FaultKind", "Header", "Upstream", "UpstreamFault", "url_at"]
+__all__ = ["FaultKind", "Header", "Upstream", "UpstreamFault", "UpstreamResponse", "send_early"]
 
 FaultKind: TypeAlias = Literal["connect", "silence", "cut", "protocol"]
-"""It could not be reached; it said nothing for too long; it broke off; it answered no HTTP."""
+"""No connection; silence for too long; a response that broke off; no valid HTTP."""
 
 Header: TypeAlias = tuple[bytes, bytes]
 
+# Headers of one connection (RFC 9110, section 7.6.1; the last by RFC 2616, section 13.5.1).
 _HOP: Final = frozenset(
     b"connection proxy-connection keep-alive te trailer transfer-encoding upgrade proxy-authenticate".split()
 )
-"""What belongs to one connection (RFC 9110, section 7.6.1; the last by RFC 2616, section 13.5.1)."""
 
-_OURS: Final = _HOP | frozenset(b"host content-length expect proxy-authorization http2-settings".split())
-"""What of a request is left out, or made anew."""
+# Headers of a request that are dropped or made anew.
+_NOT_FORWARDED: Final = _HOP | frozenset(b"host content-length expect proxy-authorization http2-settings".split())
 
-_SKIPPED: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""What the client library would add of its own."""
+# Headers that aiohttp would add of its own.
+_NO_AUTO_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 _READABLE: Final = frozenset({b"gzip", b"deflate", b"identity"})
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _TARGET: Final = re.compile(r"/[!-~\x80-\U0010ffff]*")
-_HELD_BYTES: Final = 65_536
-"""Above twice this the upstream is read no more, until the client has taken what came."""
+# Above twice this much nothing more is read from the upstream until the client has taken what is there.
+_READ_BUFFER_BYTES: Final = 65_536
 
+# From this size on a body is written in pieces, so that the event loop does other work between them.
 _LARGE_BYTES: Final = 2**20
-"""From here on a body is written in pieces: the event loop does other things between them."""
 
 _HEADER_BYTES: Final = 65_536
-_KEPT_SECONDS: Final = 55.0
-"""How long a connection is kept unused; balancers in the cloud close theirs after 60 s or more."""
+# How long an idle connection is kept. Cloud load balancers close theirs after 60 s or more.
+_KEEPALIVE_SECONDS: Final = 55.0
 
+# A kept connection that breaks so soon after a request began was being closed already.
 _STALE_SECONDS: Final = 1.0
-"""A kept connection that breaks so soon after a request began was about to be closed before."""
 
 
 class UpstreamFault(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
-    """The upstream gave no whole answer. `kind` says how; the message names no path, header or key."""
+    """The upstream gave no complete response. `kind` says how; the message names no path, header or key."""
 
     def __init__(self, kind: FaultKind, message: str) -> None:
         super().__init__(message)
         self.kind: FaultKind = kind
 
 
-class Answer:
-    """What the upstream answers: its head is there, its body comes. To be closed; `close` costs nothing twice.
+class UpstreamResponse:
+    """A response whose head has arrived and whose body is still to come. Close it; closing twice is harmless.
 
-    `headers` are as they came, without those of the connection.
+    `headers` are unchanged, without those of the connection.
     """
 
     __slots__ = ("_beyond", "_name", "_response", "headers", "reason", "status")
@@ -82,7 +83,7 @@ class Answer:
         self.headers: list[Header] = [header for header in raw if header[0].lower() not in left_out]
 
     async def piece(self) -> bytes:
-        """The next bytes as they come, undecoded; b"" after the last. Raises UpstreamFault."""
+        """The next bytes as they arrive, undecoded; b"" after the last. Raises UpstreamFault."""
         import aiohttp
 
         if self._beyond:
@@ -95,7 +96,7 @@ class Answer:
             raise _fault(error, self._name) from error
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The bytes as they come. Raises UpstreamFault. The upstream is read no faster than this is."""
+        """Yield the bytes as they arrive, no faster than they are consumed. Raises UpstreamFault."""
         while data := await self.piece():
             yield data
 
@@ -108,21 +109,21 @@ class Answer:
         return bytes(read[:most_bytes])
 
     def abort(self) -> None:
-        """Close the connection unless all has come; whoever reads gets an UpstreamFault."""
+        """Close the connection unless the body is complete; a reader gets an UpstreamFault."""
         self._response.close()
 
     async def close(self) -> None:
-        """Let go of it: a connection that is not read to its end carries no other request."""
+        """Release the connection. It carries another request only if the body was read to its end."""
         self._response.close()
 
 
 class Upstream:
-    """One upstream, to be used as an async context manager, on one event loop.
+    """One upstream: an async context manager, for one event loop.
 
-    Follows no redirects, decodes nothing, keeps no cookies; certificates are checked. The environment's proxy is used
-    unless the upstream is on this machine or network. `connect_seconds` is how long a connection may take, or the wait
-    for a free one of `connections`; `silence_seconds` how long nothing may come. Raises InvalidInput for the address,
-    and MissingExtra without the extra `proxy`.
+    Follows no redirects, decodes nothing, keeps no cookies, checks certificates. Uses the environment's proxy unless
+    the upstream is on this machine or network. `connect_seconds` bounds connecting, and the wait for a free one of
+    `connections`; `silence_seconds` bounds each wait for data. Raises InvalidInput for the address, and MissingExtra
+    without the extra `proxy`.
     """
 
     def __init__(
@@ -160,13 +161,13 @@ class Upstream:
         tracing.on_request_chunk_sent.append(_note_sent)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=self._connections, keepalive_timeout=_KEPT_SECONDS, ttl_dns_cache=60, ssl=trusted
+                limit=self._connections, keepalive_timeout=_KEEPALIVE_SECONDS, ttl_dns_cache=60, ssl=trusted
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_seconds, sock_read=self._silence_seconds),
             auto_decompress=False,
-            skip_auto_headers=_SKIPPED,
-            read_bufsize=_HELD_BYTES,
+            skip_auto_headers=_NO_AUTO_HEADERS,
+            read_bufsize=_READ_BUFFER_BYTES,
             max_line_size=_HEADER_BYTES,
             max_field_size=_HEADER_BYTES,
             trace_configs=[tracing],
@@ -188,14 +189,14 @@ class Upstream:
         *,
         readable: bool = False,
         on_sent: Callable[[], None] | None = None,
-    ) -> Answer:
-        """Send a request and wait for the head of its answer. Raises UpstreamFault, and what `body` raises.
+    ) -> UpstreamResponse:
+        """Send a request and wait for the head of its response. Raises UpstreamFault, and what `body` raises.
 
-        `on_sent` hears as soon as the request goes out, and perhaps again.
+        `target` is path and query as the client sent them. `readable` narrows accept-encoding to what `response_watch`
+        can read. `on_sent` is called as soon as the request goes out, and perhaps again.
 
-        `target` is path and query as the client sent them. `readable` narrows the header accept-encoding to what
-        `watching` can read. A request that meets a kept connection just as the upstream closes it is sent once more
-        where it is `readable`: asking a model changes nothing. (The library does so where the method says as much.)
+        A request that meets a kept connection just as the upstream closes it is sent once more if it is `readable`:
+        asking a model changes nothing. (aiohttp does so only where the method is idempotent.)
         """
         if not _TARGET.fullmatch(target):
             raise UpstreamFault("protocol", f"{self._name}: what is asked for is no path")
@@ -203,22 +204,24 @@ class Upstream:
         url = self._url(url_at(self._base, target), encoded=True)
         loop, may_repeat = asyncio.get_running_loop(), readable and isinstance(body, bytes)
         while True:
-            began, course = loop.time(), _Course(on_sent)
+            began, trace_context = loop.time(), _RequestTrace(on_sent)
             try:
-                return await self._once(method, url, sent, data, course)
+                return await self._once(method, url, sent, data, trace_context)
             except UpstreamFault as fault:
-                is_stale = fault.kind == "cut" and course.reused and loop.time() - began < _STALE_SECONDS
+                is_stale = fault.kind == "cut" and trace_context.reused and loop.time() - began < _STALE_SECONDS
                 if not (may_repeat and is_stale):
                     raise
             may_repeat = False
 
-    async def _once(self, method: str, url: Any, headers: list[tuple[str, str]], data: Any, course: _Course) -> Answer:
+    async def _once(
+        self, method: str, url: Any, headers: list[tuple[str, str]], data: Any, trace_context: _RequestTrace
+    ) -> UpstreamResponse:
         import aiohttp
 
         if self._session is None:
             raise RuntimeError("the upstream is used outside of its block")
         body = _Upload(data, self._silence_seconds) if isinstance(data, AsyncIterator) else None
-        # The library knows how long to wait for an answer, but not how long for a request to be taken.
+        # aiohttp bounds the wait for a response, but not the time for a request to be accepted.
         most_seconds = self._connect_seconds + 2 * self._silence_seconds
         try:
             async with asyncio.timeout(most_seconds if body is None else None) as limit:
@@ -231,7 +234,7 @@ class Upstream:
                     data=_written(data) if body is None else body.pieces(),
                     allow_redirects=False,
                     proxy=self._proxy,
-                    trace_request_ctx=course,
+                    trace_request_ctx=trace_context,
                 )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if body is not None and body.failure is not None:
@@ -243,19 +246,38 @@ class Upstream:
         if response.status > 599:  # no server can pass that on
             response.close()
             raise UpstreamFault("protocol", f"{self._name}: it answered no HTTP (a status above 599)")
-        return Answer(response, self._name)
+        return UpstreamResponse(response, self._name)
 
 
-def url_at(base_url: str, target: str) -> str:
-    """Where a request goes that a client sent to a path and query; the version is there once where both have it."""
-    parts = urlsplit(base_url.strip())
-    base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    versioned = base.endswith("/v1") and (target.startswith("/v1/") or target == "/v1")
-    return base + (target[3:] if versioned else target)
+async def send_early(
+    send: Callable[[Callable[[], None]], Coroutine[Any, Any, UpstreamResponse]], work: Callable[[], Awaitable[None]]
+) -> UpstreamResponse:
+    """Send a request, do some `work` once it is out (or could not go out), and return the response.
+
+    `send` gets a function to call once the request is out. Errors of both are raised; the response is closed then, and
+    a pending request cancelled.
+    """
+    out = asyncio.Event()
+    sending = asyncio.create_task(send(out.set))
+    sending.add_done_callback(lambda _: out.set())
+    try:
+        await out.wait()
+        await work()
+        return await sending
+    except BaseException:
+        sending.add_done_callback(_abort)  # a callback, as a second cancellation could end a wait for it here
+        sending.cancel()
+        await asyncio.wait({sending})
+        raise
+
+
+def _abort(sending: asyncio.Task[UpstreamResponse]) -> None:
+    if not sending.cancelled() and sending.exception() is None:
+        sending.result().abort()
 
 
 class _Upload:
-    """A body that goes on while it comes. Waiting for it is not the upstream's fault; waiting to be rid of it is."""
+    """A body that is forwarded while it arrives. The time limit runs only while the upstream accepts a piece."""
 
     def __init__(self, body: AsyncIterator[bytes], silence_seconds: float) -> None:
         self._body, self._silence_seconds = body, silence_seconds
@@ -277,12 +299,11 @@ class _Upload:
 
 
 @dataclass(slots=True)
-class _Course:
-    """What the library tells of a request on its way."""
+class _RequestTrace:
+    """What aiohttp reports of a request on its way."""
 
     on_sent: Callable[[], None] | None
-    reused: bool = False
-    """Whether it met a connection that was kept."""
+    reused: bool = False  # sent on a kept connection
 
 
 async def _note_reuse(_: object, context: Any, __: object) -> None:
@@ -301,11 +322,11 @@ def _written(data: bytes | None) -> bytes | BytesIO | None:
 def _prepared(
     method: str, given: list[Header], body: bytes | AsyncIterator[bytes], readable: bool
 ) -> tuple[list[tuple[str, str]], bytes | AsyncIterator[bytes] | None]:
-    """The headers to send, and the body; None when the request has none."""
+    """The headers to send, and the body; None for a request without one."""
     named = _named(value for name, value in given if name == b"connection")
     length, is_chunked, sent = "", False, list[tuple[str, str]]()
     for name, value in given:
-        if name in _OURS or name in named:
+        if name in _NOT_FORWARDED or name in named:
             if name == b"content-length":
                 length = value.decode("ascii")
             elif name == b"transfer-encoding":
@@ -321,7 +342,7 @@ def _prepared(
 
 
 def _text(value: bytes) -> str:
-    """A value as the library takes it, which writes UTF-8: what is none arrives as the same text in it."""
+    """A header value as text for aiohttp, which writes UTF-8. Latin-1 arrives as the same text in UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -334,13 +355,13 @@ def _named(values: Iterable[bytes]) -> frozenset[bytes]:
 
 
 def _readable(accepted: bytes) -> bytes:
-    """Of the codings that a client accepts those that can be read here."""
+    """Those of the accepted codings that can be undone here."""
     kept = [one.strip() for one in accepted.split(b",") if one.partition(b";")[0].strip().lower() in _READABLE]
     return b", ".join(kept) or b"identity"
 
 
 def _proxy_for(scheme: str, host: str) -> str | None:
-    """The proxy that the environment names for a host, its login included. Raises InvalidInput."""
+    """The environment's proxy for a host, with its login. Raises InvalidInput."""
     known = {} if urllib.request.proxy_bypass(host) else urllib.request.getproxies()
     given = known.get(scheme) or known.get("all")
     if not given:
@@ -352,7 +373,7 @@ def _proxy_for(scheme: str, host: str) -> str | None:
 
 
 def _fault(error: BaseException, name: str) -> UpstreamFault:
-    """What went wrong, told from the library's error."""
+    """The fault for an error of aiohttp."""
     import aiohttp
 
     kind: FaultKind = "cut"

@@ -1,4 +1,4 @@
-"""The window of each model that clients ask for: set, learned, asked of the upstream, or in the catalogue."""
+"""The window of each model that clients use: set, learned, reported by the upstream, or from the catalogue."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from foldline.catalog.models import lookup
 from foldline.conversations.planning import LimitStore
-from foldline.doors.proxy.clients import says_who
+from foldline.doors.proxy.headers import is_credential
 from foldline.errors import InvalidInput
 from foldline.providers.bodies import load_httpx
 from foldline.providers.discovery import fetch_window
@@ -21,39 +22,38 @@ from foldline.providers.endpoint import Endpoint
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Window", "Windows", "asking_client", "endpoint_of", "key_headers", "versioned"]
+__all__ = ["ModelWindow", "ModelWindows", "endpoint_of", "key_headers", "upstream_client", "url_at", "versioned"]
 
 Source: TypeAlias = Literal["setting", "learned", "asked", "catalogue", "default"]
 
-_Key: TypeAlias = tuple[str, str]
-"""A dialect, and a model."""
+_Key: TypeAlias = tuple[str, str]  # dialect and model
 
-_AGAIN_SECONDS: Final = 3_600.0
-"""A server may be started anew with another window."""
-
-_AGAIN_AFTER_NONE_SECONDS: Final = 60.0
-_MOST_MODELS: Final = 1_000
-_LONGEST_NAME_CHARS: Final = 500
+# A server may be restarted with another window, so its report expires.
+_REFRESH_SECONDS: Final = 3_600.0
+# A key without access to the list of models may gain it, but each failed question delays a request by up to 2 s.
+_RETRY_SECONDS: Final = 60.0
+_MAX_MODELS: Final = 1_000
+_MAX_NAME_CHARS: Final = 500
 _VERSION: Final = re.compile(r"/v\d\w*(?:/|$)")
 
-_OF_A_PROXY: Final = "proxy-authorization"
-"""For whoever stands between the client and this proxy, not for the upstream."""
+# For an HTTP proxy between the client and this one, not for the upstream.
+_PROXY_CREDENTIAL: Final = "proxy-authorization"
 
 _BEARER: Final = "Bearer "
+# Anthropic, "Context windows": the beta that makes the window of some models 1,000,000 tokens.
 _LARGE: Final = b"context-1m"
 _LARGE_TOKENS: Final = 1_000_000
-"""Anthropic, "Context windows": the beta that makes the window of some models 1,000,000 tokens."""
 
-_SIGNED_IN: Final = "oauth-"
-"""The beta without which Anthropic takes no token of a sign-in (public clients of Claude subscriptions)."""
+# The beta without which Anthropic accepts no token of a sign-in (public clients of Claude subscriptions).
+_SIGN_IN: Final = "oauth-"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """A window in tokens, and where it is known from.
+class ModelWindow:
+    """A window in tokens, and its source.
 
-    `learned_as` is the name under which the window is learned that a refusal tells: the model, with what else decides
-    about its window (the beta that was asked for, what the server told). Of another window than that it says nothing.
+    `learned_as` is the name under which a window that a refusal states is stored: the model, with all that its window
+    depends on (the beta in the request, the server's report). It holds for requests with the same name only.
     """
 
     tokens: int
@@ -62,25 +62,24 @@ class Window:
 
     @property
     def guessed(self) -> bool:
-        """Whether nobody knows it: it refuses nothing, and nothing is folded for it."""
+        """Whether no source knows the window. A guess causes no refusal and no fold."""
         return self.source == "default"
 
     @property
     def warning(self) -> str:
-        """What is to be told of a window that is guessed; "" for any other."""
+        """The warning about a guessed window; "" for any other."""
         if not self.guessed:
             return ""
         taken = f"the window of this model is not known: {self.tokens:,} tokens are taken (--window)"
         return f"{taken} to judge refusals by, and nothing is folded before one"
 
 
-class Windows:
-    """The windows of one upstream. Asked once for each model, with the key of the client that asks; that is not kept.
+class ModelWindows:
+    """The windows of one upstream, which is asked once for each model, with the key of the client, which is not kept.
 
-    An answer holds for an hour, none for a minute, and that for this client alone: its key may be wrong. After that it
-    serves until the upstream, asked again, has answered. `setting` is the window of every model, where the user named
-    one. `learned` are those that refusals told, by (address, `Window.learned_as`, client). To be used on one event
-    loop; close it.
+    An answer is fresh for an hour, and a missing one for a minute, for this client only: its key may be wrong. A stale
+    answer serves until the upstream has answered again. `setting` is the user's window for every model. `learned` are
+    the windows that refusals stated, by (address, `ModelWindow.learned_as`, client). For one event loop; close it.
     """
 
     def __init__(
@@ -94,9 +93,9 @@ class Windows:
         endpoint = endpoint_of(base_url, "openai-chat", "", ())
         self.endpoint, self._is_local = endpoint.root_url, endpoint.is_local
         self._base_url, self._setting, self._learned, self._clock = base_url, setting, learned, clock
-        self._asked: dict[_Key, tuple[float, int]] = {}  # until when it holds, and what was told
-        self._unsaid: dict[tuple[_Key, bytes], float] = {}  # until when a client need not ask what it was not told
-        self._asking: dict[tuple[_Key, bytes], asyncio.Task[int | None]] = {}
+        self._reported: dict[_Key, tuple[float, int]] = {}  # until when it is fresh, and the window
+        self._unreported: dict[tuple[_Key, bytes], float] = {}  # until when not to ask again for a client
+        self._pending: dict[tuple[_Key, bytes], asyncio.Task[int | None]] = {}
         self._client: httpx.AsyncClient | None = None
 
     async def of(
@@ -107,79 +106,79 @@ class Windows:
         *,
         client: bytes = b"",
         anew: bool = False,
-    ) -> Window:
-        """The window of a model for a request with these headers. Takes 2 s at most, where the model is new.
+    ) -> ModelWindow:
+        """The window of a model for a request with these headers. Takes up to 2 s for a new model.
 
-        `client` is a hash of its credential. With `anew` the upstream is asked again, as after a refusal: it may have
-        been started with another window.
+        `client` is a hash of the credential. With `anew` the upstream is asked again, as after a refusal: it may have
+        been restarted with another window.
         """
         given = tuple(headers)
         large = any(name.lower() == b"anthropic-beta" and _LARGE in value for name, value in given)
         learned_as = f"{model} ({_LARGE.decode()})" if large else model
         if self._setting is not None:
-            return Window(self._setting, "setting", learned_as)
-        asked = await self._ask(dialect, model, given, client, anew=anew)
-        if asked is not None:
-            learned_as = f"{learned_as} (told {asked})"
+            return ModelWindow(self._setting, "setting", learned_as)
+        reported = await self._ask(dialect, model, given, client, anew=anew)
+        if reported is not None:
+            learned_as = f"{learned_as} (told {reported})"
         learned = self._learned.get((self.endpoint, learned_as, client))
         if learned is not None:
-            return Window(learned, "learned", learned_as)
+            return ModelWindow(learned, "learned", learned_as)
         known = lookup(model, local=self._is_local)
-        # A server of one's own knows nothing of betas: what it tells is its window.
-        if large and (asked is None or not self._is_local) and (asked or known.window_tokens) < _LARGE_TOKENS:
-            return Window(_LARGE_TOKENS, "catalogue", learned_as)
-        if asked is not None:
-            return Window(asked, "asked", learned_as)
-        return Window(known.window_tokens, "catalogue" if known.known else "default", learned_as)
+        # A local server ignores betas: what it reports is its window.
+        if large and (reported is None or not self._is_local) and (reported or known.window_tokens) < _LARGE_TOKENS:
+            return ModelWindow(_LARGE_TOKENS, "catalogue", learned_as)
+        if reported is not None:
+            return ModelWindow(reported, "asked", learned_as)
+        return ModelWindow(known.window_tokens, "catalogue" if known.known else "default", learned_as)
 
     async def aclose(self) -> None:
-        """Close the connections that were opened for asking."""
-        for task in self._asking.values():
+        """Cancel pending questions and close the connections."""
+        for task in self._pending.values():
             task.cancel()
-        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        await asyncio.gather(*self._pending.values(), return_exceptions=True)
         if self._client is not None:
             await self._client.aclose()
 
     async def _ask(
         self, dialect: str, model: str, headers: Sequence[tuple[bytes, bytes]], client: bytes, *, anew: bool
     ) -> int | None:
-        """What the upstream says. A client that asks for the same model meanwhile waits for the same answer."""
-        if len(model) > _LONGEST_NAME_CHARS:  # no model's name, and it would be kept
+        """The upstream's report. Requests of one client for the same model wait for the same answer."""
+        if len(model) > _MAX_NAME_CHARS:  # no model's name, and it would be kept
             return None
         key = dialect, model
-        known, task = self._asked.get(key), self._asking.get((key, client))
-        until = self._unsaid.get((key, client), 0.0) if known is None else known[0]
+        known, task = self._reported.get(key), self._pending.get((key, client))
+        until = self._unreported.get((key, client), 0.0) if known is None else known[0]
         if task is None and (anew or self._clock() >= until):
             try:
                 endpoint = endpoint_of(self._base_url, dialect, model, headers)
             except InvalidInput:  # a header that httpx could not send
                 return None if known is None else known[1]
-            task = self._asking[key, client] = asyncio.create_task(self._told(key, client, endpoint))
+            task = self._pending[key, client] = asyncio.create_task(self._fetch(key, client, endpoint))
         if known is not None and not anew:
             return known[1]
         if task is None:
             return None
-        return await asyncio.shield(task)  # one client that leaves is no reason not to tell the others
+        return await asyncio.shield(task)  # shielded: other requests wait for the same answer
 
-    async def _told(self, key: _Key, client: bytes, endpoint: Endpoint) -> int | None:
+    async def _fetch(self, key: _Key, client: bytes, endpoint: Endpoint) -> int | None:
         try:
             if self._client is None:
-                self._client = asking_client(endpoint)
+                self._client = upstream_client(endpoint)
             found = await fetch_window(endpoint, self._client)
-            for kept in (self._asked, self._unsaid):
-                if len(kept) >= _MOST_MODELS:
-                    kept.clear()
-            known = self._asked.get(key)
+            for table in (self._reported, self._unreported):
+                if len(table) >= _MAX_MODELS:
+                    table.clear()
+            known = self._reported.get(key)
             if found is not None:
-                self._asked[key] = self._clock() + _AGAIN_SECONDS, found
-            elif known is not None:  # it told once, and is off, or the key of this client is wrong
+                self._reported[key] = self._clock() + _REFRESH_SECONDS, found
+            elif known is not None:  # the server is down, or the key of this client is wrong
                 found = known[1]
-                self._asked[key] = max(known[0], self._clock() + _AGAIN_AFTER_NONE_SECONDS), found
+                self._reported[key] = max(known[0], self._clock() + _RETRY_SECONDS), found
             else:
-                self._unsaid[key, client] = self._clock() + _AGAIN_AFTER_NONE_SECONDS
+                self._unreported[key, client] = self._clock() + _RETRY_SECONDS
             return found
         finally:
-            del self._asking[key, client]
+            del self._pending[key, client]
 
 
 def endpoint_of(base_url: str, dialect: str, model: str, headers: Iterable[tuple[bytes, bytes]]) -> Endpoint:
@@ -195,32 +194,43 @@ def endpoint_of(base_url: str, dialect: str, model: str, headers: Iterable[tuple
 
 
 def versioned(base_url: str) -> str:
-    """The address with a version, as OpenAI's clients take it and as the proxy's clients ask for it (`/v1/…`)."""
+    """The address with a version, as OpenAI's clients expect it and the proxy's clients use it (`/v1/…`)."""
     plain = base_url.rstrip("/")
     return plain if _VERSION.search(plain.partition("://")[2]) else f"{plain}/v1"
 
 
+def url_at(base_url: str, target: str) -> str:
+    """The upstream's URL for a path and query. A version that both have appears once."""
+    parts = urlsplit(base_url.strip())
+    base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    versioned = base.endswith("/v1") and (target.startswith("/v1/") or target == "/v1")
+    return base + (target[3:] if versioned else target)
+
+
 def key_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers by which a provider knows who asks."""
+    """The headers that identify a client to its provider."""
     found: dict[str, str] = {}
     for name, value in ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers):
-        if (says_who(name) and name != _OF_A_PROXY) or name == "anthropic-version":
+        if (is_credential(name) and name != _PROXY_CREDENTIAL) or name == "anthropic-version":
             found[name] = value
         elif name == "anthropic-beta":
-            betas = [beta.strip() for beta in value.split(",") if beta.strip().startswith(_SIGNED_IN)]
+            betas = [beta.strip() for beta in value.split(",") if beta.strip().startswith(_SIGN_IN)]
             found |= {name: ",".join(betas)} if betas else {}
     return found
 
 
-def asking_client(endpoint: Endpoint) -> httpx.AsyncClient:
-    """A client that asks the upstream in the name of many: it keeps no cookie of one for the next, follows no redirect
-    (the key would go along). Raises MissingExtra."""
+def upstream_client(endpoint: Endpoint) -> httpx.AsyncClient:
+    """An HTTP client that many clients of the proxy share. Raises MissingExtra.
+
+    It stores no cookies, which would pass from one client to the next, and follows no redirects, which would carry the
+    key to another host.
+    """
     return load_httpx().AsyncClient(  # type: ignore[no-any-return]
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         follow_redirects=False,
         timeout=endpoint.timeout_seconds,
-        # A proxy of the environment does not know the addresses of one's own network.
+        # The environment's proxy does not know the addresses of a local network.
         trust_env=not endpoint.is_local,
-        # Certificates take 0.2 s to load, and nothing is checked against them without TLS.
+        # Certificates take 0.2 s to load, for nothing without TLS.
         verify=endpoint.base_url.startswith("https:"),
     )

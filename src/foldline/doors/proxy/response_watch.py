@@ -1,7 +1,7 @@
-"""Looks at an answer while it passes: what it reports, whether it holds an error, whether it has begun.
+"""Watches a response while it passes: its usage reports, an error in it, whether content has begun.
 
-Nothing is changed or held up here. Once a stream has begun, its pieces are searched for a few words; only events that
-hold one are parsed. What a piece of content costs is a search of its bytes.
+Nothing is changed or delayed here. Once content has begun, pieces are searched for a few words, and only events that
+contain one are parsed: a piece of content costs a search of its bytes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
-from foldline.doors.proxy.hints import SAYS, is_quiet, object_of, usage_in
-from foldline.doors.proxy.inflating import Inflate, decoded, readable
+from foldline.doors.proxy.bodies import Inflater, decoded, readable
+from foldline.doors.proxy.stream_events import MAY_REPORT, find_usage, parse_object, shows_nothing
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.providers.assembly import reported
@@ -21,21 +21,21 @@ from foldline.providers.bodies import EventReader
 from foldline.view.transcript import Usage
 from foldline.view.usage import usage_of
 
-__all__ = ["Watch", "decoded", "hold_back"]
+__all__ = ["ResponseWatch", "buffer_until", "decoded"]
 
-_MOST_EVENT_BYTES: Final = 1024 * 1024
-"""Of a longer event only the beginning and the end are kept: they say what it is, and what was used."""
+# Of a longer event only the beginning and the end are kept: its name stands in one, its usage in the other.
+_MAX_EVENT_BYTES: Final = 1024 * 1024
 
-_MOST_WHOLE_BYTES: Final = 16 * 1024 * 1024
+_MAX_WHOLE_BYTES: Final = 16 * 1024 * 1024
 _HEAD_BYTES: Final = 4 * 1024
 _TAIL_BYTES: Final = 16 * 1024
+# Events of Responses repeat the request (tools, instructions): 100 KB cost as much time as a thousand pieces of text.
+# So longer events are not parsed where their beginning and end suffice.
 _LONG_BYTES: Final = 8 * 1024
-"""From here on an event of Responses that repeats the request (tools, instructions) is not parsed, if it need not be:
-100 KB of them cost as much time as a thousand pieces of text."""
 
-_MOST_NAMES: Final = 64
+_MAX_NAMES: Final = 64
 
-# Two line ends in a row, whichever each of them is: "\r\n\r\n" holds the second pair, "\r\n\n" the first.
+# Two line ends in a row end an event, in any mixture: "\r\n\r\n" contains the second pair, "\r\n\n" the first.
 _BLANKS: Final = frozenset({b"\n\n", b"\n\r", b"\r\r"})
 _BLANK: Final = re.compile(rb"\n\n|\n\r|\r\r")
 _WHOLE_ENDS: Final = (b"\n\n", b"\r\n\r\n")
@@ -44,32 +44,32 @@ _NAME: Final = re.compile(rb"(?:^|[\r\n])event: ?([\w.\-]+)")
 _TYPE: Final = re.compile(rb'"type"\s*:\s*"([\w.\-]+)"')
 _ERROR_FIRST: Final = re.compile(rb'(?:^|[\r\n])(?:error: ?|data: ?\{\s*"error")')
 
+# Events of Responses. Source: OpenAI API reference, "Streaming events"; `response.error` and `.done`: gateways.
 _OPENINGS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 _ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed", "response.done"})
 _ERRORS: Final = frozenset({"error", "response.error"})
-"""Events of Responses. Source: OpenAI API reference, "Streaming events"; `response.error`, `.done`: gateways."""
 
 _NOT_SHOWN: Final = frozenset({"role", "name", "id"})
 
 
-class Watch:
-    """One answer with status 200, looked at piece by piece. Never raises. Memory: one event, at most 1 MiB; a whole
-    answer in JSON, at most 16 MiB.
+class ResponseWatch:
+    """One response with status 200, watched piece by piece. Never raises. Memory: one event of at most 1 MiB, or a
+    whole JSON body of at most 16 MiB.
 
-    `error` is the body of an error that stands in it. `begun` says whether something has come that a client shows or
-    acts on; after an error nothing begins. What cannot be read (another coding, another form) counts as begun. `ended`
-    says whether the event has come that closes the answer, or the answer was whole JSON. `stop_reason` is in the
-    dialect's own word.
+    `error` is the body of an error in the response. `begun` says whether anything has arrived that a client shows or
+    acts on; after an error nothing begins. Unreadable data (another coding, another form) counts as begun. `ended`
+    says whether the closing event has arrived, or the response was whole JSON. `stop_reason` is the dialect's own
+    word.
     """
 
     def __init__(self, dialect: str, *, streamed: bool, encoding: str = "") -> None:
         self._dialect, self._streamed = dialect, streamed
-        self._says = SAYS[dialect]
-        self._inflate = None if encoding in ("", "identity") or not readable(encoding) else Inflate(encoding)
+        self._may_report = MAY_REPORT[dialect]
+        self._inflate = None if encoding in ("", "identity") or not readable(encoding) else Inflater(encoding)
         self._blind = not readable(encoding)
         self._first = True
-        self._rest = bytearray()  # of the event that is not yet whole
-        self._cut = False  # whether its middle was dropped
+        self._rest = bytearray()  # of the event that is still incomplete
+        self._cut = False  # whether the middle of that event was dropped
         self._reported: dict[str, Json] = {}
         self.error: bytes | None = None
         self.stop_reason = ""
@@ -78,63 +78,66 @@ class Watch:
 
     @property
     def usage(self) -> Usage | None:
-        """What has been reported so far; None if nothing was."""
+        """The usage reported so far; None without a report."""
         try:
             return usage_of(self._reported) if self._reported else None
-        except (InvalidInput, RecursionError):  # no report, or one that is nested too deep to be shown in an error
+        except (InvalidInput, RecursionError):  # no valid report, or one that is nested too deeply
             return None
 
     def feed(self, chunk: bytes) -> None:
-        """Look at a piece as it came."""
+        """Watch the next piece, as it arrived."""
         if self._blind:
             return
         if self._inflate is None:
-            self._take(chunk)
+            self._read(chunk)
             return
         try:
             for data in self._inflate.pieces(chunk):
-                self._take(data)
+                self._read(data)
         except zlib.error:
             self._give_up()
 
     def finish(self) -> None:
-        """Look at what is left: all has come."""
+        """Watch the rest, as the response is complete."""
         rest, cut = bytes(self._rest), self._cut
         self._rest.clear()
         if self._blind or not rest:
             return
         if self._streamed:
-            self._look_at_all(rest, cut)
+            self._inspect_all(rest, cut)
         else:
-            self._look_whole(rest)
+            self._inspect_whole(rest)
 
     # --- pieces ------------------------------------------------------------------------------------------------------
 
-    def _take(self, data: bytes) -> None:
-        if self._first and not (data := self._opened(data)):
+    def _read(self, data: bytes) -> None:
+        if self._first and not (data := self._skip_blanks(data)):
             return
         if not self._streamed:
             self._rest += data
-            if len(self._rest) > _MOST_WHOLE_BYTES:
+            if len(self._rest) > _MAX_WHOLE_BYTES:
                 self._give_up()
             return
         cut = self._cut
         if self._rest or not data.endswith(_WHOLE_ENDS):
-            data = self._completed(data)
-        if data and (cut or not self.begun or self._says(data)):
-            self._look_at_all(data, cut)
+            data = self._complete_events(data)
+        if data and (cut or not self.begun or self._may_report(data)):
+            self._inspect_all(data, cut)
 
-    def _opened(self, data: bytes) -> bytes:
-        """The piece from its first byte on that is no blank. A server may answer a wish for a stream with JSON."""
+    def _skip_blanks(self, data: bytes) -> bytes:
+        """The first piece without leading blanks. A server may answer with JSON though a stream was requested."""
         data = data.lstrip()
         if data:
             self._first = False
             self._streamed = self._streamed and data[0] not in b"{["
         return data
 
-    def _completed(self, data: bytes) -> bytes:
-        """The events that a piece completes; what comes after them is kept."""
+    def _complete_events(self, data: bytes) -> bytes:
+        """The events that a piece completes. The incomplete rest is kept for the next piece."""
         rest = self._rest
+        # The blank line that ends an event may be split between two pieces, and each of its line ends may have either
+        # form. Only the last one in the piece matters: everything before it is complete. Searching from the end finds
+        # it without a look at each event, and the kept rest is never searched again.
         if not rest:
             data = data.lstrip(b"\r\n")
         at = data.rfind(b"\n\n")
@@ -148,8 +151,8 @@ class Watch:
         else:
             whole = b""
             rest += data
-        if len(rest) > _MOST_EVENT_BYTES + 4 or (self._cut and len(rest) > _HEAD_BYTES + 4 * _TAIL_BYTES):
-            # A blank stands for what is dropped, so that the two parts make no line end together.
+        if len(rest) > _MAX_EVENT_BYTES + 4 or (self._cut and len(rest) > _HEAD_BYTES + 4 * _TAIL_BYTES):
+            # The middle goes. A blank takes its place, so that no line end arises where the two parts meet.
             rest[_HEAD_BYTES : -_TAIL_BYTES - 4] = b" "
             self._cut = True
         return whole
@@ -161,15 +164,15 @@ class Watch:
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def _look_at_all(self, data: bytes, cut: bool) -> None:
+    def _inspect_all(self, data: bytes, cut: bool) -> None:
         for piece in _BLANK.split(data) if b"\r" in data else data.split(b"\n\n"):
             event = piece.strip(b"\r\n")
-            if event and (cut or not self.begun or self._says(event)):
-                self._look(event, cut)
+            if event and (cut or not self.begun or self._may_report(event)):
+                self._inspect(event, cut)
             cut = False
 
-    def _look(self, event: bytes, cut: bool) -> None:
-        if (cut or len(event) > _LONG_BYTES) and self._look_long(event, cut or len(event) > _MOST_EVENT_BYTES):
+    def _inspect(self, event: bytes, cut: bool) -> None:
+        if (cut or len(event) > _LONG_BYTES) and self._inspect_long(event, cut or len(event) > _MAX_EVENT_BYTES):
             return
         reader = EventReader()
         for found in (*reader.feed(event + b"\n\n"), *reader.finish()):
@@ -177,24 +180,24 @@ class Watch:
             if data == "[DONE]":
                 self._end()
                 continue
-            value = object_of(data)
+            value = parse_object(data)
             if value is not None and self._dialect == "openai-chat":
-                self._look_chat(value, data, found.name)
+                self._inspect_chat(value, data, found.name)
             elif value is not None:
-                self._look_named(value, data, found.name)
+                self._inspect_named(value, data, found.name)
             elif found.name == "error":
                 self._fail(data)
             elif data:
                 self._begin()
 
-    def _look_long(self, event: bytes, too_long: bool) -> bool:
-        """Look at the beginning and the end of a long event; False when it has to be parsed, and can be."""
+    def _inspect_long(self, event: bytes, too_long: bool) -> bool:
+        """Inspect the beginning and end of a long event; False if it must be parsed, and can be."""
         head, tail = event[:_HEAD_BYTES], event[-_TAIL_BYTES:]
         named = _NAME.search(head) or _TYPE.search(head)
         kind = named[1].decode() if named is not None and self._dialect == "openai-responses" else ""
         if kind in _OPENINGS:
             return True
-        if kind == "response.completed" and (usage := usage_in(tail)) is not None:
+        if kind == "response.completed" and (usage := find_usage(tail)) is not None:
             self._report(usage)
             self.stop_reason = "completed"
             self._end()
@@ -204,29 +207,29 @@ class Watch:
         if kind in _ERRORS or kind == "response.failed" or _ERROR_FIRST.search(head):
             self._fail((head + b" " + tail).decode("utf-8", "replace"))
         elif kind in _ENDS:
-            self._report(usage_in(tail))
+            self._report(find_usage(tail))
             self._end()
         else:
             self._begin()
         return True
 
-    def _look_chat(self, value: Mapping[str, Any], data: str, name: str) -> None:
+    def _inspect_chat(self, value: Mapping[str, Any], data: str, name: str) -> None:
         listed = value.get("choices")
         choices = [c for c in listed if isinstance(c, Mapping)] if isinstance(listed, list) else []
         own = value.get("x_groq")
         counted = self._report(value.get("usage")) or (isinstance(own, Mapping) and self._report(own.get("usage")))
-        # An older vLLM sends the error itself, with this for its object.
+        # Older versions of vLLM send the error itself, with "error" as its object.
         failed = bool(value.get("error")) or name == "error" or value.get("object") == "error"
         for choice in choices:
-            if self._look_choice(choice):
+            if self._inspect_choice(choice):
                 failed, data = True, data if value.get("error") else _failure_of(choice, data)
         if failed:
             self._fail(data)
         elif not choices and (counted or "choices" not in value):
             self._begin()
 
-    def _look_choice(self, choice: Mapping[str, Any]) -> bool:
-        """Look at a choice; whether it says that the answer failed (OpenRouter, "Errors in streams")."""
+    def _inspect_choice(self, choice: Mapping[str, Any]) -> bool:
+        """Inspect a choice; whether it reports a failure (OpenRouter, "Errors in streams")."""
         self._report(choice.get("usage"))
         for part in (choice.get("delta"), choice.get("message")):
             if isinstance(part, Mapping) and any(part[name] for name in part if name not in _NOT_SHOWN):
@@ -241,23 +244,23 @@ class Watch:
             self._end()
         return False
 
-    def _look_named(self, value: Mapping[str, Any], data: str, name: str) -> None:
-        """An event of Anthropic or Responses, which says what it is."""
+    def _inspect_named(self, value: Mapping[str, Any], data: str, name: str) -> None:
+        """Inspect an event of Anthropic or Responses, which names its type."""
         given = value.get("type")
         kind = given if isinstance(given, str) and given else name
         self._report(value.get("usage"))
         if kind in _ERRORS or name == "error" or (value.get("error") and "type" not in value):
             self._fail(data)
         elif self._dialect == "anthropic":
-            self._look_anthropic(kind, value)
+            self._inspect_anthropic(kind, value)
         elif kind in _ENDS:
             response = value.get("response")
-            self._look_response(response if isinstance(response, Mapping) else {}, data, kind)
-        elif kind not in _OPENINGS and not is_quiet(kind, value):
+            self._inspect_response(response if isinstance(response, Mapping) else {}, data, kind)
+        elif kind not in _OPENINGS and not shows_nothing(kind, value):
             self._begin()
 
-    def _look_anthropic(self, kind: str, value: Mapping[str, Any]) -> None:
-        """Source: Anthropic's docs, "Streaming messages"."""
+    def _inspect_anthropic(self, kind: str, value: Mapping[str, Any]) -> None:
+        """Inspect an event of Anthropic. Source: Anthropic's docs, "Streaming messages"."""
         if kind == "message_start":
             message = value.get("message")
             if isinstance(message, Mapping):
@@ -276,8 +279,8 @@ class Watch:
         elif kind != "ping":
             self._begin()
 
-    def _look_response(self, response: Mapping[str, Any], data: str, kind: str) -> None:
-        """The response of a closing event, or of a whole answer."""
+    def _inspect_response(self, response: Mapping[str, Any], data: str, kind: str) -> None:
+        """Inspect the response object of a closing event, or of a whole body."""
         self._report(response.get("usage"))
         self._stop(response, "status")
         self._stop(response.get("incomplete_details"), "reason")
@@ -285,9 +288,9 @@ class Watch:
             self._fail(data)
         self._end()
 
-    def _look_whole(self, body: bytes) -> None:
+    def _inspect_whole(self, body: bytes) -> None:
         text = body.decode("utf-8", "replace")
-        value = object_of(text)
+        value = parse_object(text)
         if value is None:
             self._begin()
             return
@@ -296,9 +299,9 @@ class Watch:
         if not shown and (value.get("error") or "error" in (value.get("type"), value.get("object"))):
             self._fail(text)
         elif self._dialect == "openai-chat":
-            self._look_chat(value, text, "")
+            self._inspect_chat(value, text, "")
         elif self._dialect == "openai-responses":
-            self._look_response(value, text, "")
+            self._inspect_response(value, text, "")
         else:
             self._stop(value, "stop_reason")
         self._end()
@@ -322,34 +325,35 @@ class Watch:
             self.stop_reason = holder[field]
 
     def _report(self, usage: Json) -> bool:
-        """Take up a report; whether it says something. Counts of a later one are totals so far, and some servers put
-        zeros into the first or the last one; Anthropic gives the input at the beginning and the output at the end."""
-        told = reported(usage)
-        for name, value in (told or {}).items():
+        """Merge a usage report into the earlier ones; whether it was one."""
+        # Counts of a later report are totals so far, so the larger one holds: some servers put zeros into the first or
+        # the last report, and Anthropic gives the input at the beginning and the output at the end.
+        report = reported(usage)
+        for name, value in (report or {}).items():
             old = self._reported.get(name)
-            if value is None or (old is None and len(self._reported) >= _MOST_NAMES):
+            if value is None or (old is None and len(self._reported) >= _MAX_NAMES):
                 continue
             larger = isinstance(old, int) and isinstance(value, int) and value < old
             self._reported[name] = old if larger else value
-        return told is not None
+        return report is not None
 
 
 def _failure_of(choice: Mapping[str, Any], data: str) -> str:
-    """The error of a choice as a body of its own; the whole event where the choice names none."""
+    """The error of a choice as a body of its own; the whole event if the choice has none."""
     try:
         return json.dumps({"error": choice["error"]}) if choice.get("error") else data
     except RecursionError:
         return data
 
 
-async def hold_back(
-    held: list[bytes], chunks: AsyncIterator[bytes], most_bytes: int, enough: Callable[[bytes], bool]
+async def buffer_until(
+    held: list[bytes], chunks: AsyncIterator[bytes], max_bytes: int, enough: Callable[[bytes], bool]
 ) -> bool:
-    """Take the pieces of an answer until there is enough of it, or too much; whether it has ended."""
+    """Collect pieces of a response in `held` until they are enough, or too many; whether it has ended."""
     size_bytes = 0
     async for chunk in chunks:
         held.append(chunk)
         size_bytes += len(chunk)
-        if enough(chunk) or size_bytes > most_bytes:
+        if enough(chunk) or size_bytes > max_bytes:
             return False
     return True

@@ -1,7 +1,7 @@
-"""What the proxy says when it refuses: errors in the form of the client's own dialect.
+"""Errors of the proxy, in the form of the client's own dialect.
 
-Clients that compact by themselves know an overflow by its code or by its words, which are therefore the providers' own.
-What each of them looks for, as their sources have it:
+Clients that compact by themselves recognise an overflow by its code or its words, so these are the providers' own. What
+each client looks for, by its source code:
 
 - Claude Code: `/prompt is too long[^0-9]*(\\d+)\\s*tokens?\\s*>\\s*(\\d+)/i`, and compacts by the figures.
   langchain-anthropic and OpenHands: "prompt is too long". Goose: "too long".
@@ -28,10 +28,11 @@ from foldline.errors import DoesNotFit
 from foldline.failures import Failure, classify
 from foldline.messages import Json
 
-__all__ = ["Refusal", "does_not_fit", "overflow", "refused", "still_too_long", "too_large"]
+__all__ = ["ErrorResponse", "does_not_fit", "error_response", "overflow", "still_too_long", "too_large"]
 
-_MOST_DETAIL_CHARS: Final = 1_000
+_MAX_DETAIL_CHARS: Final = 1_000
 
+# Anthropic's API reference, "Errors". Other statuses are an `api_error` from 500 on, an `invalid_request_error` below.
 _ANTHROPIC_TYPES: Final = {
     401: "authentication_error",
     403: "permission_error",
@@ -40,12 +41,11 @@ _ANTHROPIC_TYPES: Final = {
     429: "rate_limit_error",
     504: "timeout_error",
 }
-"""Anthropic's API reference, "Errors"; all else is an `api_error` from 500 on, an `invalid_request_error` below."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """An answer that refuses."""
+class ErrorResponse:
+    """A complete error response."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
@@ -54,37 +54,38 @@ class Refusal:
 
 def overflow(
     dialect: str, *, tokens: int, limit: int, detail: str = "", streamed: bool = False, model: str = ""
-) -> Refusal:
-    """The dialect's own error for a prompt of `tokens` where `limit` may be sent; `detail` says what can be done.
+) -> ErrorResponse:
+    """The dialect's own error for a prompt of `tokens` where `limit` fit; `detail` says what can be done.
 
     With `streamed` (the client asked for a stream) Responses answers as OpenAI does: status 200, and a stream whose
-    response has failed; `model` is named in it. A detail that would make it read as another failure is left out.
+    response has failed, with the name of the `model`. A detail that would change how clients classify the error is
+    left out.
     """
-    plain = _overflow(dialect, tokens, limit, "")
-    told = plain
+    plain = _overflow_error(dialect, tokens, limit, "")
+    error = plain
     if detail:
-        fuller = _overflow(dialect, tokens, limit, f" ({_short(detail)})")
-        told = fuller if _read(fuller) == _read(plain) else plain
+        fuller = _overflow_error(dialect, tokens, limit, f" ({_short(detail)})")
+        error = fuller if _classification(fuller) == _classification(plain) else plain
     if streamed and dialect == "openai-responses":
-        return _failed_stream(told["error"], model)
-    return _made(400, told)
+        return _failed_stream(error["error"], model)
+    return _json_response(400, error)
 
 
-def refused(
+def error_response(
     dialect: str,
     status: int,
     message: str,
     *,
     code: str | None = None,
     headers: Sequence[tuple[bytes, bytes]] = (),
-) -> Refusal:
-    """Any other error, in the dialect's form; `headers` are sent with it."""
+) -> ErrorResponse:
+    """Any other error, in the dialect's form, with further `headers`."""
     text = f"foldline: {_short(message)}"
     if dialect == "anthropic":
         kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-        return _made(status, _anthropic(kind, text), headers)
+        return _json_response(status, _anthropic(kind, text), headers)
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    return _made(status, _openai(kind, text, code or _CODES.get(status), None), headers)
+    return _json_response(status, _openai(kind, text, code or _CODES.get(status), None), headers)
 
 
 _CODES: Final = {
@@ -97,58 +98,58 @@ _CODES: Final = {
 }
 
 
-def _overflow(dialect: str, tokens: int, limit: int, said: str) -> dict[str, Any]:
+def _overflow_error(dialect: str, tokens: int, limit: int, suffix: str) -> dict[str, Any]:
     if dialect == "anthropic":
-        return _anthropic("invalid_request_error", f"prompt is too long: {tokens} tokens > {limit} maximum{said}")
+        return _anthropic("invalid_request_error", f"prompt is too long: {tokens} tokens > {limit} maximum{suffix}")
     responses = dialect == "openai-responses"
     lead = "Your input exceeds the context window of this model. " if responses else ""
     message = (
         f"{lead}This model's maximum context length is {limit} tokens. However, your messages resulted in {tokens} "
-        f"tokens. Please reduce the length of the messages.{said}"
+        f"tokens. Please reduce the length of the messages.{suffix}"
     )
     return _openai("invalid_request_error", message, "context_length_exceeded", "input" if responses else "messages")
 
 
-def _read(error: Mapping[str, Json]) -> tuple[object, ...]:
-    """What a reader makes of an error: a detail may hold other figures, or words of another failure."""
+def _classification(error: Mapping[str, Json]) -> tuple[object, ...]:
+    """How a client classifies an error. A detail may contain other figures, or words of another failure."""
     failure = classify(400, error)
     return failure.kind, failure.limit, failure.requested
 
 
-def too_large(dialect: str, most_bytes: int) -> Refusal:
-    """The refusal of a request whose body is larger than the proxy takes."""
-    return refused(dialect, 413, f"the request is larger than {most_bytes:,} bytes (--max-request-bytes)")
+def too_large(dialect: str, most_bytes: int) -> ErrorResponse:
+    """The error for a request whose body is larger than the proxy accepts."""
+    return error_response(dialect, 413, f"the request is larger than {most_bytes:,} bytes (--max-request-bytes)")
 
 
-def does_not_fit(dialect: str, error: DoesNotFit, body: RequestBody | None, window_tokens: int) -> Refusal:
-    """The refusal of a request that cannot be made to fit a window. The limit that it names is the window.
+def does_not_fit(dialect: str, error: DoesNotFit, body: RequestBody | None, window_tokens: int) -> ErrorResponse:
+    """The error for a request that cannot be made to fit a window. It names the window as the limit.
 
-    What is kept for the reply counts with what must stay, as servers count it.
+    Tokens reserved for the reply count as part of the prompt, as servers count them.
     """
     if error.unit == "bytes":
-        return refused(dialect, 413, str(error))
-    kept_tokens = max(0, window_tokens - error.limit)
+        return error_response(dialect, 413, str(error))
+    reserved_tokens = max(0, window_tokens - error.limit)
     named = "; ".join(map(str, error.parts))
-    detail = f"{named}; {kept_tokens:,} are kept for the reply and for what a count may be wrong by"
+    detail = f"{named}; {reserved_tokens:,} are kept for the reply and for what a count may be wrong by"
     detail = f"{error.reason}: {detail}" if error.reason else detail
-    return _for(dialect, body, error.used_tokens + kept_tokens, window_tokens, detail)
+    return _overflow_of(dialect, body, error.used_tokens + reserved_tokens, window_tokens, detail)
 
 
 def still_too_long(
     dialect: str, failure: Failure, body: RequestBody | None, sent_tokens: int, window_tokens: int
-) -> Refusal:
-    """The refusal of a request that the upstream refused again and again, by the upstream's figures if it gave some."""
+) -> ErrorResponse:
+    """The error for a request that the upstream refused repeatedly, with the upstream's figures if it gave any."""
     limit = failure.limit or window_tokens
-    return _for(dialect, body, max(failure.requested or sent_tokens, limit + 1), limit, failure.message)
+    return _overflow_of(dialect, body, max(failure.requested or sent_tokens, limit + 1), limit, failure.message)
 
 
-def _for(dialect: str, body: RequestBody | None, tokens: int, limit: int, detail: str) -> Refusal:
+def _overflow_of(dialect: str, body: RequestBody | None, tokens: int, limit: int, detail: str) -> ErrorResponse:
     streamed, model = (False, "") if body is None else (body.streamed, body.model)
     return overflow(dialect, tokens=tokens, limit=limit, detail=detail, streamed=streamed, model=model)
 
 
-def _failed_stream(error: Mapping[str, Json], model: str) -> Refusal:
-    """A stream that says nothing but this error, twice: clients look for it in either event."""
+def _failed_stream(error: Mapping[str, Json], model: str) -> ErrorResponse:
+    """A stream with nothing but this error, twice: clients look for it in one event or the other."""
     response: dict[str, Any] = {
         "id": f"resp_{uuid4().hex}",
         "object": "response",
@@ -170,7 +171,7 @@ def _failed_stream(error: Mapping[str, Json], model: str) -> Refusal:
         f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': number})}\n\n"
         for number, event in enumerate(events)
     )
-    return _answer(200, b"text/event-stream; charset=utf-8", "".join(frames).encode())
+    return _response(200, b"text/event-stream; charset=utf-8", "".join(frames).encode())
 
 
 def _anthropic(kind: str, message: str) -> dict[str, Any]:
@@ -181,15 +182,17 @@ def _openai(kind: str, message: str, code: str | None, param: str | None) -> dic
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def _made(status: int, value: Mapping[str, Json], headers: Sequence[tuple[bytes, bytes]] = ()) -> Refusal:
-    return _answer(status, b"application/json", json.dumps(value).encode(), headers)
+def _json_response(
+    status: int, value: Mapping[str, Json], headers: Sequence[tuple[bytes, bytes]] = ()
+) -> ErrorResponse:
+    return _response(status, b"application/json", json.dumps(value).encode(), headers)
 
 
-def _answer(status: int, media: bytes, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> Refusal:
+def _response(status: int, media: bytes, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> ErrorResponse:
     own = ((b"content-type", media), (b"content-length", str(len(body)).encode()))
-    return Refusal(status, (*own, *headers), body)
+    return ErrorResponse(status, (*own, *headers), body)
 
 
 def _short(text: str) -> str:
     plain = " ".join(text.split())
-    return plain if len(plain) <= _MOST_DETAIL_CHARS else f"{plain[: _MOST_DETAIL_CHARS - 1]}…"
+    return plain if len(plain) <= _MAX_DETAIL_CHARS else f"{plain[: _MAX_DETAIL_CHARS - 1]}…"

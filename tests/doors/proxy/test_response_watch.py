@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.serving import serve
 
 from foldline import classify
-from foldline.doors.proxy.watching import Watch, decoded
+from foldline.doors.proxy.response_watch import ResponseWatch, decoded
 from foldline.testing import FakeProvider, FakeReply
 from foldline.view.usage import usage_of
 
@@ -63,8 +63,8 @@ def answers() -> Answers:
     return found
 
 
-def watched(dialect: str, pieces: Sequence[bytes], *, streamed: bool, encoding: str = "") -> Watch:
-    watch = Watch(dialect, streamed=streamed, encoding=encoding)
+def watched(dialect: str, pieces: Sequence[bytes], *, streamed: bool, encoding: str = "") -> ResponseWatch:
+    watch = ResponseWatch(dialect, streamed=streamed, encoding=encoding)
     for piece in pieces:
         watch.feed(piece)
     watch.finish()
@@ -86,7 +86,7 @@ def coded(data: bytes, coding: str) -> bytes:
     return zlib.compress(data)[2:-4] if coding.startswith("raw") else zlib.compress(data)
 
 
-def seen(watch: Watch) -> tuple[object, ...]:
+def seen(watch: ResponseWatch) -> tuple[object, ...]:
     return watch.usage, watch.error, watch.begun, watch.ended, watch.stop_reason
 
 
@@ -152,7 +152,7 @@ def test_the_same_is_seen_byte_by_byte(answers: Answers, dialect: str, coding: s
 def test_nothing_has_begun_before_there_is_something_to_show(answers: Answers, dialect: str) -> None:
     """Byte by byte: as it begins, the first words of the reasoning have just come whole."""
     whole = answers[dialect, "text", True]
-    watch = Watch(dialect, streamed=True)
+    watch = ResponseWatch(dialect, streamed=True)
     came = 0
     while not watch.begun:
         watch.feed(whole[came : came + 1])
@@ -189,10 +189,10 @@ def frames(*events: Any) -> list[bytes]:
     return out
 
 
-def flow(dialect: str, *events: Any) -> tuple[list[bool], Watch]:
+def flow(dialect: str, *events: Any) -> tuple[list[bool], ResponseWatch]:
     """Whether it has begun after each event; and what was seen in the end, however it was cut."""
     sent = frames(*events)
-    watch, begun = Watch(dialect, streamed=True), []
+    watch, begun = ResponseWatch(dialect, streamed=True), []
     for frame in sent:
         watch.feed(frame)
         begun.append(watch.begun)
@@ -481,7 +481,7 @@ def peak_bytes(work: Callable[[], object]) -> int:
 
 @dialects
 def test_of_an_endless_event_only_its_ends_are_kept(dialect: str) -> None:
-    watch = Watch(dialect, streamed=True)
+    watch = ResponseWatch(dialect, streamed=True)
     piece = b"x" * 2**16
 
     def work() -> None:
@@ -501,13 +501,13 @@ def test_of_an_endless_event_only_its_ends_are_kept(dialect: str) -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 def test_little_that_becomes_much_when_it_is_unpacked_takes_little_memory(streamed: bool) -> None:
     packed = gzip.compress(b"data: " + b"x" * (2**26 + 2**20))
-    watch = Watch("openai-chat", streamed=streamed, encoding="gzip")
+    watch = ResponseWatch("openai-chat", streamed=streamed, encoding="gzip")
     assert peak_bytes(lambda: watch.feed(packed)) < 40 * 2**20
     assert watch.begun
 
 
 def test_a_report_of_endless_names_is_not_kept() -> None:
-    watch = Watch("openai-chat", streamed=True)
+    watch = ResponseWatch("openai-chat", streamed=True)
     piece = [frames(chat(usage={f"name {at} {n}": 1 for n in range(100)}))[0] for at in range(200)]
 
     def work() -> None:

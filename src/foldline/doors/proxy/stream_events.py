@@ -1,4 +1,4 @@
-"""What the bytes and fields of an answer tell the watcher of it, quickly: pure functions."""
+"""Quick tests on the bytes and fields of stream events, for `response_watch`. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from foldline.messages import Json
 
-__all__ = ["SAYS", "is_quiet", "object_of", "usage_in"]
+__all__ = ["MAY_REPORT", "find_usage", "parse_object", "shows_nothing"]
 
 _USAGE: Final = re.compile(r'"usage"\s*:\s*')
 
@@ -17,7 +17,7 @@ _USAGE: Final = re.compile(r'"usage"\s*:\s*')
 def _chat_says(data: bytes) -> bool:
     if b"error" in data or b"[DONE]" in data:
         return True
-    # Both stand in every chunk of some servers, mostly as null.
+    # Some servers put both into every chunk, mostly as null.
     found = data.count(b'"finish_reason"')
     if found != data.count(b'"finish_reason":null') and found != data.count(b'"finish_reason": null'):
         return True
@@ -33,18 +33,21 @@ def _responses_says(data: bytes) -> bool:
     return b"error" in data or b'"response"' in data or b".completed" in data or b".done" in data
 
 
-SAYS: Final[Mapping[str, Callable[[bytes], bool]]] = {
+MAY_REPORT: Final[Mapping[str, Callable[[bytes], bool]]] = {
     "openai-chat": _chat_says,
     "anthropic": _anthropic_says,
     "openai-responses": _responses_says,
 }
-"""Whether events may say more than pieces of content do, by words that stand in all that do. In a text of the model no
-quotation mark stands without a backslash, so a name in quotation marks is the name of a field."""
+"""By dialect: whether bytes may hold an event other than a piece of content. It searches for words that all others
+hold: in a text of the model every quotation mark has a backslash, so a quoted name is the name of a field."""
 
 
-def is_quiet(kind: str, value: Mapping[str, Any]) -> bool:
-    """Whether an event of Responses shows nothing: the beginning of a text that is still empty, or none of the API's
-    (keepalive; codex.rate_limits and others: router-for-me/CLIProxyAPI#6007)."""
+def shows_nothing(kind: str, value: Mapping[str, Any]) -> bool:
+    """Whether an event of Responses shows the client nothing.
+
+    It is the start of a text that is still empty, or no event of the API (keepalive; codex.rate_limits and others:
+    router-for-me/CLIProxyAPI#6007).
+    """
     if kind == "response.output_item.added":
         item = value.get("item")
         return isinstance(item, Mapping) and item.get("type") == "message" and not item.get("content")
@@ -54,9 +57,11 @@ def is_quiet(kind: str, value: Mapping[str, Any]) -> bool:
     return bool(kind) and not kind.startswith("response.")
 
 
-def usage_in(tail: bytes) -> Json:
-    """The usage in the end of an event of Responses: an object by that name that counts the input (a tool may have a
-    parameter of the name). None where there is none."""
+def find_usage(tail: bytes) -> Json:
+    """The usage report in the end of an event of Responses; None without one.
+
+    A tool may have a parameter of that name, so the object must count input tokens.
+    """
     text = tail.decode("utf-8", "replace")
     for found in reversed([*_USAGE.finditer(text)][-8:]):
         try:
@@ -68,8 +73,8 @@ def usage_in(tail: bytes) -> Json:
     return None
 
 
-def object_of(text: str) -> Mapping[str, Any] | None:
-    """The JSON object that a text is; None for anything else."""
+def parse_object(text: str) -> Mapping[str, Any] | None:
+    """Parse a JSON object; None for any other text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

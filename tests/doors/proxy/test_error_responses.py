@@ -12,8 +12,8 @@ import pytest
 from tests.serving import serve
 
 from foldline import classify
-from foldline.doors.proxy.refusals import Refusal, overflow, refused
-from foldline.doors.proxy.watching import Watch
+from foldline.doors.proxy.error_responses import ErrorResponse, error_response, overflow
+from foldline.doors.proxy.response_watch import ResponseWatch
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
@@ -106,7 +106,7 @@ def test_codex_and_opencode_find_the_code_in_the_events_of_a_stream() -> None:
 @dialects
 def test_a_proxy_behind_this_one_takes_it_for_a_refusal_that_came_before_anything(dialect: str) -> None:
     refusal = overflow(dialect, tokens=9_000, limit=8_192, streamed=True)
-    watch = Watch(dialect, streamed=refusal.status == 200)
+    watch = ResponseWatch(dialect, streamed=refusal.status == 200)
     watch.feed(refusal.body)
     watch.finish()
     assert not watch.begun
@@ -114,7 +114,7 @@ def test_a_proxy_behind_this_one_takes_it_for_a_refusal_that_came_before_anythin
     assert classify(refusal.status, watch.error).kind == "prompt_overflow"
 
 
-def answering(refusal: Refusal) -> Any:
+def answering(refusal: ErrorResponse) -> Any:
     """An application that answers everything with this refusal."""
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
@@ -126,7 +126,7 @@ def answering(refusal: Refusal) -> Any:
 
 
 def test_other_refusals_can_be_read_as_json_by_an_http_client() -> None:
-    with serve(answering(refused("openai-chat", 502, "gone"))) as served:
+    with serve(answering(error_response("openai-chat", 502, "gone"))) as served:
         answer = httpx.post(f"{served.url}/v1/chat/completions")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
 
@@ -134,7 +134,7 @@ def test_other_refusals_can_be_read_as_json_by_an_http_client() -> None:
 @dialects
 @pytest.mark.parametrize("status", [401, 403, 413, 429, 502, 504])
 def test_other_refusals_have_the_form_of_the_dialect_and_are_no_overflow(dialect: str, status: int) -> None:
-    refusal = refused(dialect, status, "the upstream\ncannot be reached", headers=[(b"retry-after", b"3")])
+    refusal = error_response(dialect, status, "the upstream\ncannot be reached", headers=[(b"retry-after", b"3")])
     error = json.loads(refusal.body)
     assert (refusal.status, error["error"]["message"]) == (status, "foldline: the upstream cannot be reached")
     assert ("type" in error) == (dialect == "anthropic")
@@ -144,4 +144,4 @@ def test_other_refusals_have_the_form_of_the_dialect_and_are_no_overflow(dialect
 
 
 def test_without_a_dialect_it_is_plain_json() -> None:
-    assert json.loads(refused("", 404, "nothing here").body)["error"]["message"] == "foldline: nothing here"
+    assert json.loads(error_response("", 404, "nothing here").body)["error"]["message"] == "foldline: nothing here"

@@ -1,0 +1,165 @@
+"""Assembles a proxy from its settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from foldline.conversations.persistence import ConversationStore
+from foldline.conversations.planning import ConversationSettings
+from foldline.conversations.service import Conversations
+from foldline.doors.proxy.app import MAX_REQUEST_BYTES, Proxy
+from foldline.doors.proxy.exchange import ProxyServices
+from foldline.doors.proxy.gate import Gate, GateRules
+from foldline.doors.proxy.page import ProxyMetrics, routes
+from foldline.doors.proxy.served_request import Listener, Mode, ServedRequest
+from foldline.doors.proxy.status import ProxyStatus
+from foldline.doors.proxy.summaries import SummaryClient
+from foldline.doors.proxy.upstream import Upstream
+from foldline.doors.proxy.windows import ModelWindows
+from foldline.engine.policy import Policy
+from foldline.engine.presets import policy as policy_of
+from foldline.store.addresses import is_address
+
+__all__ = ["ProxySettings", "RunningProxy", "open_proxy"]
+
+MEMORY_BYTES: Final = 256 * 1024 * 1024
+"""Memory for conversations by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxySettings:
+    """Settings of a proxy. `store` is a folder or the address of a database, None for none.
+
+    `window` overrides the window of every model, in tokens. `summary_model` writes the summaries in place of the
+    conversation's own model.
+    """
+
+    upstream: str
+    mode: Mode = "normal"
+    policy: str = "balanced"
+    window: int | None = None
+    summaries: bool = True
+    summary_model: str | None = None
+    store: str | None = None
+    memory_bytes: int = MEMORY_BYTES
+    max_request_bytes: int = MAX_REQUEST_BYTES
+    connect_seconds: float = 10.0
+    silence_seconds: float = 600.0
+    otel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunningProxy:
+    """A running proxy: its application, and what the server calls when it stops.
+
+    `stopping` ends the streams of the page when a stop begins. `cutting` cancels the summaries that responses wait for
+    when their time is over.
+    """
+
+    app: ASGIApp
+    stopping: Callable[[], None]
+    cutting: Callable[[], None]
+
+
+@asynccontextmanager
+async def open_proxy(
+    settings: ProxySettings, rules: GateRules, environ: Mapping[str, str], *, notice: Callable[[str], None]
+) -> AsyncIterator[RunningProxy]:
+    """Run a proxy until the end of the block. Raises InvalidInput and MissingExtra.
+
+    A store that cannot be reached yet does not prevent the start.
+    """
+    from foldline.store.learned_limits import ClientLimits
+    from foldline.store.paths import learned_path
+
+    async with AsyncExitStack() as stack:
+        learned = ClientLimits(learned_path(environ))
+        upstream = Upstream(
+            settings.upstream, connect_seconds=settings.connect_seconds, silence_seconds=settings.silence_seconds
+        )
+        await stack.enter_async_context(upstream)
+        windows = ModelWindows(settings.upstream, setting=settings.window, learned=learned)
+        stack.push_async_callback(windows.aclose)
+        conversations = Conversations(
+            ConversationSettings(
+                policy=without_guard(policy_of(settings.policy)), endpoint=windows.endpoint, learned=learned
+            ),
+            max_bytes=settings.memory_bytes,
+            store=await asyncio.to_thread(
+                _conversation_store, settings.store, notice
+            ),  # connecting to a database may take long
+            shared=settings.store is not None and is_address(settings.store),
+            notice=notice,
+        )
+        stack.push_async_callback(conversations.aclose)
+        summaries = SummaryClient(settings.upstream, model=settings.summary_model) if settings.summaries else None
+        if summaries is not None:  # closed before the conversations, whose threads wait for summaries
+            stack.push_async_callback(summaries.aclose)
+        status, metrics = ProxyStatus(upstream=settings.upstream, mode=settings.mode), ProxyMetrics()
+        services = ProxyServices(
+            upstream=upstream,
+            conversations=conversations,
+            windows=windows,
+            summaries=summaries,
+            mode=settings.mode,
+            emit=_emitter(settings, status, metrics, stack),
+            notice=notice,
+        )
+        own_app = Starlette(routes=routes(status, metrics))
+        own_app.router.redirect_slashes = False  # its redirects name no prefix (`/~TOKEN`)
+        proxy = Proxy(services, own_app, ("/foldline", "/metrics"), settings.max_request_bytes)
+        metrics.watch(
+            conversations=lambda: len(conversations),
+            streams=lambda: proxy.pending,
+            store_up=lambda: conversations.store_up,
+        )
+        yield RunningProxy(Gate(proxy, rules), status.stop, _nothing if summaries is None else summaries.cancel)
+
+
+def _emitter(
+    settings: ProxySettings, status: ProxyStatus, metrics: ProxyMetrics, stack: AsyncExitStack
+) -> Callable[[ServedRequest], None]:
+    """A listener that calls all listeners."""
+    listeners: list[Listener] = [status, metrics]
+    if settings.otel:
+        from foldline.doors.proxy.telemetry import Telemetry
+
+        telemetry = Telemetry(settings.upstream)
+        stack.push_async_callback(asyncio.to_thread, telemetry.close)  # it waits for the collector
+        listeners.append(telemetry)
+
+    def emit(served: ServedRequest) -> None:
+        for listener in listeners:
+            listener(served)
+
+    return emit
+
+
+def _nothing() -> None:
+    """No summaries are pending."""
+
+
+def without_guard(policy: Policy) -> Policy:
+    """The policy without its guard, which shortens large results on arrival: a request that fits passes unchanged."""
+    return replace(policy, guard=())
+
+
+def _conversation_store(place: str | None, notice: Callable[[str], None]) -> ConversationStore | None:
+    """The persistence of conversations. A store that cannot be reached is tried again with the first request."""
+    from foldline.store.addresses import open_store
+
+    if place is None:
+        return None
+    opened = ConversationStore(lambda: open_store(place))
+    try:
+        opened.open()
+    except OSError as error:
+        notice(f"The store cannot be reached: {error}; until it can, requests pass")
+    return opened
