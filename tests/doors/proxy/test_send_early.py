@@ -50,7 +50,7 @@ def test_a_request_reaches_the_upstream_before_it_is_taken_up(dialect: str, stre
 @dialects
 def test_a_fault_before_it_goes_out_costs_no_request_either(dialect: str) -> None:
     class Broken(Conversations):
-        def passes(self, *given: Any) -> bool:
+        def passes_unchanged(self, *given: Any) -> bool:
             raise RuntimeError("a fault that nobody foresaw")
 
     told = list[ServedRequest]()

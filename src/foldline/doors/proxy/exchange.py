@@ -197,7 +197,7 @@ class ProxyExchange:
             self.record.faulty, self.record.warning = True, f"{consequence}: a fault of the proxy"
             reason = redact(str(error))[:500]
             self.services.notice(f"A fault of ours; request {self.record.number} is {consequence}: {reason}")
-            # The traceback without the message, which may planned words of the conversation.
+            # The traceback without the message, which may hold words of the conversation.
             self.services.notice("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__)
 
     # --- sending -----------------------------------------------------------------------------------------------------
