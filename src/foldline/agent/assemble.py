@@ -55,8 +55,8 @@ def system_prompt(tools: Collection[str]) -> str:
     return "\n".join(lines)
 
 
+# Tools that are off unless allowed, and then asked for at each call.
 ASKED_FOR = ("write_file", "edit_file", "run_command")
-"""Tools that are off unless allowed, and then asked for at each call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

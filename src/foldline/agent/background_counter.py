@@ -9,8 +9,8 @@ from foldline.tokens import Counter
 
 __all__ = ["BackgroundCounter"]
 
+# What is counted in a millisecond or two is counted where it is asked for.
 _INLINE_CHARS: Final = 65_536
-"""What is counted in a millisecond or two is counted where it is asked for."""
 
 
 class BackgroundCounter:

@@ -35,11 +35,11 @@ __all__ = ["MAX_ITERATIONS", "Agent", "RecordCall"]
 MAX_ITERATIONS: Final = 50
 """Model calls in one turn (S0.08)."""
 
+# Refusals of one request that are answered by a smaller one: as many as the ladder has rungs.
 MAX_RECOVERIES: Final = 8
-"""Refusals of one request that are answered by a smaller one: as many as the ladder has rungs."""
 
+# Replies of one turn in a row that were thrown away, after which the next one counts as it is.
 MAX_ASKED_AGAIN: Final = 2
-"""Replies of one turn in a row that were thrown away, after which the next one counts as it is."""
 
 RecordCall = Callable[[Request, Reply | None, Usage | None, str | None], Awaitable[None]]
 """Told of every model call, and waited for: the request, the reply and its usage, or the error."""

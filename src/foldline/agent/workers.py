@@ -38,17 +38,17 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# How long a job runs before it gives up the interpreter, if it polls its `StopSignal` that often.
 RUN_SECONDS: Final = 0.002
-"""How long a job runs before it gives up the interpreter, if it polls its `StopSignal` that often."""
 PAUSE_SECONDS: Final = 0.0005
+# What work runs before it stands aside, where it looks at its `StopSignal` and others wait.
 SLICE_SECONDS: Final = 0.1
-"""What work runs before it stands aside, where it looks at its `StopSignal` and others wait."""
+# Pieces of work that stand aside, each with its thread; more go on to their end.
 MOST_ASIDE: Final = 64
-"""Pieces of work that stand aside, each with its thread; more go on to their end."""
+# How long a thread waits for more to do before it ends.
 IDLE_SECONDS: Final = 10.0
-"""How long a thread waits for more to do before it ends."""
+# Pieces of work of one owner that wait, at most.
 MOST_WAITING: Final = 200
-"""Pieces of work of one owner that wait, at most."""
 
 _OWNER: Final[ContextVar[object]] = ContextVar("owner", default=None)
 _STOP: Final[ContextVar[StopSignal | None]] = ContextVar("stop", default=None)

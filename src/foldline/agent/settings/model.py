@@ -65,8 +65,8 @@ OFF: Final = "off"
 KEEP_CALLS: Final = 20_000
 """Model calls that stay in the record: months of one person's work, some hundred megabytes."""
 
+# Rounds of tool calls in one turn where no `session` block is set (S0.08); the block's own default is 25 (S3.08).
 MAX_TOOL_ITERATIONS: Final = 50
-"""Rounds of tool calls in one turn where no `session` block is set (S0.08); the block's own default is 25 (S3.08)."""
 
 
 @settings_block

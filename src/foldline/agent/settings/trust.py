@@ -22,15 +22,15 @@ from foldline.store.files import read_json, update_json
 
 __all__ = ["Withheld", "content_mark", "is_trusted", "remember_trust", "without_trust"]
 
+# Fields of a model that say to whom the conversation goes.
 ELSEWHERE: Final = ("base_url", "api_key_env", "provider")
-"""Fields of a model that say to whom the conversation goes."""
 
+# What a stranger's file may add to a request: how the model writes. Other fields can make a provider call servers,
+# route to others, or charge more.
 SAMPLING: Final = frozenset(
     "temperature top_p top_k min_p seed stop presence_penalty frequency_penalty repeat_penalty reasoning "
     "reasoning_effort thinking verbosity".split()
 )
-"""What a stranger's file may add to a request: how the model writes. Other fields can make a provider call servers,
-route to others, or charge more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ __all__ = ["MOST_BYTES", "YamlDocument", "fault", "line_of", "read_yaml", "visib
 MOST_BYTES: Final = 256 * 1024
 """A settings file is written by hand; one this long is something else."""
 MOST_DEPTH: Final = 32
+# Values with aliases written out: a few hundred bytes of nested aliases stand for billions of them.
 MOST_VALUES: Final = 20_000
-"""Values with aliases written out: a few hundred bytes of nested aliases stand for billions of them."""
 
 _LOADER: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C where it was built: 10 x
 _NULL = re.compile(r"|~|null|Null|NULL")

@@ -20,18 +20,18 @@ from foldline.text.safe_regex import OutOfSteps, Pattern, Work
 
 __all__ = ["faults", "has_patterns", "portable"]
 
+# Levels of schemas inside each other, references followed: no tool nests so deep, and a circle of references ends.
 MOST_DEPTH: Final = 64
-"""Levels of schemas inside each other, references followed: no tool nests so deep, and a circle of references ends."""
+# Characters of a value that a fault quotes, at most.
 SHOWN_CHARS: Final = 80
-"""Characters of a value that a fault quotes, at most."""
+# Schemas that are looked at for one value: alternatives that refer to each other would double at every level.
 MOST_STEPS: Final = 50_000
-"""Schemas that are looked at for one value: alternatives that refer to each other would double at every level."""
+# Steps of all patterns for one value: a second or so.
 PATTERN_STEPS: Final = 10_000_000
-"""Steps of all patterns for one value: a second or so."""
+# Characters of one fault, at most: those of alternatives hold those of their own alternatives.
 FAULT_CHARS: Final = 400
-"""Characters of one fault, at most: those of alternatives hold those of their own alternatives."""
+# Faults that are told: a model mends a few at a time.
 MOST_FAULTS: Final = 5
-"""Faults that are told: a model mends a few at a time."""
 
 
 def _whole(value: Json) -> TypeGuard[int]:

@@ -16,8 +16,8 @@ from foldline.text.safe_regex import Work
 
 __all__ = ["CompactContext", "RecallTool", "SpawnAgent"]
 
+# Characters of one answer to a search, at most: as much as one look (`peek`), about 5,000 tokens.
 FOUND_CHARS: Final = 20_000
-"""Characters of one answer to a search, at most: as much as one look (`peek`), about 5,000 tokens."""
 
 
 def _recall_schema() -> dict[str, Json]:

@@ -29,8 +29,8 @@ __all__ = ["RESULT_BYTES", "Toolbox", "renamed"]
 RESULT_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a result that enter a session, at most: tools keep to far less, and a tool of others may not know how."""
 
+# Arguments of more characters are checked in a thread.
 LONG_CHARS: Final = 100_000
-"""Arguments of more characters are checked in a thread."""
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # OpenAI's rule for function names; Anthropic takes 128 characters
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")

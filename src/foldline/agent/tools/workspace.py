@@ -34,11 +34,11 @@ IGNORED_FOLDERS: Final = frozenset(
 """Folders of things that are made or fetched: left out of listings and searches unless they are asked for."""
 
 MOST_LINKS: Final = 40  # as Linux has it (path_resolution(7))
+# Folders in a path: each one is an open file while it is walked.
 MOST_DEPTH: Final = 100
-"""Folders in a path: each one is an open file while it is walked."""
 
+# Files that are none: reading them may block, and writing them changes the machine.
 _KERNEL: Final = ("/proc", "/sys", "/dev")
-"""Files that are none: reading them may block, and writing them changes the machine."""
 
 _KINDS: Final = {
     stat.S_IFREG: "file",

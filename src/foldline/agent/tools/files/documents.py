@@ -55,10 +55,10 @@ def _pages(total: int) -> str:
     return "1 page" if total == 1 else f"{total:,} pages"
 
 
+# Colours of a terminal, in tracebacks (ECMA-48, section 5.4).
 _TERMINAL: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-"""Colours of a terminal, in tracebacks (ECMA-48, section 5.4)."""
+# What an output is shown as: the first of these that it has.
 _READABLE: Final = ("text/plain", "text/markdown", "text/latex", "application/json", "text/html")
-"""What an output is shown as: the first of these that it has."""
 
 
 def notebook_text(text: str) -> str:

@@ -21,12 +21,11 @@ __all__ = ["CONTEXT_LINES", "EditFile", "WriteFile", "clipped", "preview"]
 CONTEXT_LINES: Final = 2
 PREVIEW_LINES: Final = 40
 PREVIEW_CHARS: Final = 300
+# Lines of a long change that are shown of those that go together: what comes matters more, and must not be crowded out
+# by them.
 GOING_LINES: Final = 5
-"""Lines of a long change that are shown of those that go together: what comes matters more, and must not be crowded
-out by them."""
+# Longer changes are not compared line by line (that takes quadratic time): all of the old goes, all of the new comes.
 COMPARED_LINES: Final = 1_000
-"""Longer changes are not compared line by line (that takes quadratic time): all of the old goes, all of the new comes.
-"""
 
 
 def clipped(line: str) -> str:
@@ -107,13 +106,13 @@ def _places(
     ]
 
 
+# Larger files are not edited: they are read whole for it.
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Larger files are not edited: they are read whole for it."""
+# Lines of a change that a person is shown; how many more there are is said.
 SHOWN_LINES: Final = 60
-"""Lines of a change that a person is shown; how many more there are is said."""
 SHOWN_PLACES: Final = 3
+# Places of one edit: more are no edit that a person can judge.
 MOST_PLACES: Final = 100_000
-"""Places of one edit: more are no edit that a person can judge."""
 NAMED_LINES: Final = 10
 
 _REFUSED: Final = ToolOutcome(CONSENT_NEEDED, is_error=True)

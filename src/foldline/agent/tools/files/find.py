@@ -27,17 +27,17 @@ MOST_LISTED: Final = 2_000
 DEPTH: Final = 2
 MATCHES: Final = 100
 MOST_MATCHES: Final = 1_000
+# What is shown of a line that matches; of a longer one the part around the match.
 LINE_CHARS: Final = 200
-"""What is shown of a line that matches; of a longer one the part around the match."""
 MOST_LINE_CHARS: Final = 4_000_000
+# Characters that one search reads.
 MOST_CHARS: Final = 200_000_000
-"""Characters that one search reads."""
+# Steps that one search takes (`Work`): some ten seconds.
 MOST_STEPS: Final = 100_000_000
-"""Steps that one search takes (`Work`): some ten seconds."""
+# What a line takes, whatever is in it.
 LINE_STEPS: Final = 16
-"""What a line takes, whatever is in it."""
+# Kept of the budget for what is said below a list.
 NOTES_TOKENS: Final = 80
-"""Kept of the budget for what is said below a list."""
 
 
 def _schema(required: tuple[str, ...], **properties: tuple[str, str]) -> dict[str, Json]:

@@ -87,6 +87,7 @@ MOST_BYTES: Final = 256 * 1024
 """Of one file of rules: what comes after is not read."""
 
 _SPECIAL: Final = frozenset("*?[\\")
+# Classes of ASCII, as git has them (wildmatch.c).
 _CLASSES: Final[dict[str, Callable[[int], bool]]] = {
     "alnum": lambda byte: chr(byte).isalnum(),
     "alpha": lambda byte: chr(byte).isalpha(),
@@ -101,7 +102,6 @@ _CLASSES: Final[dict[str, Callable[[int], bool]]] = {
     "upper": lambda byte: chr(byte).isupper(),
     "xdigit": lambda byte: byte in b"0123456789abcdefABCDEF",
 }
-"""Classes of ASCII, as git has them (wildmatch.c)."""
 
 
 def _bytes_as_text(data: bytes) -> str:

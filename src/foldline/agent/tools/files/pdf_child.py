@@ -15,8 +15,8 @@ from pypdf.errors import DependencyError, PyPdfError
 
 __all__ = ["main"]
 
+# After it no more pages are begun: those that were read are shown.
 MOST_SECONDS = 20.0
-"""After it no more pages are begun: those that were read are shown."""
 MOST_PAGES = 5_000
 MOST_CHARS = 8_000_000
 # What pypdf lets out of damaged files, beside its own errors.

@@ -20,16 +20,16 @@ from foldline.tokens import ESTIMATE, Counter
 
 __all__ = ["ReadFile"]
 
+# Larger files come in pieces, unless the budget is so large that one may fit.
 MOST_WHOLE_BYTES: Final = 8 * 1024 * 1024
-"""Larger files come in pieces, unless the budget is so large that one may fit."""
+# More than any text of words or code has: what has more characters than this for each token is over its budget.
 CHARS_PER_TOKEN: Final = 8
-"""More than any text of words or code has: what has more characters than this for each token is over its budget."""
 PREVIEW_LINES: Final = 50
 PREVIEW_CHARS: Final = 20_000
+# Of the pieces of a large file the first is counted, and then every sixteenth.
 SAMPLED: Final = 16
-"""Of the pieces of a large file the first is counted, and then every sixteenth."""
+# Texts of PDFs that are kept: each part read of one would else take it apart again.
 KEPT: Final = 4
-"""Texts of PDFs that are kept: each part read of one would else take it apart again."""
 
 
 def _schema() -> dict[str, Json]:

@@ -15,10 +15,10 @@ from foldline.text.safe_regex import OutOfSteps, Work
 __all__ = ["MOST_DEPTH", "Walk"]
 
 MOST_DEPTH: Final = 64
+# Names that one walk looks at; a walk of a whole disk ends.
 MOST_LOOKED_AT: Final = 100_000
-"""Names that one walk looks at; a walk of a whole disk ends."""
+# Steps that rules of ignored files take in one walk: a few seconds; for 100,000 names and 100 rules a third of it.
 RULE_STEPS: Final = 50_000_000
-"""Steps that rules of ignored files take in one walk: a few seconds; for 100,000 names and 100 rules a third of it."""
 
 
 @dataclass(slots=True)

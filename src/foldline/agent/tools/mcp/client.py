@@ -36,10 +36,10 @@ except ImportError as error:
 
 __all__ = ["McpServer", "mcp_tools"]
 
+# Pages of a list of tools, at most: a list that never ends must not hang the start.
 MOST_PAGES: Final = 100
-"""Pages of a list of tools, at most: a list that never ends must not hang the start."""
+# Bytes of what a server writes to its error output that are kept, to tell why it ended.
 STDERR_BYTES: Final = 8 * 1024
-"""Bytes of what a server writes to its error output that are kept, to tell why it ended."""
 NAME_CHARS: Final = 64
 
 # Without a handler, `logging` writes the warnings of the package across the person's screen.

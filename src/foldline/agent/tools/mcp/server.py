@@ -15,8 +15,8 @@ from foldline.errors import InvalidInput
 
 __all__ = ["McpServer"]
 
+# For the start of a server, and for each call: most servers are started by a package runner that may load them.
 TIMEOUT_SECONDS: Final = 60.0
-"""For the start of a server, and for each call: most servers are started by a package runner that may load them."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")  # leaves half of a tool's 64 characters to the server's own name
 

@@ -18,10 +18,10 @@ except ImportError:  # Windows has no such limits; the time limit of the caller 
 __all__ = ["main"]
 
 MOST_MEMORY_BYTES = 1024**3
+# More than the caller waits for, or a script gives itself: for a process whose caller has died.
 MOST_CPU_SECONDS = 60
-"""More than the caller waits for, or a script gives itself: for a process whose caller has died."""
+# Whoever waits for answers of the server goes first.
 NICENESS = 10
-"""Whoever waits for answers of the server goes first."""
 
 
 def main() -> None:

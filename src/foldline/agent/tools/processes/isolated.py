@@ -21,8 +21,8 @@ __all__ = ["ProcessTimedOut", "read_isolated"]
 
 _LOOK_SECONDS: Final = 0.1
 _CONFINED: Final = Path(__file__).with_name("confined.py")
+# What of the environment a Python needs to start: no keys are among it.
 _KEPT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR")
-"""What of the environment a Python needs to start: no keys are among it."""
 
 
 class ProcessTimedOut(Exception):  # noqa: N818 - says what happened; it does not leave the readers

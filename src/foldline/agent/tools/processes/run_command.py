@@ -21,15 +21,15 @@ from foldline.messages import Json
 
 __all__ = ["RunCommand", "environment_of"]
 
+# Time of a command that names none: long enough for a test suite, short enough for a person who waits.
 TIMEOUT_SECONDS: Final = 120.0
-"""Time of a command that names none: long enough for a test suite, short enough for a person who waits."""
 MOST_SECONDS: Final = 3_600.0
+# From the request to end (SIGTERM) to the order (SIGKILL), as MCP's client has it.
 GRACE_SECONDS: Final = 2.0
-"""From the request to end (SIGTERM) to the order (SIGKILL), as MCP's client has it."""
+# How long what the shell left running may hold the output open once the shell has ended.
 DRAIN_SECONDS: Final = 1.0
-"""How long what the shell left running may hold the output open once the shell has ended."""
+# For what those who were ended had written: it lies in the pipe already.
 LAST_SECONDS: Final = 0.5
-"""For what those who were ended had written: it lies in the pipe already."""
 POLL_SECONDS: Final = 0.02
 
 _SECRET_NAME: Final = re.compile(

@@ -29,14 +29,14 @@ except ImportError as error:
 
 __all__ = ["FetchUrl"]
 
+# Bytes of one page, unpacked: some 500,000 tokens of text, well over any window.
 MOST_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of one page, unpacked: some 500,000 tokens of text, well over any window."""
 MOST_REDIRECTS: Final = 5
+# For one call, redirects included.
 TIMEOUT_SECONDS: Final = 30.0
-"""For one call, redirects included."""
 
+# For taking the text out of one page.
 READ_SECONDS: Final = 20.0
-"""For taking the text out of one page."""
 _PAGE_TEXT: Final = Path(__file__).with_name("page_text.py")
 
 _TEXT: Final = re.compile(

@@ -23,12 +23,12 @@ _BLOCKS: Final = frozenset(
     "nav ol p pre section summary table tbody thead tfoot tr ul".split()
 )
 _HEADINGS: Final = {f"h{level}": "#" * level for level in range(1, 7)}
+# Processor time for one page, where html.parser lets go often enough to look. Ordinary ones of 2 MiB take one to three
+# seconds.
 MOST_SECONDS: Final = 10.0
-"""Processor time for one page, where html.parser lets go often enough to look. Ordinary ones of 2 MiB take one to three
-seconds."""
 MOST_CHARS: Final = 4_000_000
+# Of a link; a page may give all its links a beginning of a megabyte.
 ADDRESS_CHARS: Final = 2_000
-"""Of a link; a page may give all its links a beginning of a megabyte."""
 _SPACES: Final = re.compile(r"[ \t\r\n\f\v]+")
 _GAPS: Final = re.compile(r"\n(?:[ \t]*\n)+")
 
