@@ -86,7 +86,7 @@ async def agent_over(
         session = AgentSession(under, stored=stored, listen=events.append)
         scope = CallScope(room=lambda: Room(window, session.context.view.tokens), history=session)
         try:
-            yield Agent(session=session, provider=provider, toolbox=toolbox, scope=scope, tell=events.append, **more)
+            yield Agent(session=session, provider=provider, toolbox=toolbox, scope=scope, emit=events.append, **more)
         finally:
             session.close()
             await provider.aclose()

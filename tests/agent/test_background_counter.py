@@ -27,7 +27,7 @@ class Watched:
 def test_a_long_text_is_counted_once_and_in_another_thread() -> None:
     watched = Watched()
     counter = BackgroundCounter(watched)
-    asyncio.run(counter.ahead(LONG))
+    asyncio.run(counter.count_in_background(LONG))
     assert counter.text(LONG) == counter.text(LONG) == ESTIMATE.text(LONG)
     [(thread, chars)] = watched.counted
     assert thread is not threading.current_thread()
@@ -37,7 +37,7 @@ def test_a_long_text_is_counted_once_and_in_another_thread() -> None:
 def test_a_short_text_is_counted_where_it_is_asked_for() -> None:
     watched = Watched()
     counter = BackgroundCounter(watched)
-    asyncio.run(counter.ahead("short"))
+    asyncio.run(counter.count_in_background("short"))
     assert watched.counted == []
     assert counter.text("short") == ESTIMATE.text("short")
     assert [thread for thread, _ in watched.counted] == [threading.current_thread()]
@@ -46,9 +46,9 @@ def test_a_short_text_is_counted_where_it_is_asked_for() -> None:
 def test_another_text_is_counted_anew_and_so_is_one_that_was_taken_up() -> None:
     watched = Watched()
     counter = BackgroundCounter(watched)
-    asyncio.run(counter.ahead(LONG))
+    asyncio.run(counter.count_in_background(LONG))
     assert counter.text(f"{LONG}.") == ESTIMATE.text(f"{LONG}.")
-    counter.forget()
+    counter.clear()
     assert counter.text(LONG) == ESTIMATE.text(LONG)
     assert len(watched.counted) == 3
     assert counter.name == "watched"

@@ -159,7 +159,7 @@ def test_a_listener_that_raises_is_heard_of_and_costs_no_result_of_other_calls()
 
         fake = FakeProvider([calls("a", "b"), "Fine."])
         async with agent_over(fake, Answers(slow)) as agent:
-            agent.tell = tell
+            agent.emit = tell
             with pytest.raises(ZeroDivisionError):
                 await agent.run("Look.")
             request = await agent.session.prepare()
@@ -254,7 +254,7 @@ def test_what_a_full_disk_kept_from_the_log_survives_an_undo(tmp_path: Path) -> 
         fake = FakeProvider([*steps, "Found."])
         async with agent_over(fake, tool, window=3_000, root=tmp_path) as agent:
             await agent.run("Look.")
-            agent.session.say("And now?")
+            agent.session.add_user_message("And now?")
             assert await agent.session.compact(None, None)
             assert agent.session.context.released
             stored = agent.session.stored

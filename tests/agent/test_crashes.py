@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 PROBE = "probe: are you still there?"
 KILLS = 200
 KILLS_OF_A_SESSION = 25
-MOST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL and fork are those of POSIX")
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
@@ -228,7 +228,7 @@ def said_before_its_end(starter: subprocess.Popen[bytes], name: str, when: Momen
     starter.stdin.write(f"{name}\n".encode())
     lines: list[str] = []
     rest, pid, kill_at = b"", 0, 0.0
-    latest = monotonic() + MOST_SECONDS
+    latest = monotonic() + MAX_SECONDS
     while "gone" not in lines[-1:]:
         if pid and not kill_at and sum(line.startswith(when.mark) for line in lines) >= when.count:
             kill_at = monotonic() + when.delay_seconds

@@ -185,15 +185,15 @@ def test_what_a_user_says_at_length_is_counted_in_a_thread_where_others_share_th
     session.writes_in_thread = True
 
     async def said() -> int:
-        await session.count_ahead(LARGE)
-        return session.say(LARGE).tokens
+        await session.count_in_background(LARGE)
+        return session.add_user_message(LARGE).tokens
 
     tokens = asyncio.run(said())
     long = [thread for thread, chars in watched.counted if chars == len(LARGE)]
     assert len(long) == 1
     assert long[0] is not LOOP
     alone = AgentSession(under_counter(WatchedCounter()))
-    assert alone.say(LARGE).tokens == tokens
+    assert alone.add_user_message(LARGE).tokens == tokens
 
 
 def test_originals_are_put_in_place_in_a_thread_before_the_log_tells_of_their_fold(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_originals_are_put_in_place_in_a_thread_before_the_log_tells_of_their_fo
         session.writes_in_thread = True
 
         async def folded() -> list[Fold]:
-            session.say(f"Look. {LARGE}")
+            session.add_user_message(f"Look. {LARGE}")
             session.record([{"role": "assistant", "content": "Done."}, {"role": "user", "content": "And now?"}])
             request = await session.prepare()
             return [fold for fold in request.folds if isinstance(fold, Fold)]

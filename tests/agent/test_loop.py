@@ -342,7 +342,7 @@ def test_a_session_that_broke_off_in_a_tool_call_goes_on(dialect: str, tmp_path:
     async def turn() -> None:
         fake = FakeProvider([calls("x"), "Fine."])
         async with agent_over(fake, Answers(look), dialect=dialect, root=tmp_path) as agent:
-            agent.session.say("Look.")
+            agent.session.add_user_message("Look.")
             request = await agent.session.prepare()
             async for piece in agent.provider.stream(request):
                 last = piece

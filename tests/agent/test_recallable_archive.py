@@ -41,7 +41,7 @@ class AllAtOnce(MemoryArchive):
 def test_what_is_held_is_read_from_memory_and_put_in_place_when_it_is_written() -> None:
     inner = MemoryArchive()
     archive = RecallableArchive(inner)
-    archive.held = True
+    archive.buffering = True
     key = archive.put(b"an original")
     assert key == key_of(b"an original")
     assert key in archive and archive.get(key) == b"an original"
@@ -58,7 +58,7 @@ def test_without_being_held_it_is_put_in_place_at_once() -> None:
 def test_what_a_full_disk_refused_is_written_with_the_next_call() -> None:
     inner = Full()
     archive = RecallableArchive(inner)
-    archive.held = True
+    archive.buffering = True
     keys = [archive.put(b"one"), archive.put(b"two")]
     with pytest.raises(OSError, match="No space"):
         archive.write()
@@ -70,7 +70,7 @@ def test_what_a_full_disk_refused_is_written_with_the_next_call() -> None:
 def test_an_archive_that_takes_many_at_once_is_asked_once() -> None:
     inner = AllAtOnce()
     archive = RecallableArchive(inner)
-    archive.held = True
+    archive.buffering = True
     for number in range(5):
         archive.put(str(number).encode())
     archive.write()

@@ -130,7 +130,7 @@ def test_work_to_its_end_is_waited_for_though_it_was_cancelled() -> None:
 
 def test_what_one_session_has_waiting_is_bounded() -> None:
     async def main() -> None:
-        pool, gate = Workers("test", 2, most_waiting=5), Gate()
+        pool, gate = Workers("test", 2, max_waiting=5), Gate()
         held = [asyncio.create_task(owned("a", pool, gate))]
         await begun(gate)
         held += [asyncio.create_task(owned("a", pool, gate)) for _ in range(5)]

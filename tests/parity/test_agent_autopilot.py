@@ -251,7 +251,7 @@ def test_s0_09_a_real_tokenizer_counts_where_it_is_set(counter: str, exact: bool
         settings = f"policy: autopilot\ncounter: {counter}"
         async with agent_of(settings, FakeProvider("ok"), tmp_path, model="gpt-4o", window=128_000) as agent:
             before = agent.session.context.view.tokens
-            agent.session.say(text)
+            agent.session.add_user_message(text)
             return agent.session.context.view.tokens - before
 
     counted = asyncio.run(run())

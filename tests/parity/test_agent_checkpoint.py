@@ -441,7 +441,7 @@ def test_s2_09_the_size_is_the_reported_usage_and_an_estimate_of_what_follows(di
             await agent.run("Hello")
             await agent.run("Look.")
             sizes = [agent.session.context.view.tokens]
-            agent.session.say("x" * 41)
+            agent.session.add_user_message("x" * 41)
             sizes.append((await agent.session.prepare()).tokens)
             assert agent.session.stored is not None
             name = agent.session.stored.id

@@ -131,7 +131,7 @@ def test_s3_02_the_bound_follows_the_window_and_is_no_setting(window: int, limit
         settings = f"model: {{max_input_tokens: {window}}}\npolicy: balanced"
         async with agent_of(settings, FakeProvider("Yes."), tmp_path) as agent:
             for number in range(limit + limit // 4):
-                agent.session.say(f"{number}")
+                agent.session.add_user_message(f"{number}")
                 if number % 20 == 0:
                     await agent.session.prepare()
             await agent.session.prepare()
@@ -145,7 +145,7 @@ def test_s3_02_who_switched_folding_off_is_not_folded_for(tmp_path: Path) -> Non
         settings = "policy: {name: balanced, auto: false}"
         async with agent_of(settings, FakeProvider("Yes."), tmp_path, window=8_000) as agent:
             for number in range(150):
-                agent.session.say(f"{number}")
+                agent.session.add_user_message(f"{number}")
             return len((await agent.session.prepare()).messages)
 
     assert asyncio.run(run()) == 150

@@ -125,7 +125,7 @@ def assemble(
         provider=provider,
         toolbox=toolbox,
         scope=CallScope(room=room, history=kept, allowed=parts.allowed, depth=agents.depth),
-        tell=tell,
+        emit=tell,
         summarize=_summarize(parts, log),
         record=log.reply,
         max_iterations=settings.max_tool_iterations,

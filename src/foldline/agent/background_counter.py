@@ -1,4 +1,4 @@
-"""A counter for a loop that others share: a long text is counted in a thread before the session takes it up."""
+"""A token counter for a shared event loop: long texts are counted in a thread before the session records them."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from foldline.tokens import Counter
 
 __all__ = ["BackgroundCounter"]
 
-# What is counted in a millisecond or two is counted where it is asked for.
+# Texts up to this size take a millisecond or two: less than switching to a thread costs.
 _INLINE_CHARS: Final = 65_536
 
 
 class BackgroundCounter:
-    """Counts as another counter does, and remembers the text that it was asked about `ahead`."""
+    """Counts as `inner` does, and remembers the one text that it counted in the background."""
 
     def __init__(self, inner: Counter) -> None:
         self._inner = inner
-        self._known: tuple[str, int] = "", 0
+        self._counted: tuple[str, int] = "", 0
 
     @property
     def name(self) -> str:
-        """Whose tokens they are."""
+        """The tokenizer."""
         return self._inner.name
 
     def text(self, text: str, /) -> int:
-        """Tokens of `text`."""
-        known, tokens = self._known
-        return tokens if text is known else self._inner.text(text)
+        """Return the tokens of `text`."""
+        counted, tokens = self._counted
+        # By identity: comparing two long texts would cost what the thread saved.
+        return tokens if text is counted else self._inner.text(text)
 
-    async def ahead(self, text: str) -> None:
-        """Count a long text in a thread, for `text` to be asked about the very same object. O(its size)."""
+    async def count_in_background(self, text: str) -> None:
+        """Count a long text in a thread. `text` then returns the count for the same object. O(its size)."""
         if len(text) > _INLINE_CHARS:
-            self._known = text, await asyncio.to_thread(self._inner.text, text)
+            self._counted = text, await asyncio.to_thread(self._inner.text, text)
 
-    def forget(self) -> None:
-        """The text has been taken up: it is not asked about again."""
-        self._known = "", 0
+    def clear(self) -> None:
+        """Drop the remembered text, once it is recorded."""
+        self._counted = "", 0

@@ -1,6 +1,6 @@
-"""The loop: ask the model, run the tools it calls, go on until it answers. Nothing here decides what to fold.
+"""The loop: call the model, run the tools it calls, repeat until it answers. Nothing here decides what to fold.
 
-Every message is on the disk before anything follows from it, and whatever ends a turn (an answer, a limit, a fault,
+Every message is on disk before anything follows from it, and whatever ends a turn (an answer, a limit, a fault,
 Ctrl-C) leaves a session whose next request is valid.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from foldline.agent.events import Accepted, Calling, Listener, Notice, ReplyFinished, TurnEnded
-from foldline.agent.replies import BrokenOffError, answered, asks_again, is_whole, streamed
+from foldline.agent.replies import ReplyInterrupted, end_of, is_complete, retry_reason, stream_reply
 from foldline.agent.session import AgentSession
 from foldline.agent.tool_calls import INTERRUPTED, run_calls
 from foldline.agent.tools.base import CallScope, ToolOutcome
@@ -35,14 +35,15 @@ __all__ = ["MAX_ITERATIONS", "Agent", "RecordCall"]
 MAX_ITERATIONS: Final = 50
 """Model calls in one turn (S0.08)."""
 
-# Refusals of one request that are answered by a smaller one: as many as the ladder has rungs.
+# How often one refused request is sent again, smaller: as often as the ladder of recovery has rungs.
 MAX_RECOVERIES: Final = 8
 
-# Replies of one turn in a row that were thrown away, after which the next one counts as it is.
-MAX_ASKED_AGAIN: Final = 2
+# How many replies in a row are discarded before the next one is recorded whatever it is. A server that always breaks
+# off would otherwise be paid for ever.
+MAX_DISCARDED: Final = 2
 
 RecordCall = Callable[[Request, Reply | None, Usage | None, str | None], Awaitable[None]]
-"""Told of every model call, and waited for: the request, the reply and its usage, or the error."""
+"""Awaited after every model call with the request, the reply and its usage, or the error."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class Agent:
     provider: Provider
     toolbox: Toolbox
     scope: CallScope
-    tell: Listener
+    emit: Listener
     summarize: AsyncSummarize | None = None
     record: RecordCall | None = None
     max_iterations: int = MAX_ITERATIONS
@@ -62,32 +63,33 @@ class Agent:
     _pausing: bool = field(default=False, init=False)
 
     def pause(self) -> None:
-        """End the turn that runs once the reply or the tool calls that are under way are recorded. Else nothing."""
+        """End the running turn once its current reply or tool calls are recorded. Without a turn, do nothing."""
         self._pausing = self._running
 
     async def run(self, prompt: str, *, key: str = "") -> TurnEnded:
-        """One turn: from what the user says to the answer. Raises InvalidInput (no words; a turn is running), OSError.
+        """Run one turn, from the user's message to the answer.
 
-        `key` is the client's own name for it, by which it is found again if the client could not hear of its end.
-        Refusals and faults do not raise: the turn ends and says so. A cancellation propagates, after the session has
-        been left in order; so does what nobody foresaw, and a full disk.
+        `key` is the client's own name for the turn: a client that lost its connection finds the turn by it. Refusals
+        and faults do not raise; the turn ends and names them. Raises InvalidInput for an empty prompt or while a turn
+        is running, and OSError for a full disk. A cancellation propagates after the session is in order.
         """
         if self._running:
             raise InvalidInput("a turn is running; wait for its end, or stop it", place="message")
         self._running, self._pausing = True, False
         try:
+            # Threads are shared fairly between sessions, and a sub-agent counts as part of its session.
             with owned_by(self.session.stored.id if self.session.stored is not None else self.session):
                 return await self._run(prompt, key)
         finally:
             self._running = False
 
     async def _run(self, prompt: str, key: str) -> TurnEnded:
-        await self.session.count_ahead(prompt)
-        said = self.session.say(prompt, key=key)
+        await self.session.count_in_background(prompt)
+        entry = self.session.add_user_message(prompt, key=key)
         ended = TurnEnded(reason="failed", message="The turn broke off.")
         try:
-            await self.session.written()
-            self.tell(Accepted(said.seq))
+            await self.session.flush()
+            self.emit(Accepted(entry.seq))
             ended = await self._turn()
         except DoesNotFit as error:
             ended = TurnEnded(reason="does_not_fit", message=str(error))
@@ -98,10 +100,10 @@ class Agent:
             raise
         finally:
             try:
-                self.session.end(ended.reason)
-                await self.session.written()
-            finally:  # a full disk or not: whoever listens waits for it
-                self.tell(ended)
+                self.session.end_turn(ended.reason)
+                await self.session.flush()
+            finally:  # even after a failed write: listeners wait for the end of the turn
+                self.emit(ended)
         return ended
 
     async def _turn(self) -> TurnEnded:
@@ -111,14 +113,16 @@ class Agent:
                 return TurnEnded(reason="paused", message='Paused. Say "go on" to continue.', iterations=iteration - 1)
             reply = await self._reply(iteration)
             if reply.finish_reason == "pause" and reply.messages:
-                continue  # sent back as it is, the server goes on (Anthropic, "Handling stop reasons": pause_turn)
-            if not reply.calls or not is_whole(reply):
-                return answered(reply, iteration)
-            outcomes = await run_calls(reply.calls, self.toolbox, self.scope, self.tell, self.session.record_results)
-            await self.session.written()
-            await self._compact_if_asked(outcomes)
+                # Sent back unchanged, the server continues it (Anthropic, "Handling stop reasons": pause_turn).
+                continue
+            if not reply.calls or not is_complete(reply):
+                return end_of(reply, iteration)
+            # All results are recorded in one write: a crash between two of them would leave an invalid history.
+            outcomes = await run_calls(reply.calls, self.toolbox, self.scope, self.emit, self.session.record_results)
+            await self.session.flush()
+            await self._compact_if_requested(outcomes)
             if (text := notice.text(self.session.figures, goes_on=iteration < self.max_iterations)) is not None:
-                self.session.note(text)
+                self.session.add_notice(text)
         return TurnEnded(
             reason="iterations",
             text=reply.text,
@@ -129,70 +133,74 @@ class Agent:
     # --- the model ---------------------------------------------------------------------------------------------------
 
     async def _reply(self, iteration: int) -> Reply:
-        """The model's next reply, recorded. What is refused is changed and sent again; what is none, asked again."""
-        refused = again = 0
+        """Return the model's next reply, recorded.
+
+        A refused request is made smaller and sent again; an unusable reply is discarded, and its request sent again.
+        """
+        refusals = discarded = 0
         while True:
             request = await self.session.prepare(self.summarize)
             size_bytes = self.session.context.view.content_bytes
             calling = Calling(
                 messages=len(request.messages), size_bytes=size_bytes, tokens=request.tokens, iteration=iteration
             )
-            self.tell(calling)
+            self.emit(calling)
             try:
-                reply = await streamed(self.provider, request, self.tell, self._keep)
+                reply = await stream_reply(self.provider, request, self.emit, self._record_partial)
             except ProviderError as error:
-                await self._recorded(request, None, None, str(error))
-                if isinstance(error, BrokenOffError):
-                    raise
+                await self._log_call(request, None, None, str(error))
+                if isinstance(error, ReplyInterrupted):
+                    raise  # the user has seen half an answer, so that another one may not follow it
                 recovery = await self.session.recover(error.failure, self.summarize)
-                if not recovery.retry or refused == MAX_RECOVERIES:
+                if not recovery.retry or refusals == MAX_RECOVERIES:
                     raise
-                refused += 1
+                refusals += 1
+                # The model is told what changed in its history before it sees the changed history.
                 if recovery.notice is not None:
-                    self.session.note(recovery.notice)
-                told = f"The request was refused ({error.failure.kind}); sent again."
-                self.tell(Notice(recovery.notice or recovery.told or told))
+                    self.session.add_notice(recovery.notice)
+                default = f"The request was refused ({error.failure.kind}); sent again."
+                self.emit(Notice(recovery.notice or recovery.told or default))
             else:
-                if again < MAX_ASKED_AGAIN and await self._throws_away(request, reply):
-                    again += 1
+                if discarded < MAX_DISCARDED and await self._discards(request, reply):
+                    discarded += 1
                     continue
-                taken = await self._take(request, reply)
-                await self.session.written()
-                return taken
+                recorded = await self._record_reply(request, reply)
+                await self.session.flush()
+                return recorded
 
-    async def _throws_away(self, request: Request, reply: Reply) -> bool:
-        """Whether a reply that is none is asked for again, after what it takes to get a better one."""
-        told = asks_again(reply)
+    async def _discards(self, request: Request, reply: Reply) -> bool:
+        """Return whether to discard a reply and send its request again; folds first where the window was full."""
+        notice = retry_reason(reply)
         if reply.finish_reason == "context_window":
             full = Failure("prompt_overflow", message="the reply ended because the context window is full")
             try:
                 recovery = await self.session.recover(full, self.summarize)
-            except DoesNotFit:  # nothing may go: what there is of the answer is kept
+            except DoesNotFit:  # nothing may be folded, so half an answer is better than none
                 return False
             if recovery.notice is not None:
-                self.session.note(recovery.notice)
-            told = "The answer was cut off: the context window is full. Folded, and asked again."
-        if told is None:
+                self.session.add_notice(recovery.notice)
+            notice = "The answer was cut off: the context window is full. Folded, and asked again."
+        if notice is None:
             return False
-        await self._recorded(request, None, None, f"the reply ended as {reply.finish_reason}")
-        self.tell(Notice(told))
+        await self._log_call(request, None, None, f"the reply ended as {reply.finish_reason}")
+        self.emit(Notice(notice))
         return True
 
-    def _keep(self, said: str) -> bool:
-        """Record the words of a reply that broke off; whether there were any."""
-        if not (text := said.strip()):
+    def _record_partial(self, streamed: str) -> bool:
+        """Record the words of a reply that broke off. Returns whether there were any."""
+        if not (text := streamed.strip()):
             return False
         words = Message("assistant", (Text(f"{text}\n{INTERRUPTED}"),))
         self.session.record([codec_for(self.provider.dialect).write(words)])
         return True
 
-    async def _take(self, request: Request, reply: Reply) -> Reply:
-        """Record a reply. Its calls come back under the ids that are sent: some servers use one id for all of them."""
+    async def _record_reply(self, request: Request, reply: Reply) -> Reply:
+        """Record a reply and its usage. Returns it with the ids of its calls as they will be sent back."""
         sent = [call.id for entry in self.session.record(reply.messages) for call in entry.message.calls]
         written = sum(ESTIMATE.text(call.arguments) for call in reply.calls) + ESTIMATE.text(reply.text)
         counted = usage_or_count(reply.usage, prompt_tokens=request.tokens, completion_tokens=max(1, written))
         usage = self.session.observe(counted)
-        self.tell(
+        self.emit(
             ReplyFinished(
                 text=reply.text,
                 calls=len(reply.calls),
@@ -206,22 +214,26 @@ class Agent:
                 figures=self.session.figures,
             )
         )
-        await self._recorded(request, reply, usage, None)
+        await self._log_call(request, reply, usage, None)
+        # Some servers give all calls of a reply one id; pairing made them distinct when it recorded them.
         if len(sent) != len(reply.calls):
             return reply
         pairs = zip(reply.calls, sent, strict=True)
         return replace(reply, calls=tuple(replace(call, id=call_id) for call, call_id in pairs))
 
-    async def _recorded(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
+    async def _log_call(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
         if self.record is not None:
             await self.record(request, reply, usage, error)
 
-    async def _compact_if_asked(self, outcomes: Sequence[ToolOutcome]) -> None:
-        """Compact once the results are recorded, where a tool's typed outcome wishes it (S4.10); text cannot."""
-        wish = next((outcome.compact for outcome in outcomes if outcome.compact is not None), None)
-        if wish is None:
+    async def _compact_if_requested(self, outcomes: Sequence[ToolOutcome]) -> None:
+        """Compact if a tool's outcome requests it, after the results are recorded (S4.10).
+
+        The request is a typed field: the text of a result is data, and could come from anybody.
+        """
+        requested = next((outcome.compact for outcome in outcomes if outcome.compact is not None), None)
+        if requested is None:
             return
         try:
-            await self.session.compact(wish.instructions, self.summarize)
+            await self.session.compact(requested.instructions, self.summarize)
         except SummaryError as error:
-            self.session.note(f"[The conversation could not be compacted: {error.reason}]")
+            self.session.add_notice(f"[The conversation could not be compacted: {error.reason}]")

@@ -1,4 +1,4 @@
-"""No session holds more messages in memory than its window warrants (three-layer system, layer 1)."""
+"""A bound on the messages of a session in memory, by the size of its window (three-layer system, layer 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive of a session as its agent has it: with places that it can reach, and no disk that its loop waits for."""
+"""The archive of an agent's session: its places name the tool recall, and its writes can be buffered."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ __all__ = ["RecallableArchive"]
 
 
 class RecallableArchive:
-    """An archive whose places say how the agent gets there: they are outside the folder that its file tools see.
+    """An archive whose places name the tool that reads them, since file tools do not see outside the workspace.
 
-    While it is `held`, what is put stays in memory until `write`, which may be called in another thread: a fold is made
-    in the loop, and the loop answers others.
+    While `buffering`, `put` keeps the data in memory until `write`, which may run in a thread: folds are made on the
+    event loop, which must not wait for a disk.
     """
 
     def __init__(self, inner: Archive) -> None:
         self._inner = inner
-        self._waiting: dict[str, bytes] = {}
-        self.held = False
+        self._buffered: dict[str, bytes] = {}
+        self.buffering = False
 
     def put(self, data: bytes, /) -> str:
-        """Keep the bytes; returns their key."""
-        if not self.held:
+        """Store the bytes. Returns their key."""
+        if not self.buffering:
             return self._inner.put(data)
         key = key_of(data)
-        self._waiting[key] = data
+        self._buffered[key] = data
         return key
 
     def get(self, key: str, /) -> bytes:
-        """The bytes under a key. Raises KeyError."""
-        waiting = self._waiting.get(key)
-        return self._inner.get(key) if waiting is None else waiting
+        """Return the bytes under a key. Raises KeyError."""
+        buffered = self._buffered.get(key)
+        return self._inner.get(key) if buffered is None else buffered
 
     def where(self, key: str, /) -> str:
-        """The place, and how to get there."""
+        """Return the place of a key, and the tool that reads it."""
         return f"{self._inner.where(key)} (the tool recall reads it)"
 
     def __contains__(self, key: object, /) -> bool:
-        return key in self._waiting or key in self._inner
+        return key in self._buffered or key in self._inner
 
     def write(self) -> None:
-        """Put in place what is held. Raises OSError: what was not put is put with the next call."""
-        waiting = dict(self._waiting)
-        if waiting and isinstance(self._inner, ManyAtOnce):
-            self._inner.put_all(waiting.values())
-        for key, data in waiting.items():
+        """Write the buffer. Raises OSError; the next call then writes the rest."""
+        buffered = dict(self._buffered)
+        if buffered and isinstance(self._inner, ManyAtOnce):
+            self._inner.put_all(buffered.values())
+        for key, data in buffered.items():
             if not isinstance(self._inner, ManyAtOnce):
                 self._inner.put(data)
-            del self._waiting[key]
+            del self._buffered[key]

@@ -11,7 +11,7 @@ from foldline.agent.background_counter import BackgroundCounter
 from foldline.agent.events import Listener
 from foldline.agent.memory_limit import MessageLimit
 from foldline.agent.recallable_archive import RecallableArchive
-from foldline.agent.tool_calls import INTERRUPTED, result_wires
+from foldline.agent.tool_calls import INTERRUPTED, result_messages
 from foldline.agent.workers import FOLDS, run_to_end, until_stopped
 from foldline.catalog.prices import CacheRule
 from foldline.codecs import codec as codec_for
@@ -69,7 +69,7 @@ class AgentSession:
     it is read from there when it is looked at. Without it the session lives as long as the process. Methods that write
     raise OSError (a full disk): what was not written is written with the next event.
 
-    With `writes_in_thread`, for a loop that others share, what is recorded is on the disk once `written` was awaited,
+    With `writes_in_thread`, for a loop that others share, what is recorded is on the disk once `flush` was awaited,
     and methods that are awaited do that themselves. What they fold of a large history is read in a thread: others may
     look at the session meanwhile, and see it as it stands between two folds.
     """
@@ -87,15 +87,15 @@ class AgentSession:
         self.learned = {} if learned is None else learned
         self.writes_in_thread = False
         self._turns: list[tuple[int, Literal["begun", "ended"], dict[str, Json]]] = []
-        self._listen = listen
+        self._listener = listen
         self._originals = stored.archive if stored is not None else MemoryArchive()
         self._archive, self._counter = RecallableArchive(self._originals), BackgroundCounter(under.counter)
         self._idle = IdleTimer(seconds_since(stored.tally.updated) if stored is not None else 0.0)
-        self._context = self._made(tuple(stored.events()) if stored is not None else (), under)
+        self._context = self._build_context(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count
         if stored is not None:
             self._context.release()  # a session of months takes the memory of its window
-        self._close_calls(NOT_KEPT)
+        self._answer_open_calls(NOT_KEPT)
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
@@ -116,34 +116,36 @@ class AgentSession:
 
     def listen(self, listener: Listener | None) -> None:
         """Tell another listener from here on."""
-        self._listen = listener
+        self._listener = listener
 
     # --- recording ---------------------------------------------------------------------------------------------------
 
-    def say(self, text: str, *, key: str = "") -> Entry:
+    def add_user_message(self, text: str, *, key: str = "") -> Entry:
         """Begin a turn, and record what the user says; `key` as `Agent.run` has it. Raises InvalidInput (no words)."""
         if not text.strip():
             raise InvalidInput("there is nothing in it", place="message")
-        self._close_calls(INTERRUPTED)  # of a reply that could not be written down, so that its calls were not run
+        self._answer_open_calls(
+            INTERRUPTED
+        )  # of a reply that could not be written down, so that its calls were not run
         # First: a turn without a message never was, a message without its key would come twice.
-        self._turn("begun", **({"key": key} if key else {}))
+        self._record_turn("begun", **({"key": key} if key else {}))
         return self.record([codec_for(self.under.dialect).write(Message("user", (Text(text),)))])[0]
 
-    def end(self, reason: str) -> None:
+    def end_turn(self, reason: str) -> None:
         """End the turn, and record why."""
-        self._turn("ended", reason=reason)
+        self._record_turn("ended", reason=reason)
 
-    async def count_ahead(self, text: str) -> None:
+    async def count_in_background(self, text: str) -> None:
         """Count in a thread what is about to be said, where others share the loop. O(its size)."""
         if self.writes_in_thread:
-            await self._counter.ahead(text)
+            await self._counter.count_in_background(text)
 
-    async def written(self) -> None:
+    async def flush(self) -> None:
         """Everything that was recorded is on the disk when this returns. Raises OSError, SessionLost."""
         if self.writes_in_thread and (self._turns or self._written < self._context.event_count):
-            await run_to_end(self._flush)
+            await run_to_end(self._write_pending)
 
-    def note(self, text: str) -> Entry:
+    def add_notice(self, text: str) -> Entry:
         """Record a notice of ours for the model: a user message that is nobody's words."""
         note = codec_for(self.under.dialect).note(text)
         return self.record([codec_for(self.under.dialect).write(note)], kind="notice")[0]
@@ -151,13 +153,13 @@ class AgentSession:
     def record(self, wires: Sequence[Wire], *, kind: str = "") -> list[Entry]:
         """Record messages in their own JSON, all of them in one write."""
         entries = [self._context.append(wire, kind=kind) for wire in wires]
-        self._counter.forget()
+        self._counter.clear()
         self._write()
         return entries
 
     def record_results(self, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Entry]:
         """Record what calls brought: (call, text, whether it is an error), as the dialect has it."""
-        return self.record(result_wires(self.under.dialect, results))
+        return self.record(result_messages(self.under.dialect, results))
 
     def observe(self, usage: object) -> Usage:
         """Record the usage that was reported for the last request."""
@@ -170,43 +172,43 @@ class AgentSession:
 
     async def prepare(self, summarize: AsyncSummarize | None = None) -> Request:
         """The next request, with its folds written down. Raises DoesNotFit."""
-        self._archive.held = self.writes_in_thread
+        self._archive.buffering = self.writes_in_thread
         try:
             request = await self._context.prepare_async(summarize, idle_seconds=self._idle.seconds)
             self._idle.reset()  # only now: what was not sent keeps no cache warm
             return request
         finally:
-            await self._settle()
+            await self._store_folds()
 
     async def recover(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:
         """Do what a refusal asks for. Raises DoesNotFit at the end of the ladder."""
-        self._archive.held = self.writes_in_thread
+        self._archive.buffering = self.writes_in_thread
         try:
             return await self._context.recover_async(failure, summarize)
         finally:
-            await self._settle()
+            await self._store_folds()
 
     async def compact(self, instructions: str | None, summarize: AsyncSummarize | None) -> tuple[Fold, ...]:
         """Fold everything that may be folded; without a model a digest stands for it. Raises SummaryError."""
-        self._archive.held = self.writes_in_thread
+        self._archive.buffering = self.writes_in_thread
         try:
             return await self._context.compact_async(instructions, summarize=summarize, idle_seconds=self._idle.seconds)
         finally:
-            await self._settle()
+            await self._store_folds()
 
     def undo(self) -> tuple[Unfold, ...]:
         """Take back the last batch of folds. O(log) when what they cover has left memory."""
-        self._whole()
+        self._reload()
         taken = self._context.undo()
-        self._flush()
+        self._write_pending()
         return taken
 
     def pin(self, seq: Seq, *, pinned: bool = True) -> None:
         """Keep the group of an entry whole from here on. Raises InvalidInput, and FoldRefused when it is folded."""
         if seq not in self._context.view.entries:
-            self._whole()
+            self._reload()
         self._context.pin(seq, pinned=pinned)
-        self._flush()
+        self._write_pending()
 
     def switch(self, under: RunSettings) -> None:
         """Go on under other settings of the same dialect: model, policy, window, tools. O(log).
@@ -220,9 +222,9 @@ class AgentSession:
                 place="model",
             )
         same = (under.endpoint, under.model) == (self.under.endpoint, self.under.model)
-        self._flush()  # what a full disk kept from it; the log is all that is left of the session below
+        self._write_pending()  # what a full disk kept from it; the log is all that is left of the session below
         events = [event for event in self._all_events() if same or not isinstance(event, Limited)]
-        context = self._made(events, under)
+        context = self._build_context(events, under)
         if self.stored is not None:
             self.stored.change(model=under.model, policy=under.policy.name)
         self.under, self._context = under, context
@@ -267,7 +269,11 @@ class AgentSession:
 
         To be read only: what is done to it is not written down.
         """
-        return self._context if not self._context.released else self._made(self._all_events(), self.under, quiet=True)
+        return (
+            self._context
+            if not self._context.released
+            else self._build_context(self._all_events(), self.under, quiet=True)
+        )
 
     def save(self) -> None:
         """Put the snapshot of the session in place. Raises OSError; nothing depends on it."""
@@ -281,36 +287,36 @@ class AgentSession:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _made(self, events: Sequence[Event], under: RunSettings, *, quiet: bool = False) -> Context:
-        heard, archive, given = _GatedListener(self._heard), RecallableArchive(self._originals), dict[str, Any]()
+    def _build_context(self, events: Sequence[Event], under: RunSettings, *, quiet: bool = False) -> Context:
+        gate, archive, given = _GatedListener(self._on_event), RecallableArchive(self._originals), dict[str, Any]()
         counter = BackgroundCounter(under.counter)
         if not hasattr(under.counter, "message"):  # a rule for whole messages counts their characters
             given["counter"] = counter
-        context = under.context(events, learned=self.learned, archive=archive, on_event=heard, **given)
-        heard.open = not quiet  # what is replayed was told when it happened
-        context.in_thread = self._in_thread
+        context = under.context(events, learned=self.learned, archive=archive, on_event=gate, **given)
+        gate.open = not quiet  # what is replayed was told when it happened
+        context.in_thread = self._read_history
         if not quiet:
             self._archive, self._counter = archive, counter
         return context
 
-    async def _in_thread(self, read: Callable[[], Any]) -> Any:
+    async def _read_history(self, read: Callable[[], Any]) -> Any:
         """What comes of reading a large history: in a thread, where others share the loop."""
         return await FOLDS.run(lambda _: read(), run_to_end=True) if self.writes_in_thread else read()
 
-    def _heard(self, event: ContextEvent) -> None:
-        if self._listen is not None:
-            self._listen(event)
+    def _on_event(self, event: ContextEvent) -> None:
+        if self._listener is not None:
+            self._listener(event)
 
-    def _turn(self, state: Literal["begun", "ended"], **more: Json) -> None:
+    def _record_turn(self, state: Literal["begun", "ended"], **more: Json) -> None:
         if self.stored is not None:
             self._turns.append((self._context.event_count, state, more))
             self._write()
 
     def _write(self) -> None:
         if not self.writes_in_thread:
-            self._flush()
+            self._write_pending()
 
-    def _flush(self) -> None:
+    def _write_pending(self) -> None:
         """Write down what is not yet, in the order in which it came; the originals of folds before the folds."""
         self._archive.write()
         if self.stored is None:
@@ -328,11 +334,11 @@ class AgentSession:
             self.stored.append(self._context.events_after(self._written)[: stop - self._written])
             self._written = stop
 
-    async def _settle(self) -> None:
+    async def _store_folds(self) -> None:
         """Write down what folding brought, then let go of what it covers."""
         new = self._context.event_count - self._written
         self._write()
-        await self.written()
+        await self.flush()
         if self.stored is not None and new:
             self._context.release()
 
@@ -344,13 +350,13 @@ class AgentSession:
         events = self._context.events if self.stored is None else self.stored.events()
         return (event for event in until_stopped(events) if isinstance(event, Entry))
 
-    def _whole(self) -> None:
+    def _reload(self) -> None:
         if self._context.released:
-            self._flush()  # what a full disk kept from it
-            self._context = self._made(self._all_events(), self.under)
+            self._write_pending()  # what a full disk kept from it
+            self._context = self._build_context(self._all_events(), self.under)
             self._written = self._context.event_count
 
-    def _close_calls(self, result: str) -> None:
+    def _answer_open_calls(self, result: str) -> None:
         """Give calls that were left open a result that says so; what they began may have been done."""
         if waiting := open_calls(self._context):
             self.record_results([(call, result, True) for call in waiting])

@@ -14,7 +14,7 @@ from foldline.codecs import codec as codec_for
 from foldline.messages import Message, ToolCall, Wire
 from foldline.tokens import ESTIMATE
 
-__all__ = ["INTERRUPTED", "result_wires", "run_calls"]
+__all__ = ["INTERRUPTED", "result_messages", "run_calls"]
 
 INTERRUPTED = "[stopped before it was finished]"
 """The result of a call that was cut off."""
@@ -24,20 +24,21 @@ async def run_calls(
     calls: Sequence[ToolCall],
     toolbox: Toolbox,
     scope: CallScope,
-    tell: Listener,
+    emit: Listener,
     record: Callable[[Sequence[tuple[ToolCall, str, bool]]], object],
 ) -> list[ToolOutcome]:
-    """Run calls beside each other; what they brought is recorded in their order, all of it at once.
+    """Run calls concurrently, and record their results in the order of the calls, in one write.
 
-    A cancellation stops those that still run; their results say so, the others are kept. It propagates, and so does
-    what a listener raises. A second cancellation waits no longer for tools that do not stop.
+    A cancellation stops the running calls; their results say so, finished ones are recorded as usual. It propagates,
+    and so does what a listener raises. A second cancellation no longer waits for tools that do not stop.
     """
-    tasks = [asyncio.create_task(_run(call, toolbox, scope, tell)) for call in calls]
+    tasks = [asyncio.create_task(_run(call, toolbox, scope, emit)) for call in calls]
     try:
         await asyncio.wait(tasks)
     finally:
+        # Also when cancelled: a call without a result would make every later request invalid.
         try:
-            await _stopped([task for task in tasks if not task.done()])
+            await _cancel([task for task in tasks if not task.done()])
         finally:
             outcomes = [_outcome(task) for task in tasks]
             pairs = zip(calls, outcomes, strict=True)
@@ -48,7 +49,7 @@ async def run_calls(
     return outcomes
 
 
-async def _stopped(running: Sequence[asyncio.Task[ToolOutcome]]) -> None:
+async def _cancel(running: Sequence[asyncio.Task[ToolOutcome]]) -> None:
     for task in running:
         task.cancel()
     if running:
@@ -56,17 +57,17 @@ async def _stopped(running: Sequence[asyncio.Task[ToolOutcome]]) -> None:
 
 
 def _outcome(task: asyncio.Task[ToolOutcome]) -> ToolOutcome:
-    """What a call came to, as far as it came."""
+    """Return the outcome of a call; of an unfinished one, that it was interrupted."""
     if not task.done() or task.cancelled() or task.exception() is not None:
         return ToolOutcome(INTERRUPTED, is_error=True)
     return task.result()
 
 
-async def _run(call: ToolCall, toolbox: Toolbox, scope: CallScope, tell: Listener) -> ToolOutcome:
-    tell(ToolStarted(call.id, call.name, call.arguments))
+async def _run(call: ToolCall, toolbox: Toolbox, scope: CallScope, emit: Listener) -> ToolOutcome:
+    emit(ToolStarted(call.id, call.name, call.arguments))
     start = perf_counter()
     outcome = await toolbox.run(call, scope)
-    tell(
+    emit(
         ToolFinished(
             call_id=call.id,
             tool=call.name,
@@ -79,8 +80,8 @@ async def _run(call: ToolCall, toolbox: Toolbox, scope: CallScope, tell: Listene
     return outcome
 
 
-def result_wires(dialect: str, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Wire]:
-    """The messages that carry results, as the dialect has them: one for each, or one for all (Anthropic)."""
+def result_messages(dialect: str, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Wire]:
+    """Return the messages that carry results: one for each, or one for all (Anthropic)."""
     codec = codec_for(dialect)
     messages = [_marked(codec.answer(call, text), is_error) for call, text, is_error in results]
     merged = codec.merge(messages) if len(messages) > 1 else None
@@ -88,7 +89,7 @@ def result_wires(dialect: str, results: Sequence[tuple[ToolCall, str, bool]]) ->
 
 
 def _marked(message: Message, is_error: bool) -> Message:
-    """The message as it is, or with `is_error` on its result where the dialect has such a field (Anthropic)."""
+    """Return the message, with `is_error` on its result if the dialect has such a field (Anthropic)."""
     if not is_error or message.wire is None or message.wire.get("role") != "user":
         return message
     blocks = [

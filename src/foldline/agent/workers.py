@@ -44,11 +44,11 @@ PAUSE_SECONDS: Final = 0.0005
 # What work runs before it stands aside, where it looks at its `StopSignal` and others wait.
 SLICE_SECONDS: Final = 0.1
 # Pieces of work that stand aside, each with its thread; more go on to their end.
-MOST_ASIDE: Final = 64
+MAX_YIELDED: Final = 64
 # How long a thread waits for more to do before it ends.
 IDLE_SECONDS: Final = 10.0
 # Pieces of work of one owner that wait, at most.
-MOST_WAITING: Final = 200
+MAX_WAITING: Final = 200
 
 _OWNER: Final[ContextVar[object]] = ContextVar("owner", default=None)
 _STOP: Final[ContextVar[StopSignal | None]] = ContextVar("stop", default=None)
@@ -61,8 +61,8 @@ class WorkCancelled(Exception):  # noqa: N818 - says what happened; no error of 
 class StopSignal:
     """Tells work in a thread that nobody waits for it any more."""
 
-    def __init__(self, stand_aside: Callable[[], None] = lambda: None) -> None:
-        self._stand_aside = stand_aside
+    def __init__(self, yield_slot: Callable[[], None] = lambda: None) -> None:
+        self._yield_slot = yield_slot
         self._is_set = False
         self._paused_at = self._began_at = perf_counter()
 
@@ -77,14 +77,14 @@ class StopSignal:
     def check(self) -> None:
         """Raises Cancelled when the work is to end; now and then lets other threads go on, the loop above all.
 
-        What holds a lock or a connection, or waits for a process, calls `look` instead: this may wait for others.
+        What holds a lock or a connection, or waits for a process, calls `poll` instead: this may wait for others.
         """
         if perf_counter() - self._began_at > SLICE_SECONDS:
-            self._stand_aside()
+            self._yield_slot()
             self._began_at = perf_counter()
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """The same, without standing aside for other work."""
         if self._is_set:
             raise WorkCancelled("the call was cancelled")
@@ -103,7 +103,7 @@ def until_stopped(items: Iterable[T]) -> Iterator[T]:
     stop = _STOP.get()
     for item in items:
         if stop is not None:
-            stop.look()  # a log is open meanwhile
+            stop.poll()  # a log is open meanwhile
         yield item
 
 
@@ -135,11 +135,11 @@ class _ThreadJob:
             self.context.run(_STOP.set, self.stop)
             result = self.context.run(self.work, self.stop)
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            self._tell(self.future.set_exception, error)
+            self._deliver(self.future.set_exception, error)
         else:
-            self._tell(self.future.set_result, result)
+            self._deliver(self.future.set_result, result)
 
-    def _tell(self, end: Callable[[Any], None], what: object) -> None:
+    def _deliver(self, end: Callable[[Any], None], what: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, and nobody waits
             self.loop.call_soon_threadsafe(lambda: None if self.future.done() else end(what))
 
@@ -152,13 +152,15 @@ class Workers:
     for several loops and threads.
     """
 
-    def __init__(self, name: str, threads: int, *, each: int | None = None, most_waiting: int = MOST_WAITING) -> None:
-        self._name, self._most, self._most_waiting = name, threads, most_waiting
-        self._each = max(1, threads - 1) if each is None else each
+    def __init__(
+        self, name: str, threads: int, *, per_owner: int | None = None, max_waiting: int = MAX_WAITING
+    ) -> None:
+        self._name, self._max_running, self._max_waiting = name, threads, max_waiting
+        self._per_owner = max(1, threads - 1) if per_owner is None else per_owner
         self._changed = threading.Condition()
         self._waiting: OrderedDict[object, deque[_ThreadJob]] = OrderedDict()
-        self._aside: deque[_ThreadJob] = deque()
-        self._begun: Counter[object] = Counter()
+        self._yielded: deque[_ThreadJob] = deque()
+        self._started: Counter[object] = Counter()
         """Of each owner, what runs or stands aside."""
         self._running = self._idle = 0
         self._threads: set[threading.Thread] = set()
@@ -171,12 +173,12 @@ class Workers:
         """
         loop = asyncio.get_running_loop()
         job = _ThreadJob(work, _OWNER.get(), loop, loop.create_future(), run_to_end)
-        job.stop = StopSignal(partial(self._stand_aside, job))
+        job.stop = StopSignal(partial(self._yield_slot, job))
         self._add(job)
         try:
             return await (asyncio.shield(job.future) if run_to_end else job.future)
         except asyncio.CancelledError:
-            if not self._ended(job) and run_to_end and not job.future.done():
+            if not self._cancel(job) and run_to_end and not job.future.done():
                 await asyncio.wait({job.future})
             if job.future.done() and not job.future.cancelled():
                 job.future.exception()
@@ -185,14 +187,14 @@ class Workers:
     def _add(self, job: _ThreadJob) -> None:
         with self._changed:
             queue = self._waiting.get(job.owner, deque())
-            if len(queue) >= self._most_waiting:
-                raise InvalidInput(f"{self._most_waiting:,} calls of this session wait already; make fewer at a time")
+            if len(queue) >= self._max_waiting:
+                raise InvalidInput(f"{self._max_waiting:,} calls of this session wait already; make fewer at a time")
             queue.append(job)
             self._waiting[job.owner] = queue
-            self._thread_more()
+            self._start_thread()
             self._changed.notify_all()
 
-    def _ended(self, job: _ThreadJob) -> bool:
+    def _cancel(self, job: _ThreadJob) -> bool:
         """Tell a piece of work to end; whether it had not begun, and never will."""
         with self._changed:
             job.stop.set()
@@ -207,31 +209,33 @@ class Workers:
 
     # --- with the lock -----------------------------------------------------------------------------------------------
 
-    def _thread_more(self) -> None:
+    def _start_thread(self) -> None:
         """Begin a thread where work waits that none is there for."""
         self._threads = {thread for thread in self._threads if thread.is_alive()}
         waiting = sum(map(len, self._waiting.values()))
-        if self._idle < waiting and len(self._threads) - len(self._aside) < self._most:
-            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        if self._idle < waiting and len(self._threads) - len(self._yielded) < self._max_running:
+            thread = threading.Thread(target=self._thread_loop, name=self._name, daemon=True)
             self._threads.add(thread)
             thread.start()
 
     def _next_job(self) -> _ThreadJob | None:
         """The first piece that waits of the owner whose turn it is: one that has fewer begun than it may."""
-        return next((queue[0] for owner, queue in self._waiting.items() if self._begun[owner] < self._each), None)
+        return next(
+            (queue[0] for owner, queue in self._waiting.items() if self._started[owner] < self._per_owner), None
+        )
 
-    def _next(self) -> _ThreadJob | None:
+    def _wait_for_job(self) -> _ThreadJob | None:
         """The next piece of work; None after some time without any."""
         with self._changed:
             while True:
-                job = self._next_job() if self._running < self._most else None
+                job = self._next_job() if self._running < self._max_running else None
                 if job is not None:
                     queue = self._waiting[job.owner]
                     queue.popleft()
                     self._waiting.move_to_end(job.owner)
                     if not queue:
                         del self._waiting[job.owner]
-                    self._begun[job.owner] += 1
+                    self._started[job.owner] += 1
                     self._running += 1
                     return job
                 self._idle += 1
@@ -243,37 +247,37 @@ class Workers:
 
     # --- in a thread -------------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        while (job := self._next()) is not None:
+    def _thread_loop(self) -> None:
+        while (job := self._wait_for_job()) is not None:
             try:
                 job.run()
             finally:
                 with self._changed:
                     self._running -= 1
-                    self._begun[job.owner] -= 1
-                    if not self._begun[job.owner]:
-                        del self._begun[job.owner]
+                    self._started[job.owner] -= 1
+                    if not self._started[job.owner]:
+                        del self._started[job.owner]
                     self._changed.notify_all()
             del job  # what it holds is not kept until the next one comes
 
-    def _stand_aside(self, job: _ThreadJob) -> None:
+    def _yield_slot(self, job: _ThreadJob) -> None:
         """Let others run where some wait, and come back when it is this one's turn again, or it is to end."""
         with self._changed:
-            waits = self._next_job() is not None or self._aside
-            if not waits or job.run_to_end or len(self._aside) >= MOST_ASIDE:
+            waits = self._next_job() is not None or self._yielded
+            if not waits or job.run_to_end or len(self._yielded) >= MAX_YIELDED:
                 return
-            self._aside.append(job)
+            self._yielded.append(job)
             self._running -= 1
-            self._thread_more()
+            self._start_thread()
             self._changed.notify_all()
             while not job.stop.is_set and not self._is_turn_of(job):
                 self._changed.wait()
-            self._aside.remove(job)
+            self._yielded.remove(job)
             self._running += 1
             self._changed.notify_all()
 
     def _is_turn_of(self, job: _ThreadJob) -> bool:
-        return self._running < self._most and self._aside[0] is job and self._next_job() is None
+        return self._running < self._max_running and self._yielded[0] is job and self._next_job() is None
 
 
 TOOLS: Final = Workers("foldline-tool", 3)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.agent.settings.yaml_lines import MOST_BYTES, MOST_DEPTH, YamlDocument, fault, read_yaml, visible
+from foldline.agent.settings.yaml_lines import MAX_BYTES, MAX_DEPTH, YamlDocument, fault, read_yaml, visible
 from foldline.errors import InvalidInput
 
 
@@ -118,9 +118,9 @@ def test_an_alias_for_what_it_is_in_is_refused() -> None:
 
 
 def test_depth_and_size_are_bounded() -> None:
-    assert "nested more than" in refused("[" * (MOST_DEPTH + 1) + "]" * (MOST_DEPTH + 1))
+    assert "nested more than" in refused("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
     assert refused("[" * 100_000).startswith("agents.yaml: line 1: ")
-    assert "no settings file" in refused(b"#" * (MOST_BYTES + 1))
+    assert "no settings file" in refused(b"#" * (MAX_BYTES + 1))
 
 
 def test_what_an_error_shows_of_a_file_is_safe_for_a_terminal() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from foldline.agent.tools.workspace import MOST_DEPTH, FileLocation, Workspace
+from foldline.agent.tools.workspace import MAX_DEPTH, FileLocation, Workspace
 from foldline.errors import InvalidInput
 
 
@@ -172,12 +172,12 @@ def test_a_root_must_be_a_folder(tmp_path: Path) -> None:
 
 def test_a_path_has_so_many_folders_at_most(workspace: Workspace) -> None:
     folder = workspace.root
-    for _ in range(MOST_DEPTH + 1):
+    for _ in range(MAX_DEPTH + 1):
         folder /= "d"
     folder.mkdir(parents=True)
     (folder / "x").write_text("deep")
     with pytest.raises(InvalidInput, match="has more than 100 folders"):
-        content(workspace, "d/" * (MOST_DEPTH + 1) + "x")
+        content(workspace, "d/" * (MAX_DEPTH + 1) + "x")
 
 
 def test_a_folder_is_scanned_in_order_and_links_are_shown(workspace: Workspace, outside: Path) -> None:

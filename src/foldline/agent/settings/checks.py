@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-MOST_TOKENS: Final = 100_000_000
+MAX_TOKENS: Final = 100_000_000
 _SERVER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")  # it stands before the names of its tools
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, section 5.6.2
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -148,7 +148,7 @@ def shown(value: Json) -> str:
     return "nothing" if value is None else repr(value)[:80]
 
 
-def whole(least: int, most: int | None = MOST_TOKENS) -> Check:
+def whole(least: int, most: int | None = MAX_TOKENS) -> Check:
     """A whole number in a range."""
 
     def read(value: Json) -> int:

@@ -21,7 +21,7 @@ from foldline.agent.settings.model import AgentBlock, AgentSettings
 from foldline.agent.settings.policies import implied_policy
 from foldline.agent.settings.schedule import TELEGRAM_TOKEN, delivery_variables
 from foldline.agent.settings.trust import Withheld, content_mark, is_trusted, remember_trust, without_trust
-from foldline.agent.settings.yaml_lines import MOST_BYTES, YamlDocument, line_of, read_yaml
+from foldline.agent.settings.yaml_lines import MAX_BYTES, YamlDocument, line_of, read_yaml
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.paths import config_path, trusted_path
@@ -43,7 +43,7 @@ FILE_NAME = "agents.yaml"
 CONFIG = "FOLDLINE_CONFIG"
 FLAGS = "command line"
 BUILT_IN_AGENT = "main"
-MOST_SYSTEM_BYTES: Final = 256 * 1024
+MAX_SYSTEM_BYTES: Final = 256 * 1024
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe in the file's place must not hang the start
 
 
@@ -120,7 +120,7 @@ def _bytes(path: Path) -> bytes:
         with os.fdopen(os.open(path, os.O_RDONLY | _NO_WAIT), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InvalidInput("is no file", place=name)
-            return file.read(MOST_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", place=name) from None
 
@@ -277,8 +277,8 @@ def _system_text(given: LocatedValue) -> str:
     try:
         if not path.is_file():
             raise given.wrong(f"there is no file {path}")
-        if path.stat().st_size > MOST_SYSTEM_BYTES:
-            raise given.wrong(f"{path} has more than {MOST_SYSTEM_BYTES:,} bytes")
+        if path.stat().st_size > MAX_SYSTEM_BYTES:
+            raise given.wrong(f"{path} has more than {MAX_SYSTEM_BYTES:,} bytes")
         return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise given.wrong(f"{path} cannot be read: {error}") from None

@@ -56,7 +56,7 @@ _WEEKDAYS: Final = "sun mon tue wed thu fri sat".split()
 _LONGEST_MONTH: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_MOST_DELIVERIES: Final = 16
+_MAX_DELIVERIES: Final = 16
 _PART = re.compile(r"(\*|[0-9a-z]+)(?:-([0-9a-z]+))?(?:/([0-9]{1,4}))?")
 
 
@@ -297,8 +297,8 @@ class _Deliveries:
         """The list, of a length that somebody reads."""
         if not isinstance(value, list | tuple):
             raise InvalidInput(f"must be a list of blocks, not {shown(value)}")
-        if len(value) > _MOST_DELIVERIES:
-            raise InvalidInput(f"must have at most {_MOST_DELIVERIES}, not {len(value)}")
+        if len(value) > _MAX_DELIVERIES:
+            raise InvalidInput(f"must have at most {_MAX_DELIVERIES}, not {len(value)}")
         return value
 
 

@@ -19,13 +19,13 @@ try:
 except ImportError as error:
     raise MissingExtra("chat", "reading a settings file") from error
 
-__all__ = ["MOST_BYTES", "YamlDocument", "fault", "line_of", "read_yaml", "visible"]
+__all__ = ["MAX_BYTES", "YamlDocument", "fault", "line_of", "read_yaml", "visible"]
 
-MOST_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 256 * 1024
 """A settings file is written by hand; one this long is something else."""
-MOST_DEPTH: Final = 32
+MAX_DEPTH: Final = 32
 # Values with aliases written out: a few hundred bytes of nested aliases stand for billions of them.
-MOST_VALUES: Final = 20_000
+MAX_VALUES: Final = 20_000
 
 _LOADER: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C where it was built: 10 x
 _NULL = re.compile(r"|~|null|Null|NULL")
@@ -78,8 +78,8 @@ def read_yaml(data: bytes, *, file: str) -> YamlDocument:
 
     Raises InvalidInput, with file, line and column, for what is no YAML, no UTF-8, too long, too deep or too large.
     """
-    if len(data) > MOST_BYTES:
-        raise fault(f"has {len(data):,} bytes, more than {MOST_BYTES:,}: no settings file", file=file)
+    if len(data) > MAX_BYTES:
+        raise fault(f"has {len(data):,} bytes, more than {MAX_BYTES:,}: no settings file", file=file)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -107,9 +107,9 @@ def _check_depth(text: str, file: str) -> None:
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > MOST_DEPTH:
+            if depth > MAX_DEPTH:
                 line = text.count("\n", 0, event.start_mark.index) + 1 if event.start_mark else None
-                raise fault(f"is nested more than {MOST_DEPTH} levels deep", file=file, line=line)
+                raise fault(f"is nested more than {MAX_DEPTH} levels deep", file=file, line=line)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -127,8 +127,8 @@ class _NodeReader:
         """The value of a node; `around` are the nodes that it stands in."""
         line = node.start_mark.line + 1
         self._values += 1
-        if self._values > MOST_VALUES:
-            raise fault(f"has more than {MOST_VALUES:,} values, aliases written out", file=self._file, line=line)
+        if self._values > MAX_VALUES:
+            raise fault(f"has more than {MAX_VALUES:,} values, aliases written out", file=self._file, line=line)
         if node in around:
             raise fault("an alias stands for what it is in", file=self._file, line=line, name=name)
         if node.tag not in _TAGS:

@@ -21,17 +21,17 @@ from foldline.text.safe_regex import OutOfSteps, Pattern, Work
 __all__ = ["faults", "has_patterns", "portable"]
 
 # Levels of schemas inside each other, references followed: no tool nests so deep, and a circle of references ends.
-MOST_DEPTH: Final = 64
+MAX_DEPTH: Final = 64
 # Characters of a value that a fault quotes, at most.
 SHOWN_CHARS: Final = 80
 # Schemas that are looked at for one value: alternatives that refer to each other would double at every level.
-MOST_STEPS: Final = 50_000
+MAX_STEPS: Final = 50_000
 # Steps of all patterns for one value: a second or so.
 PATTERN_STEPS: Final = 10_000_000
 # Characters of one fault, at most: those of alternatives hold those of their own alternatives.
 FAULT_CHARS: Final = 400
 # Faults that are told: a model mends a few at a time.
-MOST_FAULTS: Final = 5
+MAX_FAULTS: Final = 5
 
 
 def _whole(value: Json) -> TypeGuard[int]:
@@ -70,7 +70,7 @@ def faults(schema: Mapping[str, Json], value: Json, check: Callable[[], None] = 
     meanwhile, and may raise to end it. O(value x schema).
     """
     found = _SchemaChecker(schema, Work(PATTERN_STEPS, check)).check(schema, value, "", 0)
-    return tuple(str(fault) for fault in islice(found, MOST_FAULTS))
+    return tuple(str(fault) for fault in islice(found, MAX_FAULTS))
 
 
 def has_patterns(schema: Mapping[str, Json]) -> bool:
@@ -140,7 +140,7 @@ class _SchemaChecker:
         if not isinstance(schema, Mapping):
             return
         self._steps += 1
-        if depth > MOST_DEPTH or self._steps > MOST_STEPS:
+        if depth > MAX_DEPTH or self._steps > MAX_STEPS:
             yield _SchemaFault(place, "is too large or nested too deep to be checked")
             return
         if "$ref" in schema:
@@ -216,7 +216,7 @@ class _SchemaChecker:
             found = [next(self.check(inner, value, place, depth + 1), None) for inner in forms]
             fitting = sum(fault is None for fault in found)
             if forms and not fitting:
-                reasons = "; ".join(dict.fromkeys(str(fault) for fault in found[:MOST_FAULTS]))
+                reasons = "; ".join(dict.fromkeys(str(fault) for fault in found[:MAX_FAULTS]))
                 yield _SchemaFault(place, f"fits none of the {len(forms)} forms that are allowed ({reasons})")
             elif keyword == "oneOf" and fitting > 1:
                 yield _SchemaFault(place, f"fits {fitting} of the forms that are allowed, and may fit only one")

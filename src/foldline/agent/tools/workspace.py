@@ -33,9 +33,9 @@ IGNORED_FOLDERS: Final = frozenset(
 )
 """Folders of things that are made or fetched: left out of listings and searches unless they are asked for."""
 
-MOST_LINKS: Final = 40  # as Linux has it (path_resolution(7))
+MAX_LINKS: Final = 40  # as Linux has it (path_resolution(7))
 # Folders in a path: each one is an open file while it is walked.
-MOST_DEPTH: Final = 100
+MAX_DEPTH: Final = 100
 
 # Files that are none: reading them may block, and writing them changes the machine.
 _KERNEL: Final = ("/proc", "/sys", "/dev")
@@ -210,7 +210,7 @@ class Workspace:
                 status = folder.status(part)
                 if status is not None and stat.S_ISLNK(status.st_mode):
                     links += 1
-                    trail = self._follow(folder, part, todo, trail, path, refused=not follow or links > MOST_LINKS)
+                    trail = self._follow(folder, part, todo, trail, path, refused=not follow or links > MAX_LINKS)
                     continue
                 if status is None and todo:
                     if not make:
@@ -222,8 +222,8 @@ class Workspace:
                     return
                 elif status is not None and not stat.S_ISDIR(status.st_mode):
                     raise InvalidInput(f"{part!r} in it is a {kind_of(status)}, not a folder", place=path)
-                if len(trail) > MOST_DEPTH:
-                    raise InvalidInput(f"has more than {MOST_DEPTH} folders in it", place=path)
+                if len(trail) > MAX_DEPTH:
+                    raise InvalidInput(f"has more than {MAX_DEPTH} folders in it", place=path)
                 trail.append(stack.enter_context(folder.enter(part)))
             yield trail[-1], ".", []
 

@@ -60,8 +60,8 @@ class ServerState:
         self._list_lock, self._list = asyncio.Lock(), list[ListedSession]()
         self._list_expires, self._list_changes = 0.0, 0
         reads = self.limits.reads
-        self._reads = Workers("foldline-read", reads, each=reads, most_waiting=_MAX_WAITING_READS)
-        self._quick_reads = Workers("foldline-glance", 2, each=2, most_waiting=_MAX_WAITING_READS)
+        self._reads = Workers("foldline-read", reads, per_owner=reads, max_waiting=_MAX_WAITING_READS)
+        self._quick_reads = Workers("foldline-glance", 2, per_owner=2, max_waiting=_MAX_WAITING_READS)
         self._subscriptions = [pool.subscribe(self.broadcast.publish), pool.subscribe(self.metrics.on_event)]
 
     async def read(self, work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:

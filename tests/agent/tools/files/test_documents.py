@@ -222,7 +222,7 @@ def test_a_reader_that_takes_too_long_or_is_not_waited_for_is_ended(tmp_path: Pa
     stop.set()
     with path.open("rb") as file:
         with pytest.raises(InvalidInput, match="it took more than 0 seconds"):
-            pdf_text(file, "a.pdf", StopSignal(), most_seconds=0)
+            pdf_text(file, "a.pdf", StopSignal(), max_seconds=0)
         with pytest.raises(WorkCancelled):
             pdf_text(file, "a.pdf", stop)
     assert children() <= before

@@ -316,7 +316,7 @@ def test_rules_that_are_too_much_are_told_and_stop_nothing(root: Path, monkeypat
 def test_a_folder_of_very_many_names_is_looked_at_so_far_and_no_further(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foldline.agent.tools.files.walking.MOST_LOOKED_AT", 50)
+    monkeypatch.setattr("foldline.agent.tools.files.walking.MAX_LOOKED_AT", 50)
     (root / "many").mkdir()
     for number in range(120):
         (root / "many" / f"{number}.txt").touch()
@@ -337,7 +337,7 @@ def test_a_walk_ends_within_a_folder_once_nobody_waits(root: Path) -> None:
 def test_a_search_whose_pattern_takes_too_many_steps_shows_what_it_found_and_says_so(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foldline.agent.tools.files.find.MOST_STEPS", 20_000)
+    monkeypatch.setattr("foldline.agent.tools.files.find.MAX_STEPS", 20_000)
     (root / "a.txt").write_text("first ab1\n" + "ab1" * 40_000)
     shown = text(SearchFiles(Workspace(root)), pattern=r"1$|(.{0,100}a){6}x")
     assert shown.startswith("a.txt:1: first ab1")
@@ -346,7 +346,7 @@ def test_a_search_whose_pattern_takes_too_many_steps_shows_what_it_found_and_say
 
 
 def test_millions_of_empty_lines_take_steps_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foldline.agent.tools.files.find.MOST_STEPS", 1_000_000)
+    monkeypatch.setattr("foldline.agent.tools.files.find.MAX_STEPS", 1_000_000)
     (root / "a.txt").write_text("\n" * 2_000_000)
     assert "[ended after 1 million steps" in text(SearchFiles(Workspace(root)), pattern="needle")
 
@@ -354,7 +354,7 @@ def test_millions_of_empty_lines_take_steps_too(root: Path, monkeypatch: pytest.
 def test_a_line_of_many_megabytes_is_searched_in_its_first_part_and_the_rest_is_told(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foldline.agent.tools.files.find.MOST_LINE_CHARS", 10_000)
+    monkeypatch.setattr("foldline.agent.tools.files.find.MAX_LINE_CHARS", 10_000)
     (root / "min.js").write_text("x" * 9_000 + "needle" + "x" * 3_000_000 + "needle\n")
     shown = text(SearchFiles(Workspace(root)), pattern="needle")
     assert "min.js:1: …" in shown

@@ -12,7 +12,7 @@ from tests.agent.tools.file_calls import ran, scope, text
 
 from foldline.agent.tools.base import Tool
 from foldline.agent.tools.files.decoding import PIECE_BYTES, each_line, part
-from foldline.agent.tools.files.read_file import MOST_WHOLE_BYTES, ReadFile
+from foldline.agent.tools.files.read_file import MAX_WHOLE_BYTES, ReadFile
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.workspace import Workspace
 from foldline.agent.workers import StopSignal, WorkCancelled, run_in_thread
@@ -32,7 +32,7 @@ def large(tmp_path: Path) -> Path:
     """A file that comes in pieces: 300,000 numbered lines, in one of them a character that pieces may split."""
     path = tmp_path / "large.log"
     path.write_bytes(LARGE)
-    assert path.stat().st_size > MOST_WHOLE_BYTES
+    assert path.stat().st_size > MAX_WHOLE_BYTES
     return path
 
 
@@ -154,7 +154,7 @@ def test_a_large_file_that_is_no_utf8_after_all_is_read_again(tool: ReadFile, la
 
 
 def test_one_line_of_many_megabytes_is_no_trouble(tool: ReadFile, tmp_path: Path) -> None:
-    (tmp_path / "wide.json").write_text("x" * (2 * MOST_WHOLE_BYTES))
+    (tmp_path / "wide.json").write_text("x" * (2 * MAX_WHOLE_BYTES))
     assert "Total lines: 1\n" in text(tool, path="wide.json")
     assert "characters of line 1; the budget" in text(tool, path="wide.json", start_line=1)
 
@@ -171,7 +171,7 @@ def test_a_file_in_pieces_has_the_same_lines_as_in_one() -> None:
                 assert part(iter(cut), start, stop, 1_000).lines == lines[start - 1 : stop]
         assert part(iter(cut), 1, None, 1_000).total_lines == len(lines)
         assert part(iter([*cut, "\n"]), 1, None, 1_000).total_lines == len(lines)
-    assert PIECE_BYTES < MOST_WHOLE_BYTES
+    assert PIECE_BYTES < MAX_WHOLE_BYTES
 
 
 def test_calls_run_beside_each_other(tool: ReadFile, tmp_path: Path) -> None:

@@ -154,10 +154,10 @@ def test_an_error_page_is_an_error_with_its_text(site: Site) -> None:
 
 def test_what_is_too_large_is_cut_and_said_so(site: Site) -> None:
     site.answers["/"] = (200, {"Content-Type": "text/plain"}, b"x" * 50_000)
-    assert fetched(site.at("/"), most_bytes=1_000).text.endswith("xxx\n[cut: only the first 1,000 bytes were read]")
+    assert fetched(site.at("/"), max_bytes=1_000).text.endswith("xxx\n[cut: only the first 1,000 bytes were read]")
     packed = gzip.compress(b"y" * 5_000_000)
     site.answers["/z"] = (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, packed)
-    told, _, text = fetched(site.at("/z"), most_bytes=1_000).text.partition("data]\n")
+    told, _, text = fetched(site.at("/z"), max_bytes=1_000).text.partition("data]\n")
     assert "200 OK" in told
     assert text == "y" * 1_000 + "\n[cut: only the first 1,000 bytes were read]"
 
@@ -323,7 +323,7 @@ def test_a_bomb_is_never_unpacked_beyond_what_is_read(site: Site) -> None:
     site.answers["/"] = (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, packed)
     tracemalloc.start()
     try:
-        shown = fetched(site.at("/"), most_bytes=100_000).text
+        shown = fetched(site.at("/"), max_bytes=100_000).text
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -139,19 +139,19 @@ def _pieces(file: BinaryIO, start: int, encoding: str, stop: StopSignal) -> Iter
     yield decoder.decode(b"", final=True)
 
 
-def each_line(pieces: Iterator[str], most_chars: int) -> Iterator[str]:
-    """The lines of a text that comes in pieces, without their ends; of a longer one the first `most_chars`."""
+def each_line(pieces: Iterator[str], max_chars: int) -> Iterator[str]:
+    """The lines of a text that comes in pieces, without their ends; of a longer one the first `max_chars`."""
     held = ""
     for piece in pieces:
         *whole, rest = piece.split("\n")
         if whole:
-            yield (held + whole[0])[:most_chars]
-            yield from (line[:most_chars] for line in whole[1:])
+            yield (held + whole[0])[:max_chars]
+            yield from (line[:max_chars] for line in whole[1:])
             held = ""
-        if len(held) < most_chars:
+        if len(held) < max_chars:
             held += rest
     if held:
-        yield held[:most_chars]
+        yield held[:max_chars]
 
 
 class LineRange(NamedTuple):
@@ -161,21 +161,21 @@ class LineRange(NamedTuple):
     total_lines: int | None
 
 
-def part(pieces: Iterator[str], start: int, stop: int | None, most_chars: int) -> LineRange:
-    """Lines `start` to `stop` (None: the last) of a text that comes in pieces; once `most_chars` are held, no more."""
+def part(pieces: Iterator[str], start: int, stop: int | None, max_chars: int) -> LineRange:
+    """Lines `start` to `stop` (None: the last) of a text that comes in pieces; once `max_chars` are held, no more."""
     lines: list[str] = []
     number, held, last = 1, 0, ""
     for piece in pieces:
         last = piece[-1:] or last
         ends = piece.count("\n")
-        if number + ends < start or held > most_chars:
-            if held > most_chars and stop is not None:
+        if number + ends < start or held > max_chars:
+            if held > max_chars and stop is not None:
                 return LineRange(lines, None)
             number += ends
             continue
         for at, line in enumerate(piece.split("\n")):
             number += at > 0
-            if number < start or held > most_chars or (stop is not None and number > stop):
+            if number < start or held > max_chars or (stop is not None and number > stop):
                 continue
             if at == 0 and lines:
                 lines[-1] += line

@@ -20,11 +20,11 @@ from foldline.messages import Json
 
 __all__ = ["notebook_text", "pdf_text"]
 
-MOST_SECONDS: Final = 30.0
+MAX_SECONDS: Final = 30.0
 _CHILD: Final = Path(__file__).with_name("pdf_child.py")
 
 
-def pdf_text(file: BinaryIO, path: str, stop: StopSignal, *, most_seconds: float = MOST_SECONDS) -> str:
+def pdf_text(file: BinaryIO, path: str, stop: StopSignal, *, max_seconds: float = MAX_SECONDS) -> str:
     """The text of an open PDF, page by page, each with its number; a page without any says so.
 
     Raises InvalidInput for one that is damaged, encrypted or takes too long, MissingExtra, and Cancelled. About half a
@@ -33,9 +33,9 @@ def pdf_text(file: BinaryIO, path: str, stop: StopSignal, *, most_seconds: float
     if importlib.util.find_spec("pypdf") is None:
         raise MissingExtra("chat", "reading PDF files")
     try:
-        found = read_isolated(_CHILD, file, stop, most_seconds=most_seconds)
+        found = read_isolated(_CHILD, file, stop, max_seconds=max_seconds)
     except ProcessTimedOut:
-        told = f"is a PDF that cannot be read: it took more than {most_seconds:g} seconds"
+        told = f"is a PDF that cannot be read: it took more than {max_seconds:g} seconds"
         raise InvalidInput(told, place=path) from None
     error, pages, total = found.get("error"), found.get("pages"), found.get("total")
     if error or not isinstance(pages, list) or not isinstance(total, int):

@@ -107,12 +107,12 @@ def _places(
 
 
 # Larger files are not edited: they are read whole for it.
-MOST_BYTES: Final = 16 * 1024 * 1024
+MAX_BYTES: Final = 16 * 1024 * 1024
 # Lines of a change that a person is shown; how many more there are is said.
 SHOWN_LINES: Final = 60
 SHOWN_PLACES: Final = 3
 # Places of one edit: more are no edit that a person can judge.
-MOST_PLACES: Final = 100_000
+MAX_PLACES: Final = 100_000
 NAMED_LINES: Final = 10
 
 _REFUSED: Final = ToolOutcome(CONSENT_NEEDED, is_error=True)
@@ -291,11 +291,11 @@ def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bo
         raise InvalidInput(
             f"occurs {count:,} times in {path} ({where}); give more of the text around it, or all=true", place="old"
         )
-    if count > MOST_PLACES:
-        told = f"occurs {count:,} times in {path}, more than {MOST_PLACES:,}: give more of the text around it"
+    if count > MAX_PLACES:
+        told = f"occurs {count:,} times in {path}, more than {MAX_PLACES:,}: give more of the text around it"
         raise InvalidInput(told, place="old")
-    if len(text) + count * (len(new) - len(old)) > MOST_BYTES:
-        raise InvalidInput(f"would make {path} larger than {size_text(MOST_BYTES)}", place="new")
+    if len(text) + count * (len(new) - len(old)) > MAX_BYTES:
+        raise InvalidInput(f"would make {path} larger than {size_text(MAX_BYTES)}", place="new")
     offsets = _offsets(text, old, count)
     return _Plan(place, text, old, new, offsets, _encoded(source, text.replace(old, new), "new"))
 
@@ -303,9 +303,9 @@ def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bo
 def _content(workspace: Workspace, path: str) -> tuple[FileLocation, DecodedText]:
     """A file as it is. Raises InvalidInput for what is no text, or too large."""
     with workspace.open(path) as (file, place):
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise InvalidInput(f"has more than {size_text(MOST_BYTES)}, which is too large to edit", place=path)
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise InvalidInput(f"has more than {size_text(MAX_BYTES)}, which is too large to edit", place=path)
     return place, decoded(data, path)
 
 

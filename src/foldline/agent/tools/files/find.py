@@ -10,7 +10,7 @@ from typing import Final
 from foldline.agent.tools.base import CallScope, ToolOutcome
 from foldline.agent.tools.files.decoding import HEAD_BYTES, each_line, is_pdf, refuse_binary, streamed
 from foldline.agent.tools.files.name_patterns import Glob
-from foldline.agent.tools.files.walking import MOST_DEPTH, Walk
+from foldline.agent.tools.files.walking import MAX_DEPTH, Walk
 from foldline.agent.tools.workspace import FolderEntry, Workspace
 from foldline.agent.workers import StopSignal, run_in_thread
 from foldline.display import size_text
@@ -23,17 +23,17 @@ from foldline.tokens import ESTIMATE, Counter
 __all__ = ["ListFiles", "SearchFiles"]
 
 LISTED: Final = 200
-MOST_LISTED: Final = 2_000
+MAX_LISTED: Final = 2_000
 DEPTH: Final = 2
 MATCHES: Final = 100
-MOST_MATCHES: Final = 1_000
+MAX_MATCHES: Final = 1_000
 # What is shown of a line that matches; of a longer one the part around the match.
 LINE_CHARS: Final = 200
-MOST_LINE_CHARS: Final = 4_000_000
+MAX_LINE_CHARS: Final = 4_000_000
 # Characters that one search reads.
-MOST_CHARS: Final = 200_000_000
+MAX_CHARS: Final = 200_000_000
 # Steps that one search takes (`Work`): some ten seconds.
-MOST_STEPS: Final = 100_000_000
+MAX_STEPS: Final = 100_000_000
 # What a line takes, whatever is in it.
 LINE_STEPS: Final = 16
 # Kept of the budget for what is said below a list.
@@ -79,8 +79,8 @@ class ListFiles:
     def _list(self, arguments: Mapping[str, Json], budget_tokens: int, stop: StopSignal) -> str:
         path = arguments.get("path") or "."
         glob = Glob(arguments["pattern"], Work(check=stop.check)) if arguments.get("pattern") else None
-        depth = min(int(arguments.get("depth") or (MOST_DEPTH if glob else DEPTH)), MOST_DEPTH)
-        limit = min(int(arguments.get("limit") or LISTED), MOST_LISTED)
+        depth = min(int(arguments.get("depth") or (MAX_DEPTH if glob else DEPTH)), MAX_DEPTH)
+        limit = min(int(arguments.get("limit") or LISTED), MAX_LISTED)
         walk = _walk(self.workspace, arguments, stop, depth)
         above = self.workspace.find(path).name
         found = [
@@ -102,13 +102,13 @@ class ListFiles:
         return "\n".join([*([text(most)] if most else []), *told, *walk.notes()])
 
 
-def _walk(workspace: Workspace, arguments: Mapping[str, Json], stop: StopSignal, depth: int = MOST_DEPTH) -> Walk:
+def _walk(workspace: Workspace, arguments: Mapping[str, Json], stop: StopSignal, depth: int = MAX_DEPTH) -> Walk:
     return Walk(
         workspace,
         stop,
         hidden=arguments.get("hidden") is True,
         include_ignored=arguments.get("include_ignored") is True,
-        most_depth=depth,
+        max_depth=depth,
     )
 
 
@@ -166,7 +166,7 @@ class SearchFiles:
                     break
                 if glob is None or glob.matches(item.path, _relative(item.path, place.name)):
                     search.file_if_text(item.path)
-        limit = min(int(arguments.get("max_matches") or MATCHES), MOST_MATCHES)
+        limit = min(int(arguments.get("max_matches") or MATCHES), MAX_MATCHES)
         return self._answer(search, walk, limit, budget_tokens)
 
     def _answer(self, search: _Search, walk: Walk, limit: int, budget_tokens: int) -> str:
@@ -188,7 +188,7 @@ class _Search:
         self._pattern = Pattern(pattern)
         self._needle = _needle(pattern)
         self._stop = stop
-        self._work = Work(MOST_STEPS, stop.check)
+        self._work = Work(MAX_STEPS, stop.check)
         self._chars = 0
         self._cut = 0
         self.found: list[str] = []
@@ -216,19 +216,19 @@ class _Search:
         self.files += 1
         self.hits += count > 0
         self.count += count
-        self.found += lines[: MOST_MATCHES - len(self.found)]
+        self.found += lines[: MAX_MATCHES - len(self.found)]
 
     def _matches(self, pieces: Iterator[str], name: str) -> tuple[int, list[str]]:
         count = 0
         lines: list[str] = []
         try:
-            for number, line in enumerate(each_line(self._counted(pieces), MOST_LINE_CHARS), 1):
-                self._cut += len(line) == MOST_LINE_CHARS
+            for number, line in enumerate(each_line(self._counted(pieces), MAX_LINE_CHARS), 1):
+                self._cut += len(line) == MAX_LINE_CHARS
                 if self._needle not in line:
                     continue
                 if (end := self._pattern.search(line, self._work)) is not None:
                     count += 1
-                    if len(lines) < MOST_MATCHES:
+                    if len(lines) < MAX_MATCHES:
                         lines.append(f"{name}:{number}: {_excerpt(line, end)}")
         except OutOfSteps:  # what was found is shown
             pass
@@ -245,17 +245,15 @@ class _Search:
     @property
     def ended(self) -> bool:
         """Whether it has read, or compared, as much as it may."""
-        return self._chars >= MOST_CHARS or self._work.ended
+        return self._chars >= MAX_CHARS or self._work.ended
 
     def notes(self) -> list[str]:
         """What a reader must know of what was not searched."""
         out = [f"[{self.unreadable:,} binary or unreadable files skipped]"] if self.unreadable else []
         if self._cut:
-            out.append(
-                f"[{self._cut:,} lines have more than {MOST_LINE_CHARS:,} characters: the rest was not searched]"
-            )
+            out.append(f"[{self._cut:,} lines have more than {MAX_LINE_CHARS:,} characters: the rest was not searched]")
         if self._work.ended:
-            told = f"[ended after {MOST_STEPS // 1_000_000} million steps; name a folder or a glob, repeat less in the "
+            told = f"[ended after {MAX_STEPS // 1_000_000} million steps; name a folder or a glob, repeat less in the "
             out.append(f"{told}pattern, or begin it with plain letters]")
         elif self.ended:
             out.append(f"[ended after {self._chars // 1_000_000} million characters; name a folder or a glob]")

@@ -14,10 +14,10 @@ from typing import Final
 from foldline.errors import InvalidInput
 from foldline.text.safe_regex import Pattern, Work
 
-__all__ = ["EXCLUDES", "MOST_BYTES", "NAME", "NONE", "Glob", "Ignored", "Rules"]
+__all__ = ["EXCLUDES", "MAX_BYTES", "NAME", "NONE", "Glob", "Ignored", "Rules"]
 
 _PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|\{|\}|,|.", re.DOTALL)
-MOST_CHARS = 1_000
+MAX_CHARS = 1_000
 _PLAIN = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
@@ -35,8 +35,8 @@ class Glob:
     def __init__(self, text: str, work: Work | None = None) -> None:
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "_work", work or Work())
-        if len(text) > MOST_CHARS:
-            raise InvalidInput(f"has {len(text):,} characters, more than {MOST_CHARS:,}", place=repr(text[:80]))
+        if len(text) > MAX_CHARS:
+            raise InvalidInput(f"has {len(text):,} characters, more than {MAX_CHARS:,}", place=repr(text[:80]))
         try:
             pattern = Pattern(rf"(?s)\A(?:{_glob_expression(text.removeprefix('./'))})\Z")
         except InvalidInput as error:
@@ -83,7 +83,7 @@ def _glob_class(inner: str) -> str:
 NAME: Final = ".gitignore"
 EXCLUDES: Final = ".git/info/exclude"
 """Rules of one checkout, over which those of all .gitignore files go."""
-MOST_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 256 * 1024
 """Of one file of rules: what comes after is not read."""
 
 _SPECIAL: Final = frozenset("*?[\\")
@@ -131,7 +131,7 @@ class Rules:
         self._named: dict[str, list[int]] = {}
         self._others: list[int] = []
         self._rules: list[_Rule] = []
-        for line in _lines(data[:MOST_BYTES]):
+        for line in _lines(data[:MAX_BYTES]):
             self._add(line)
 
     def _add(self, line: str) -> None:

@@ -16,9 +16,9 @@ from pypdf.errors import DependencyError, PyPdfError
 __all__ = ["main"]
 
 # After it no more pages are begun: those that were read are shown.
-MOST_SECONDS = 20.0
-MOST_PAGES = 5_000
-MOST_CHARS = 8_000_000
+MAX_SECONDS = 20.0
+MAX_PAGES = 5_000
+MAX_CHARS = 8_000_000
 # What pypdf lets out of damaged files, beside its own errors.
 DAMAGE = (PyPdfError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, OSError)
 
@@ -45,18 +45,18 @@ def read() -> dict[str, object]:
     pages: list[str] = []
     total = len(reader.pages)
     chars = 0
-    ends = time.monotonic() + MOST_SECONDS
+    ends = time.monotonic() + MAX_SECONDS
     left_out = ""
     while len(pages) < total and not left_out:
         try:
             text = reader.pages[len(pages)].extract_text()
         except DAMAGE as error:
             text = f"[this page is damaged: {type(error).__name__}: {error}]"
-        pages.append(text[: MOST_CHARS - chars])
+        pages.append(text[: MAX_CHARS - chars])
         chars += len(text)
-        if len(pages) >= MOST_PAGES:
+        if len(pages) >= MAX_PAGES:
             left_out = "there are too many"
-        elif chars >= MOST_CHARS:
+        elif chars >= MAX_CHARS:
             left_out = "there is too much text"
         elif time.monotonic() > ends:
             left_out = "reading them takes too long"

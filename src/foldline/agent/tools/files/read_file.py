@@ -21,7 +21,7 @@ from foldline.tokens import ESTIMATE, Counter
 __all__ = ["ReadFile"]
 
 # Larger files come in pieces, unless the budget is so large that one may fit.
-MOST_WHOLE_BYTES: Final = 8 * 1024 * 1024
+MAX_WHOLE_BYTES: Final = 8 * 1024 * 1024
 # More than any text of words or code has: what has more characters than this for each token is over its budget.
 CHARS_PER_TOKEN: Final = 8
 PREVIEW_LINES: Final = 50
@@ -79,11 +79,11 @@ class ReadFile:
                 return None
             size_bytes = place.status.st_size if place.status else 0
             refuse_binary(head, wish.path, size_bytes)
-            most_bytes = max(MOST_WHOLE_BYTES, CHARS_PER_TOKEN * wish.room.budget_tokens)
-            if size_bytes > most_bytes:
+            max_bytes = max(MAX_WHOLE_BYTES, CHARS_PER_TOKEN * wish.room.budget_tokens)
+            if size_bytes > max_bytes:
                 view, note = _large(file, size_bytes, wish, stop)
                 return _noted(view, note)
-            data = file.read(most_bytes)
+            data = file.read(max_bytes)
         found = decoded(data, wish.path)
         if not found.text:
             return "[the file is empty: 0 bytes]" if not data else "[the file has no text in it]"
@@ -157,8 +157,8 @@ def _large(file: BinaryIO, size_bytes: int, wish: _ReadRequest, stop: StopSignal
         return view, note
     start = wish.start_line if isinstance(wish.start_line, int) else 1
     last = wish.end_line if isinstance(wish.end_line, int) else None
-    most_chars = CHARS_PER_TOKEN * wish.room.budget_tokens + 1
-    found, note = streamed(file, wish.path, lambda pieces: part(pieces, start, last, most_chars), stop)
+    max_chars = CHARS_PER_TOKEN * wish.room.budget_tokens + 1
+    found, note = streamed(file, wish.path, lambda pieces: part(pieces, start, last, max_chars), stop)
     if found.total_lines is not None:
         start, last = line_bounds(wish.start_line, wish.end_line, found.total_lines)
     return file_part(found.lines, start, wish.room, stop=last, counter=wish.counter), note

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldline.agent.tools.files.name_patterns import EXCLUDES, MOST_BYTES, NAME, NONE, Ignored
+from foldline.agent.tools.files.name_patterns import EXCLUDES, MAX_BYTES, NAME, NONE, Ignored
 from foldline.agent.tools.workspace import IGNORED_FOLDERS, FileLocation, FolderEntry, Workspace
 from foldline.agent.workers import StopSignal
 from foldline.errors import InvalidInput
 from foldline.text.safe_regex import OutOfSteps, Work
 
-__all__ = ["MOST_DEPTH", "Walk"]
+__all__ = ["MAX_DEPTH", "Walk"]
 
-MOST_DEPTH: Final = 64
+MAX_DEPTH: Final = 64
 # Names that one walk looks at; a walk of a whole disk ends.
-MOST_LOOKED_AT: Final = 100_000
+MAX_LOOKED_AT: Final = 100_000
 # Steps that rules of ignored files take in one walk: a few seconds; for 100,000 names and 100 rules a third of it.
 RULE_STEPS: Final = 50_000_000
 
@@ -31,7 +31,7 @@ class Walk:
     stop: StopSignal
     hidden: bool = False
     include_ignored: bool = False
-    most_depth: int = MOST_DEPTH
+    max_depth: int = MAX_DEPTH
     looked_at: int = 0
     left_out: int = 0
     ignored: int = 0
@@ -52,7 +52,7 @@ class Walk:
         return self._below(path, 1, above)
 
     def _below(self, path: str, depth: int, above: Ignored | None) -> Iterator[tuple[int, FolderEntry]]:
-        most = MOST_LOOKED_AT - self.looked_at + 1
+        most = MAX_LOOKED_AT - self.looked_at + 1
         found = self.workspace.scan(path, most=most, check=self.stop.check)
         rules = above
         if above is not None and any(item.name == NAME and item.kind == "file" for item in found):
@@ -69,7 +69,7 @@ class Walk:
                 self.ignored += 1
                 continue
             yield depth, item
-            if item.kind == "folder" and depth < self.most_depth:
+            if item.kind == "folder" and depth < self.max_depth:
                 yield from self._further(item.path, depth + 1, rules)
 
     def _further(self, path: str, depth: int, rules: Ignored | None) -> Iterator[tuple[int, FolderEntry]]:
@@ -98,7 +98,7 @@ class Walk:
             if self.workspace.find(path).kind != "file":  # git follows no link here either
                 return rules
             with self.workspace.open(path) as (file, _):
-                return rules.with_file(file.read(MOST_BYTES), folder)
+                return rules.with_file(file.read(MAX_BYTES), folder)
         except InvalidInput:  # it cannot be read
             return rules
 
@@ -117,7 +117,7 @@ class Walk:
     @property
     def ended(self) -> bool:
         """Whether it was ended for its length."""
-        return self.looked_at >= MOST_LOOKED_AT
+        return self.looked_at >= MAX_LOOKED_AT
 
     def notes(self) -> list[str]:
         """What a reader must know of what is not there, each in brackets."""

@@ -37,7 +37,7 @@ except ImportError as error:
 __all__ = ["McpServer", "mcp_tools"]
 
 # Pages of a list of tools, at most: a list that never ends must not hang the start.
-MOST_PAGES: Final = 100
+MAX_PAGES: Final = 100
 # Bytes of what a server writes to its error output that are kept, to tell why it ended.
 STDERR_BYTES: Final = 8 * 1024
 NAME_CHARS: Final = 64
@@ -168,7 +168,7 @@ class _Connection:
 async def _listed(client: Client) -> tuple[wire.Tool, ...]:
     tools: dict[str, wire.Tool] = {}
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools |= {tool.name: tool for tool in page.tools}
         cursor = page.next_cursor

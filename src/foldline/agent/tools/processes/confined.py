@@ -17,9 +17,9 @@ except ImportError:  # Windows has no such limits; the time limit of the caller 
 
 __all__ = ["main"]
 
-MOST_MEMORY_BYTES = 1024**3
+MAX_MEMORY_BYTES = 1024**3
 # More than the caller waits for, or a script gives itself: for a process whose caller has died.
-MOST_CPU_SECONDS = 60
+MAX_CPU_SECONDS = 60
 # Whoever waits for answers of the server goes first.
 NICENESS = 10
 
@@ -27,8 +27,8 @@ NICENESS = 10
 def main() -> None:
     """Limit this process, and run the script whose path is the first argument with the others."""
     if resource is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
-        resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_SECONDS, MOST_CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if hasattr(os, "nice"):

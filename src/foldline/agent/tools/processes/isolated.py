@@ -30,7 +30,7 @@ class ProcessTimedOut(Exception):  # noqa: N818 - says what happened; it does no
 
 
 def read_isolated(
-    script: Path, file: BinaryIO, stop: StopSignal, *, most_seconds: float, given: Sequence[str] = ()
+    script: Path, file: BinaryIO, stop: StopSignal, *, max_seconds: float, given: Sequence[str] = ()
 ) -> dict[str, object]:
     """The JSON object that a script writes of a file, which is its standard input from its beginning on.
 
@@ -40,7 +40,7 @@ def read_isolated(
     os.lseek(file.fileno(), 0, os.SEEK_SET)
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     command = [sys.executable, "-P", str(_CONFINED), str(script), *given]
-    ends = time.monotonic() + most_seconds
+    ends = time.monotonic() + max_seconds
     with subprocess.Popen(
         command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:
@@ -56,7 +56,7 @@ def _waited(process: subprocess.Popen[bytes], stop: StopSignal, ends: float) -> 
         try:
             return process.communicate(timeout=_LOOK_SECONDS)
         except subprocess.TimeoutExpired:
-            stop.look()
+            stop.poll()
             if time.monotonic() > ends:
                 raise ProcessTimedOut from None
 

@@ -23,7 +23,7 @@ __all__ = ["RunCommand", "environment_of"]
 
 # Time of a command that names none: long enough for a test suite, short enough for a person who waits.
 TIMEOUT_SECONDS: Final = 120.0
-MOST_SECONDS: Final = 3_600.0
+MAX_SECONDS: Final = 3_600.0
 # From the request to end (SIGTERM) to the order (SIGKILL), as MCP's client has it.
 GRACE_SECONDS: Final = 2.0
 # How long what the shell left running may hold the output open once the shell has ended.
@@ -55,7 +55,7 @@ def _schema() -> dict[str, Json]:
             "timeout_seconds": {
                 "type": "number",
                 "exclusiveMinimum": 0,
-                "maximum": MOST_SECONDS,
+                "maximum": MAX_SECONDS,
                 "description": "It is ended after this time; 120 seconds if not given.",
             },
             "cwd": {

@@ -30,8 +30,8 @@ except ImportError as error:
 __all__ = ["FetchUrl"]
 
 # Bytes of one page, unpacked: some 500,000 tokens of text, well over any window.
-MOST_BYTES: Final = 2 * 1024 * 1024
-MOST_REDIRECTS: Final = 5
+MAX_BYTES: Final = 2 * 1024 * 1024
+MAX_REDIRECTS: Final = 5
 # For one call, redirects included.
 TIMEOUT_SECONDS: Final = 30.0
 
@@ -70,7 +70,7 @@ class FetchUrl:
     resolver: Resolve = resolve
     refuses: Refuses = refusal
     timeout_seconds: float = TIMEOUT_SECONDS
-    most_bytes: int = MOST_BYTES
+    max_bytes: int = MAX_BYTES
     name: str = "fetch_url"
     description: str = (
         "Fetches a web page or a text file from the internet and gives its text: headings, lists and links of pages "
@@ -103,13 +103,13 @@ class FetchUrl:
 
     async def _followed(self, client: httpx.AsyncClient, url: httpx.URL) -> ToolOutcome:
         """The answer at the end of the redirects. Each address is checked anew: the first may be harmless."""
-        for _ in range(MOST_REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             async with client.stream("GET", url) as response:
                 location = response.headers.get("location")
                 if not response.has_redirect_location or location is None:
                     return await self._read(response)
                 url = _address(str(url.join(location)))
-        raise InvalidInput(f"leads on more than {MOST_REDIRECTS} times, last to {url}", place="url")
+        raise InvalidInput(f"leads on more than {MAX_REDIRECTS} times, last to {url}", place="url")
 
     async def _read(self, response: httpx.Response) -> ToolOutcome:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -119,11 +119,11 @@ class FetchUrl:
             raise InvalidInput(f"is no text: {kind}{told}", place="url")
         body = bytearray()
         cut = ""
-        async for piece in _unpacked(response, self.most_bytes):
+        async for piece in _unpacked(response, self.max_bytes):
             body += piece
-            if len(body) > self.most_bytes:
-                del body[self.most_bytes :]
-                cut = f"\n[cut: only the first {self.most_bytes:,} bytes were read]"
+            if len(body) > self.max_bytes:
+                del body[self.max_bytes :]
+                cut = f"\n[cut: only the first {self.max_bytes:,} bytes were read]"
                 break
         text = _decoded(bytes(body), response.charset_encoding)
         if not kind and "\0" in text:
@@ -137,8 +137,8 @@ class FetchUrl:
         )
 
 
-async def _unpacked(response: httpx.Response, most_bytes: int) -> AsyncIterator[bytes]:
-    """The body in plain bytes, never many more than `most_bytes` of it. Raises InvalidInput for an odd packing."""
+async def _unpacked(response: httpx.Response, max_bytes: int) -> AsyncIterator[bytes]:
+    """The body in plain bytes, never many more than `max_bytes` of it. Raises InvalidInput for an odd packing."""
     packed = response.headers.get("content-encoding", "").strip().lower()
     if packed in {"", "identity"}:
         async for piece in response.aiter_raw():
@@ -152,7 +152,7 @@ async def _unpacked(response: httpx.Response, most_bytes: int) -> AsyncIterator[
             bare = packed == "deflate" and piece[:1] and piece[0] & 0x0F != 8
             inflate = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS | 32)
         try:
-            yield inflate.decompress(piece, most_bytes + 1)
+            yield inflate.decompress(piece, max_bytes + 1)
         except zlib.error as error:
             raise InvalidInput(f"is not packed as it says ({packed}): {error}", place="url") from None
 
@@ -162,7 +162,7 @@ def _page_text(html: str, url: str, stop: StopSignal) -> str:
     with tempfile.TemporaryFile() as file:  # its reader is another process
         file.write(html.encode("utf-8", "surrogatepass"))
         try:
-            found = read_isolated(_PAGE_TEXT, file, stop, most_seconds=READ_SECONDS, given=[url[:2_000]])
+            found = read_isolated(_PAGE_TEXT, file, stop, max_seconds=READ_SECONDS, given=[url[:2_000]])
         except ProcessTimedOut:
             told = f"is a page that cannot be read: it took more than {READ_SECONDS:g} seconds"
             raise InvalidInput(told, place="url") from None

@@ -25,20 +25,20 @@ _BLOCKS: Final = frozenset(
 _HEADINGS: Final = {f"h{level}": "#" * level for level in range(1, 7)}
 # Processor time for one page, where html.parser lets go often enough to look. Ordinary ones of 2 MiB take one to three
 # seconds.
-MOST_SECONDS: Final = 10.0
-MOST_CHARS: Final = 4_000_000
+MAX_SECONDS: Final = 10.0
+MAX_CHARS: Final = 4_000_000
 # Of a link; a page may give all its links a beginning of a megabyte.
 ADDRESS_CHARS: Final = 2_000
 _SPACES: Final = re.compile(r"[ \t\r\n\f\v]+")
 _GAPS: Final = re.compile(r"\n(?:[ \t]*\n)+")
 
 
-def page_text(html: str, url: str = "", *, most_seconds: float = MOST_SECONDS) -> str:
+def page_text(html: str, url: str = "", *, max_seconds: float = MAX_SECONDS) -> str:
     """The text that a reader of the page sees, its title first; links as "words (address)", addresses made whole.
 
     A page of any shape gives some text, within a few seconds; what cannot be parsed is left out, and said so.
     """
-    reader = _PageReader(url, most_seconds)
+    reader = _PageReader(url, max_seconds)
     try:
         reader.feed(html)
         reader.close()
@@ -61,7 +61,7 @@ class _LateError(Exception):
 
 
 class _PageReader(HTMLParser):
-    def __init__(self, url: str, most_seconds: float) -> None:
+    def __init__(self, url: str, max_seconds: float) -> None:
         super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
         self.title: list[str] = []
@@ -72,15 +72,15 @@ class _PageReader(HTMLParser):
         self._in_title = False
         self._verbatim = 0
         self._link: tuple[str, int] | None = None
-        self._most_seconds = most_seconds
-        self._stop = thread_time() + most_seconds
+        self._most_seconds = max_seconds
+        self._stop = thread_time() + max_seconds
 
     def add(self, text: str) -> None:
         if text:
             self.pieces.append(text)
             self._chars += len(text)
-        if self._chars > MOST_CHARS:
-            raise _LateError(f"it has more than {MOST_CHARS:,} characters of text")
+        if self._chars > MAX_CHARS:
+            raise _LateError(f"it has more than {MAX_CHARS:,} characters of text")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._silent:
