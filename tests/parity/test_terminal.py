@@ -47,7 +47,7 @@ def test_s4_02_the_line_after_a_reply_and_its_colour(used: int, percent: str, co
     figures = WindowUsage(max_context_tokens=128_000, last_prompt_tokens=used, last_completion_tokens=850)
     on = console(terminal=True)
     screen = Screen(on)
-    screen.hear(
+    screen.on_event(
         ReplyFinished(
             text="",
             calls=0,
@@ -61,7 +61,7 @@ def test_s4_02_the_line_after_a_reply_and_its_colour(used: int, percent: str, co
             figures=figures,
         )
     )
-    screen.hear(TurnEnded(reason="done"))
+    screen.on_event(TurnEnded(reason="done"))
     line = f"[tokens: {used:,} / 128,000 ({percent}%) | response: 850 tokens]"
     assert f"\x1b[{code}m{line}\x1b[0m" in shown(on)
 
