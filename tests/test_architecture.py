@@ -418,6 +418,19 @@ def test_the_picture_is_the_table() -> None:
     assert [line[: len(units)] for line, units in zip(drawn, named, strict=True)] == named
 
 
+def test_each_file_that_a_guide_names_is_there() -> None:
+    """A path in backquotes stands below the root, below src/foldline or, as a bare name, anywhere."""
+    roots = (ROOT, SRC / "foldline", ROOT / "bench" / "src")
+    missing = [
+        f"{guide}: {name}"
+        for guide in ("docs/architecture.md", "CONTRIBUTING.md")
+        for name in re.findall(r"`([a-z_./]+\.(?:py|md|toml))`", (ROOT / guide).read_text("utf-8"))
+        if not any((root / name).exists() for root in roots)
+        and not ("/" not in name and [*SRC.rglob(name), *(ROOT / "bench").rglob(name)])
+    ]
+    assert missing == []
+
+
 def test_the_tests_of_a_group_are_run_by_one_worker(request: pytest.FixtureRequest) -> None:
     """By the end of their ids, where pytest-xdist looks for it."""
     if not getattr(request.config.option, "loadgroup", False):
