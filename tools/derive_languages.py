@@ -1,15 +1,19 @@
-"""Derives the tables of `foldline.tokens.languages`.
+"""Derive the tables of `foldline.tokens.languages`.
 
     python tools/derive_languages.py SESSIONS CATALOGS ENGLISH [--without CODE ...]
 
-Needs the extra `exact`, NumPy and SciPy. SESSIONS is a folder of sessions (see calibrate_tokens.py), CATALOGS one of
-translated programs (`<language>/LC_MESSAGES/*.mo`, below it at any depth), ENGLISH one of texts in English and of code.
-`languages.txt` beside this file has messages in 69 languages. What reads as English, code or data comes from
-SESSIONS and ENGLISH; the rest is another language. Languages given by `--without` take no part, and are measured.
+Needs the extra `exact`, NumPy and SciPy. SESSIONS is a folder of sessions (see calibrate_tokens.py), CATALOGS a folder
+of translated programs (`<language>/LC_MESSAGES/*.mo` at any depth), ENGLISH a folder of English texts and of code.
+`languages.txt` in the folder of this script has messages in 69 languages. SESSIONS and ENGLISH are the examples of
+English, code and data; all other texts are examples of other languages. Languages named by `--without` are left out of
+the fit and measured instead.
 
-Two logistic regressions tell the two apart, by lone characters and by neighbours. A third fit, over other languages
-only, says how many tokens neighbours take beyond the estimate: what is low weighs more than what is high. The target is
-the larger of the cl100k_base and o200k_base counts, times AIM.
+Two logistic regressions separate the two classes, by single characters and by neighbours. A third fit, over other
+languages only, gives the tokens of neighbours beyond the estimate; estimates that are too low weigh more than those
+that are too high. The target is the larger of the cl100k_base and o200k_base counts, times AIM.
+
+This is a condensed form of the original fit. It does not reproduce the shipped tables to the digit, because the texts
+differ. The Cyrillic figures in `foldline.tokens.scripts` were fitted by hand against the real vocabularies.
 """
 
 from __future__ import annotations

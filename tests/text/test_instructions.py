@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foldline
-from foldline.text.instructions import STANDING, by_sentence, gist, replaces, sentences, standing
+from foldline.text.instructions import DURABLE, by_sentence, durability, gist, replaces, sentences
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from foldline.text.instructions import STANDING, by_sentence, gist, replaces, se
     ],
 )
 def test_rules_wishes_goals_and_facts_are_known(sentence: str) -> None:
-    assert standing(sentence) >= STANDING
+    assert durability(sentence) >= DURABLE
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_rules_wishes_goals_and_facts_are_known(sentence: str) -> None:
     ],
 )
 def test_small_talk_and_data_are_not(sentence: str) -> None:
-    assert standing(sentence) < STANDING
+    assert durability(sentence) < DURABLE
 
 
 def test_a_clearer_rule_counts_more() -> None:
-    assert standing("For the rest of this session, never open that folder.") > standing("Please open that folder.")
+    assert durability("For the rest of this session, never open that folder.") > durability("Please open that folder.")
 
 
 @pytest.mark.parametrize(

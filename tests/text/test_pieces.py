@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.text.pieces import LOOKED_AT, pieces
+from foldline.text.pieces import FULLY_SCORED_CHARS, pieces
 
 SHORT = [f"ok {number}" for number in range(250_000)]
 LONG = [f"2026-01-01 12:00:00 INFO svc.module: request {number} took {number % 1_000} ms" for number in range(30_000)]
@@ -13,7 +13,7 @@ LONG = [f"2026-01-01 12:00:00 INFO svc.module: request {number} took {number % 1
 @pytest.mark.parametrize("lines", [SHORT[:30_000], LONG[:4_000]])
 def test_of_a_text_within_the_bound_nothing_is_passed_over(lines: list[str]) -> None:
     text = "\n".join(lines)
-    assert len(text) <= LOOKED_AT
+    assert len(text) <= FULLY_SCORED_CHARS
     found = pieces(text, {}, ())
     assert "\n".join(piece for _, piece in found) == text
     assert [number for number, _ in found] == list(range(len(found)))
@@ -24,8 +24,8 @@ def test_of_a_longer_one_no_more_is_looked_at_however_long_it_is(lines: list[str
     for times in (1, 3):
         text = "\n".join(lines * times)
         found = [piece for _, piece in pieces(text, {}, ())]
-        assert LOOKED_AT // 2 < sum(map(len, found)) < 2 * LOOKED_AT
-        assert len(found) < 2 * LOOKED_AT // 60
+        assert FULLY_SCORED_CHARS // 2 < sum(map(len, found)) < 2 * FULLY_SCORED_CHARS
+        assert len(found) < 2 * FULLY_SCORED_CHARS // 60
         assert text.startswith(found[0])
         assert text.endswith(found[-1])
 
@@ -68,4 +68,4 @@ def test_a_line_without_an_end_is_looked_at_in_parts() -> None:
     text = '{"id": 1, "name": "abc"}, ' * 100_000
     found = pieces(text, {}, ())
     assert max(len(piece) for _, piece in found) <= 400
-    assert sum(len(piece) for _, piece in found) < 2 * LOOKED_AT
+    assert sum(len(piece) for _, piece in found) < 2 * FULLY_SCORED_CHARS

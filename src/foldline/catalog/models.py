@@ -1,7 +1,7 @@
-"""Windows, limits, prices and cache rules of models, looked up by the name a request carries.
+"""Look up windows, limits, prices and cache rules of models by the name in a request.
 
-The figures stand in the TOML tables beside this module, each with its source and the day it was read. They are the last
-resort: what the user sets, an error taught or the server says goes before them.
+The figures come from the TOML tables of this folder, each with its source and the day on which it was read. They are
+the last resort: a user's setting, a learned limit or the server's own answer takes precedence.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _NOT_VENDORS: Final = frozenset({"cache_rules.toml", "families.toml"})
 _SMALLEST_WINDOW: Final = 1_024
 
 HOUR_SECONDS: Final = 3_600
-"""The longer lifetime of a cache that reports of writes tell apart."""
+"""The longer cache lifetime, which usage reports count separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model. Prices are None where unknown; limits are None where only the window binds.
+    """One model. Unknown prices are None; a limit is None if only the window binds.
 
-    `known` is False when the window is a guess from the family name or a default. `summaries` is "off" for models too
-    small to be trusted with a summary, else "on". `read_on` is the day `source` was read. `cache` is what holds when a
-    user chooses nothing; `caches` are the other lifetimes that can be asked for, with their prices.
+    `known` is False if the window is a guess from the family name or a default. `summaries` is "off" for models too
+    small to be trusted with a summary, else "on". `read_on` is the day on which `source` was read. `cache` is the
+    default rule; `caches` are the other lifetimes on request, with their prices.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Model:
         return f"{which}: its window is taken to be {self.window_tokens:,} tokens ({self.source}); better set it"
 
     def cache_living(self, seconds: float) -> CacheRule:
-        """The rule with the cheapest writes that keeps a prefix for `seconds`; the longest-lived one if none does."""
+        """Return the rule with the cheapest writes that keeps a prefix for `seconds`, or else the longest-lived one."""
         rules = (self.cache, *self.caches)
         long = [rule for rule in rules if rule.lifetime_seconds >= seconds]
         if not long:
@@ -76,12 +76,12 @@ class Model:
         written_tokens: int = 0,
         written_long_tokens: int = 0,
     ) -> float | None:
-        """The money for one call as its provider reported it, in US dollars; None without a known price.
+        """Return the price of one reported call in US dollars; None without a known price.
 
-        `prompt_tokens` with those read from the cache and those written to it, `written_long_tokens` of these to be
-        kept for an hour. What was read and written was decided by the provider, so that neither minimum nor blocks
-        matter here; price steps do.
+        `prompt_tokens` includes tokens read from the cache and written to it. `written_long_tokens` of the written ones
+        were written for an hour.
         """
+        # The provider has decided what was read and written, so minimum and blocks do not matter here; steps do.
         if not self.known or self.input_usd_per_million is None or self.output_usd_per_million is None:
             return None
         rule, step = self.cache, self.cache.step(prompt_tokens)
@@ -94,11 +94,11 @@ class Model:
 
 @lru_cache(1024)  # a proxy asks for each request
 def lookup(name: str | None, *, local: bool = False) -> Model:
-    """The model that a request's `model` field names; a guess with `known=False` when the catalogue has none.
+    """Return the model that a request's `model` field names; a guess with `known=False` for an unknown one.
 
-    Tried in this order: the name as it is; without provider prefix ("openrouter/anthropic/…", "us.anthropic.…");
-    without date, version or "-latest"; the longest id it begins with; then the family's window, or 128,000 tokens.
-    With `local` (a server on one's own machine) an unknown model gets 8,192 tokens. O(models) at most.
+    Tries in order: the name itself; without provider prefix ("openrouter/anthropic/…", "us.anthropic.…"); without date,
+    version or "-latest"; the longest id that it begins with; then the family's window, or 128,000 tokens. With `local`
+    (a server on the user's machine) an unknown model gets 8,192 tokens. O(models) at most.
     """
     table = _by_name()
     plain = _plain(name or "")
@@ -112,18 +112,18 @@ def lookup(name: str | None, *, local: bool = False) -> Model:
 
 
 def default_window(name: str) -> int:
-    """The window of a model by its family, as the layered system's document has it; 128,000 for any other name."""
+    """Return the window of a model's family, as the layered system documents it; 128,000 for any other name."""
     return _family(name)[1]
 
 
 @cache
 def models() -> tuple[Model, ...]:
-    """All models of the catalogue, vendor by vendor. Reads the tables at the first call."""
+    """Return all models of the catalogue, vendor by vendor. The first call reads the tables."""
     return tuple(model for model, _ in _entries())
 
 
 class _CacheRules(Mapping[str, CacheRule]):
-    """Cache rules by provider, read at the first look."""
+    """Cache rules by provider, read on first access."""
 
     def __getitem__(self, provider: str) -> CacheRule:
         return _provider_rules()[provider]
@@ -177,7 +177,7 @@ def _guess(name: str, plain: str, local: bool) -> Model:
     )
 
 
-# Who makes a family, and whose cache rule is taken for it.
+# The vendor of each model family, and the provider whose cache rule applies to it.
 _MAKERS: Final = {
     "claude": ("anthropic", "anthropic"),
     "gpt": ("openai", "openai"),
@@ -200,11 +200,8 @@ def _family(name: str) -> tuple[str, int]:
 
 @cache
 def _folder() -> Any:
-    """Where the tables lie, in a folder or in a zip.
-
-    What `importlib.resources.files` asks in turn. That module loads pathlib, tempfile and shutil: 7 ms of the import,
-    spent even where no model is ever looked up.
-    """
+    """Return the location of the tables, in a folder or in a zip."""
+    # `importlib.resources.files` asks the same reader, but loads pathlib, tempfile and shutil: 7 ms of the import.
     loader: Any = catalog.__loader__
     return loader.get_resource_reader(catalog.__name__).files()
 
@@ -234,7 +231,7 @@ def _provider_rules() -> dict[str, CacheRule]:
 
 @cache
 def _entries() -> tuple[tuple[Model, bool], ...]:
-    """Every model, and whether it stands for its exact name only."""
+    """Return every model, and whether it matches its exact name only."""
     files = sorted(entry.name for entry in _folder().iterdir() if entry.name.endswith(".toml"))
     return tuple(read for file in files if file not in _NOT_VENDORS for read in _vendor(_table(file), file))
 
@@ -243,7 +240,7 @@ def _vendor(table: Mapping[str, Any], file: str) -> Iterator[tuple[Model, bool]]
     seen: set[str] = set()
     for entry in table["models"]:
         place = f"{file}: {entry.get('name')}"
-        # Date and source of the file hold for each entry that has none of its own.
+        # An entry without a date or source has those of its file.
         fields = {"read": table.get("read"), "source": table.get("source"), **entry}
         if entry.get("name") in seen:
             raise InvalidInput("is listed twice", place=place)
@@ -264,7 +261,7 @@ _FIELDS: Final = frozenset(
 def _model(
     entry: Mapping[str, Any], vendor: str, rule: Mapping[str, Any], others: Sequence[Mapping[str, Any]], place: str
 ) -> Model:
-    """A model from its table entry; raises InvalidInput for a figure that cannot be."""
+    """Return the model of a table entry. Raises InvalidInput for an impossible figure."""
     if unknown := entry.keys() - _FIELDS:
         raise InvalidInput(f"has unknown fields {sorted(unknown)}", place=place)
     if not isinstance(entry["read"], date) or not entry["source"]:

@@ -1,4 +1,4 @@
-"""What one request costs under a provider's prompt cache and price steps. Pure arithmetic, no figures of its own."""
+"""The price of one request under a provider's prompt cache and price steps. Pure arithmetic without figures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["BASE_STEP", "CacheRule", "PriceStep", "request_price"]
 
 @dataclass(frozen=True, slots=True)
 class PriceStep:
-    """A dearer price for long requests: those whose whole input is over `above_tokens`, from their first token on.
+    """A higher price for requests with an input over `above_tokens`. It applies to the whole request.
 
-    `input_ratio` multiplies each input price (fresh, read from the cache, written to it), `output_ratio` the output's.
+    `input_ratio` multiplies each input price (fresh, read from cache, written to cache), `output_ratio` the output's.
     """
 
     above_tokens: int
@@ -21,15 +21,15 @@ class PriceStep:
 
 
 BASE_STEP: Final = PriceStep(0, 1.0, 1.0)
-"""What holds below the first step."""
+"""The prices below the first step."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheRule:
-    """What a provider's prompt cache charges, as shares of the input price, and from which size on it works.
+    """The prices of a provider's prompt cache, as shares of the input price, and the sizes that it caches.
 
-    A prefix of fewer than `minimum_tokens` is not cached; a longer one in steps of `block_tokens`. It stays for
-    `lifetime_seconds` when unused. `steps` are the dearer prices of long requests, ascending.
+    A prefix of fewer than `minimum_tokens` is not cached, a longer one in blocks of `block_tokens`. It expires after
+    `lifetime_seconds` without use. `steps` are the higher prices of long requests, ascending.
     """
 
     read_ratio: float
@@ -40,28 +40,27 @@ class CacheRule:
     steps: tuple[PriceStep, ...] = ()
 
     def step(self, tokens: int) -> PriceStep:
-        """The prices of a request with an input of `tokens`: the last step that it passes, `BASE_STEP` if none."""
-        held = BASE_STEP
+        """Return the price step of an input of `tokens`: the last one that it exceeds, or `BASE_STEP`."""
+        exceeded = BASE_STEP
         for step in self.steps:
             if tokens <= step.above_tokens:
                 break
-            held = step
-        return held
+            exceeded = step
+        return exceeded
 
     def cacheable_tokens(self, tokens: int) -> int:
-        """How many of the first `tokens` a cache holds: whole blocks, and nothing below the minimum."""
+        """Return how many of the first `tokens` are cached: whole blocks, and none below the minimum."""
         whole = tokens // self.block_tokens * self.block_tokens
         return whole if whole >= self.minimum_tokens else 0
 
 
 def request_price(rule: CacheRule, tokens: int, cached_tokens: int) -> float:
-    """The price of a request's input, in tokens at the full input price of a short request.
+    """Return the price of a request's input, in tokens at the full input price of a short request. O(steps).
 
-    `cached_tokens` of its `tokens` begin as a request that is still in the cache. The rest is written to the cache,
-    save in a request below the minimum, which no cache takes and which pays no price of writing (Anthropic, "Prompt
-    caching"). Over a step the whole request is billed by it. The reply is apart: its price times `rule.step(tokens)`'s
-    `output_ratio`. O(steps).
+    The first `cached_tokens` of its `tokens` are in the cache. The price of the reply is separate: it is multiplied by
+    the `output_ratio` of `rule.step(tokens)`.
     """
+    # A request below the minimum is not cached and pays no write price (Anthropic, "Prompt caching").
     if tokens < rule.minimum_tokens:
         return tokens * rule.step(tokens).input_ratio
     cached = rule.cacheable_tokens(min(cached_tokens, tokens))

@@ -100,6 +100,9 @@ def reported(usage: Json) -> Mapping[str, Json] | None:
     return usage if any(count > 0 for count in counts) else None
 
 
+# Anthropic, stop reasons; OpenAI, Chat and Responses; Gemini and Vertex, FinishReason; Bedrock, StopReason; Cohere,
+# finish reasons; DeepSeek (insufficient_system_resource); Z.ai and GLM (sensitive, network_error,
+# model_context_window_exceeded); Mistral (model_length, error); vLLM and SGLang (abort); Hugging Face (eos_token).
 _WORDS: Final = {
     "stop": "end_turn end_of_turn stop_sequence eos eos_token complete completed done finished end normal",
     "tool_calls": "tool_use tool_call function_call function_calls",
@@ -123,9 +126,6 @@ _WORDS: Final = {
         "repetition_detected repeat other unknown unspecified in_progress queued"
     ),
 }
-"""Anthropic, stop reasons; OpenAI, Chat and Responses; Gemini and Vertex, FinishReason; Bedrock, StopReason; Cohere,
-finish reasons; DeepSeek (insufficient_system_resource); Z.ai and GLM (sensitive, network_error,
-model_context_window_exceeded); Mistral (model_length, error); vLLM and SGLang (abort); Hugging Face (eos_token)."""
 
 _REASONS: Final = {said: reason for reason, words in _WORDS.items() for said in (reason, *words.split())}
 

@@ -33,18 +33,19 @@ __all__ = [
     "has_tools",
 ]
 
+# A server at hand answers within milliseconds; nobody is kept waiting for one that is off.
 _SECONDS: Final = 2.0
-"""A server at hand answers within milliseconds; nobody is kept waiting for one that is off."""
 
 _MAX_BYTES: Final = 16 * 1024 * 1024  # OpenRouter lists several hundred models, with descriptions
 
+# What Ollama loads a model with where nobody says (its FAQ, "context window size"). It cuts longer prompts silently,
+# so a guess too low is the safe one.
 _OLLAMA_DEFAULT_TOKENS: Final = 4_096
-"""What Ollama loads a model with where nobody says (its FAQ, "context window size"). It cuts longer prompts silently,
-so a guess too low is the safe one."""
 
 _FIELDS: Final = ("max_model_len", "context_window", "context_length", "max_context_length", "max_input_tokens")
+
+# Hosts whose lists of models say nothing about windows.
 _SILENT: Final = frozenset({"api.openai.com", "generativelanguage.googleapis.com", "api.deepseek.com"})
-"""Hosts whose lists of models say nothing about windows."""
 
 
 async def fetch_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | None:
@@ -166,11 +167,11 @@ def _tokens(entry: Json, *names: str) -> int | None:
     return None
 
 
+# On loopback a closed port refuses at once, except on Windows, where it takes two seconds.
 _CONNECT_SECONDS: Final = 0.5
-"""On loopback a closed port refuses at once, except on Windows, where it takes two seconds."""
 
+# What listens answers in milliseconds, unless the machine is busy: then it must not be taken for none.
 _PROBE_SECONDS: Final = 2.0
-"""What listens answers in milliseconds, unless the machine is busy: then it must not be taken for none."""
 
 _MAX_PROBE_BYTES: Final = 1024 * 1024
 _MODELS_TRIED: Final = 5  # of Ollama's, newest first, until one can chat

@@ -99,8 +99,8 @@ def _system_message(request: Request) -> list[Wire]:
     return [{"role": "system", "content": list(system)}]
 
 
+# Fields of streamed blocks whose pieces are joined; any other is taken as it came last.
 _JOINED: Final = frozenset({"text", "thinking", "summary", "signature", "data", "transcript", "arguments"})
-"""Fields of streamed blocks whose pieces are joined; any other is taken as it came last."""
 
 
 def _merge(into: dict[str, Json], piece: Mapping[str, Json]) -> None:

@@ -29,8 +29,8 @@ from foldline.reducers.digest_allocation import (
 from foldline.reducers.importance import text_importance
 from foldline.reducers.summarize import Summarize
 from foldline.text.identifiers import ALARM, names
-from foldline.text.instructions import CLEAR, by_sentence
-from foldline.text.pieces import LOOKED_AT
+from foldline.text.instructions import CERTAIN, by_sentence
+from foldline.text.pieces import FULLY_SCORED_CHARS
 from foldline.text.shorten import extract, first_line
 from foldline.view.budget import Need
 from foldline.view.tiles import Span
@@ -137,7 +137,7 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     words = [item for item in items if item.user]
     deeds_tokens = sum(item.tokens for item in items if not item.user and not item.bare)
     room = limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4
-    spent = keep_instructions(words, room * 4 // 5, CLEAR, view)
+    spent = keep_instructions(words, room * 4 // 5, CERTAIN, view)
     spent += grant_words(words, max(room // 2, room - deeds_tokens) - spent, view)
     left = float(room - spent)
     shares = ages_with_room([age for age, item in enumerate(reversed(items)) if not item.user], left)
@@ -167,7 +167,7 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
 def least_tokens(view: View, span: Span, most_tokens: int) -> int:
     """What a digest of the span needs to hold what its users clearly laid down, up to `most_tokens`; 0 for nothing."""
     words = without_repeats([_item(view, [("", text)], True) for text in _user_texts(view, span)])
-    spent = keep_instructions(words, most_tokens, CLEAR, view)
+    spent = keep_instructions(words, most_tokens, CERTAIN, view)
     return spent * 5 // 4 + FRAME_TOKENS if spent else 0
 
 
@@ -269,7 +269,7 @@ def _condensed(item: DigestItem, view: View, seen: set[str]) -> str:
         if most < LEAST_PIECE_TOKENS and sizes[index] > room:
             continue
         if sizes[index] > room:
-            known = sizes[index] if len(text) > LOOKED_AT else None  # with its label: next to nothing more
+            known = sizes[index] if len(text) > FULLY_SCORED_CHARS else None  # with its label: next to nothing more
             text = _cut(item, text, most, view, seen, total=known)
         if not text.strip(" …\n"):
             continue
@@ -294,7 +294,7 @@ def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *,
     if not item.user:
         return extract(text, limit, view.counter, view.spoken, edge=0.25, seen=seen, total=total)
     if item.kept:
-        text, total = by_sentence(text), total if len(text) > LOOKED_AT else None
+        text, total = by_sentence(text), total if len(text) > FULLY_SCORED_CHARS else None
     return extract(text, limit, view.counter, view.spoken, edge=0.6, seen=seen, kept=item.kept, total=total)
 
 

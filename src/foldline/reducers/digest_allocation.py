@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from foldline.text.identifiers import names
-from foldline.text.instructions import CLEAR, STANDING, gist, replaces, sentences, standing
+from foldline.text.instructions import CERTAIN, DURABLE, durability, gist, replaces, sentences
 from foldline.view.view import View
 
 __all__ = [
@@ -86,7 +86,7 @@ def without_repeats(items: list[DigestItem]) -> list[DigestItem]:
 
 def grant_words(items: list[DigestItem], room: int, view: View) -> int:
     """Give the user's messages their sizes: what is to hold on first, then the newest. Returns what was given."""
-    spent = keep_instructions(items, room, STANDING, view)
+    spent = keep_instructions(items, room, DURABLE, view)
     return spent + _share_out(_newest_words(items, room - spent), room - spent)
 
 
@@ -103,10 +103,10 @@ def keep_instructions(items: list[DigestItem], room: int, least: float, view: Vi
         if len(said) > PASTED:
             said = said[: PASTED // 2] + said[-PASTED // 2 :]
         for sentence in reversed(said):
-            score = standing(sentence)
-            if score < STANDING:
+            score = durability(sentence)
+            if score < DURABLE:
                 continue
-            same, score = gist(sentence), min(score, CLEAR)
+            same, score = gist(sentence), min(score, CERTAIN)
             said_again = same in gists
             gists.add(same)
             if sentence in item.kept or score - (AGAIN if said_again and replaces(sentence) else 0.0) < least:

@@ -16,7 +16,7 @@ from foldline.messages import Document, Image, Message, Opaque, Text
 from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, span_fold
 from foldline.reducers.drop import is_checkpoint
-from foldline.text.shorten import head_and_tail, over
+from foldline.text.shorten import head_and_tail, text_exceeding
 from foldline.view.budget import Need, Reserve
 from foldline.view.tiles import Span
 from foldline.view.transcript import Fold
@@ -337,7 +337,7 @@ def _fitting(text: str, at: int, chars: int, most_tokens: int, view: View) -> tu
     """What of a text from `at` on is within `most_tokens`, and its tokens with a line break; about as many characters
     as the piece before it (`chars`). O(size of what is returned): few counts, and so not the last character that fits.
     """
-    part = text[at : at + chars] if chars else over(text, at, most_tokens, view.counter)
+    part = text[at : at + chars] if chars else text_exceeding(text, at, most_tokens, view.counter)
     while (tokens := view.counter.text(part) + 1) > most_tokens and len(part) > 1:
         part = part[: max(1, len(part) * most_tokens // tokens * 63 // 64)]
     return part, tokens

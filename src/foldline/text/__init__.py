@@ -1,1 +1,1 @@
-"""Texts, whatever they are texts of: what they name, how they are shortened, searched, redacted and printed."""
+"""Plain text: names in it, shortening, safe search, redaction, and formatting for people."""

@@ -1,4 +1,9 @@
-"""Figures and foreign text as they are shown to people."""
+"""Figures, and text of others, formatted for people: in HTML and on a terminal.
+
+What a model or a tool writes is data. Terminals obey ECMA-48 sequences (ESC, and the one-byte forms from U+0080 on),
+among them OSC 52 (the clipboard) and OSC 8 (links), and direction marks make a text read as another one. So nothing
+that comes from outside may move the cursor, set the clipboard or turn the reading order.
+"""
 
 from __future__ import annotations
 
@@ -10,33 +15,33 @@ from typing import Final
 __all__ = ["DASH", "compact", "escaped", "foreign", "milliseconds", "money", "plain", "plain_line", "plural", "share"]
 
 DASH: Final = "–"
-"""Stands where there is nothing to measure."""
+"""Shown where there is no figure."""
 
+# Controls, and marks that change the reading order of all text behind them. Marks for single letters may stay.
 _UNSEEN: Final = dict.fromkeys(
     (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd"
 )
-"""Controls, and what turns the reading order around for all that follows; marks for single letters may stay."""
 
 
 def escaped(text: str) -> str:
-    """Text of a session, safe in HTML: markup escaped, what no page may hold (controls, lone surrogates) replaced."""
+    """Return text that is safe in HTML: markup escaped, controls and lone surrogates replaced."""
     return html.escape(text.encode("utf-8", "replace").decode().translate(_UNSEEN))
 
 
 def foreign(text: str, most_chars: int = 200) -> str:
-    """Text of others as one line of HTML, cut, and kept apart: it cannot turn the order of what stands beside it."""
+    """Return text of others as one shortened line of HTML, isolated from the reading order of its neighbours."""
     line = " ".join(text[: 4 * most_chars].split())
     return f"<bdi>{escaped(line if len(line) <= most_chars else f'{line[: most_chars - 1]}…')}</bdi>"
 
 
 def money(usd: float) -> str:
-    """US dollars with the digits that matter: $0.0012, $0.123, $1.23, $1,234."""
+    """Format US dollars with significant digits: $0.0012, $0.123, $1.23, $1,234."""
     digits = 0 if usd >= 999.5 else 2 if usd >= 0.9995 else 3 if usd >= 0.09995 else 4
     return f"${usd:,.{digits}f}"
 
 
 def compact(tokens: float) -> str:
-    """A count in at most five characters: 950, 16k, 12.3k, 145k, 3.98M."""
+    """Format a count in at most five characters: 950, 16k, 12.3k, 145k, 3.98M."""
     for size, unit in ((1e6, "M"), (1e3, "k")):
         scaled = tokens / size
         if scaled >= 0.9995:
@@ -46,18 +51,18 @@ def compact(tokens: float) -> str:
 
 
 def share(value: float | None) -> str:
-    """A ratio with two decimals, or a dash."""
+    """Format a ratio with two decimals, or a dash."""
     return DASH if value is None else f"{value:.2f}"
 
 
 def milliseconds(seconds: float) -> str:
-    """A time in milliseconds, with the digits that matter."""
+    """Format a time in milliseconds, with significant digits."""
     value = seconds * 1e3
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
 def plural(count: int, noun: str) -> str:
-    """A count with its noun: 1 fold, 2,000 folds."""
+    """Format a count with its noun: 1 fold, 2,000 folds."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -69,12 +74,12 @@ _SUSPECT: Final = re.compile(
 
 
 def plain(text: str) -> str:
-    """The text with every control and direction mark written out; line ends and tabs stay. O(size)."""
+    """Return the text with controls and direction marks made visible. Line ends and tabs stay. O(size)."""
     return _SUSPECT.sub(_written, text)
 
 
 def plain_line(text: str, most_chars: int | None = None) -> str:
-    """The text as one line, cut to a number of characters with a mark where there are more. O(size shown)."""
+    """Return the text as one line, cut to a number of characters with an ellipsis. O(size shown)."""
     if most_chars is not None and len(text) > 4 * most_chars:
         text = text[: 4 * most_chars]
     line = " ".join(plain(text).split())
@@ -87,9 +92,9 @@ def _written(found: re.Match[str]) -> str:
         return char
     code = ord(char)
     if char == "\r":
-        return ""  # of a line end of Windows; alone it would let a line be written over
+        return ""  # part of a line end of Windows; alone it would overwrite the line
     if code < 0x20:
-        return chr(0x2400 + code)  # the picture of the control character
+        return chr(0x2400 + code)  # the symbol for the control character
     if code == 0x7F:
         return "\u2421"
     if unicodedata.category(char) == "Cs":

@@ -1,7 +1,7 @@
-"""What a person has laid down for the time to come: rules, wishes, goals and facts, sentence by sentence.
+"""Durable instructions in a text: rules, wishes, goals and facts that stay valid, sentence by sentence.
 
-A digest keeps such sentences word for word where it must leave out the rest. They are known by the words in which
-people state them, not by where they stand. English and Chinese words; a sentence in another language is ordinary.
+A digest keeps such sentences verbatim and drops others. They are recognised by the words in which people state them,
+not by their position. The words are English and Chinese; a sentence in another language scores as ordinary.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from typing import Final
 
 from foldline.text.identifiers import names
 
-__all__ = ["CLEAR", "STANDING", "by_sentence", "gist", "replaces", "sentences", "standing"]
+__all__ = ["CERTAIN", "DURABLE", "by_sentence", "durability", "gist", "replaces", "sentences"]
 
-STANDING: Final = 2.0
-"""From this score on a sentence is kept word for word: one clear sign, or two weak ones."""
+DURABLE: Final = 2.0
+"""The score from which a sentence is kept verbatim: one clear sign or two weak ones."""
 
-CLEAR: Final = 5.0
-"""From here on more signs say nothing more: a long sentence has more of them."""
+CERTAIN: Final = 5.0
+"""The score above which more signs mean nothing: a long sentence simply has more of them."""
 
+# Ends of sentences. A small letter after a full stop continues the same thought ("for now. don't …"). Each alternative
+# starts only where a run of its marks starts: otherwise a long row of dots would cost the square of its length.
 _END: Final = re.compile(
     r"(?<![.!?])[.!?]++[\"'”’)\]]*+\s++(?=[\"'“‘(\[]?[A-Z\d])|(?<![。！？])[。！？]++[”’」]?|(?<!\n)\n++"
 )
-"""Ends of sentences: a small letter after a full stop goes on with the same thought ("for now. don't …"). Each begins
-only where a run of its marks begins: a long row of dots would else take the square of its length."""
 
+# Signs of a durable instruction, each with its score. Weak signs are common in other sentences too.
 _WORDS: Final = {
     "how long it holds": (
         5.0,
@@ -78,62 +79,63 @@ _WORDS: Final = {
     ),
     "a label before it": (3.0, r"^\W*(?-i:[A-Z])[a-z]*(?: [a-z]+){0,2}: \S"),
 }
-"""Signs of what is to hold on, each with what it counts. Weak ones are common in other sentences too."""
 _NAMED_SIGNS: Final = {name: (worth, re.compile(words, re.IGNORECASE)) for name, (worth, words) in _WORDS.items()}
 _SIGNS: Final = tuple(_NAMED_SIGNS.values())
 _CHANGED, _ORDERED = (_NAMED_SIGNS[name][1] for name in ("what has changed", "what must be, and must not"))
 _NUMBER: Final = re.compile(r"[$€£]?\d[\d.,:%]*")
 _VALUE: Final = re.compile(r"(?<![\w.-])[$€£]?\d[\d.,:%-]*+(?![\w-])")
+
+# A longer stretch without a sentence end is data or prose, not an instruction.
 _MOST_CHARS: Final = 400
-"""A longer stretch without an end is data or prose, not something laid down."""
 
 
+# Characters of a text up to which all its sentences are scored. A longer one contains something pasted.
 _LONG: Final = 100_000
-"""Characters of a text up to which all of its sentences are looked at: a longer one holds something pasted."""
+
+# Characters scored at each end of a longer text: a hundred sentences of `_MOST_CHARS`.
 _ENDS: Final = 40_000
-"""Characters of each end of a longer one: a hundred sentences of the longest that count as such."""
 
 
 def sentences(text: str) -> tuple[str, ...]:
-    """A text in sentences and lines, without the blanks between them; of a long one those at its ends. O(ends)."""
+    """Split a text into sentences and lines, stripped. Of a long text, only those at its ends. O(ends)."""
     first, _, last = _parted(text)
     return (*first, *last)
 
 
 def by_sentence(text: str) -> str:
-    """A text with each of its `sentences` in a line of its own; what is between the ends of a long one as it is."""
+    """Return a text with each of its `sentences` on its own line. The middle of a long text stays unchanged."""
     first, between, last = _parted(text)
     return "\n".join((*first, between, *last) if between else (*first, *last))
 
 
 def _parted(text: str) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """The first sentences of a text, what is not looked at, and the last ones."""
+    """Return the first sentences of a text, the unscored middle, and the last sentences."""
     if len(text) <= _LONG:
         return _short(text), "", ()
     first, _, stop = _split(text[:_ENDS])
     last, start, _ = _split(text[-_ENDS:])
-    between = text[stop : len(text) - _ENDS + start]  # with the two pieces that were cut through
+    between = text[stop : len(text) - _ENDS + start]  # includes the two sentences that were cut
     return tuple(filter(None, first[:-1])), between, tuple(filter(None, last[1:]))
 
 
 def _split(text: str) -> tuple[tuple[str, ...], int, int]:
-    """The pieces of a text, where the first ends and where the last begins. O(size)."""
+    """Return the pieces of a text, the end of the first one and the start of the last one. O(size)."""
     ends = [0, *(end.end() for end in _END.finditer(text)), len(text)]
     found = tuple(text[start:stop].strip() for start, stop in pairwise(ends))
     return found, ends[1], ends[-2]
 
 
-@lru_cache(maxsize=256)  # the texts of a digest are looked at again at every fold
+@lru_cache(maxsize=256)  # each fold splits the texts of a digest again
 def _short(text: str) -> tuple[str, ...]:
     return tuple(piece for piece in _split(text)[0] if piece)
 
 
-def standing(sentence: str) -> float:
-    """How much a sentence sounds like something that is to hold on; from `STANDING` on it does. O(size)."""
+def durability(sentence: str) -> float:
+    """Score how much a sentence reads like a durable instruction; from `DURABLE` on it is one. O(size)."""
     return 0.0 if len(sentence) > _MOST_CHARS else _standing(sentence)
 
 
-@lru_cache(maxsize=8_192)  # as above, and short ones alone: what a proxy has read would else stay in memory
+@lru_cache(maxsize=8_192)  # as above; short sentences only, so that a proxy does not keep the texts of its clients
 def _standing(sentence: str) -> float:
     score = sum(worth for worth, sign in _SIGNS if sign.search(sentence))
     named = bool(names(sentence)) or bool(_NUMBER.search(sentence))
@@ -141,16 +143,14 @@ def _standing(sentence: str) -> float:
 
 
 def replaces(sentence: str) -> bool:
-    """Whether it ends what was said before in the same words with another value. An order does so only if it says that
-    something changed: "never touch 1003" leaves "never touch 1002" as it was. O(size).
-    """
+    """Whether a sentence replaces an earlier one with the same words and another value. O(size)."""
+    # An order does so only if it says that something changed: "never touch 1003" leaves "never touch 1002" valid.
     if len(sentence) > _MOST_CHARS:
         return False
     return bool(_CHANGED.search(sentence)) or not _ORDERED.search(sentence)
 
 
 def gist(sentence: str) -> str:
-    """A sentence without its amounts and dates: of two that share it the later one holds. Names stay: a rule about one
-    file does not end that about another.
-    """
+    """Return a sentence without its amounts and dates. Of two sentences with the same gist, the later one is valid."""
+    # Names stay: a rule about one file does not replace the rule about another.
     return " ".join(_VALUE.sub("#", sentence).lower().split())

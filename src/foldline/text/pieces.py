@@ -1,7 +1,7 @@
-"""The pieces of a text that are looked at when it is shortened: lines, short ones together, long ones in parts.
+"""The pieces of a text that shortening scores: lines, with short lines joined and long lines split.
 
-Each piece costs more than its characters, so of a text of megabytes only some sections are: its ends, samples between
-them at even distances, and each place that says what went wrong or has a name that was used most.
+A piece costs more than its characters. So only some sections of a text of megabytes are scored: its ends, samples at
+even distances between them, and each position of an error message or of a frequently used name.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from typing import Final
 
 from foldline.text.identifiers import ALARM
 
-__all__ = ["LOOKED_AT", "pieces"]
+__all__ = ["FULLY_SCORED_CHARS", "pieces"]
 
-LOOKED_AT: Final = 400_000
-"""Characters of a text up to which all of it is looked at: five to ten times what is shown of one in any window."""
+FULLY_SCORED_CHARS: Final = 400_000
+"""Characters of a text up to which all of it is scored: five to ten times what any window shows of one text."""
 
+# Characters of each end of a longer text, and of each sample between them. A sample has neighbouring lines.
 _END, _SAMPLE = 100_000, 2_000
-"""Characters of each end of a longer text, and of each sample between them. Samples hold neighbouring lines."""
 
+# Longer lines are split into pieces of this size: one line of JSON may hold a whole result.
 _WIDE = 400
-"""Longer lines are looked at in pieces of this size: one line of JSON may hold a whole result."""
 
+# In a text with more lines, short lines are joined up to the size of a wide one. Lines with an error message or a
+# frequently used name stay separate.
 _MANY = 10_000
-"""Of a text with more lines short ones are looked at together, as many as make up a wide one. Those stay by themselves
-that say what went wrong, or have a name that was used most."""
 
+# Characters searched for names in total: the larger the text, the fewer names are searched for.
 _SEARCHED = 32_000_000
-"""Characters that are searched for names in all: in megabytes they are looked for one by one in fewer places."""
 
+# Names searched for, positions of each (a name that is everywhere distinguishes no line), and positions of alarms.
 _NAMES, _PLACES, _ALARMS = 100, 20, 500
-"""Names that are looked for so, the places of each (what is everywhere tells none apart), and alarms."""
 
+# The words with which a match of ALARM starts. Searching for each in turn takes a tenth of the time of the pattern.
 _ALARM_WORDS: Final = (
     "error", "exception", "traceback", "failed", "failure", "fatal", "panic", "denied", "not found", "undefined",
     "cannot", "assert", "warning",
 )  # fmt: skip
-"""What any match of ALARM begins with. A search for each in turn takes a tenth of that for the pattern."""
 
 
 def pieces(text: str, wanted: Mapping[str, int], kept: Collection[str]) -> list[tuple[int, str]]:
-    """(number, text) of the pieces that are looked at, in order; a gap in the numbers is one in the text.
+    """Return (number, text) of the scored pieces, in order. A gap in the numbers is a gap in the text.
 
-    Names that were used most (`wanted`) and lines in `kept` are found wherever they stand. O(size) for the searches,
-    which run at the speed of C, and O(`LOOKED_AT`) for all else.
+    Frequently used names (`wanted`) and lines in `kept` are found anywhere. O(size) for the searches, which run at the
+    speed of C, and O(`FULLY_SCORED_CHARS`) for the rest.
     """
-    long = len(text) > LOOKED_AT
+    long = len(text) > FULLY_SCORED_CHARS
     many = text.count("\n") >= _MANY
     alone = _notable(text, wanted, kept) if long or many else []
     out: list[tuple[int, str]] = []
@@ -56,12 +56,12 @@ def pieces(text: str, wanted: Mapping[str, int], kept: Collection[str]) -> list[
         for piece in _lines(text, start, stop, alone if many else None):
             out.append((number, piece))
             number += 1
-        number += 1  # what stands between two sections is not looked at
+        number += 1  # the text between two sections is skipped
     return out
 
 
 def _notable(text: str, wanted: Mapping[str, int], kept: Collection[str]) -> list[int]:
-    """Places in lines that stay by themselves, in order. O(size x names looked for), in the search of texts."""
+    """Return positions in lines that stay separate, in order. O(size x names searched for), at the speed of C."""
     places = _alarms(text)
     most = min(_NAMES, max(1, _SEARCHED // max(1, len(text))))
     for name in sorted(wanted, key=lambda name: (-wanted[name], name))[:most]:
@@ -72,9 +72,9 @@ def _notable(text: str, wanted: Mapping[str, int], kept: Collection[str]) -> lis
 
 
 def _alarms(text: str) -> list[int]:
-    """Where it says what went wrong. Of more places than `_ALARMS` of one word the last ones are not among them."""
+    """Return the positions of error messages, the first `_ALARMS` of each word."""
     small = text.lower()
-    if len(small) != len(text):  # a few letters become two: places in it are others
+    if len(small) != len(text):  # a few letters become two in lower case, which shifts positions
         return [found.start() for found in islice(ALARM.finditer(text), _ALARMS)]
     found = (at for word in _ALARM_WORDS for at in islice(_places(small, word), _ALARMS))
     return [at for at in found if ALARM.match(text, at)]
@@ -92,8 +92,8 @@ def _is_line(text: str, start: int, stop: int) -> bool:
 
 
 def _sections(text: str, notable: Collection[int]) -> list[tuple[int, int]]:
-    """[start, stop) of what is looked at, in order; no two of them touch."""
-    size, between = len(text), LOOKED_AT - 2 * _END
+    """Return [start, stop) of the scored sections, in order. No two of them touch."""
+    size, between = len(text), FULLY_SCORED_CHARS - 2 * _END
     step = max(_SAMPLE, (size - 2 * _END) * _SAMPLE // between)
     wishes = [(0, _END), (size - _END, size), *((at, at + _SAMPLE) for at in range(_END, size - _END, step))]
     wishes += [(at, at + 1) for at in notable]
@@ -108,7 +108,7 @@ def _sections(text: str, notable: Collection[int]) -> list[tuple[int, int]]:
 
 
 def _line_start(text: str, at: int) -> int:
-    """Where the line begins that `at` stands in, or a part of it."""
+    """Return the start of the line around `at`, or of a part of a long line."""
     found = text.rfind("\n", max(0, at - _WIDE), at)
     return found + 1 if found >= 0 else max(0, at - _WIDE)
 
@@ -119,7 +119,7 @@ def _line_stop(text: str, at: int) -> int:
 
 
 def _lines(text: str, start: int, stop: int, alone: list[int] | None) -> Iterator[str]:
-    """The pieces of a section; with `alone` short lines together, but for those with these places."""
+    """Yield the pieces of a section. With `alone`, short lines are joined, except lines with these positions."""
     lines = text[start:stop].split("\n")
     for line in lines if alone is None else _together(lines, start, alone):
         if len(line) <= _WIDE:
@@ -136,7 +136,7 @@ def _lines(text: str, start: int, stop: int, alone: list[int] | None) -> Iterato
 
 
 def _together(lines: list[str], at: int, alone: list[int]) -> Iterator[str]:
-    """Neighbouring lines as one, up to `_WIDE` characters; those with a place in `alone` stay by themselves."""
+    """Join neighbouring lines up to `_WIDE` characters. Lines with a position in `alone` stay separate."""
     held: list[str] = []
     chars = 0
     following = bisect_left(alone, at)

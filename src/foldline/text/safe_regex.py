@@ -1,12 +1,12 @@
-"""Regular expressions that cannot hang: matched in one pass over the text, whatever the pattern and the text are.
+"""Regular expressions that cannot hang: any pattern is matched in one pass over any text.
 
-The patterns come from a model and the texts from the web; a pair of them can keep a backtracking matcher busy for
-years. Here a pattern is a set of places that are followed side by side (K. Thompson, "Regular Expression Search
-Algorithm", 1968), all of them at once as the bits of one number (V. M. Glushkov, "The Abstract Theory of Automata",
-1961), so that each character is looked at once. What needs memory of earlier matches cannot be had so.
+Patterns come from a model and texts from the web, and a bad pair keeps a backtracking matcher busy for years. Here a
+pattern is a set of positions that advance in parallel (K. Thompson, "Regular Expression Search Algorithm", 1968), kept
+as the bits of one number (V. M. Glushkov, "The Abstract Theory of Automata", 1961), so that each character is read
+once. Features that depend on earlier matches are impossible in this way, and are refused.
 
-One pass over a long text still takes its time. So its steps are counted (`Work`): there are so many and no more, and
-between them whoever waits can end the search.
+One pass over a long text still takes time. So its steps are counted and bounded (`Work`), and the caller can end the
+search between them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ __all__ = ["OutOfSteps", "Pattern", "Work"]
 
 MOST_CHARS: Final = 1_000
 MOST_STEPS: Final = 2_000
-"""Bounds of a pattern, counted repeats written out: each character of a text costs at most so many steps."""
+"""Bounds of a pattern with its counted repeats expanded: the most steps that a character of the text can cost."""
 MOST_REMEMBERED: Final = 50_000
-"""Steps that are remembered before all are forgotten and found again."""
+"""Cached transitions, after which the cache is cleared."""
 MOST_WORK: Final = 50_000_000
-"""Steps of one search, or of all that share a `Work`: a few seconds; 50 million characters of an ordinary one."""
+"""Steps of one search, or of all that share a `Work`: a few seconds, or 50 million characters with a simple pattern."""
 LOOK_STEPS: Final = 10_000
-"""Steps between two looks whether anybody still waits: a millisecond."""
+"""Steps between two checks for cancellation: a millisecond."""
+
+# Characters that are searched before their steps are counted.
 _PIECE_CHARS: Final = 16_384
-"""Characters that are searched before they are counted."""
 
 _ATOM = re.compile(
     r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}]*\}|0[0-7]{0,2}|[^0-9])"  # an escape
@@ -49,14 +50,14 @@ Test: TypeAlias = Callable[[str], object]
 
 
 class OutOfSteps(InvalidInput):
-    """A search took all the steps that it was given."""
+    """A search has used all its steps."""
 
 
 class Work:
-    """What searches may cost together.
+    """A budget of steps for one or more searches.
 
-    `most_steps` are the steps they may take, after which they raise OutOfSteps; `check` is called between steps, and
-    may raise to end them. A step is a character that is looked at, or a handful of places of the pattern at one.
+    After `most_steps` a search raises OutOfSteps. `check` is called between steps and may raise to end the search. A
+    step reads one character, or advances a few positions of the pattern by one character.
     """
 
     __slots__ = ("_check", "_look_at", "_most_steps", "steps")
@@ -68,11 +69,11 @@ class Work:
 
     @property
     def ended(self) -> bool:
-        """Whether all steps are taken."""
+        """Whether all steps are used."""
         return self.steps > self._most_steps
 
     def spend(self, steps: int) -> None:
-        """Count steps. Raises OutOfSteps, and what `check` raises."""
+        """Count steps. Raises OutOfSteps and what `check` raises."""
         self.steps += steps
         if self.steps > self._most_steps:
             told = f"takes more than {self._most_steps:,} steps on this text: repeat less in it ({{m,n}} above all), "
@@ -83,7 +84,7 @@ class Work:
 
 
 class _Step(NamedTuple):
-    """One place in a pattern: a test of a character, an anchor, or neither; and the places that may follow."""
+    """One position in a pattern: a character test, an anchor or neither, and the positions that may follow."""
 
     then: tuple[int, ...]
     test: Test | None = None
@@ -92,23 +93,23 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True)
 class _Follow:
-    """Between two characters of given kinds: which places are reached from the beginning, and from each that matched.
+    """The positions reached between two characters of given kinds, from the start and from each matched position.
 
-    Sets of places are numbers, a bit for each place that tests a character, the lowest for the end of the pattern.
+    A set of positions is a number with one bit for each position that tests a character. The lowest bit is the end of
+    the pattern. `holds` are the anchors that hold there. `of_eight` caches the successors of eight positions at once,
+    by the byte of the matched ones.
     """
 
     holds: frozenset[str]
-    """The anchors that hold there."""
     first: int = 0
     of_place: dict[int, int] = field(default_factory=dict)
     of_eight: list[dict[int, int]] = field(default_factory=list)
-    """What follows eight places together, by the byte of those that matched."""
 
 
 class Pattern:
-    """A pattern to search lines for, in the syntax of `re` without look-around, back-references and possessive repeats.
+    """A compiled pattern in the syntax of `re`, without look-around, back-references and possessive repeats.
 
-    Raises InvalidInput for one that does not compile, or that cannot be matched in one pass.
+    Raises InvalidInput for a pattern that does not compile or cannot be matched in one pass.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -132,10 +133,10 @@ class Pattern:
         self._forget()
 
     def search(self, line: str, work: Work | None = None) -> int | None:
-        """Where the match that ends first does; None if there is none.
+        """Return the end of the match that ends first, or None.
 
-        O(characters x steps / 8) at worst, O(characters) once the steps are remembered. Raises OutOfSteps, and what the
-        `work` raises.
+        O(characters x steps / 8) at worst, O(characters) once transitions are cached. Raises OutOfSteps and what `work`
+        raises.
         """
         work = Work() if work is None else work
         state = self._id(0, "")
@@ -154,7 +155,7 @@ class Pattern:
         return len(line) if self._reached(places, before, "", work) & 1 else None
 
     def _advance(self, state: int, char: str, work: Work) -> int:
-        """The state after one more character; -1 when a match ends before it."""
+        """Return the state after one more character, or -1 if a match ends before it."""
         places, before = self._states[state]
         kind = self._kind(char)
         reached = self._reached(places, before, kind, work)
@@ -177,13 +178,13 @@ class Pattern:
         self._remembered = 0
 
     def _kind(self, char: str) -> str:
-        """Of the characters beside a place only what an anchor asks matters: is there one, and is it of a word."""
+        """Return what an anchor asks of a character: whether there is one, and whether it belongs to a word."""
         if not self._anchored:
             return ""
         return char and ("a" if char == "_" or char.isalnum() else " ")
 
     def _passing(self, char: str, work: Work) -> int:
-        """The places whose test a character passes."""
+        """Return the positions whose test a character passes."""
         found = self._passed.get(char)
         if found is None:
             work.spend(len(self._tests))
@@ -196,7 +197,7 @@ class Pattern:
         return found
 
     def _reached(self, places: int, before: str, after: str, work: Work) -> int:
-        """All places that can be reached between two characters without reading one; a match may begin anywhere."""
+        """Return all positions reached between two characters. A match may start anywhere."""
         follow = self._follows.get((before, after))
         if follow is None:
             follow = _Follow(_holding(before, after))
@@ -213,7 +214,7 @@ class Pattern:
         return reached
 
     def _after(self, follow: _Follow, at: int, byte: int, work: Work) -> int:
-        """What follows up to eight places."""
+        """Return the positions that follow up to eight positions."""
         reached = 0
         for bit in _set_bits(byte):
             place = 8 * at + bit
@@ -226,7 +227,7 @@ class Pattern:
         return reached
 
     def _closed(self, then: tuple[int, ...], holds: frozenset[str], work: Work) -> int:
-        """These places and all behind them for which no character is read."""
+        """Return these positions and all that follow without reading a character."""
         reached = 0
         seen: set[int] = set()
         waiting = list(then)
@@ -254,9 +255,9 @@ class Pattern:
 
 
 def _holding(before: str, after: str) -> frozenset[str]:
-    """The anchors that hold between characters of two kinds ("": none there)."""
+    """Return the anchors that hold between characters of two kinds ("": no character)."""
     edge = (before == "a") != (after == "a")
-    inside = not edge and bool(before or after)  # `re` finds no inside in a text of no characters
+    inside = not edge and bool(before or after)  # `re` finds no \B in an empty text
     holds = {"": True, "start": not before, "end": not after, "edge": edge, "inside": inside}
     return frozenset(anchor for anchor, is_so in holds.items() if is_so)
 
@@ -266,7 +267,7 @@ def _set_bits(byte: int) -> Iterator[int]:
 
 
 class _Parser:
-    """Reads a pattern that `re` has accepted. A piece is built once it is known what follows; step 0 is the match."""
+    """Parses a pattern that `re` has accepted. A piece is built once its successor is known; step 0 is the match."""
 
     def __init__(self, pattern: str) -> None:
         flags = _FLAGS.match(pattern)
@@ -279,7 +280,7 @@ class _Parser:
         self._tests: dict[str, Test] = {}
 
     def steps(self) -> tuple[list[_Step], int]:
-        """The steps, and the first of them."""
+        """Return the steps and the number of the first one."""
         first = self._choice()(0)
         return self._steps, first
 
@@ -291,7 +292,7 @@ class _Parser:
         return len(self._steps) - 1
 
     def _choice(self) -> _Piece:
-        """Alternatives, up to the end or the closing bracket."""
+        """Parse alternatives, up to the end or the closing bracket."""
         options = [self._sequence()]
         while self._text[self._at : self._at + 1] == "|":
             self._at += 1
@@ -334,7 +335,7 @@ class _Parser:
         return lambda then: self._add(_Step((then,), test))
 
     def _repeated(self, piece: _Piece) -> _Piece:
-        """A piece with its repeat, if it has one. Whether it is greedy does not matter for whether it matches."""
+        """Return a piece with its repeat, if any. Greediness does not affect whether a pattern matches."""
         found = _REPEAT.match(self._text, self._at)
         if found is None or found[0] == "{}":
             return piece
@@ -363,7 +364,7 @@ class _Parser:
 
 
 def _bounds(repeat: re.Match[str]) -> tuple[int, int | None]:
-    """How often a piece stands at least and at most; None for any number."""
+    """Return the smallest and the largest number of repeats; None for no upper bound."""
     sign = repeat[0]
     if sign[0] != "{":
         return int(sign == "+"), 1 if sign == "?" else None
@@ -373,5 +374,5 @@ def _bounds(repeat: re.Match[str]) -> tuple[int, int | None]:
     return least, int(repeat[3]) if repeat[3] else None
 
 
+# Builds the steps of a piece of a pattern in front of a given step, and returns the first of them.
 _Piece: TypeAlias = Callable[[int], int]
-"""What builds the steps of a piece of a pattern, given the step that follows it; returns its first step."""

@@ -1,6 +1,6 @@
-"""Shortening texts: never inside a code point, always with a line that says what is missing.
+"""Shorten texts: never inside a code point, always with a line that says what is missing.
 
-`keep` cuts by lines, characters, bytes or tokens; `extract` picks lines that bring names. Both are pure.
+`keep` cuts by lines, characters, bytes or tokens. `extract` picks the lines with the most useful names. Both are pure.
 """
 
 from __future__ import annotations
@@ -15,17 +15,27 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from foldline.text.identifiers import ALARM, names
-from foldline.text.pieces import LOOKED_AT, pieces
+from foldline.text.pieces import FULLY_SCORED_CHARS, pieces
 from foldline.tokens import Counter
 
-__all__ = ["Mode", "Unit", "clip_bytes", "clip_tokens", "extract", "first_line", "head_and_tail", "largest", "over"]
+__all__ = [
+    "Mode",
+    "Unit",
+    "clip_bytes",
+    "clip_tokens",
+    "extract",
+    "first_line",
+    "head_and_tail",
+    "largest",
+    "text_exceeding",
+]
 
 Mode: TypeAlias = Literal["head", "tail", "both"]
 Unit: TypeAlias = Literal["lines", "chars", "bytes", "tokens"]
 
 
 def clip_bytes(text: str, limit: int, *, end: bool = False) -> str:
-    """The first (or last) `limit` bytes of a text in UTF-8, whole characters only."""
+    """Return the first (or last) `limit` bytes of a text in UTF-8, whole characters only."""
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= limit:
         return text
@@ -34,14 +44,14 @@ def clip_bytes(text: str, limit: int, *, end: bool = False) -> str:
 
 
 def head_and_tail(text: str, head: int, tail: int) -> tuple[str, str]:
-    """The first `head` and the last `tail` characters, which do not overlap."""
+    """Return the first `head` and the last `tail` characters, without overlap."""
     head = min(head, len(text))
     tail = min(tail, len(text) - head)
     return text[:head], text[len(text) - tail :] if tail else ""
 
 
 def largest(low: int, high: int, fits: Callable[[int], bool], *, guess: int | None = None) -> int:
-    """The largest n in [low, high] for which `fits(n)`, `low` if none does; asks about log2(high - low) times."""
+    """Return the largest n in [low, high] with `fits(n)`, or `low`. Calls `fits` about log2(high - low) times."""
     if guess is not None and low < guess < high:
         if fits(guess):
             low = guess
@@ -59,7 +69,7 @@ def largest(low: int, high: int, fits: Callable[[int], bool], *, guess: int | No
 
 
 def clip_tokens(text: str, limit: int, counter: Counter, mode: Mode = "head") -> tuple[str, str]:
-    """The start and the end of a text that together hold at most `limit` tokens (`mode`: which of them are wanted)."""
+    """Return the start and the end of a text that together have at most `limit` tokens; `mode` selects which."""
     total = counter.text(text)
     if total <= limit:
         return text, ""
@@ -74,11 +84,8 @@ def clip_tokens(text: str, limit: int, counter: Counter, mode: Mode = "head") ->
     return halves(largest(0, len(text), fits, guess=len(text) * limit // max(1, total)))
 
 
-def over(text: str, start: int, limit: int, counter: Counter) -> str:
-    """The text from `start` on, as far as it takes for more than `limit` tokens; all of it where it has no more.
-
-    O(size of what is returned).
-    """
+def text_exceeding(text: str, start: int, limit: int, counter: Counter) -> str:
+    """Return just enough of the text from `start` on to exceed `limit` tokens, or all of it. O(size of the result)."""
     chars = 4 * limit + 16
     while start + chars < len(text) and counter.text(text[start : start + chars]) <= limit:
         chars *= 2
@@ -86,7 +93,7 @@ def over(text: str, start: int, limit: int, counter: Counter) -> str:
 
 
 def first_line(text: str, most: int = 200) -> str:
-    """The first line with anything on it, at most `most` characters."""
+    """Return the first line that is not blank, at most `most` characters."""
     for line in text[: 20 * most].splitlines():
         if line.strip():
             return line.strip()[:most]
@@ -103,19 +110,19 @@ class _Line:
 
 
 WANTED, MOST = 3, 9
-"""What each use of a name by the user or the agent adds to its worth of 1, up to MOST in all."""
+"""The worth that each use of a name by the user or the agent adds to its base of 1, up to MOST."""
 
 ALARMING, DEFINING = 4, 4
-"""Worth of a line that says what went wrong, and of one that defines something, beside its names."""
+"""Additional worth of a line with an error message, and of one with a definition."""
 
+# A definition in code, behind the line number of a listing.
 _DEFINES = re.compile(
     r"^[\s\d:|]*(?:async\s+|export\s+|public\s+|private\s+|static\s+)*"
     r"(?:def|class|function|func|fn|interface|struct|enum|type|const|create|CREATE)\b"
 )
-"""A line of code that defines something, behind the line numbers of a listing."""
 
+# Scores of edges and of pinned lines, above any score by names.
 _EDGE, _KEPT = 1e6, 2e6
-"""Scores of lines that go before those chosen by their names."""
 
 
 def extract(
@@ -129,23 +136,23 @@ def extract(
     kept: Collection[str] = (),
     total: int | None = None,
 ) -> str:
-    """Lines of a text worth about `limit` tokens: its beginning and end, and the lines between that bring most names.
+    """Return about `limit` tokens of a text: its beginning and end, and the lines between with the most useful names.
 
-    `edge` is the share for beginning and end. Lines keep their order; "…" stands for each gap. A name counts
-    more the more often the user or the agent used it (`wanted`), and less the more lines here have it: what stands in
-    every line tells none apart. Lines that define something or say what went wrong count for more. How these weigh is
-    measured: of 1,065 lines of results that later replies of recorded sessions went back to, a quarter more stay in the
-    same size than with all names alike. Names in `seen` are shown elsewhere already. Lines in `kept` go before all
-    others, as far as they fit whole. Of a text that is longer than what is looked at the rest is passed over (see
-    `pieces`). `total` are its tokens, where they are known. O(size), and little of it beyond that.
+    `edge` is the share of beginning and end. Lines keep their order; "…" stands for each gap. A name counts more the
+    more often the user or the agent has used it (`wanted`), and less the more lines here have it, because a name in
+    every line distinguishes none. Definitions and error messages count more. Names in `seen` are shown elsewhere
+    already. Lines in `kept` come first, as far as they fit whole. `total` is the number of tokens of the text, if
+    known. A very long text is scored in sections only (see `pieces`). O(size), at the speed of C for most of it.
     """
+    # The weights are measured: of 1,065 lines of results that later replies of recorded sessions referred to, a quarter
+    # more stay in the same size than with equal weights.
     total = counter.text(text) if total is None else total
     if total <= limit:
         return text
     kept = frozenset(kept)
     found = pieces(text, wanted, kept)
     lines = [_Line(number, line, len(line) // 4 + 2, frozenset()) for number, line in found]
-    share = 1.0 if len(text) <= LOOKED_AT else sum(len(line.text) + 1 for line in lines) / len(text)
+    share = 1.0 if len(text) <= FULLY_SCORED_CHARS else sum(len(line.text) + 1 for line in lines) / len(text)
     scale = total * share / max(1, sum(line.tokens for line in lines))
     room = limit / max(scale, 0.1)
     picked = {line.number: line for line in lines if line.text in kept}
@@ -160,25 +167,25 @@ def extract(
         line.names = names(line.text).difference(seen)
         spread.update(line.names)
     for line in middle:
-        # Names come in an order of this process alone: a sum that is rounded at each step would differ from run to run.
+        # The order of a set differs between processes, and a sum of rounded floats with it: sort first.
         worth = fsum((1 + min(WANTED * wanted.get(name, 0), MOST)) / spread[name] for name in line.names)
         defining, alarming = _signs(line.text)
         worth += defining
         worth += alarming
-        each = line.text.count("\n") + 1  # lines that are looked at together count as one of them does
+        each = line.text.count("\n") + 1  # joined lines count as one of them
         line.score = worth / each / (line.tokens / each + 2) ** 0.8
     _pick(middle, picked, shown, room - sum(line.tokens for line in picked.values()))
     return _within(picked, lines[-1].number + 1, limit, counter) or "".join(clip_tokens(text, limit, counter))
 
 
-@lru_cache(maxsize=8_192)  # as names: results repeat lines of earlier ones
+@lru_cache(maxsize=8_192)  # results repeat lines of earlier ones
 def _signs(line: str) -> tuple[int, int]:
-    """What a line is worth for what it defines, and for what it says went wrong."""
+    """Return the worth of a line as a definition and as an error message."""
     return DEFINING if _DEFINES.match(line) else 0, ALARMING if ALARM.search(line) else 0
 
 
 def _pick(middle: list[_Line], picked: dict[int, _Line], shown: set[str], room: float) -> None:
-    """Add lines to those picked, the best first; lines whose names are all shown already come last."""
+    """Add the best lines to the picked ones. Lines whose names are all shown already come last."""
     again: list[_Line] = []
     for line in sorted(middle, key=lambda x: (-x.score, x.number)):
         cost = line.tokens + (0 if line.number - 1 in picked else 2)
@@ -197,7 +204,7 @@ def _pick(middle: list[_Line], picked: dict[int, _Line], shown: set[str], room: 
 
 
 def _within(picked: dict[int, _Line], total: int, limit: int, counter: Counter) -> str:
-    """The picked lines, or as many of the best as `limit` tokens hold; "" if not even one."""
+    """Return the picked lines, or as many of the best as fit `limit` tokens; "" if not even one fits."""
     ranked = sorted(picked, key=lambda number: (-picked[number].score, number))
 
     def best(most: int) -> str:
@@ -212,7 +219,7 @@ def _within(picked: dict[int, _Line], total: int, limit: int, counter: Counter) 
 
 
 def _edges(lines: list[_Line], room: float) -> dict[int, _Line]:
-    """The first and last lines within `room`: three fifths for the beginning, two for the end; a long line in part."""
+    """Return the first lines in three fifths of `room` and the last in two fifths. A long line is cut."""
     picked: dict[int, _Line] = {}
     for order, share, end in ((lines, 0.6, False), (lines[::-1], 0.4, True)):
         left = int(room * share)

@@ -1,6 +1,6 @@
-"""How many tokens a text, a message or a tool schema takes, and how many bytes.
+"""Token and byte counts of texts, messages and tool schemas.
 
-The estimate (`ESTIMATE`) needs no vocabulary; an exact counter follows the same protocol (`Counter`).
+The estimate (`ESTIMATE`) needs no vocabulary. An exact counter implements the same protocol (`Counter`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Characters divided by four: the estimate of many agents, kept for those who want their figures (S2.09)."""
+"""Characters divided by four: the estimate of many agents, for users who want the same figures (S2.09)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["CharsPerFour", "MessageCounter"]
 
 
 class MessageCounter(Counter, Protocol):
-    """A counter with a rule of its own for whole messages: no overhead of ours is added to what it says."""
+    """A counter with its own rule for whole messages. No overhead is added to its counts."""
 
     def message(self, message: Message, /) -> int:
-        """Tokens of one message. Never raises."""
+        """Count the tokens of one message. Never raises."""
 
 
 class CharsPerFour:
     """ceil(characters / 4) of a message's text, thinking and tool-call arguments; an image is 1,200 tokens.
 
-    The checkpoint system's figures. Frames, roles and tool names are not counted: it errs low on short messages.
-    Reported usage takes the place of what it covers; the figure for the rest is not scaled by it.
+    These are the figures of the checkpoint system. Frames, roles and tool names are not counted, so short messages are
+    underestimated. Reported usage replaces the counts that it covers, and does not scale the others.
     """
 
     scaled: Final = False

@@ -1,7 +1,7 @@
-"""Tokens of plain text without a vocabulary.
+"""Estimate the tokens of plain text without a vocabulary.
 
-The estimate reads what a byte-pair tokenizer cuts at (blanks, signs, case changes, digits, scripts) with operations
-that run at C speed, and errs slightly high.
+The estimate counts the boundaries at which a byte-pair tokenizer cuts (blanks, punctuation, case changes, digits,
+scripts). It uses operations that run at C speed, and errs slightly high.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ __all__ = ["ESTIMATE", "Counter"]
 
 
 class Counter(Protocol):
-    """Counts the tokens of plain text; `name` says whose tokens they are."""
+    """Counts the tokens of plain text. `name` identifies the vocabulary."""
 
     @property
     def name(self) -> str:
-        """Whose tokens they are: a vocabulary's name, or "estimate"."""
+        """The name of the vocabulary, or "estimate"."""
 
     def text(self, text: str, /) -> int:
-        """Tokens of `text`: 0 for "", never negative. Never raises, whatever characters are in it."""
+        """Count the tokens of `text`: 0 for "", never negative. Never raises, not even for lone surrogates."""
 
 
-# Each character adds what its class and the class before it say: a letter after a letter next to nothing, a capital
-# after a small letter most of a token. Hundredths of a token; rows are the character, columns the one before it.
-# Classes, in the order of both: all outside ASCII, and controls (and the start of the text), small letter, capital,
-# digit, blank, line end, quote, bracket, one of ,.;: one of -=*#~ underscore, any other sign. What is outside ASCII has
-# figures of its own (`scripts`).
+# The cost of a character by its class and the class before it: a letter after a letter costs next to nothing, a capital
+# after a small letter most of a token. In hundredths of a token; rows are the character, columns its predecessor.
+# Classes, in the order of both: non-ASCII and controls (and the start of the text), small letter, capital, digit,
+# blank, line end, quote, bracket, one of ,.;: one of -=*#~ underscore, any other sign. Non-ASCII characters have
+# their own costs (`scripts`).
 #
-# Fitted by tools/calibrate_tokens.py over 94 recorded agent sessions with 4.0 million tokens, and, for what these
-# lack, short texts in 19 languages and random runs (base64, hex, letters, blanks). The target is the larger of the
-# cl100k_base and o200k_base counts. Estimate / target as measured:
+# Fitted by tools/calibrate_tokens.py to 94 recorded agent sessions with 4.0 million tokens and, to fill their gaps, to
+# short texts in 19 languages and random runs (base64, hex, letters, blanks). The target is the larger of the
+# cl100k_base and o200k_base counts. Measured estimate / target:
 #     94 sessions: lowest 1.006, median 1.086, highest 1.138
 #     messages of 50 tokens or more: p5 0.997, median 1.082, p95 1.172
-# Words in Latin letters of other languages take more: `languages` adds that. Fitted without 20 of the languages, it
-# came to 0.62 to 1.36 of the target over 27 messages in these (mean 1.08; one below 0.9); before 0.38 to 1.23 (0.72).
-# Outside ASCII the two vocabularies differ (Chinese 1.6-fold, Greek or Hindi 2.5 to 3-fold, Georgian 6-fold), so that
-# the estimate is high for the newer one there. Usage reported by the provider corrects that.
+# Latin-script words of other languages take more, which `languages` adds. Fitted without 20 of the languages, the
+# estimate was 0.62 to 1.36 of the target over 27 messages in them (mean 1.08; one below 0.9); without that addition it
+# was 0.38 to 1.23 (mean 0.72). Outside ASCII the two vocabularies differ (Chinese 1.6-fold, Greek or Hindi 2.5 to
+# 3-fold, Georgian 6-fold), so the estimate is high for the newer one. Reported usage corrects that.
 _PAIR_COSTS: Final = """
   0   0   0   0   0   0   0   0   0   0   0   0
  24   5  84 113  91 137 177 165  91 164 115 120
@@ -56,13 +56,13 @@ _PAIR_COSTS: Final = """
   0   1   0  12 248   0   0 185   3 248 164 179
   0   0 147  13  84 113 103 137  77 220 124  65
 """
-_LONE_COST: Final = 50  # of a sign outside ASCII between blanks: most blanks before one are a token of their own
+_LONE_COST: Final = 50  # of a non-ASCII character between blanks: the blank before it is mostly a separate token
 _TEXT_COST: Final = 48  # of any text, however short
-_ENDLESS_COST: Final = 1157  # of each 24 letters without a break: no word, so letters cost more than in words
+_ENDLESS_COST: Final = 1157  # of each 24 letters without a break: not a word, so the letters cost more
 _ENDLESS: Final = b"a" * 24
-_SHOUTED: Final = 24  # characters, mostly capitals one after the other, that are sentences and no name
-_CAPITAL_COST: Final = 7  # more of each capital there: few words in capitals are in a vocabulary
-_MOST_TAKEN_OFF: Final = 30  # hundredths of a text's cost that its language takes off at most
+_SHOUTED: Final = 24  # characters from which a text mostly in capitals is a sentence and not a name
+_CAPITAL_COST: Final = 7  # additional cost of each capital there: few words in capitals are in a vocabulary
+_MAX_DISCOUNT: Final = 30  # percent of a text's cost that its language may subtract
 _SUMMED_AT_ONCE: Final = 65_520 // 255
 
 
@@ -74,7 +74,7 @@ def _table(entries: Iterable[tuple[Iterable[int], int]], rest: int = 0) -> bytes
     return bytes(table)
 
 
-# A class is a number below 16, so that two neighbours fit in one byte: 16 * the class before + the class now.
+# A class is a number below 16, so that a pair of neighbours fits in one byte: 16 * previous class + this class.
 _O, _L, _U, _D, _S, _N, _Q, _B, _C, _R, _UNDERSCORE, _P = range(12)
 _CLASS_OF: Final = _table(
     (
@@ -107,20 +107,20 @@ _LETTERS: Final = _table((([_L, _U], ord("a")),))
 
 
 class _Estimate:
-    """Tokens guessed from the classes of neighbouring characters."""
+    """Estimates tokens from the classes of neighbouring characters."""
 
     name = "estimate"
 
     def text(self, text: str, /) -> int:
-        """Tokens of `text`, never fewer than it has words: no tokenizer joins what a blank separates.
+        """Count the tokens of `text`: at least its words, at most its bytes in UTF-8.
 
-        Never more than it has bytes in UTF-8 either. O(size), about 8 ns per character, and 30 ns more for one outside
-        ASCII, or in a language other than English.
+        O(size), about 8 ns per character, and 30 ns more for a non-ASCII one or a language other than English.
         """
+        # Bounds of every byte-pair vocabulary: none joins words across a blank, and each token has at least one byte.
         if not text:
             return 0
         data = text.encode("utf-8", "surrogatepass")
-        # Of a character outside ASCII only its first byte stays here.
+        # Keep only the first byte of each non-ASCII character, so that each character is one class.
         characters = data if text.isascii() else data.translate(None, _CONTINUATION)
         classes = characters.translate(_CLASS_OF)
         pairs = _pairs(classes)
@@ -130,23 +130,21 @@ class _Estimate:
             cost += tokens_one_by_one(data) + _LONE_COST * pairs.count(_LONE)
         if 2 * pairs.count(_TWO_CAPITALS) > len(pairs) >= _SHOUTED:
             cost += _CAPITAL_COST * pairs.count(_TWO_CAPITALS)
-        cost += max(tokens_beyond_english(characters), -cost * _MOST_TAKEN_OFF // 100)
+        cost += max(tokens_beyond_english(characters), -cost * _MAX_DISCOUNT // 100)
         words = len(pairs.translate(None, _INSIDE_WORDS)) + (classes[0] not in {_S, _N})
         return max(1, min((cost + 50) // 100, len(data)), words)
 
 
 def _pairs(classes: bytes) -> bytes:
-    """Each class together with the one before it, by one shift of the whole text as a number."""
+    """Pair each class with the one before it."""
+    # One shift of the whole text as a number replaces a loop in Python, at a fraction of its time.
     number = int.from_bytes(classes, "little")
     return (number | number << 12).to_bytes(len(classes) + 2, "little")[: len(classes)]
 
 
 def _sum(values: bytes) -> int:
-    """The sum of all bytes. O(size).
-
-    The lower half of Adler-32 is that sum as long as it stays below 65,521 (RFC 1950), and takes an eighth of the time
-    of `sum`.
-    """
+    """Return the sum of all bytes. O(size)."""
+    # The lower half of Adler-32 is that sum while it stays below 65,521 (RFC 1950), in an eighth of the time of `sum`.
     if len(values) <= _SUMMED_AT_ONCE:
         return zlib.adler32(values, 0) & 0xFFFF
     view = memoryview(values)

@@ -1,8 +1,8 @@
-"""Tokens of words in Latin letters that are not English: what they take beyond the figures of `estimate`.
+"""Additional tokens of Latin-script words in languages other than English.
 
-A byte-pair vocabulary has most words of English and of code as one token, and cuts those of other languages into
-pieces of two to four letters. Which of the two a text is, and how small the pieces are, shows in the letters that
-stand beside each other. A text that reads as English, code or data keeps its figure.
+A byte-pair vocabulary has most words of English and of code as one token, and cuts words of other languages into pieces
+of two to four letters. Neighbouring letters tell which of the two a text is, and how small its pieces are. A text that
+reads as English, code or data gets no addition.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final
 __all__ = ["KINDS", "tokens_beyond_english"]
 
 KINDS: Final = 40
-"""Kinds of characters: a blank, 26 letters in either case, five of letters with accents, other scripts, and signs."""
+"""Kinds of characters: a blank, 26 letters in either case, five kinds of accented letters, other scripts, and signs."""
 
 _BLANK, _LETTER, _LATIN_1, _EXTENDED_A, _EXTENDED_A_END, _EXTENDED_B, _ADDITIONAL = 0, 1, 27, 28, 29, 30, 31
 _OTHER_SCRIPT, _LATIN_SIGN, _DIGIT, _STOP, _APOSTROPHE, _SIGN, _LINE_END = 32, 33, 34, 35, 36, 37, 38
 
 
 def _kinds() -> bytes:
-    """The kind of each first byte of a character in UTF-8."""
+    """Return the kind of a character by its first byte in UTF-8."""
     kinds = bytearray([_SIGN]) * 256
     kinds[0x80:] = bytes([_OTHER_SCRIPT]) * 128
     for place in range(26):
@@ -45,9 +45,9 @@ def _kinds() -> bytes:
     return bytes(kinds)
 
 
-# Three tables. Of each first byte alone: evidence that the text is in another language (128: none). Of each kind after
-# each kind, as signed bytes: halves of a unit of that evidence, and hundredths of a token that a text in another
-# language takes more. Derived by tools/derive_languages.py.
+# Three tables, derived by tools/derive_languages.py. By first byte: evidence that the text is in another language (128:
+# none). By pair of kinds, as signed bytes: that evidence in half units, and the additional hundredths of a token of a
+# text in another language.
 _COSTS: Final = (
     "c-pO2cWhks9sj;@@9y1rckh;OPuu6SeV(z6;}FNrB56_*$e;<7QlO%M)HH+ucH-wtLka;@q#{Jc5JIY`Ky4+UO$7oX5<(UUNyu`Bw;k^rzV&8*=e"
     "7v-FQoP(-O#<yZ+zG1bG^O)#uIpNFW38hJXL(_>3L?y^9P=IZuh~R-MhHg9*=iFxodA%PtTKkd*i=)>Su2~&h77d_PH1KztX$!^}R3c>pA%Ro@cu"
@@ -84,18 +84,18 @@ _COSTS: Final = (
 )
 _KIND_OF: Final = _kinds()
 _UNPACKED: Final = zlib.decompress(base64.b85decode("".join(_COSTS)))
-_PIECE: Final = 4_096  # characters that are judged together
-_GLANCE, _LOOK = (4, 32), (8, 64)  # so many runs of so many characters of a piece are looked at, first and then
-_FEWEST: Final = 16  # characters: fewer say nothing of their language
-_DOUBT: Final = 25  # characters by which a text is taken for longer than it is, so that a short one needs more evidence
-_PRIOR: Final = -410  # hundredths of evidence of no text at all
+_PIECE: Final = 4_096  # characters classified together
+_GLANCE, _LOOK = (4, 32), (8, 64)  # (runs, characters) sampled from a piece: the quick check, then the full one
+_FEWEST: Final = 16  # characters below which a text says nothing of its language
+_DOUBT: Final = 25  # characters added to the length of a text, so that a short one needs more evidence
+_PRIOR: Final = -410  # hundredths of evidence of an empty text
 _NO_EVIDENCE: Final = 128  # in the table of lone characters
 _CLEARLY_ENGLISH: Final = -0.879  # evidence per character at a glance
-_LEAST, _ENOUGH = -110, 0  # hundredths of evidence from which on it counts, and counts whole
+_LEAST, _ENOUGH = -110, 0  # hundredths of evidence from which the addition counts in part, and in full
 
 
 def _by_neighbours(table: bytes) -> list[int]:
-    """Entries by two neighbouring kinds, read as one number of 16 bits. A list: it is read fastest."""
+    """Index a table by two neighbouring kinds, read as one 16-bit number. A list has the fastest access."""
     signed = memoryview(table).cast("b")
     entries = [0] * (256 * KINDS)
     for before in range(KINDS):
@@ -111,10 +111,10 @@ _TOKENS: Final = _by_neighbours(_UNPACKED[256 + KINDS * KINDS :])
 
 
 def tokens_beyond_english(characters: bytes) -> int:
-    """Hundredths of a token to add to a text, of which each character is given by its first byte in UTF-8.
+    """Return the hundredths of a token to add to a text, given as the first byte of each character in UTF-8.
 
-    Below 0 where the accents of a language cost less than by themselves. O(size): 3 ns per byte of English or code,
-    30 ns per byte of another language.
+    Negative if the accented letters of a language cost less than on their own. O(size): 3 ns per byte of English or
+    code, 30 ns per byte of another language.
     """
     if len(characters) < _FEWEST:
         return 0
@@ -135,14 +135,14 @@ def _of_piece(characters: bytes) -> int:
 
 
 def _reads_as_english(characters: bytes) -> bool:
-    """Whether the letters and signs alone, wherever they stand, leave no doubt: true of nearly all English and code."""
+    """Whether single characters leave no doubt, as in nearly all English and code. Saves the look at neighbours."""
     glance = _spread(characters, *_GLANCE)
     evidence = zlib.adler32(glance.translate(_LONE), 0) & 0xFFFF  # a sum, as in `estimate`
     return evidence - _NO_EVIDENCE * len(glance) <= _CLEARLY_ENGLISH * (len(glance) + _DOUBT)
 
 
 def _spread(characters: bytes, runs: int, size: int) -> bytes:
-    """So many runs of so many characters from all over a piece, or the whole where that is little more."""
+    """Sample a piece evenly: `runs` of `size` characters, or the whole piece if that is little more."""
     if len(characters) <= 2 * runs * size:
         return characters
     step = len(characters) // runs
@@ -150,12 +150,12 @@ def _spread(characters: bytes, runs: int, size: int) -> bytes:
 
 
 def _evidence(kinds: bytes) -> int:
-    """Hundredths of evidence that characters of these kinds are words of another language than English."""
+    """Return hundredths of evidence that these characters are words of a language other than English."""
     return _PRIOR + 50 * _total(_EVIDENCE, kinds) // (len(kinds) + _DOUBT)
 
 
 def _total(entries: list[int], kinds: bytes) -> int:
-    """The sum of the entries of all neighbours: of every other pair, then of those between."""
+    """Return the sum of the entries of all pairs: the even ones, then the odd ones."""
     size = len(kinds)
     view = memoryview(kinds)
     entry = entries.__getitem__

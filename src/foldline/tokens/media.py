@@ -1,4 +1,4 @@
-"""Tokens of an image by its size, and its size by its header."""
+"""Sizes of images and PDFs from their bytes, in bounded time, and the tokens of an image."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ __all__ = ["image_size", "image_size_of_base64", "image_tokens", "pdf_pages", "p
 
 # With a known size: Anthropic, "Vision": width * height / 750, after scaling to a longest side of 1,568 pixels and to
 # about 1,600 tokens. OpenAI, "Images and vision": scaled to 2,048 pixels, then to a shortest side of 768; 85, and 170
-# for each tile of 512; 85 at detail "low". Without: 1,200, as
-# the system behind the checkpoint preset reckons.
+# for each tile of 512; 85 at detail "low". With an unknown size: 1,200, as in the system behind the checkpoint preset.
 _UNKNOWN_IMAGE: Final = 1_200
 _LOW_DETAIL: Final = 85
 
 
 def image_tokens(image: Image) -> int:
-    """Tokens of an image: by its provider's formula where size and provider are known, the larger where not. O(1)."""
+    """Return the tokens of an image by its provider's formula, or the larger result for an unknown provider. O(1)."""
     if image.detail == "low":
         return _LOW_DETAIL
     if image.width <= 0 or image.height <= 0:
@@ -55,7 +54,7 @@ _HEADER_CHARACTERS: Final = 400_000
 
 
 def image_size(data: bytes) -> tuple[int, int]:
-    """Width and height in pixels, from the header of a PNG, JPEG, GIF or WebP; (0, 0) when there is none. Never raises.
+    """Return width and height in pixels from the header of a PNG, JPEG, GIF or WebP, else (0, 0). Never raises.
 
     O(1) for all but JPEG, where the segments before the frame header are skipped.
     """
@@ -69,7 +68,7 @@ def image_size(data: bytes) -> tuple[int, int]:
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
-    """The three forms of RFC 9649: extended (sizes less one in 24 bits), lossless (in 14 bits), lossy (14 bits)."""
+    """Read the three forms of RFC 9649: extended (sizes less one in 24 bits), lossless (14 bits), lossy (14 bits)."""
     form = data[12:16]
     if form == b"VP8X":
         return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
@@ -95,7 +94,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 def image_size_of_base64(text: str) -> tuple[int, int]:
-    """Width and height of an image in base64 (a data URL too), decoding only its beginning; (0, 0) if unknown.
+    """Return width and height of an image in base64 or a data URL, (0, 0) if unknown. Decodes only its beginning.
 
     O(1): 48 bytes, and of a JPEG up to 300 kB. Never raises.
     """
@@ -114,26 +113,26 @@ def _header_bytes(text: str) -> bytes:
 
 
 MOST_READ_BYTES: Final = 24 * 2**20
-"""Of a larger file the head and the tail are read, half of this each."""
+"""Bytes read of a file. Of a larger one, half of this is read from each end."""
 MOST_UNPACKED_BYTES: Final = 8 * 2**20
-"""What all compressed streams may come to, and what they may take: a small file can unpack to any size."""
+"""Bytes to which all compressed streams may unpack: a small file can unpack to any size."""
 MOST_STREAM_BYTES: Final = 2**20
 MOST_NODES: Final = 4_096
 MOST_PAGES: Final = 20_000
-"""More than that is no count that a file can be believed."""
+"""The largest page count that is believed."""
 
 # ISO 32000-1, 7.7.3: a leaf of the page tree has the type Page, a node the type Pages with the number of its leaves as
-# Count. 7.5.7: since PDF 1.5 both may stand inside compressed object streams.
+# Count. 7.5.7: since PDF 1.5 both may be inside compressed object streams.
 _PAGE: Final = re.compile(rb"/Type\s{0,8}/Page(?![A-Za-z0-9])")
 _NODE: Final = re.compile(rb"/Type\s{0,8}/Pages(?![A-Za-z0-9])")
 _COUNT: Final = re.compile(rb"/Count\s{1,8}(\d{1,7})")
 _OBJECTS: Final = re.compile(rb"/Type\s{0,8}/ObjStm(?![A-Za-z0-9])")
 _STREAM: Final = re.compile(rb"stream\r?\n")
-_AROUND_BYTES: Final = 1_024  # between the type of a node and its count, or of a stream and its beginning
+_AROUND_BYTES: Final = 1_024  # between the type of a node and its count, or of a stream and its start
 
 
 def pdf_pages_of_base64(text: str) -> int:
-    """Pages of a PDF in base64 (a data URL too); 0 where none can be told. O(size), bounded; never raises."""
+    """Return the pages of a PDF in base64 or a data URL, 0 if unknown. O(size), bounded; never raises."""
     start = text.find(",") + 1 if text.startswith("data:") else 0
     half = MOST_READ_BYTES // 6 * 4
     if len(text) - start <= 2 * half:
@@ -150,7 +149,7 @@ def _decoded(text: str) -> bytes:
 
 
 def pdf_pages(data: bytes) -> int:
-    """Pages of a PDF; 0 where none can be told (no PDF, encrypted, damaged). O(size), bounded; never raises."""
+    """Return the pages of a PDF, 0 if unknown (no PDF, encrypted, damaged). O(size), bounded; never raises."""
     if b"%PDF-" not in data[:1_024]:
         return 0
     if len(data) > MOST_READ_BYTES:
@@ -159,13 +158,13 @@ def pdf_pages(data: bytes) -> int:
     for piece in (data, *_unpacked(data)):
         leaves += len(_PAGE.findall(piece))
         counted = max(counted, _largest_count(piece))
-    # A file that was changed holds leaves of older versions as well: the tree counts, where it can be believed.
+    # An edited file has leaves of older versions too, so the count of the page tree is preferred if it is plausible.
     found = counted if 0 < counted <= max(MOST_PAGES, leaves) else leaves
     return min(found, MOST_PAGES)
 
 
 def _largest_count(data: bytes) -> int:
-    """The number of leaves under the root of the page tree, as it says itself: the largest of any node."""
+    """Return the declared number of leaves under the root of the page tree: the largest of any node."""
     most = 0
     for node in islice(_NODE.finditer(data), MOST_NODES):
         start, stop = max(0, node.start() - _AROUND_BYTES), node.end() + _AROUND_BYTES
@@ -176,7 +175,7 @@ def _largest_count(data: bytes) -> int:
 
 
 def _unpacked(data: bytes) -> Iterator[bytes]:
-    """The compressed object streams, until they take or come to too much."""
+    """Yield the compressed object streams, unpacked, until a bound is reached."""
     taken = come_to = 0
     for found in _OBJECTS.finditer(data):
         stream = _STREAM.search(data, found.end(), found.end() + _AROUND_BYTES)

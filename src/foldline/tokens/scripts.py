@@ -1,8 +1,8 @@
-"""Tokens of characters outside ASCII, and of control characters, each by its own figure.
+"""Tokens of non-ASCII and control characters, by a cost for each character.
 
-A byte-pair vocabulary has whole words of a few languages only. In all other scripts, and of signs, a text takes about
-what its characters take one by one, so that is the figure here: from one token (a common Chinese character) to four (a
-cuneiform sign). Where words are joined all the same, the block says by how much.
+A byte-pair vocabulary has whole words of only a few languages. In all other scripts, and for signs, a text takes about
+as many tokens as its characters do one by one: from one token (a common Chinese character) to four (a cuneiform sign).
+Where a vocabulary does join characters to words, the factor of the Unicode block says by how much.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Final
 __all__ = ["CONTROLS", "tokens_one_by_one"]
 
 CONTROLS: Final = bytes(code for code in (*range(32), 127) if code not in b"\t\n\v\f\r")
-"""Control characters that are no blanks."""
+"""Control characters other than white space."""
 
-# What the larger of cl100k_base and o200k_base takes for each character of the basic plane alone; a high surrogate has
-# the figure of the 1,024 characters that it leads to. Derived by tools/derive_scripts.py.
+# The larger of the cl100k_base and o200k_base counts of each single character of the basic plane. A high surrogate has
+# the count of its 1,024 characters. Derived by tools/derive_scripts.py.
 _ALONE: Final = (
     "c-rk<*_N9y4DHqQ|G&AX$%Gg%-n7{u_a&1Cu&wn<vH+Y19moEg%ggrn!0WQt*Z)6lUsW!r_s{VA(D#*}&p1p5@A;hPi}V-A>vwnG{}^;$ePugZu8"
     "<jEJ_>{XXFM>`T<UZEFfN^>;KjQFgxc;)dujRbL{*$I8G#=*-h}&AeyQ?lV02t-f@{sa`#Z1EMHB(*7X;T0j33)!{k+;-vRsp~xv4q-+Kr9fAz(3"
@@ -44,9 +44,9 @@ _ALONE: Final = (
     "b^CWW7313f&k6r?u%Ync$x{9#Fo{IWG5Y_F<Nv<{<8$5U^)X_^m}C5j5hKQ9$FlxXod1tFcC7PO_&<2**{hE8|MvJl&i{K)A<qBbiMBzb;FA?}-C"
     "g?sh3;8g{<!&9=K22^f&XI!{tsRX{2%x~@PFX{hY3^k{|`R-S*W;N82@uirWeQm+slbwXN3==-od8v6u9?0Fme6;KgT+k<p"
 )
-# By how much a text differs from the sum of its characters, in hundredths; last entry that holds wins. Measured over
-# Article 1 of the Universal Declaration of Human Rights, words of everyday texts in 32 languages and names of the CLDR
-# in 307. Latin letters with accents cost more than themselves: they break up the word.
+# The percentage of its characters' sum that a text takes, by block. The last matching entry wins. Measured over Article
+# 1 of the Universal Declaration of Human Rights, words of everyday texts in 32 languages and names of the CLDR in 307.
+# Accented Latin letters cost more than on their own, because they break up the word.
 _BLOCKS: Final = (
     (0x0000, 0x10000, 103),
     (0x0000, 0x0080, 110),  # controls
@@ -69,9 +69,9 @@ _BLOCKS: Final = (
     (0xAC00, 0xD7A4, 95),  # Hangul
     (0xD83C, 0xD83F, 95),  # emoji: their high surrogates
 )
-# Cyrillic letters in hundredths of a token: the vocabularies join those that Russian has often to words, and hardly any
-# others. Fitted to catalogs of translated programs in 15 languages, and to letters thrown together. A row has 16 code
-# points.
+# Cyrillic letters in hundredths of a token. The vocabularies join the frequent letters of Russian to words, and hardly
+# any others. Fitted by hand against the vocabularies, on catalogs of translated programs in 15 languages and on random
+# letters. A row has 16 code points.
 _CYRILLIC: Final = (
     0x0400,
     """
@@ -84,14 +84,14 @@ _CYRILLIC: Final = (
 """,
 )
 _LOW_SURROGATES: Final = (0xDC00, 0xE000)
-_LOW_COST: Final = 100  # of a pair of surrogates, what its second half takes; alone it is a sign like another
+_LOW_COST: Final = 100  # of the second half of a surrogate pair; a lone one costs as any other character
 _ASCII: Final = bytes(code for code in range(0x80) if code not in CONTROLS)
 _UTF_16: Final = f"utf-16-{sys.byteorder[0]}e"
 
 
 @cache
 def _costs() -> list[int]:
-    """Hundredths of a token of each UTF-16 unit. A list: it is read twice as fast as bytes are."""
+    """Return the cost of each UTF-16 unit in hundredths of a token, as a list: twice as fast to read as bytes."""
     alone = zlib.decompress(base64.b85decode("".join(_ALONE)))
     costs = [0] * len(alone)
     for start, stop, share in _BLOCKS:
@@ -107,9 +107,9 @@ def _costs() -> list[int]:
 
 
 def tokens_one_by_one(data: bytes) -> int:
-    """Hundredths of a token of all such characters in a text, given in UTF-8 (lone surrogates passed).
+    """Return the hundredths of a token of these characters in a text, given in UTF-8 with "surrogatepass".
 
-    O(size): a look at each byte, and about 30 ns per such character. The first call unpacks the table (3 ms).
+    O(size): one look at each byte, and about 30 ns per such character. The first call unpacks the table (3 ms).
     """
     rest = data.translate(None, _ASCII).decode("utf-8", "surrogatepass")
     units = memoryview(rest.encode(_UTF_16, "surrogatepass")).cast("H")

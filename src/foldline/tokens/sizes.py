@@ -1,4 +1,4 @@
-"""Tokens of messages, tool schemas and system text as the sum of their parts; bytes of what goes over the wire."""
+"""Tokens of messages, tool schemas and system text, as the sum of their parts, and their bytes on the wire."""
 
 from __future__ import annotations
 
@@ -22,32 +22,31 @@ _RESULT_OVERHEAD: Final = 4
 
 
 def message_tokens(message: Message, counter: Counter = ESTIMATE) -> int:
-    """Tokens of one message: an overhead plus the sum of its parts; call ids are not counted. O(size); never raises.
+    """Count the tokens of one message: an overhead plus its parts, without call ids. O(size); never raises.
 
-    Says what the message takes if it is sent; whether it is sent (`agent_visible`) is the caller's matter. Thinking of
-    earlier turns counts too, although Anthropic strips it there (docs, "Extended thinking"): the figure errs high.
-    A counter with a rule for whole messages (`MessageCounter`) is asked instead.
+    Whether the message is sent at all (`agent_visible`) is up to the caller. A counter with a rule for whole messages
+    (`MessageCounter`) replaces this rule.
     """
+    # Thinking of earlier turns counts too, although Anthropic strips it (docs, "Extended thinking"): errs high.
     whole: Callable[[Message], int] | None = getattr(counter, "message", None)  # isinstance would cost more than this
     if whole is not None:
         return whole(message)
     total = _MESSAGE_OVERHEAD
-    waiting: list[Part] = list(message.parts)
-    while waiting:
-        part = waiting.pop()
+    pending: list[Part] = list(message.parts)
+    while pending:
+        part = pending.pop()
         if isinstance(part, ToolResult):
             total += _RESULT_OVERHEAD
-            waiting.extend(part.parts)
+            pending.extend(part.parts)
         else:
             total += _part_tokens(part, counter)
     return total
 
 
 def lone_text(message: Message, tokens: int, counter: Counter = ESTIMATE) -> tuple[str, int] | None:
-    """The text of a message that is one result of one text, and its tokens, from those of the message; else None. O(1).
-
-    Long results are most of a session: who has counted one need not count its text again.
-    """
+    """Return the text of a message that is one result of one text, with its tokens, or None. O(1)."""
+    # Long results make up most of a session. The count of the text follows from that of the message, without a second
+    # pass over it.
     if len(message.parts) != 1 or getattr(counter, "message", None) is not None:
         return None
     result = message.parts[0]
@@ -95,19 +94,17 @@ def _payload_length(raw: Json) -> int:
 
 
 def _sealed_tokens(length: int) -> int:
-    """Tokens of the text inside `length` characters of encrypted base64.
-
-    openai/codex reckons with 3/4 of the length less 650 bytes of envelope, and 4 bytes per token. A thinking signature
-    of Anthropic holds the whole thinking, of which the visible text may be a summary.
-    """
+    """Return the tokens of the text inside `length` characters of encrypted base64."""
+    # openai/codex estimates 3/4 of the length less 650 bytes of envelope, and 4 bytes per token. A thinking signature
+    # of Anthropic contains all of the thinking, of which the visible text may be a summary.
     return max(0, length * 3 // 4 - 650) // 4
 
 
-# Without their text, by pages or size. PDF: 1,500 to 3,000 tokens a page (Anthropic, "PDF support"; each page goes in
-# as text and as an image, at OpenAI too: "PDF files"), of which 20 bytes per token tell (a page of text is about
-# 60 kB). Where its pages cannot be read, by its bytes up to 100 of the smallest pages (Anthropic's limit). Other files:
-# at most 25,800 (Gemini CLI's figure for any of them). Audio: Gemini's 32
-# tokens a second, at 16 kB a second (128 kbit/s). Nothing known (a file id): 2,048, LlamaIndex's figure for a document.
+# Documents without text, by pages or size. PDF: 1,500 to 3,000 tokens a page (Anthropic, "PDF support"; each page is
+# sent as text and as an image, at OpenAI too: "PDF files"), at 20 bytes per token (a page of text is about 60 kB). With
+# unreadable pages: by its bytes, up to 100 of the smallest pages (Anthropic's limit). Other files: at most 25,800
+# (Gemini CLI's figure for any file). Audio: Gemini's 32 tokens a second, at 16 kB a second (128 kbit/s). Nothing known
+# (a file id): 2,048, LlamaIndex's figure for a document.
 _DOCUMENT_CAP: Final = 25_800
 _UNKNOWN_DOCUMENT: Final = 2_048
 _AUDIO_BYTES_PER_TOKEN: Final = 500
@@ -139,15 +136,15 @@ def _document_tokens(document: Document, counter: Counter) -> int:
 
 _BASE64: Final = "A-Za-z0-9+/=_-"
 _SEALED: Final = re.compile(rf'"(?:encrypted_content|signature|thought_signature|thoughtSignature)":"([{_BASE64}]*)"')
-# The look-behind and the possessive repeat keep the search linear: a run is tried once, from its start.
+# The look-behind and the possessive repeat keep the search linear: each run is tried once, from its start.
 _BLOB: Final = re.compile(rf"(?<![{_BASE64}])[{_BASE64}]{{1000,}}+")
 _BLOB_CAP: Final = 1_600  # a blob is at most what the largest image takes
 
 
 def json_tokens(value: Json, counter: Counter = ESTIMATE) -> int:
-    """Tokens of a JSON value by its compact text; payloads (base64 of 1,000 characters or more) count little.
+    """Count the tokens of a JSON value by its compact text. Payloads (base64 of 1,000 characters or more) count little.
 
-    O(size). Values that are not JSON are counted by what `str` makes of them; never raises.
+    Values that are not JSON are counted by their `str`. O(size); never raises.
     """
     if value is None:
         return 0
@@ -159,12 +156,12 @@ def json_tokens(value: Json, counter: Counter = ESTIMATE) -> int:
 
 
 def tools_tokens(tools: Sequence[Mapping[str, Json]] | None, counter: Counter = ESTIMATE) -> int:
-    """Tokens of the tool schemas of a request, as JSON (an upper bound: providers render them shorter). O(size)."""
+    """Count the tokens of tool schemas as JSON, an upper bound: providers render them shorter. O(size)."""
     return sum(json_tokens(tool, counter) for tool in tools or ())
 
 
 def system_tokens(system: str | Sequence[Mapping[str, Json]] | None, counter: Counter = ESTIMATE) -> int:
-    """Tokens of system text that stands beside the messages: a string or a list of blocks. O(size); never raises."""
+    """Count the tokens of system text outside the messages: a string or a list of blocks. O(size); never raises."""
     if not system:
         return 0
     blocks: Iterable[Json] = [system] if isinstance(system, str | Mapping) else system
@@ -177,22 +174,22 @@ def _block_text(block: Json) -> Json:
 
 
 def wire_bytes(wire: Wire) -> int:
-    """Bytes of a message as compact UTF-8 JSON, for limits on the request's size. O(size); never raises."""
+    """Count the bytes of a message as compact UTF-8 JSON, for limits on request size. O(size); never raises."""
     text = _compact(wire)
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def content_bytes(message: Message) -> int:
-    """Bytes of what a message says: texts, thinking, results, payloads, and each call's name and arguments (S0.03).
+    """Count the UTF-8 bytes of a message's texts, thinking, results, payloads, and call names and arguments (S0.03).
 
-    UTF-8, without the JSON around them. O(size); never raises.
+    Without the JSON around them. O(size); never raises.
     """
     total = 0
-    waiting: list[Part] = list(message.parts)
-    while waiting:
-        match waiting.pop():
+    pending: list[Part] = list(message.parts)
+    while pending:
+        match pending.pop():
             case ToolResult(parts=parts):
-                waiting.extend(parts)
+                pending.extend(parts)
             case Text(text=text) | Reasoning(text=text):
                 total += _utf8(text)
             case ToolCall(name=name, arguments=arguments):
@@ -207,7 +204,7 @@ def content_bytes(message: Message) -> int:
 
 
 def _utf8(value: Json) -> int:
-    """Bytes of a text in UTF-8; what is no text is written as JSON first."""
+    """Count the bytes of a text in UTF-8, or of another value as JSON."""
     text = value if isinstance(value, str) else "" if value is None else _compact(value)
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
@@ -220,16 +217,16 @@ def _compact(value: Json) -> str:
 
 
 def _flat(value: Json) -> str:
-    """The keys and scalars of a value that JSON cannot write, each container once."""
+    """Return the keys and scalars of a value that cannot be serialised, each container once."""
     pieces: list[str] = []
     seen: set[int] = set()
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
+    pending = [value]
+    while pending:
+        one = pending.pop()
         if isinstance(one, Mapping | list | tuple):
             if id(one) not in seen:
                 seen.add(id(one))
-                waiting.extend([*one, *one.values()] if isinstance(one, Mapping) else one)
+                pending.extend([*one, *one.values()] if isinstance(one, Mapping) else one)
         else:
             pieces.append(f'"{one}"')
     return ",".join(pieces)

@@ -20,7 +20,7 @@ from foldline.codecs.caps import Amounts
 from foldline.codecs.provider_state import compacts, refers
 from foldline.errors import FoldRefused
 from foldline.messages import Message, Opaque, Text, ToolResult, Wire
-from foldline.text.identifiers import SpokenNames
+from foldline.text.identifiers import NameCounts
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.view.calibration import Meter
 from foldline.view.pairing import Placed, is_little_between, is_paired, is_paused, is_unfinished
@@ -82,7 +82,7 @@ class View:
         # and no fold may cover it, however far back in the log its call stands.
         self.unread: Seq | None = None
         self.compacted: Seq | None = None  # the newest message in which the provider stands for all before it
-        self._spoken = SpokenNames()
+        self._spoken = NameCounts()
         self._renderer = TileRenderer(codec, counter, weighed=weighed)
         self._totals = RunningTotals(codec.write)
         self._lead = codec.note(LEAD)
