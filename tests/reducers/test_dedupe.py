@@ -25,7 +25,7 @@ from foldline.engine.context import Context
 from foldline.engine.policy import Policy
 from foldline.messages import Wire
 from foldline.reducers.dedupe import SAME, Dedupe
-from foldline.reducers.mask import Mask
+from foldline.reducers.mask import Mask, ShortenOld
 from foldline.view.budget import Need, Pressure
 
 WHOLE = "a line of the file\n" * 40
@@ -126,6 +126,18 @@ def test_what_a_mask_has_hidden_in_the_same_message_stays_hidden() -> None:
     ctx.extend(wires)
     blocks = ctx.prepare().messages[2]["content"]
     assert "[result masked" in str(blocks[0]["content"])
+    assert SAME in str(blocks[1]["content"])
+
+
+def test_a_duplicate_stays_hidden_when_another_result_of_its_message_is_shortened() -> None:
+    """What shortens old results works from the originals, and leaves one line in brackets alone, whoever made it."""
+    long = "".join(f"line {number} of the log\n" for number in range(400))
+    wires = anthropic([[{"content": long}, {"content": WHOLE}], [{"content": WHOLE}], [{"content": "last\n" * 100}]])
+    policy = Policy(name="own", always=(Dedupe(), ShortenOld(keep=0.0)))
+    ctx = Context(dialect="anthropic", policy=policy, window=100_000)
+    ctx.extend(wires)
+    blocks = ctx.prepare().messages[2]["content"]
+    assert "[shortened:" in str(blocks[0]["content"])
     assert SAME in str(blocks[1]["content"])
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from foldline.engine.context import Context
+from foldline.messages import Text
 from foldline.store.files import FileArchive
 from foldline.testing import session
 from foldline.view.archive import Archive, MemoryArchive, Originals, bundle, encode, key_of, unbundle
@@ -139,11 +141,22 @@ def test_a_fold_over_a_fold_points_to_it() -> None:
     assert len(unbundle(archive, outer)) == 9
 
 
-def test_a_spilled_output_is_kept_as_text_under_its_own_key() -> None:
+@pytest.mark.parametrize("reducer", ["spill", "a user's own"])
+def test_the_text_of_a_result_whose_key_a_fold_shows_is_kept_under_that_key(reducer: str) -> None:
     archive, view = MemoryArchive(), view_of()
-    Originals(archive).store(view, fold_of(view, 2, 3, reducer="spill"), form=True)
-    assert archive.get(key_of(b"ok")) == b"ok"
-    assert key_of(encode(view.entries[2].recorded)) in archive
+    entry = view.entries[2]
+    [result] = entry.message.results
+    key = key_of(result.text.encode())
+
+    def form(text: str) -> Fold:
+        shown = view.codec.revise(entry.message, [replace(result, parts=(Text(text),))])
+        return replace(fold_of(view, 2, 3, reducer=reducer), shown=(shown,))
+
+    Originals(archive).store(view, form(f"[saved as {'0' * 64}]"), form=True)
+    assert key not in archive
+    Originals(archive).store(view, form(f"[saved as {key}]"), form=True)
+    assert archive.get(key) == result.text.encode()
+    assert key_of(encode(entry.recorded)) in archive
 
 
 def test_keeping_the_same_again_keeps_no_second_copy() -> None:

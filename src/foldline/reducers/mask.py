@@ -218,12 +218,26 @@ class ShortenOld:
                 new = shorten(text, max(12, limit // many), view)
                 return None if new == text else new
 
-            # Of a message that a mask has changed, what is masked stays so.
-            parts = with_texts(entry.message if form is None or form.reducer != "mask" else form.shown[0], change)
+            # The original brings the best lines, so a result that was cut before is cut anew from it. A placeholder
+            # has taken the place of a result on purpose: it stays, whoever made it.
+            replaced = form is not None and _holds_placeholder(form.shown[0], entry.message)
+            parts = with_texts(form.shown[0] if form is not None and replaced else entry.message, change)
             reason = f"an old result of {size:,} tokens; the lines that bring names stay"
             fold = form_fold(view, tile, entry, parts, reducer=self.name, reason=reason)
             if fold is not None:
                 yield fold
+
+
+def _holds_placeholder(shown: Message, original: Message) -> bool:
+    """Whether a form shows one line in brackets in place of a result, as masks and duplicates leave it."""
+    texts = {result.call_id: result.text for result in original.results}
+    return any(
+        result.text.startswith("[")
+        and result.text.endswith("]")
+        and "\n" not in result.text
+        and result.text != texts.get(result.call_id)
+        for result in shown.results
+    )
 
 
 # --- on plain JSON messages, as the autopilot system has them ---------------------------------------------------------

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Container, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from foldline.messages import Json
-from foldline.view.transcript import Fold, Seq
+from foldline.view.transcript import Entry, Fold, Seq
 from foldline.view.view import View
 
 __all__ = ["Archive", "ManyAtOnce", "MemoryArchive", "Originals", "bundle", "encode", "key_of", "unbundle"]
@@ -65,6 +66,9 @@ class MemoryArchive:
         return key in self._objects
 
 
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
 def key_of(data: bytes) -> str:
     """The key under which an archive keeps these bytes."""
     return hashlib.sha256(data).hexdigest()
@@ -104,10 +108,7 @@ class Originals:
     def store(self, view: View, fold: Fold, form: bool) -> str:
         """Store what a fold is about to hide; returns its key. O(what is new in it)."""
         if form:
-            # The notice of a spilled result names the key of its plain text, so that a tool can read on from there.
-            if fold.reducer == "spill":
-                for result in view.entries[fold.start].message.results:
-                    self.archive.put(result.text.encode("utf-8", "surrogatepass"))
+            self._store_named_texts(view.entries[fold.start], fold)
             return self._entry_key(view, fold.start)
         children: list[tuple[str, bool]] = []
         for tile in view.tiles[view.index(fold.start) : view.index(fold.stop - 1) + 1]:
@@ -128,6 +129,20 @@ class Originals:
     def retain(self, entries: Container[Seq]) -> None:
         """Keep the keys of these entries only: the others are found through the folds over them."""
         self._keys = {seq: key for seq, key in self._keys.items() if seq in entries}
+
+    def _store_named_texts(self, entry: Entry, fold: Fold) -> None:
+        """Store the plain text of each result whose key the fold shows, so that a tool can read on from there.
+
+        The entry itself is stored as JSON, under another key. The rule asks what a fold shows, not who made it, so it
+        holds for a user's own reducer, and for a replay.
+        """
+        shown = "\n".join(result.text for message in fold.shown for result in message.results)
+        if _KEY.search(shown) is None:
+            return  # hashing every shortened result would cost more than looking for a key
+        for result in entry.message.results:
+            data = result.text.encode("utf-8", "surrogatepass")
+            if key_of(data) in shown:
+                self.archive.put(data)
 
     def _entry_key(self, view: View, seq: Seq) -> str:
         if seq not in self._keys:
