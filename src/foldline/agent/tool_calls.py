@@ -10,8 +10,9 @@ from time import perf_counter
 from foldline.agent.events import Listener, ToolFinished, ToolStarted
 from foldline.agent.tools.base import CallScope, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
+from foldline.codecs import Codec, dialect_named
 from foldline.codecs import codec as codec_for
-from foldline.messages import Message, ToolCall, Wire
+from foldline.messages import Message, ToolCall, ToolResult, Wire
 from foldline.tokens import ESTIMATE
 
 __all__ = ["INTERRUPTED", "result_messages", "run_calls"]
@@ -83,17 +84,14 @@ async def _run(call: ToolCall, toolbox: Toolbox, scope: CallScope, emit: Listene
 def result_messages(dialect: str, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Wire]:
     """Return the messages that carry results: one for each, or one for all (Anthropic)."""
     codec = codec_for(dialect)
-    messages = [_marked(codec.answer(call, text), is_error) for call, text, is_error in results]
+    messages = [_marked(codec, codec.answer(call, text), is_error) for call, text, is_error in results]
     merged = codec.merge(messages) if len(messages) > 1 else None
     return [codec.write(merged)] if merged is not None else [codec.write(message) for message in messages]
 
 
-def _marked(message: Message, is_error: bool) -> Message:
+def _marked(codec: Codec, message: Message, is_error: bool) -> Message:
     """Return the message, with `is_error` on its result if the dialect has such a field (Anthropic)."""
-    if not is_error or message.wire is None or message.wire.get("role") != "user":
+    if not is_error or not dialect_named(codec.dialect).failed_results:
         return message
-    blocks = [
-        {**block, "is_error": True} if block.get("type") == "tool_result" else block
-        for block in message.wire["content"]
-    ]
-    return replace(codec_for("anthropic").read({**message.wire, "content": blocks}))
+    parts = [replace(part, is_error=True) if isinstance(part, ToolResult) else part for part in message.parts]
+    return codec.revise(message, parts)

@@ -90,8 +90,9 @@ class Dialect:
     `results_inside`: the results of a turn stand in one message of the user. `parts_only`: text never stands as a bare
     string. `signs_calls`: a call that another model made wants something for its signature. `alternates`: some servers
     want roles in turn (`foldline.codecs.roles`). `cache_markers`: a cache is asked for by markers in the request.
-    `cache_rule` prices the cache of a model that the catalogue does not know. `key_header` carries the key, behind a
-    prefix. `tool` writes a tool's schema. `signed` completes signatures (`foldline.codecs.gemini_parts`).
+    `cache_rule` prices the cache of a model that the catalogue does not know. `card_window` are the fields of a model's
+    card that name its window. `key_header` carries the key, behind a prefix. `tool` writes a schema of a tool. `signed`
+    completes signatures (`foldline.codecs.gemini_parts`).
     """
 
     name: str
@@ -107,6 +108,7 @@ class Dialect:
     tool: Callable[[str, str, Json], dict[str, Json]]
     key_header: tuple[str, str] = ("authorization", "Bearer ")
     cache_rule: str = "openai"
+    card_window: tuple[str, ...] = ()
     maker: Literal["openai", "anthropic", "gemini"] = "openai"
     free_text_calls: bool = True
     failed_results: bool = False
@@ -201,6 +203,7 @@ ROWS: Final[Mapping[str, Dialect]] = {
             tool=_anthropic_tool,
             key_header=("x-api-key", ""),
             cache_rule="anthropic",
+            card_window=("max_input_tokens", "context_window"),
             maker="anthropic",
             free_text_calls=False,
             failed_results=True,
@@ -233,6 +236,7 @@ ROWS: Final[Mapping[str, Dialect]] = {
             tool=_gemini_tool,
             key_header=("x-goog-api-key", ""),
             cache_rule="gemini",
+            card_window=("inputTokenLimit",),
             maker="gemini",
             free_text_calls=False,
             failed_results=True,

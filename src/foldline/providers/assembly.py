@@ -1,4 +1,4 @@
-"""What the three dialects share: pieces of a stream put together into a whole reply."""
+"""What the dialects share: pieces of a stream put together into a whole reply."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AssembledReply:
     def output_tokens(self) -> int:
         """Tokens that were generated, as the server reported them; 0 where it did not."""
         usage = self.usage or {}
-        count = usage.get("completion_tokens", usage.get("output_tokens"))
+        count = usage.get("completion_tokens", usage.get("output_tokens", usage.get("candidatesTokenCount")))
         return count if isinstance(count, int) else 0
 
 
@@ -64,7 +64,7 @@ class Dialect(Protocol):
 
     @property
     def path(self) -> str:
-        """Where requests go, behind the base URL."""
+        """Where requests go, behind the base URL; `{model}` stands for the model."""
 
     def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
         """The JSON body. Messages are the objects of the request, unless a cache point is set in a copy."""

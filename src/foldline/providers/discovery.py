@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from foldline.codecs import dialect_named
 from foldline.messages import Json
 from foldline.providers.bodies import load_httpx
 from foldline.providers.endpoint import Endpoint
@@ -58,8 +59,9 @@ async def fetch_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | N
     ask = _JsonClient(client, endpoint.request_headers)
     model = endpoint.model
     models = f"{_versioned(endpoint)}/models"
-    if endpoint.dialect == "anthropic" and not endpoint.is_local:
-        return _tokens(await ask.get(f"{models}/{quote(model, safe='')}"), "max_input_tokens", "context_window")
+    card = dialect_named(endpoint.dialect).card_window
+    if card and not endpoint.is_local:
+        return _tokens(await ask.get(f"{models}/{quote(model.removeprefix('models/'), safe='')}"), *card)
     if not endpoint.is_local:
         return _listed(await ask.get(models), model)
     root = endpoint.root_url

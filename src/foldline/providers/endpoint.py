@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from foldline.codecs import codec
+from foldline.codecs import codec, dialect_named
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 
@@ -20,7 +20,7 @@ TIMEOUT_SECONDS: Final = 300.0
 its first byte comes after that."""
 
 _ANTHROPIC_VERSION: Final = "2023-06-01"  # the only one that is current (API reference, "Versions")
-_RESERVED: Final = frozenset({"model", "messages", "input", "system", "instructions", "tools", "stream"})
+_RESERVED: Final = frozenset({"model", "messages", "input", "system", "instructions", "tools", "stream", "contents"})
 _FULL_PATHS: Final = ("/chat/completions", "/responses", "/v1/messages", "/messages")
 _HOST: Final = re.compile(r"[^\s/\\<>^`{|}%\"]+")
 _SECRET_HEADERS: Final = re.compile(r"(?i)auth|key|token|cookie|secret")
@@ -89,7 +89,7 @@ class Endpoint:
         if self.dialect == "anthropic":
             own["anthropic-version"] = _ANTHROPIC_VERSION
         if self.api_key:
-            name, value = ("x-api-key", "") if self.dialect == "anthropic" else ("authorization", "Bearer ")
+            name, value = dialect_named(self.dialect).key_header
             own[name] = value + self.api_key
         return {**own, **{name.lower(): value for name, value in self.headers.items()}}
 
@@ -136,8 +136,15 @@ HOSTED: Final = (
     HostedProvider(
         "gemini",
         "GEMINI_API_KEY",
-        "https://generativelanguage.googleapis.com/v1beta/openai",
-        "openai-chat",
+        "https://generativelanguage.googleapis.com/v1beta",
+        "gemini",
+        "gemini-3.8-flash",
+    ),
+    HostedProvider(
+        "google",
+        "GOOGLE_API_KEY",
+        "https://generativelanguage.googleapis.com/v1beta",
+        "gemini",
         "gemini-3.8-flash",
     ),
     HostedProvider("deepseek", "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1", "openai-chat", "deepseek-v4-flash"),
@@ -200,7 +207,7 @@ def _base_url(given: str, dialect: str) -> str:
     for full in _FULL_PATHS:
         path = path.removesuffix(full)
     if not path and dialect != "anthropic" and _is_local(host):
-        path = "/v1"  # Ollama, vLLM and LM Studio answer there only
+        path = "/v1beta" if dialect == "gemini" else "/v1"  # Ollama, vLLM and LM Studio answer there only
     if dialect == "anthropic":
         path = path.removesuffix("/v1")
     named = f"[{host}]" if ":" in host else host

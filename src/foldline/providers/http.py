@@ -1,4 +1,4 @@
-"""A provider over HTTP, in any of the three dialects: sends, tries again, reads the stream.
+"""A provider over HTTP, in any of the dialects: sends, tries again, reads the stream.
 
 Redirects are never followed: the key would go to whoever is named. The extra `chat` has the client, httpx, which is
 loaded with the first request.
@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from foldline.catalog.models import lookup
 from foldline.codecs import codec
@@ -37,6 +38,7 @@ from foldline.providers.bodies import (
 )
 from foldline.providers.discovery import fetch_window
 from foldline.providers.endpoint import Endpoint
+from foldline.providers.gemini import GeminiDialect
 from foldline.providers.openai_chat import ChatDialect
 from foldline.providers.openai_responses import ResponsesDialect
 from foldline.providers.retries import CONNECT_RETRIES, FAULT_RETRIES, pause, requested_pause, retries
@@ -61,6 +63,7 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
     "openai-chat": ChatDialect(),
     "openai-responses": ResponsesDialect(),
     "anthropic": AnthropicDialect(),
+    "gemini": GeminiDialect(),
 }
 
 
@@ -210,7 +213,8 @@ class HttpProvider:
     async def _once(self, body: dict[str, Json], request: Request) -> AsyncGenerator[Piece]:
         """One attempt. Raises _Trouble."""
         httpx, assembler, start = load_httpx(), self._dialect.assembler(), monotonic()
-        url = self._endpoint.request_url or self._endpoint.base_url + self._dialect.path
+        path = self._dialect.path.replace("{model}", quote(self._endpoint.model.removeprefix("models/"), safe="/"))
+        url = self._endpoint.request_url or self._endpoint.base_url + path
         headers = {**self._endpoint.request_headers, **_JSON_HEADERS}
         try:
             async with self._client().stream("POST", url, content=encode_body(body), headers=headers) as response:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from foldline.catalog.models import lookup
+from foldline.codecs import dialect_named
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 from foldline.providers.base import Provider
 from foldline.providers.bodies import load_httpx
 from foldline.providers.discovery import DEFAULT_ADDRESSES, LocalServer, ServerAddress, fetch_models, find_local_servers
 from foldline.providers.embedded import INSTALL, WINDOW_TOKENS, Embedded, weights
-from foldline.providers.endpoint import HOSTED, Endpoint, endpoint_from_environment
+from foldline.providers.endpoint import HOSTED, Endpoint, HostedProvider, endpoint_from_environment
 from foldline.providers.http import provider_for
 from foldline.providers.tool_emulation import SchemaTools
 
@@ -138,12 +139,18 @@ async def _select_address(preference: ModelPreference, base_url: str, environ: M
     usual = environ.get(hosted.variable, "").strip() if hosted else ""
     endpoint = Endpoint(
         name=preference.provider or "custom",
-        dialect=preference.dialect or ("anthropic" if hosted and hosted.dialect == "anthropic" else "openai-chat"),
+        dialect=preference.dialect or (_dialect_of(hosted, base_url) if hosted else "openai-chat"),
         base_url=base_url,
         model=preference.model or "",
         api_key=_api_key(preference, environ) or usual,
     )
     return await _select_endpoint(endpoint, preference, "as set")
+
+
+def _dialect_of(hosted: HostedProvider, base_url: str) -> str:
+    """The dialect at another address of a hosted provider: its own, but Chat for OpenAI's."""
+    is_chat = dialect_named(hosted.dialect).maker == "openai" or base_url.rstrip("/").endswith("/openai")
+    return "openai-chat" if is_chat else hosted.dialect
 
 
 async def _select_endpoint(endpoint: Endpoint, preference: ModelPreference, why: str) -> SelectedModel:

@@ -25,6 +25,7 @@ __all__ = ["CheckedUsage", "UsageReports", "usage_of"]
 _INPUT = ("prompt_tokens", "input_tokens", "promptTokenCount", "prompt_token_count", "prompt_eval_count")
 _OUTPUT = ("completion_tokens", "output_tokens", "candidatesTokenCount", "candidates_token_count", "eval_count")
 _CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount", "cached_content_token_count")
+_THOUGHTS = ("thoughtsTokenCount", "thoughts_token_count")
 _WRITTEN = ("cache_write_tokens",)
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
@@ -54,9 +55,10 @@ def usage_of(reported: object, request: int = 0) -> Usage:
     details = [_mapping(one) for one in given if not isinstance(one, list | tuple)]  # Google's are by kind of content
     read_inside = [number for one in (fields, *details) if (number := _first(one, _CACHED)) is not None]
     written_inside = [number for one in details if (number := _first(one, _WRITTEN)) is not None]
+    thoughts = _first(fields, _THOUGHTS) or 0  # beside the candidates' tokens (Gemini, UsageMetadata)
     return Usage(
         input_tokens=found,
-        output_tokens=_first(fields, _OUTPUT) or 0,
+        output_tokens=(_first(fields, _OUTPUT) or 0) + thoughts,
         cached_tokens=read_inside[0] if read_inside else 0,
         written_tokens=written_inside[0] if written_inside else 0,
         request=request,

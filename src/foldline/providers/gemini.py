@@ -1,0 +1,142 @@
+"""Gemini `generateContent` over HTTP.
+
+Source: Gemini API reference, "Generating content" (each event of a stream is a whole GenerateContentResponse) and docs,
+"Thought signatures": a signature may come in a part of its own with an empty text, and goes back in that very part, so
+a part that holds one is never joined with another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from foldline.codecs.gemini_parts import field_in, is_signed, key_of
+from foldline.engine.context import Request
+from foldline.messages import Json
+from foldline.providers.assembly import AssembledReply, finish_reason_of, object_in, reported
+from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.bodies import Event, StreamedError
+from foldline.providers.endpoint import Endpoint
+from foldline.view.system_and_tools import System
+
+__all__ = ["GeminiDialect"]
+
+_CONFIG: Final = "generationConfig"
+_CAP: Final = "maxOutputTokens"
+
+
+class GeminiDialect:
+    """The dialect "gemini"."""
+
+    path: Final = "/models/{model}:streamGenerateContent?alt=sse"
+
+    def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
+        """System text as an object with parts, the cap in `generationConfig`; the model stands in the path."""
+        given = endpoint.extra.get(_CONFIG)
+        config = dict(given) if isinstance(given, Mapping) else {}
+        key, cap_tokens = key_of(config, _CAP), request.max_output_tokens
+        wanted = config.get(key)
+        body: dict[str, Json] = {
+            "systemInstruction": _instruction(request.system),
+            "tools": _tools(request),
+            "contents": list(request.messages),
+            **endpoint.extra,
+            _CONFIG: {**config, key: min(cap_tokens, wanted) if isinstance(wanted, int) else cap_tokens},
+        }
+        return {name: value for name, value in body.items() if value is not None}
+
+    def adapted(self, body: Mapping[str, Json], refusal: str) -> dict[str, Json] | None:
+        """None: every field sent here is part of the dialect."""
+        return None
+
+    def assembler(self) -> _ContentAssembler:
+        """A new assembler."""
+        return _ContentAssembler()
+
+
+def _instruction(system: System) -> Json:
+    if not system:
+        return None
+    blocks = [{"text": system}] if isinstance(system, str) else system
+    return {"parts": [{name: value for name, value in block.items() if name != "type"} for block in blocks]}
+
+
+def _tools(request: Request) -> Json:
+    """The tools with all functions in one of them, as the API lists them; others stay as they are."""
+    functions: list[Json] = []
+    others: list[Json] = []
+    for tool in request.tools or ():
+        declared = field_in(tool, "functionDeclarations")
+        if isinstance(declared, list) and len(tool) == 1:
+            functions += declared
+        else:
+            others.append(tool)
+    return [*([{"functionDeclarations": functions}] if functions else []), *others] or None
+
+
+class _ContentAssembler:
+    def __init__(self) -> None:
+        self.finished = False  # usage may come behind the reason, so the stream is read to its end
+        self._parts: list[dict[str, Any]] = []
+        self._texts: list[list[str]] = []  # the text of each part in pieces, joined once
+        self._usage: Json = None
+        self._reason: Json = None
+
+    def feed(self, event: Event) -> Iterator[Piece]:
+        yield from self.feed_body(object_in(event))
+
+    def feed_body(self, body: Mapping[str, Json]) -> Iterator[Piece]:
+        if body.get("error"):
+            raise StreamedError(dict(body))
+        self._usage = reported(field_in(body, "usageMetadata")) or self._usage
+        feedback = field_in(body, "promptFeedback")
+        if isinstance(feedback, Mapping) and field_in(feedback, "blockReason"):
+            self._reason = field_in(feedback, "blockReason")
+        candidates = body.get("candidates")
+        candidate = candidates[0] if isinstance(candidates, list) and candidates else None
+        if not isinstance(candidate, Mapping):
+            return
+        content = candidate.get("content")
+        parts = content.get("parts") if isinstance(content, Mapping) else None
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, Mapping):
+                yield from self._take(part)
+        self._reason = field_in(candidate, "finishReason") or self._reason
+
+    def result(self) -> AssembledReply | None:
+        if self._reason is None:
+            return None
+        parts = [_joined(part, texts) for part, texts in zip(self._parts, self._texts, strict=True)]
+        parts = [part for part in parts if part.get("text", "x") or is_signed(part)]
+        calls = any("functionCall" in part for part in parts)
+        messages = ({"role": "model", "parts": parts},) if parts else ()
+        return AssembledReply(messages, finish_reason_of(self._reason, calls=calls), self._usage)
+
+    def _take(self, part: Mapping[str, Any]) -> Iterator[Piece]:
+        text = part.get("text")
+        if not isinstance(text, str):
+            self._parts.append(dict(part))
+            self._texts.append([])
+            call = field_in(part, "functionCall")
+            if isinstance(call, Mapping) and isinstance(call.get("name"), str):
+                yield CallStarted(call["name"])
+            return
+        if self._goes_on(part):
+            self._texts[-1].append(text)
+        else:
+            self._parts.append(dict(part))
+            self._texts.append([text])
+        if text:
+            yield ReasoningDelta(text) if part.get("thought") is True else TextDelta(text)
+
+    def _goes_on(self, part: Mapping[str, Any]) -> bool:
+        """Whether a piece of text continues the part before it: both plain text, or both thoughts, and unsigned."""
+        if not self._parts or is_signed(part):
+            return False
+        last = self._parts[-1]
+        kinds = [{name for name in one if name != "text"} for one in (last, part)]
+        return "text" in last and not is_signed(last) and kinds[0] == kinds[1] <= {"thought"}
+
+
+def _joined(part: dict[str, Any], texts: list[str]) -> dict[str, Any]:
+    return {**part, "text": "".join(texts)} if texts else part
