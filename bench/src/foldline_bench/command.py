@@ -29,8 +29,8 @@ __all__ = ["bench"]
 _EXAMPLES: Final = os.path.join("examples", "sessions")
 _STOPPED: Final = 130
 
+# What stands between two commas: one inside round brackets or double quotes is no end of it.
 _LISTED: Final = re.compile(r'(?:"[^"]*"|\([^()]*\)|[^,])+')
-"""What stands between two commas: one inside round brackets or double quotes is no end of it."""
 
 
 def _names(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:

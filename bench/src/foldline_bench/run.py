@@ -44,11 +44,11 @@ from foldline_bench.workers.processes import DiedError, Peer, WorkerFolder, peer
 
 __all__ = ["BenchPlan", "BenchProgress", "bench"]
 
+# What a worker may take, beside the time of its system, to read all sessions or to measure one, on a busy machine.
 _PATIENCE_SECONDS = 600.0
-"""What a worker may take, beside the time of its system, to read all sessions or to measure one, on a busy machine."""
 
+# The budget at which the long session is run, or else the smallest: elsewhere it would say the same again.
 _STRESS_TOKENS = 16_000
-"""The budget at which the long session is run, or else the smallest: elsewhere it would say the same again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

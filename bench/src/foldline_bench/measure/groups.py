@@ -12,6 +12,7 @@ __all__ = ["UNKNOWN", "group_of"]
 
 UNKNOWN: Final = "other"
 
+# The first that is found in the source decides.
 _KINDS: Final = (
     (
         "issue solving",
@@ -22,7 +23,6 @@ _KINDS: Final = (
     ("chat", re.compile(r"memorybank|aider|chat", re.IGNORECASE)),
     ("coding", re.compile(r"claude.?code|codex|session-share|opencode|openagents|pi-mono", re.IGNORECASE)),
 )
-"""The first that is found in the source decides."""
 
 
 def group_of(source: str) -> str:

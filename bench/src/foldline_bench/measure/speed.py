@@ -42,11 +42,11 @@ LOOP_SIZES: Final = (2_500, 5_000, 10_000, 20_000)
 SAMPLE: Final = 100
 """Turns looked at before each length."""
 
+# Turns left out of the growth: the first ones pay for caches that fill.
 _WARM: Final = 30
-"""Turns left out of the growth: the first ones pay for caches that fill."""
 
+# Turns below which no growth is given: a line through a few of them says nothing.
 _ENOUGH: Final = 10
-"""Turns below which no growth is given: a line through a few of them says nothing."""
 
 _WORDS: Final = (
     "the build failed since module alpha could not find symbol beta in file gamma while delta passed".split()

@@ -9,23 +9,23 @@ from typing import Final, TypeAlias
 
 __all__ = ["Frame", "LabelPlace", "Scale", "apart", "beside", "text", "ticks_to"]
 
+# Of a letter at 11 units, on average; enough to keep labels off each other.
 _CHAR_WIDTH: Final = 6.2
-"""Of a letter at 11 units, on average; enough to keep labels off each other."""
 
+# The same in bold.
 _BOLD_WIDTH: Final = 7.2
-"""The same in bold."""
 
 _LINE_HEIGHT: Final = 12.0
 
+# How far to the left or right of its point a label may begin.
 _ASIDE: Final = (9.0, 22.0, 40.0, 65.0, 95.0, 130.0)
-"""How far to the left or right of its point a label may begin."""
 
+# How far above or below.
 _UP: Final = tuple(6.5 * half_line for half_line in range(-18, 19))
-"""How far above or below."""
 
+# What each unit of distance counts against a place, in square units of what it covers: a sliver is better than a long
+# line.
 _FAR: Final = 0.15
-"""What each unit of distance counts against a place, in square units of what it covers: a sliver is better than a long
-line."""
 
 _Box: TypeAlias = tuple[float, float, float, float]
 

@@ -17,11 +17,11 @@ from foldline_bench.values import Interval
 __all__ = ["ChartLine", "Dot", "Spot", "cost_dots", "lines_chart", "pareto"]
 
 _WIDTH: Final = 560
+# Points of a chart up to which each is named; beyond, the others have their number.
 _NAMED: Final = 10
-"""Points of a chart up to which each is named; beyond, the others have their number."""
 
+# Costs beyond this stand at the edge: one of twenty times as much would press all others into a corner.
 _DEAREST: Final = 3.0
-"""Costs beyond this stand at the edge: one of twenty times as much would press all others into a corner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ __all__ = ["bench_page"]
 
 _OWN_COUNTER: Final = ", budgets by each system's own counter"
 
+# Lines that have a colour of their own: more cannot be told apart.
 _COLOURS: Final = 7
-"""Lines that have a colour of their own: more cannot be told apart."""
 
 
 def bench_page(result: BenchResult) -> str:

@@ -27,8 +27,8 @@ from foldline_bench.proxy.programs import KEY, PROGRAMS, WAYS
 
 __all__ = ["PHASES", "main"]
 
+# Events of text in each answer: a short answer of a chat, or a tool call.
 _WORDS: Final = 40
-"""Events of text in each answer: a short answer of a chat, or a tool call."""
 
 PHASES: Final[dict[str, dict[str, float]]] = {
     "light": {"every_seconds": 12.8, "first_seconds": 1.0, "pause_seconds": 0.25},

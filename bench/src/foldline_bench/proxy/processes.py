@@ -18,8 +18,8 @@ from typing import Final
 
 __all__ = ["NotUpError", "ServerProcess", "free_port", "running", "upstream_running"]
 
+# How long a process may take to answer: LiteLLM takes half a minute on a slow machine.
 _UP_SECONDS: Final = 120.0
-"""How long a process may take to answer: LiteLLM takes half a minute on a slow machine."""
 
 _PROC: Final = Path("/proc")
 

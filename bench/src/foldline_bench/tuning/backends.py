@@ -71,11 +71,11 @@ class InProcess:
         """Nothing to end."""
 
 
+# How often workers are started anew for what was under way when one of them died.
 _STARTS: Final = 3
-"""How often workers are started anew for what was under way when one of them died."""
 
+# Pieces that are handed over for each worker: one to work on, one to go on with at once.
 _AHEAD: Final = 2
-"""Pieces that are handed over for each worker: one to work on, one to go on with at once."""
 
 
 class LocalProcesses:

@@ -38,11 +38,11 @@ from foldline_bench.tuning.report import block_comments, left_out_lines, plain_r
 
 __all__ = ["tune"]
 
+# So many sessions an error names itself; more are told one a line before it.
 _IN_A_LINE: Final = 3
-"""So many sessions an error names itself; more are told one a line before it."""
 
+# Where there is no bar, a line is written at each quarter of so many replays or more.
 _QUARTERED: Final = 40
-"""Where there is no bar, a line is written at each quarter of so many replays or more."""
 
 
 @click.command()

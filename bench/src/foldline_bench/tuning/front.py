@@ -23,8 +23,8 @@ __all__ = [
     "worth_a_row",
 ]
 
+# A gain in recall below this is not worth a row: the figures are shown with two decimals.
 _SAME: Final = 0.005
-"""A gain in recall below this is not worth a row: the figures are shown with two decimals."""
 
 T = TypeVar("T")
 

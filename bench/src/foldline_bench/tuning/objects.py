@@ -23,8 +23,8 @@ except ImportError as error:
 __all__ = ["listed", "opened", "read", "reason_of"]
 
 
+# What is no mark of its own in the path of a URI, and stays as it is in the URI of an object that is listed.
 _PLAIN: Final = "/=:,~!$&'()*+;"
-"""What is no mark of its own in the path of a URI, and stays as it is in the URI of an object that is listed."""
 
 
 def _system(uri: str) -> tuple[Any, str]:

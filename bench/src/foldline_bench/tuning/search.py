@@ -32,17 +32,17 @@ from foldline_bench.tuning.values import (
 __all__ = ["ExcludedSession", "NothingToTune", "TuneProgress", "TuneResult", "Tuning", "round_sizes"]
 
 _FIRST_SESSIONS: Final = 4
+# The first round has so many sessions, or an eighth of them if that is more.
 _FIRST_SHARE: Final = 8
-"""The first round has so many sessions, or an eighth of them if that is more."""
 
+# What is to show that a session can be fitted at all: what must stay is the same under every policy.
 _PROBE: Final = Setting("economical")
-"""What is to show that a session can be fitted at all: what must stay is the same under every policy."""
 
+# An error names so many of the sessions that were left out, and has them all as a value.
 _NAMED: Final = 3
-"""An error names so many of the sessions that were left out, and has them all as a value."""
 
+# Of the neighbours of the front so many are tried, those of the cheaper points first.
 _MOST_NEIGHBOURS: Final = 24
-"""Of the neighbours of the front so many are tried, those of the cheaper points first."""
 
 
 @dataclass(frozen=True, slots=True)

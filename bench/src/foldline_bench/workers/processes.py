@@ -31,11 +31,11 @@ _PACKAGES = (Path(foldline.__file__).parent, Path(__file__).parents[1])
 
 _PREFIX = "foldline-bench-"
 
+# A file in the folder that the bench keeps locked while it runs: the lock ends with its process, however that does.
 _LOCK = "lock"
-"""A file in the folder that the bench keeps locked while it runs: the lock ends with its process, however that does."""
 
+# Characters of a worker's last line that are told: a traceback ends with its error, which may hold a whole message.
 _LAST_WORDS = 300
-"""Characters of a worker's last line that are told: a traceback ends with its error, which may hold a whole message."""
 
 
 class DiedError(FoldlineError):

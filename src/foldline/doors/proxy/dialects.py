@@ -8,6 +8,9 @@ from urllib.parse import quote, unquote
 
 __all__ = ["dialect_of", "model_at", "with_model_at"]
 
+# Where a path names the model: Azure (`/openai/deployments/{name}/…`), Vertex and Gemini (`/models/{name}:method`),
+# hosts that put a repository before a dialect's path (`/models/{owner}/{name}/v1/…`), Bedrock (`/model/{id}/invoke`).
+# Sources: "Azure OpenAI REST API reference"; Vertex AI, "publishers.models"; Bedrock, "InvokeModel" and "Converse".
 _NAMED: Final = (
     re.compile(r"/deployments/(?P<model>[^/]+)/"),
     re.compile(r"/models?/(?P<model>[^/:]+(?:/[^/:]+)?):[A-Za-z]+$"),
@@ -16,9 +19,6 @@ _NAMED: Final = (
     ),
     re.compile(r"/model/(?P<model>[^/]+)/"),
 )
-"""Where a path names the model: Azure (`/openai/deployments/{name}/…`), Vertex and Gemini (`/models/{name}:method`),
-hosts that put a repository before a dialect's path (`/models/{owner}/{name}/v1/…`), Bedrock (`/model/{id}/invoke`).
-Sources: "Azure OpenAI REST API reference"; Vertex AI, "publishers.models"; Bedrock, "InvokeModel" and "Converse"."""
 
 _LONGEST_NAME_CHARS: Final = 500
 
@@ -29,8 +29,8 @@ _PATHS: Final = (
     ("/messages/count_tokens", "anthropic", True),
 )
 
+# What ends like a dialect's path and is none: a message that is added to a thread of OpenAI's Assistants.
 _OTHERS: Final = re.compile(r"/threads/[^/]*/messages$")
-"""What ends like a dialect's path and is none: a message that is added to a thread of OpenAI's Assistants."""
 
 
 def dialect_of(method: str, path: str) -> tuple[str, bool]:
