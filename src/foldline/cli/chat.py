@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["chat"]
 
-# What the extra `chat` brings. Looked for, not loaded: the prompt comes first.
+# The packages of the extra `chat`. Found but not imported, so that the prompt is on screen first.
 _NEEDED: Final = ("httpx", "platformdirs", "prompt_toolkit", "pypdf", "yaml")
 
 
@@ -57,11 +57,11 @@ def chat(
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("chat", "the chat")
     storage = _storage(store, keep=not no_save, resume=resume)
-    return _made(options, workspace, storage, resume=resume, yes=yes, verbose=verbose, once=once, as_json=as_json)
+    return _run(options, workspace, storage, resume=resume, yes=yes, verbose=verbose, once=once, as_json=as_json)
 
 
 def _storage(store: str | None, *, keep: bool, resume: str | None) -> StoragePlaces:
-    """Where things are kept."""
+    """Where the data of this chat is stored."""
     from foldline.doors.chat.startup import StoragePlaces
     from foldline.hosting.session_choice import store_place
     from foldline.store import paths as places
@@ -79,7 +79,7 @@ def _storage(store: str | None, *, keep: bool, resume: str | None) -> StoragePla
     )
 
 
-def _made(
+def _run(
     options: Options,
     workspace: str,
     storage: StoragePlaces,
@@ -90,7 +90,7 @@ def _made(
     once: str | None,
     as_json: bool,
 ) -> int:
-    """Put the chat together and run it; its exit code."""
+    """Build the chat and run it; return its exit code."""
     import asyncio
 
     from foldline.doors.chat.one_shot import answer_once, prompt_text, read_piped

@@ -1,4 +1,4 @@
-"""The commands about settings: what is wrong with a file, what is in force, where files are, and whom to trust."""
+"""The commands on settings: check a file, show the settings in effect, list paths, trust a file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check(*, file: str | None) -> None:
 
 
 def _notes(path: Path) -> None:
-    """What is right in the file, and still will not work here and now."""
+    """Log what is valid in the file, and still will not work here and now."""
     from foldline.agent.settings.file import missing_variables
 
     for note in missing_variables(path, os.environ):

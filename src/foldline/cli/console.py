@@ -1,4 +1,4 @@
-"""Where commands write lines for people: as wide as the terminal, with nothing in them that it would obey."""
+"""Output for people: lines as wide as the terminal, tables that are never cut, and bar plots of characters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASCII: Final = str.maketrans({"→": ">", "←": "<", "…": "~", "–": "-", "
 
 
 class TextPrinter:
-    """Standard output, line by line. What is recorded is made plain here, whatever it holds."""
+    """Prints to standard output, line by line. Recorded text is stripped of control characters here."""
 
     def __init__(self) -> None:
         self.console: Console = terminal()
@@ -27,7 +27,7 @@ class TextPrinter:
         self._ascii_only = self.console.options.ascii_only
 
     def line(self, text: str = "", style: str | None = None) -> None:
-        """One line, cut where the terminal ends."""
+        """Print one line, cut at the end of the terminal."""
         from rich.cells import cell_len, set_cell_size
 
         text = " ".join(plain(text).splitlines())
@@ -36,15 +36,15 @@ class TextPrinter:
         self._print(text.rstrip(), style)
 
     def words(self, text: str, style: str | None = None) -> None:
-        """A text that wraps."""
+        """Print a text that wraps."""
         self.console.print(self._fit(plain(text)), style=style)
 
     def path(self, text: str) -> None:
-        """A path, whole: a terminal that is too narrow breaks it, so that it can still be copied."""
+        """Print a path without cutting it: a narrow terminal wraps it, so that it can still be copied."""
         self.console.print(plain(text), soft_wrap=True)
 
     def block(self, text: str, indent: str = "  ") -> None:
-        """A text of many lines; long lines go on in the next one."""
+        """Print a text of many lines; long lines wrap."""
         from rich.cells import chop_cells
 
         for line in plain(text).expandtabs(4).split("\n"):
@@ -52,7 +52,7 @@ class TextPrinter:
                 self._print(f"{indent}{piece}".rstrip(), None)
 
     def whole(self, text: str, indent: str = "  ") -> None:
-        """A text of many lines, each as long as it is: a terminal folds it, a file has it as it was."""
+        """Print a text of many lines, each at its full length: a terminal folds them, a file keeps them."""
         for line in plain(text).expandtabs(4).split("\n"):
             self._print(f"{indent}{line}".rstrip(), None)
 
@@ -75,10 +75,10 @@ class _Column(NamedTuple):
 
 
 def plot(values: Sequence[float], marked: Sequence[bool], *, width: int, height: int, ascii_only: bool) -> list[str]:
-    """Lines of text, each at most `width` characters (8 columns are drawn on the narrowest terminals too).
+    """Return a bar plot as lines of at most `width` characters (at least 8 columns are drawn).
 
-    Bars stand on 0. Where there are more values than columns, a column is solid up to the least of its values and
-    shaded up to the greatest, so that falls stay visible. A mark stands below its column. O(values).
+    Bars stand on 0. With more values than columns, a column is solid up to the least of its values and shaded up to the
+    greatest, so that drops stay visible. A mark stands below its column. O(values).
     """
     top = max(values, default=0) or 1
     labels = _labels(top, height)
@@ -121,14 +121,14 @@ def _columns(values: Sequence[float], marked: Sequence[bool], room: int) -> list
 
 
 def _cell(column: _Column, step: float, floor: int, ascii_only: bool) -> str:
-    """One cell: `step` is what a row stands for, `floor` the rows below it."""
+    """One cell: `step` is the height of a row, `floor` the number of rows below it."""
     solid = min(max(column.low / step - floor, 0.0), 1.0)
     reached = column.high / step - floor
     if ascii_only:
         return "#" if solid >= 0.5 else ":" if reached >= 0.5 else " "
     eighths = round(solid * 8)
     if floor == 0 and column.high > 0:
-        eighths = max(eighths, 1)  # what is small is not nothing
+        eighths = max(eighths, 1)  # a small value must not look like none
     if eighths:
         return _EIGHTHS[eighths]
     return "░" if reached >= 0.5 else " "
@@ -136,7 +136,7 @@ def _cell(column: _Column, step: float, floor: int, ascii_only: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A head, the cells under it, and whether it stands to the left. Of one `group` all are shown or none."""
+    """A header, its cells, and their alignment. The columns of one `group` are shown or left out together."""
 
     head: str
     cells: Sequence[str]
@@ -145,16 +145,17 @@ class Column:
 
     @property
     def width(self) -> int:
-        """Characters of its widest line, and one between it and the next column."""
+        """The width of its widest line, and one for the gap to the next column."""
         from rich.cells import cell_len
 
         return 1 + max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
 
 
 def print_table(console: Console, columns: Sequence[Column], spare: Sequence[str]) -> tuple[str, ...]:
-    """Print as many columns as there is room for; the groups that were left out, in the order of `spare`.
+    """Print as many columns as fit; return the groups left out, in the order of `spare`.
 
-    `spare` are the groups that may be left out, the first one first. What is wider even without them is printed whole.
+    `spare` are the groups to leave out, the first one first. A table that is too wide even without them is printed
+    whole.
     """
     gone = next((gone for gone in _choices(spare) if _width(columns, gone) <= console.width), tuple(spare))
     console.print(_table([column for column in columns if column.group not in gone]), crop=False)

@@ -1,4 +1,4 @@
-"""What the commands read and write."""
+"""Input and output of the commands."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["STDIN", "json_out", "log", "read_history", "sessions_in", "terminal"
 
 STDIN = "-"
 
-# Damaged places of one file that are named one by one.
+# Damaged places of one file that are named; the rest are counted.
 _MOST_NAMED: Final = 20
 
 _ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
 def read_history(path: str, dialect: str | None, *, lenient: bool = False) -> Session:
-    """A history from a file, or from standard input for "-". Raises InvalidInput with the file named.
+    """Read a history from a file, or from standard input for "-". Raises InvalidInput with the file named.
 
-    With `lenient` what is whole of a damaged file is read, and what is not is told on standard error.
+    With `lenient`, the sound parts of a damaged file are read, and the others named on standard error.
     """
     if path == STDIN:
         data = sys.stdin.buffer.read()
@@ -47,9 +47,9 @@ def read_history(path: str, dialect: str | None, *, lenient: bool = False) -> Se
 
 
 def sessions_in(folder: str) -> list[str]:
-    """The files of recorded sessions in a folder and in those in it, in the order of their paths.
+    """The files of recorded sessions in a folder and its subfolders, sorted by path.
 
-    Raises InvalidInput where there is none.
+    Raises InvalidInput if there is none.
     """
     files = [
         os.path.join(where, file)
@@ -63,19 +63,19 @@ def sessions_in(folder: str) -> list[str]:
 
 
 def json_out(value: Any) -> None:
-    """Print JSON on standard output, as UTF-8; a text with half a surrogate pair makes all of it ASCII with escapes."""
+    """Print JSON on standard output as UTF-8. A text with half a surrogate pair makes all of it ASCII with escapes."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     try:
         data = text.encode()
     except UnicodeEncodeError:
         data = json.dumps(value, indent=2).encode()
     rest = memoryview(data + b"\n")
-    while rest:  # unbuffered (PYTHONUNBUFFERED), a write may take a part only, as it does when the reader goes away
+    while rest:  # an unbuffered stream (PYTHONUNBUFFERED) may write a part only, also when the reader goes away
         rest = rest[sys.stdout.buffer.write(rest) :]
 
 
 def terminal(*, to_stderr: bool = False) -> Console:
-    """Where tables and progress bars are drawn; as wide as the terminal, 80 columns where there is none."""
+    """The console for tables and progress bars: as wide as the terminal, 80 columns without one."""
     from rich.console import Console
 
     class Terminal(Console):
@@ -83,7 +83,7 @@ def terminal(*, to_stderr: bool = False) -> Console:
             raise BrokenPipeError  # to be met where all commands meet it (cli.py)
 
     console = Terminal(stderr=to_stderr, highlight=False, markup=False)
-    if console.is_dumb_terminal:  # rich takes it for 80 columns, however wide it is
+    if console.is_dumb_terminal:  # rich assumes 80 columns for it, however wide it is
         with suppress(OSError, ValueError):
             size = os.get_terminal_size(console.file.fileno())
             console.size = (size.columns or console.width, size.lines or console.height)
@@ -91,12 +91,12 @@ def terminal(*, to_stderr: bool = False) -> Console:
 
 
 def log(line: str) -> None:
-    """One line for people, on standard error."""
+    """Print one line for people on standard error."""
     click.echo(f"foldline: {line}", err=True)
 
 
 def write_whole(path: str, text: str) -> None:
-    """Write a file as a whole or not at all: whoever reads it meanwhile sees the old one. Raises InvalidInput."""
+    """Write a file atomically: a concurrent reader sees the old one. Raises InvalidInput."""
     folder = os.path.dirname(path) or "."
     try:
         handle, name = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
@@ -106,13 +106,13 @@ def write_whole(path: str, text: str) -> None:
             os.chmod(name, 0o666 & ~_mask())  # mkstemp makes it private; a page is as readable as any other file
             os.replace(name, path)
         finally:
-            Path(name).unlink(missing_ok=True)  # what was cut off; once replaced, the name is gone
+            Path(name).unlink(missing_ok=True)  # after an error; once replaced, the name is gone
     except OSError as error:
         raise InvalidInput(f"cannot be written: {error.strerror or error}", place=path) from None
 
 
 def _mask() -> int:
-    """The umask of this process; it can only be read by setting it."""
+    """The umask of this process, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""The command that shows how the requests of a session grew."""
+"""The command `foldline growth`: how the requests of a session grew."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _NAMED_SESSIONS: Final = 5
 _LATEST: Final = "latest"
 
 
-def _about(call: RecordedCall, tokens: int) -> str:
+def _marked(call: RecordedCall, tokens: int) -> str:
     return f"{'~' if call.estimated else ''}{tokens:,}"
 
 
 _COLUMNS: Final[tuple[tuple[str, Callable[[RecordedCall], str]], ...]] = (
     ("mes-\nsages", lambda call: f"{call.message_count:,}"),
     ("\nbytes", lambda call: f"{call.request_bytes:,}"),
-    ("prompt\ntokens", lambda call: _about(call, call.prompt_tokens)),
+    ("prompt\ntokens", lambda call: _marked(call, call.prompt_tokens)),
     ("\ncached", lambda call: f"{call.cached_tokens:,}"),
-    ("\nanswer", lambda call: _about(call, call.completion_tokens)),
+    ("\nanswer", lambda call: _marked(call, call.completion_tokens)),
 )
 
 
@@ -71,30 +71,30 @@ def growth(
     if html is not None:
         check_writable(html)
     path = _default_path() if db is None else db
-    with _reading(path):
+    with _readable(path):
         sessions = read_sessions(path)
     if not sessions:
         raise InvalidInput("no model call is recorded yet", place=path)
     if store is not None or (session is not None and (session == _LATEST or "/" in session)):
-        session, sessions = _of_store(store, session, sessions, path)
-    with _reading(path):
-        chosen = _chosen(session, sessions, path)
-        calls = read_calls(path, session_id=chosen)
+        session, sessions = _select_from_store(store, session, sessions, path)
+    with _readable(path):
+        selected = _select(session, sessions, path)
+        calls = read_calls(path, session_id=selected)
     if html is not None:
         write_whole(html, growth_page(calls, newest=newest))
         log(f"wrote {html}")
     if as_json:
-        json_out({"session": chosen, "sessions": sessions, "calls": [_plain(call) for call in calls[-newest:][::-1]]})
+        json_out({"session": selected, "sessions": sessions, "calls": [_plain(call) for call in calls[-newest:][::-1]]})
         return
     console = terminal()
-    console.print(f"session {_shown(chosen)}", style="bold")
+    console.print(f"session {_printable(selected)}", style="bold")
     console.print(in_words(calls))
     console.print()
     _print_plot(console, replies_of(calls))
     console.print()
     _print_table(console, calls[-newest:][::-1])
     if session is None and len(sessions) > 1:
-        log(f"{plural(len(sessions) - 1, 'other session')}: {', '.join(map(_shown, sessions[1:_NAMED_SESSIONS]))}")
+        log(f"{plural(len(sessions) - 1, 'other session')}: {', '.join(map(_printable, sessions[1:_NAMED_SESSIONS]))}")
 
 
 def _default_path() -> str:
@@ -104,7 +104,7 @@ def _default_path() -> str:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def _readable(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
@@ -113,21 +113,23 @@ def _reading(path: str) -> Iterator[None]:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", place=path) from None
 
 
-def _chosen(wanted: str | None, sessions: Sequence[str], path: str) -> str:
-    """The session that was named, in full or by its beginning; the one called last where none was."""
+def _select(wanted: str | None, sessions: Sequence[str], path: str) -> str:
+    """Find the session by its id or a prefix of it; by default the one called last."""
     if wanted is None or wanted in sessions:
         return wanted or sessions[0]
     found = [session for session in sessions if session.startswith(wanted)]
     if len(found) == 1:
         return found[0]
-    named = ", ".join(map(_shown, (found or sessions)[:_NAMED_SESSIONS]))
+    named = ", ".join(map(_printable, (found or sessions)[:_NAMED_SESSIONS]))
     reason = f"{len(found):,} sessions begin with {wanted!r}" if found else f"no session {wanted!r}"
     raise InvalidInput(f"{reason}; {'they are' if found else 'the newest are'} {named}", place=path)
 
 
 @in_one_line
-def _of_store(store: str | None, wanted: str | None, sessions: list[str], path: str) -> tuple[str | None, list[str]]:
-    """The session as a store knows it, and those of the store that have calls."""
+def _select_from_store(
+    store: str | None, wanted: str | None, sessions: list[str], path: str
+) -> tuple[str | None, list[str]]:
+    """Find the session in a store, and the store's sessions that have recorded calls."""
     from foldline.store.addresses import open_store
 
     with closing(open_store(store_place(store, os.environ))) as opened:
@@ -137,14 +139,14 @@ def _of_store(store: str | None, wanted: str | None, sessions: list[str], path: 
             if not found:
                 raise InvalidInput(f"none of its sessions has a call recorded in {path}", place=opened.place)
             return None, found
-        chosen = select_session(opened, wanted).id
-    if chosen not in sessions:
-        raise InvalidInput(f"no call of the session {chosen} is recorded", place=path)
-    return chosen, sessions
+        selected = select_session(opened, wanted).id
+    if selected not in sessions:
+        raise InvalidInput(f"no call of the session {selected} is recorded", place=path)
+    return selected, sessions
 
 
-def _shown(text: str) -> str:
-    """Foreign text as a terminal may get it: no control character reaches it."""
+def _printable(text: str) -> str:
+    """Foreign text without the control characters that a terminal would obey."""
     return "".join(each if each.isprintable() else "\ufffd" for each in text)
 
 
@@ -179,7 +181,7 @@ def _print_table(console: Console, calls: Sequence[RecordedCall]) -> None:
     if console.width >= _FULL_COLUMNS:
         columns.append(("\nseconds", lambda call: f"{call.seconds:,.1f}"))
     if any(map(notes, calls)):
-        columns.append(("\nnotes", lambda call: _shown(notes(call))))
+        columns.append(("\nnotes", lambda call: _printable(notes(call))))
     for name, cell in columns:
         written = max(len(cell(call)) for call in calls)
         noted = name.endswith("notes")  # where there is not room for all, this one is cut: the figures stay whole
@@ -195,13 +197,13 @@ def _print_table(console: Console, calls: Sequence[RecordedCall]) -> None:
     console.print(table)
     for call in calls:
         if call.error:
-            console.print(f"call {call.id} failed: {_shown(call.error)}", style="yellow")
+            console.print(f"call {call.id} failed: {_printable(call.error)}", style="yellow")
     if any(call.estimated for call in calls):
         console.print("~ our own count: the server reported none", style="dim")
 
 
 def _times(calls: Sequence[RecordedCall]) -> Callable[[RecordedCall], str]:
-    """How times are written: the hour of calls on one day, else with the day; local time."""
+    """The format of times: the hour if all calls are of one day, else with the day; local time."""
     days = {call.created_at.astimezone().date() for call in calls}
     form = "%H:%M:%S" if len(days) == 1 else "%m-%d %H:%M"
     return lambda call: call.created_at.astimezone().strftime(form)

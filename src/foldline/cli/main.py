@@ -30,7 +30,7 @@ _BAD_INPUT = 2
 _STOPPED = 130  # 128 + SIGINT, as a shell reports it
 _PIPE_CLOSED = 141  # 128 + SIGPIPE
 
-# The module of each command: only that of the one that runs is loaded, so that a chat is there at once.
+# The module of each command. Only the one that runs is imported, so that a chat starts at once.
 _COMMANDS: Final[Mapping[str, str]] = {
     "fit": "requests",
     "check": "requests",
@@ -54,11 +54,11 @@ _INSTALLS: Final[Mapping[str, str]] = {"bench": "foldline-bench", "tune": "foldl
 
 
 class _LazyCommands(Mapping[str, click.Command]):
-    """The commands, each loaded when it is looked at."""
+    """The commands, each imported when it is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
         if name in _INSTALLS:
-            return _of_distribution(name)
+            return _distribution_command(name)
         command: click.Command = getattr(import_module(f"foldline.cli.{_COMMANDS[name]}"), name)
         return command
 
@@ -70,8 +70,8 @@ class _LazyCommands(Mapping[str, click.Command]):
         return len(_COMMANDS) + len(_INSTALLS)
 
 
-def _of_distribution(name: str) -> click.Command:
-    """A command of another distribution; where that is not installed, one that names the line that installs it."""
+def _distribution_command(name: str) -> click.Command:
+    """A command of another distribution; if that is not installed, a stand-in that says how to install it."""
     for found in entry_points(group="foldline.commands", name=name):
         command: click.Command = found.load()
         return command
@@ -90,11 +90,11 @@ def _of_distribution(name: str) -> click.Command:
 
 
 class _ReaderGoneError(Exception):
-    """Whoever read the output stopped reading (click would take a BrokenPipeError for itself and exit with 1)."""
+    """The reader of the output went away. (click would handle a BrokenPipeError itself and exit with 1.)"""
 
 
 class _Commands(click.Group):
-    """A group whose errors are one line each, with the exit codes above; other exceptions are bugs and stay visible."""
+    """A group that prints errors as one line, with the exit codes above. Other exceptions are bugs and stay visible."""
 
     def main(
         self,
@@ -108,30 +108,30 @@ class _Commands(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         if sys.stdout is None:  # closed by whoever started this; nothing is read, written or paid for
-            _say("foldline: standard output is closed: there is nowhere to write to")
+            _print_error("foldline: standard output is closed: there is nowhere to write to")
             sys.exit(_BAD_INPUT)
         try:
             code = super().main(args, prog_name or "foldline", complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
         except (BrokenPipeError, _ReaderGoneError):
-            _end(_PIPE_CLOSED)
+            _exit(_PIPE_CLOSED)
         except click.Abort:
-            _end(_STOPPED)
+            _exit(_STOPPED)
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
-            _end(error.exit_code)
+            _exit(error.exit_code)
         except click.ClickException as error:
-            _end(_BAD_INPUT, _usage(error))
+            _exit(_BAD_INPUT, _usage(error))
         except (InvalidInput, MissingExtra) as error:
-            _end(_BAD_INPUT, f"foldline: {error}")
+            _exit(_BAD_INPUT, f"foldline: {error}")
         except FoldlineError as error:
-            _end(1, f"foldline: {error}")
+            _exit(1, f"foldline: {error}")
         except OSError as error:
-            _end(_BAD_INPUT, f"foldline: {_refused(error)}")
+            _exit(_BAD_INPUT, f"foldline: {_os_error_text(error)}")
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was named."""
+        """Run the named command."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -145,24 +145,24 @@ def _usage(error: click.ClickException) -> str:
     return f"{path}: {words[:1].lower()}{words[1:].rstrip('.')} (see '{path} --help')"
 
 
-def _refused(error: OSError) -> str:
-    """What the operating system refused; without a file it is an output that is full, as a rule."""
+def _os_error_text(error: OSError) -> str:
+    """What the operating system refused; without a file it is usually a full output."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else f"cannot read or write: {reason}"
 
 
-def _end(code: int, line: str = "") -> NoReturn:
-    """End the process. What was printed and cannot be written is dropped: Python would complain, and exit with 120."""
+def _exit(code: int, line: str = "") -> NoReturn:
+    """End the process. Output that cannot be written is dropped: Python would complain, and exit with 120."""
     try:
         sys.stdout.flush()
     except OSError:
         _drop_output()
     if line:
-        _say(line)
+        _print_error(line)
     sys.exit(code)
 
 
-def _say(line: str) -> None:
+def _print_error(line: str) -> None:
     click.echo(" ".join(line.split()), err=True)
 
 

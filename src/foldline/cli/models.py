@@ -1,4 +1,4 @@
-"""The command that shows the catalogue."""
+"""The command `foldline models`: the catalogue."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _usd(price: float | None) -> str:
 
 
 def _least(model: Model) -> str:
-    """The shortest cached prefix; a dash where nothing is ever cached."""
+    """The shortest cached prefix; a dash if nothing is ever cached."""
     return DASH if model.cache.read_ratio >= 1 else f"{model.cache.minimum_tokens:,}"
 
 
 def _lifetime(model: Model) -> str:
-    """How long an unused prefix stays when nothing is asked for."""
+    """How long an unused prefix stays by default."""
     return DASH if model.cache.read_ratio >= 1 else _duration(model.cache.lifetime_seconds)
 
 
@@ -40,7 +40,7 @@ def _duration(seconds: int) -> str:
 
 
 def _cache(model: Model) -> str:
-    """The prices of reading and writing, without the zero before the point."""
+    """The prices of cache reads and writes, without the zero before the point."""
     return "/".join(f"{ratio:.3g}".removeprefix("0") for ratio in (model.cache.read_ratio, model.cache.write_ratio))
 
 
@@ -56,7 +56,7 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Model], str]], ...]] = (
     ("as of", lambda model: model.read_on.isoformat()),
 )
 
-# Columns that a narrow terminal does without, the first one first.
+# Columns that a narrow terminal leaves out, the first one first.
 _SPARE: Final = ("least", "as of", "stays", "reply", "cache", "window")
 
 _MEANING: Final = {
@@ -67,7 +67,7 @@ _MEANING: Final = {
 
 
 def nearest(name: str) -> str | None:
-    """The name in the catalogue that is most like a name that is not; None where none is like it."""
+    """The known name most like an unknown one; None if none is close."""
     known = [model.name for model in all_models()]
     return next(iter(get_close_matches(name.lower().rpartition("/")[2], known, 1)), None)
 
@@ -118,7 +118,7 @@ def _print_table(found: Sequence[Model]) -> None:
 
 
 def _long_requests(found: Sequence[Model]) -> Iterator[str]:
-    """A sentence for each set of price steps, with the models that have it."""
+    """A sentence for each set of price steps, with its models."""
     names: dict[tuple[PriceStep, ...], list[str]] = {}
     for model in found:
         names.setdefault(model.cache.steps, []).append(model.name)
@@ -132,7 +132,7 @@ def _long_requests(found: Sequence[Model]) -> Iterator[str]:
 
 
 def _other_caches(found: Sequence[Model]) -> Iterator[str]:
-    """A sentence for each cache that can be asked for, with the models that have it."""
+    """A sentence for each cache on request, with its models."""
     names: dict[str, list[str]] = {}
     for model in found:
         for rule in model.caches:

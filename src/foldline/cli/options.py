@@ -1,4 +1,4 @@
-"""The options that say which agent runs, the same for every command that runs one."""
+"""Options shared by several commands: which agent runs, its store and consent, and sizes in tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ yes_option: Final = click.option(
 
 
 def agent_options(command: Command) -> Command:
-    """Give a command these options. It takes `options` (starting.Options) and `workspace` instead of each."""
+    """Add the options that choose an agent. The command receives `options` and `workspace` instead."""
 
     @click.option("--agent", metavar="NAME", help="The agent of agents.yaml; without it main, or the only one.")
     @click.option("--profile", metavar="NAME", help="A profile of agents.yaml.")
@@ -77,17 +77,17 @@ _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
 def size_tokens(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """The size that an option names, 1 or more: 16k is 16,000 and 1m is 1,000,000. Raises BadParameter."""
+    """Parse a size of 1 or more: 16k is 16,000 and 1m is 1,000,000. Raises BadParameter."""
     return None if value is None else _size(value, 1, context, option)
 
 
 def size_or_none_tokens(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """The same, where 0 is a size too: nothing."""
+    """Parse a size, where 0 means none."""
     return None if value is None else _size(value, 0, context, option)
 
 
 def size_list_tokens(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
-    """Sizes with commas between them, such as 8k,16k. Raises BadParameter."""
+    """Parse sizes separated by commas, such as 8k,16k. Raises BadParameter."""
     return tuple(_size(part, 1, context, option) for part in value.split(","))
 
 

@@ -124,6 +124,6 @@ async def _serving(
 
 
 def _shown(place: str) -> str:
-    """A place without the login and settings that an address may hold."""
+    """A place without the login and parameters that an address may hold."""
     scheme, mark, rest = place.partition("://")
     return f"{scheme}{mark}{rest.partition('?')[0].rpartition('@')[2]}" if mark else place

@@ -1,4 +1,4 @@
-"""The command that replays recorded sessions."""
+"""The command `foldline replay`: recorded sessions under each policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from foldline.catalog.models import CACHE_RULES
 from foldline.cli.files import STDIN, json_out, log, read_history, terminal, write_whole
 from foldline.cli.options import size_or_none_tokens, size_tokens
-from foldline.cli.requests import counter_for, placed
+from foldline.cli.requests import counter_for, with_file
 from foldline.codecs import DIALECTS
 from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput
@@ -31,7 +31,7 @@ __all__ = ["replay"]
 
 _ALL: Final = "all"
 
-# 79 characters wide with figures of usual size, so that it stays whole on the narrowest terminals.
+# 79 characters wide with figures of usual size, so that it fits the narrowest terminals.
 _COLUMNS: Final[tuple[tuple[str, Callable[[PolicyRow], str]], ...]] = (
     ("policy", lambda row: row.policy),
     ("cost", lambda row: share(row.cost_ratio)),
@@ -57,7 +57,7 @@ ms    CPU time of append and prepare; 95 % of the requests stay within it"""
 
 
 def _policies(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
-    """The policies to replay: each once, no management before them."""
+    """The policies to replay, each once, after no management."""
     names = [name.strip() for name in value.split(",") if name.strip()]
     if not names:
         raise InvalidInput(f"none given; known are {', '.join((NONE, *POLICIES))}", place="policy")
@@ -145,10 +145,10 @@ def replay(
 
 
 def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> list[MeasuredSession]:
-    """All sessions, read before anything is replayed; one that has the name of another gets a number.
+    """Read all sessions before any is replayed. A second one of the same name gets a number.
 
-    What is damaged in a file is left out and told; so is a file of which nothing can be read, beside others. Raises
-    InvalidInput where nothing is left.
+    Damaged parts of a file are left out and named; so is a file without any sound part, if there are others. Raises
+    InvalidInput if nothing is left.
     """
     used: dict[str, int] = {}
     out: list[MeasuredSession] = []
@@ -162,10 +162,10 @@ def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> 
         except InvalidInput as error:
             if file != STDIN and not os.path.isfile(file):
                 raise
-            told = placed(error, file)
-            refused = refused or told
+            located = with_file(error, file)
+            refused = refused or located
             if len(files) > 1:
-                log(f"left out: {told}")
+                log(f"left out: {located}")
     if not out and refused is not None:
         raise refused
     return out
@@ -175,7 +175,7 @@ def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> 
 def _progress(
     recordings: Sequence[MeasuredSession], policies: Sequence[str]
 ) -> Iterator[tuple[Callable[[int], None], Callable[[Turn], None]]]:
-    """Say how far it is on stderr: a bar on a terminal, else a line for each session."""
+    """Show progress on stderr: a bar on a terminal, else a line for each session."""
     if not sys.stderr.isatty():
         log(f"replaying {plural(len(recordings), 'session')} under {', '.join(policies)}")
 

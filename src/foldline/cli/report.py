@@ -1,4 +1,4 @@
-"""The command that makes a page on sessions: what was sent, folded and hidden, and what it cost."""
+"""The command `foldline report`: a page on sessions, with what was sent, folded and hidden, and the cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import click
 from foldline.catalog.models import lookup
 from foldline.cli.files import log, read_history, sessions_in, terminal
 from foldline.cli.options import size_tokens
-from foldline.cli.requests import placed
+from foldline.cli.requests import with_file
 from foldline.engine.presets import POLICIES
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_choice import OpenedStore, SelectedSession, select_session, store_options, with_agents
@@ -41,7 +41,7 @@ _ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz")
 
 
 def _since(context: click.Context, option: click.Parameter, value: str | None) -> datetime | None:
-    """A day (from its midnight here) or a time, in ISO 8601; without an offset it is the time of this place."""
+    """Parse a day (its local midnight) or a time in ISO 8601; without an offset it is local."""
     if value is None:
         return None
     try:
@@ -111,12 +111,14 @@ def report(
     if since is not None and (files or folders) and not named:
         raise click.UsageError("--since is about kept sessions, and only files are named")
     left_out: list[SkippedSession] = []
-    how = ReplayOptions(policy, window, model)
-    accounts = [_of_file(file, how) for file in files]
-    accounts += [account for folder in folders for account in _of_folder(folder, how, left_out)]
+    options = ReplayOptions(policy, window, model)
+    accounts = [_file_account(file, options) for file in files]
+    accounts += [account for folder in folders for account in _folder_accounts(folder, options, left_out)]
     if named or not (files or folders):
-        wanted = ReportSelection(named=tuple(named), since=since, model=model, store_named=store is not None, home=home)
-        read: Callable[..., None] = store_options("--store")(StoreReader(wanted, accounts, left_out).read)
+        selection = ReportSelection(
+            named=tuple(named), since=since, model=model, store_named=store is not None, home=home
+        )
+        read: Callable[..., None] = store_options("--store")(StoreReader(selection, accounts, left_out).read)
         read(store=store, home=home)
     page = sessions_page(accounts, left_out=left_out, made=f"{datetime.now():%Y-%m-%d %H:%M}")
     if output == _STDOUT:
@@ -129,7 +131,7 @@ def report(
 
 
 def _print(text: str) -> None:
-    """Print a text as UTF-8, whatever the terminal takes."""
+    """Print a text as UTF-8, whatever the encoding of the terminal."""
     rest = memoryview(text.encode())
     while rest:  # unbuffered (PYTHONUNBUFFERED), a write may take a part only
         rest = rest[sys.stdout.buffer.write(rest) :]
@@ -140,14 +142,14 @@ def _is_file(name: str) -> bool:
 
 
 def _is_folder(name: str) -> bool:
-    """Whether it is a folder of files; that of a kept session is not, so that its id is one wherever one stands."""
+    """Whether it is a folder of files. That of a stored session is none, so that its id works from any directory."""
     from foldline.store.session import LOG
 
     return os.path.isdir(name) and not os.path.isfile(os.path.join(name, LOG))
 
 
-def _of_folder(folder: str, how: ReplayOptions, left_out: list[SkippedSession]) -> Iterator[Account]:
-    """The sessions in the files of a folder; those that cannot be read are left out. Raises InvalidInput for none."""
+def _folder_accounts(folder: str, options: ReplayOptions, left_out: list[SkippedSession]) -> Iterator[Account]:
+    """The sessions in the files of a folder; unreadable ones are left out. Raises InvalidInput if none is left."""
     from foldline.store.folders import FileStore
 
     if FileStore(folder).names():
@@ -155,7 +157,7 @@ def _of_folder(folder: str, how: ReplayOptions, left_out: list[SkippedSession]) 
     before, found = len(left_out), 0
     for file in sessions_in(folder):
         try:
-            account = _of_file(file, how)
+            account = _file_account(file, options)
         except InvalidInput as error:
             left_out.append(SkippedSession(file, error.reason))
             log(f"left out: {error}")
@@ -166,12 +168,12 @@ def _of_folder(folder: str, how: ReplayOptions, left_out: list[SkippedSession]) 
         raise InvalidInput(f"none of its {plural(len(left_out) - before, 'file')} can be read", place=folder)
 
 
-def _of_file(file: str, how: ReplayOptions) -> Account:
+def _file_account(file: str, options: ReplayOptions) -> Account:
     session = read_history(file, None, lenient=True)
     try:
-        return replayed_account(session, file, how)
+        return replayed_account(session, file, options)
     except InvalidInput as error:
-        raise placed(error, file) from error
+        raise with_file(error, file) from error
 
 
 def _write(path: str, text: str) -> None:
@@ -190,16 +192,16 @@ def _show(path: str) -> None:
         log("no browser could be opened")
 
 
-# Sessions from which on reading them takes seconds.
+# With this many sessions, reading takes seconds.
 _MANY: Final = 20
 
-# What `foldline replay` takes where nothing is said.
+# The default of `foldline replay`.
 _WINDOW: Final = 128_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How a session is replayed; without a window it is that of the model, without a model the recorded one."""
+    """How to replay a session. The window defaults to that of the model, the model to the recorded one."""
 
     policy: str
     window: int | None
@@ -208,9 +210,9 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSelection:
-    """Which sessions of a store: the named ones, else all, those of sub-agents too, written at `since` or later.
+    """Which sessions of a store to report: the named ones, else all, with sub-agents, written at `since` or later.
 
-    `model` prices them as another one. `store_named` and `home` say what commands need to be told to find the store.
+    `model` prices them as another one. `store_named` and `home` are what commands need to find the store.
     """
 
     named: tuple[str, ...]
@@ -220,117 +222,117 @@ class ReportSelection:
     home: str | None
 
 
-def replayed_account(session: Session, place: str, how: ReplayOptions, *, updated: str = "") -> Account:
+def replayed_account(session: Session, place: str, options: ReplayOptions, *, updated: str = "") -> Account:
     """The account of a session of which only the messages are known. Raises InvalidInput."""
-    known = lookup(how.model or session.model)
+    known = lookup(options.model or session.model)
     return account_of_replay(
         MeasuredSession(session),
         file=place,
-        policy=how.policy,
-        window=how.window or (known.window_tokens if known.known else _WINDOW),
-        model=how.model,
+        policy=options.policy,
+        window=options.window or (known.window_tokens if known.known else _WINDOW),
+        model=options.model,
         updated=updated,
     )
 
 
 class StoreReader:
-    """Reads the sessions of a store one by one; what cannot be read is left out, unless it was named."""
+    """Reads the sessions of a store one by one. An unreadable one is left out, unless it was named."""
 
-    def __init__(self, wanted: ReportSelection, accounts: list[Account], left_out: list[SkippedSession]) -> None:
-        self._wanted, self._accounts, self._left_out = wanted, accounts, left_out
+    def __init__(self, selection: ReportSelection, accounts: list[Account], left_out: list[SkippedSession]) -> None:
+        self._selection, self._accounts, self._left_out = selection, accounts, left_out
         self._options = ""
 
-    def read(self, *, where: OpenedStore) -> None:
-        """Add the accounts of the wanted sessions, and what is left out. Raises InvalidInput. O(their logs)."""
-        wanted = self._wanted
-        chosen = [select_session(where.store, name) for name in wanted.named] or list(self._all(where))
-        if not chosen and not self._left_out:
-            when = "" if wanted.since is None else f" written since {wanted.since:%Y-%m-%d %H:%M} UTC"
-            raise InvalidInput(f"there is no session{when}", place=where.store.place)
-        self._options = _options(wanted, where)
-        calls = _calls(where, [one.id for one in chosen])
-        for one in _with_progress(chosen):
+    def read(self, *, source: OpenedStore) -> None:
+        """Add the accounts of the selected sessions, and what is left out. Raises InvalidInput. O(their logs)."""
+        selection = self._selection
+        selected = [select_session(source.store, name) for name in selection.named] or list(self._all(source))
+        if not selected and not self._left_out:
+            when = "" if selection.since is None else f" written since {selection.since:%Y-%m-%d %H:%M} UTC"
+            raise InvalidInput(f"there is no session{when}", place=source.store.place)
+        self._options = _options(selection, source)
+        calls = _calls(source, [one.id for one in selected])
+        for one in _with_progress(selected):
             try:
                 account = self._account(one, calls.get(one.id, []))
             except InvalidInput as error:
-                if wanted.named:
+                if selection.named:
                     raise
-                self._leave(one.name, str(error))
+                self._leave_out(one.name, str(error))
                 continue
             if account is None:
-                self._leave(one.name, "no model has answered in it")
+                self._leave_out(one.name, "no model has answered in it")
             else:
                 self._accounts.append(account)
 
-    def _leave(self, name: str, reason: str) -> None:
+    def _leave_out(self, name: str, reason: str) -> None:
         self._left_out.append(SkippedSession(name, reason))
         log(f"{plain_line(name)} is left out: {plain_line(reason, 300)}")
 
-    def _all(self, where: OpenedStore) -> Iterator[SelectedSession]:
-        since = self._wanted.since
-        for listed in where.store.sessions(keep=False):
+    def _all(self, source: OpenedStore) -> Iterator[SelectedSession]:
+        since = self._selection.since
+        for listed in source.store.sessions(keep=False):
             if listed.snapshot is None:
-                self._leave(listed.id, listed.damage)
+                self._leave_out(listed.id, listed.damage)
             elif since is None or datetime.fromisoformat(listed.snapshot.updated) >= since:
-                yield from with_agents(SelectedSession(where.store, listed.id, listed.id))
+                yield from with_agents(SelectedSession(source.store, listed.id, listed.id))
 
-    def _account(self, chosen: SelectedSession, calls: Sequence[RecordedCall]) -> Account | None:
+    def _account(self, selected: SelectedSession, calls: Sequence[RecordedCall]) -> Account | None:
         from foldline.report.log_account import account_of_log
         from foldline.store.recording import decode_log
 
-        log_rows = decode_log(chosen.store.records(chosen.id), lambda number: f"{chosen.name}, record {number}")
-        archive = chosen.archive
+        log_rows = decode_log(selected.store.records(selected.id), lambda number: f"{selected.name}, record {number}")
+        archive = selected.archive
         account = account_of_log(
             log_rows,
             calls,
-            name=chosen.name,
+            name=selected.name,
             options=self._options,
-            model=self._wanted.model,
+            model=self._selection.model,
             archived=lambda key: key in archive,
             listing=len(self._accounts) < DETAILED,
         )
-        return account or self._unreported(chosen)
+        return account or self._unreported(selected)
 
-    def _unreported(self, chosen: SelectedSession) -> Account | None:
-        """A session of which no usage is known is replayed under its own policy; None when no model answered in it."""
-        recording = chosen.read()
+    def _unreported(self, selected: SelectedSession) -> Account | None:
+        """Replay a session without reported usage under its own policy; None if no model answered in it."""
+        recording = selected.read()
         header = recording.header
         messages = tuple(entry.recorded for entry in active(recording.events) if not entry.hidden)
-        session = Session(name=chosen.name, dialect=header.dialect, messages=messages, model=header.model)
-        how = ReplayOptions(
-            header.policy if header.policy in POLICIES else "balanced", header.window, self._wanted.model
+        session = Session(name=selected.name, dialect=header.dialect, messages=messages, model=header.model)
+        options = ReplayOptions(
+            header.policy if header.policy in POLICIES else "balanced", header.window, self._selection.model
         )
-        account = replayed_account(session, f"session {chosen.name}", how, updated=recording.tally.updated)
+        account = replayed_account(session, f"session {selected.name}", options, updated=recording.tally.updated)
         return account if account.sent.requests else None
 
 
-def _options(wanted: ReportSelection, where: OpenedStore) -> str:
-    """What a command needs beside the name of a session, from wherever it is called. A password is not in it."""
-    given = [("--store", where.store.place)] if wanted.store_named else []
-    given += [("--home", os.path.abspath(wanted.home))] if wanted.home is not None else []
+def _options(selection: ReportSelection, source: OpenedStore) -> str:
+    """The options that a command needs to find a session, from any directory. A password is not in them."""
+    given = [("--store", source.store.place)] if selection.store_named else []
+    given += [("--home", os.path.abspath(selection.home))] if selection.home is not None else []
     return "".join(f" {name} {shlex.quote(value)}" for name, value in given)
 
 
-def _with_progress(chosen: list[SelectedSession]) -> Iterable[SelectedSession]:
-    """The sessions, with a bar on a terminal where there are many."""
-    if len(chosen) < _MANY or not sys.stderr.isatty():
-        return chosen
+def _with_progress(selected: list[SelectedSession]) -> Iterable[SelectedSession]:
+    """The sessions, with a progress bar on a terminal if there are many."""
+    if len(selected) < _MANY or not sys.stderr.isatty():
+        return selected
     from rich.progress import track
 
-    return track(chosen, "reading sessions", console=terminal(to_stderr=True), transient=True)
+    return track(selected, "reading sessions", console=terminal(to_stderr=True), transient=True)
 
 
-def _calls(where: OpenedStore, ids: Sequence[str]) -> dict[str, list[RecordedCall]]:
-    """The recorded calls of these sessions; none where there is no record, or it cannot be read."""
+def _calls(source: OpenedStore, ids: Sequence[str]) -> dict[str, list[RecordedCall]]:
+    """The recorded calls of these sessions; none if there is no record, or it cannot be read."""
     from foldline.store.calls import read_calls
     from foldline.store.paths import calls_path
 
     out: dict[str, list[RecordedCall]] = defaultdict(list)
     try:
-        for call in read_calls(calls_path(where.environ), session_id=ids[0] if len(ids) == 1 else None):
+        for call in read_calls(calls_path(source.environ), session_id=ids[0] if len(ids) == 1 else None):
             out[call.session_id].append(call)
     except FileNotFoundError:
-        pass  # calls are recorded where an agent runs: a copy of a store has none
+        pass  # calls are recorded on the machine of the agent: a copy of a store has none
     except (FoldlineError, OSError) as error:
         log(f"the record of calls cannot be read: {error}")
     return out

@@ -1,4 +1,4 @@
-"""The commands that look at one history: fit, check, count."""
+"""The commands on one history: fit, check, count."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from foldline.recorded.sessions import Session
 from foldline.text.formatting import plural
 from foldline.tokens import ESTIMATE, Counter
 
-__all__ = ["check", "count", "counter_for", "fit", "placed"]
+__all__ = ["check", "count", "counter_for", "fit", "with_file"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,7 +35,7 @@ _DIALECT = click.option(
 
 
 def counter_for(exact: bool, model: str | None) -> Counter:
-    """The counter that was asked for. Raises MissingExtra, which is the install line."""
+    """The token counter. Raises MissingExtra with the install line."""
     if not exact:
         return ESTIMATE
     from foldline.providers.exact import exact_counter
@@ -43,7 +43,7 @@ def counter_for(exact: bool, model: str | None) -> Counter:
     return exact_counter(model)
 
 
-def placed(error: InvalidInput, file: str) -> InvalidInput:
+def with_file(error: InvalidInput, file: str) -> InvalidInput:
     """The same error, with the file named."""
     if error.place is not None and error.place.startswith(file):
         return error
@@ -103,7 +103,7 @@ def fit(
             counter=counter,
         )
     except InvalidInput as error:
-        raise placed(error, file) from error
+        raise with_file(error, file) from error
     except DoesNotFit as error:
         if as_json:
             parts = [{"name": part.name, "tokens": part.tokens, "message": part.seq} for part in error.parts]
@@ -143,7 +143,7 @@ def _report(done: Fit, session: Session, before: int, limit: int) -> dict[str, A
 
 
 def _request(done: Fit, session: Session) -> Any:
-    """The fitted messages in the form in which they came: a list, or the object with all its other fields."""
+    """The fitted messages in the form of the input: a list, or the object with all its other fields."""
     if session.body is None and done.system is None:
         return done.messages
     body = dict(session.body or {})
@@ -170,7 +170,7 @@ def check(file: str, dialect: str | None, as_json: bool) -> None:
     try:
         found = check_messages(session.messages, dialect=session.dialect, system=session.system, tools=session.tools)
     except InvalidInput as error:
-        raise placed(error, file) from error
+        raise with_file(error, file) from error
     if as_json:
         json_out({"valid": not found, "dialect": session.dialect, "violations": [asdict(each) for each in found]})
     for each in () if as_json else found:
@@ -205,4 +205,4 @@ def _count(session: Session, counter: Counter, file: str) -> int:
             session.messages, dialect=session.dialect, system=session.system, tools=session.tools, counter=counter
         )
     except InvalidInput as error:
-        raise placed(error, file) from error
+        raise with_file(error, file) from error

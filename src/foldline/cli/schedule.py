@@ -1,4 +1,4 @@
-"""The commands about the schedule: run it, show how it stands, run one entry at once."""
+"""The commands on the schedule: run it, list its entries, run one entry at once."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def list_all(*, store: str | None, options: Options, workspace: str, as_json: bo
     del workspace
     loaded = settings_for(options, os.environ)
     entries = entries_of(loaded.settings)
-    with closing(open_store(store_place(store, os.environ))) as kept:
+    with closing(open_store(store_place(store, os.environ))) as opened:
         now = datetime.now(UTC)
-        rows = [_row(kept, entry, now) for entry in entries]
+        rows = [_row(opened, entry, now) for entry in entries]
     if as_json:
         json_out({"schedule": rows})
     elif rows:
@@ -112,7 +112,7 @@ def _check_extra() -> None:
 
 
 @asynccontextmanager
-async def _opened(options: Options, workspace: str, store: str | None, *, yes: bool) -> AsyncIterator[SessionPool]:
+async def _open(options: Options, workspace: str, store: str | None, *, yes: bool) -> AsyncIterator[SessionPool]:
     from foldline.hosting.session_actor import ActorLimits
     from foldline.hosting.session_pool import open_pool
 
@@ -130,7 +130,7 @@ async def _run_all(
     from foldline.doors.scheduling.clock import scheduled
 
     async with (
-        _opened(options, workspace, store, yes=yes) as pool,
+        _open(options, workspace, store, yes=yes) as pool,
         scheduled(pool, notice=log, grace_seconds=grace_seconds) as running,
     ):
         if running is None:
@@ -147,7 +147,7 @@ async def _run_all(
 async def _run_one(name: str, options: Options, workspace: str, store: str | None, *, yes: bool) -> int:
     from foldline.doors.scheduling.runner import runner_for
 
-    async with _opened(options, workspace, store, yes=yes) as pool:
+    async with _open(options, workspace, store, yes=yes) as pool:
         plan = runner_for(pool, notice=log)
         try:
             run = await plan.run_now(name)
@@ -157,16 +157,16 @@ async def _run_one(name: str, options: Options, workspace: str, store: str | Non
 
 
 def _row(store: Store, entry: ScheduleEntry, now: datetime) -> dict[str, Json]:
-    """How an entry stands, as JSON. Times are in UTC."""
+    """The status of an entry as JSON. Times are in UTC."""
     from foldline.doors.scheduling.entries import timestamp
     from foldline.doors.scheduling.entry_status import last_outcome, load_run, load_status
 
     known, run = load_status(store, entry), load_run(store, entry)
     last = last_outcome(known, run, now)
     due = entry.times.after(now) if entry.settings.enabled else None
-    told: dict[str, Any] | None = None
+    last_json: dict[str, Any] | None = None
     if last is not None:
-        told = {
+        last_json = {
             "due": last.due,
             "began": last.began,
             "ended": last.ended or None,
@@ -183,7 +183,7 @@ def _row(store: Store, entry: ScheduleEntry, now: datetime) -> dict[str, Json]:
         "timezone": entry.settings.timezone,
         "enabled": entry.settings.enabled,
         "next": None if due is None else timestamp(due),
-        "last": told,
+        "last": last_json,
         "left_out": {"due": known.left_out, "why": known.why} if known.left_out else None,
     }
 
@@ -200,7 +200,7 @@ def _print_table(entries: tuple[ScheduleEntry, ...], rows: list[dict[str, Any]])
             entry.settings.cron.text,
             "off" if row["next"] is None else _local(entry, row["next"]),
             DASH if row["last"] is None else _local(entry, row["last"]["due"]),
-            _ending(entry, row),
+            _outcome_text(entry, row),
         )
     terminal().print(table)
 
@@ -211,7 +211,7 @@ def _local(entry: ScheduleEntry, stamp: str) -> str:
     return entry.local(parse_timestamp(stamp))
 
 
-def _ending(entry: ScheduleEntry, row: dict[str, Any]) -> str:
+def _outcome_text(entry: ScheduleEntry, row: dict[str, Any]) -> str:
     from foldline.agent.settings.yaml_lines import visible
 
     last, out = row["last"], row["left_out"]

@@ -120,7 +120,7 @@ async def _serving(
     from foldline.hosting.process import set_pace
     from foldline.hosting.session_pool import open_pool
 
-    os.environ.pop(TOKEN, None)  # commands that the model runs have no use for it
+    os.environ.pop(TOKEN, None)  # commands that the model runs must not see it
     where = f"[{host}]" if ":" in host else host
     async with open_pool(
         options, os.environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log

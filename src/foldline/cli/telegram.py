@@ -80,7 +80,7 @@ def telegram(
 
 
 def _users(options: Options) -> tuple[int, ...]:
-    """The users of the settings. Raises InvalidInput where there are none."""
+    """The users of the settings. Raises InvalidInput if there are none."""
     from foldline.hosting.runtime import settings_for
 
     loaded = settings_for(options, os.environ)
@@ -95,7 +95,7 @@ def _users(options: Options) -> tuple[int, ...]:
 
 
 def _token(file: str | None) -> str:
-    """The bot's token. Never an argument: those are in every list of processes. Raises InvalidInput."""
+    """The bot's token. Never an argument: every process can read those. Raises InvalidInput."""
     if file is None:
         place, text = TOKEN, os.environ.get(TOKEN, "")
         if not text:
@@ -118,7 +118,7 @@ def _token(file: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TelegramBot:
-    """The bot, whom it answers, and with what."""
+    """The bot, its users, and the agent behind it."""
 
     token: str
     address: str | None
@@ -144,7 +144,7 @@ class _TelegramBot:
         from foldline.hosting.session_pool import open_pool
 
         environ = {**os.environ, TOKEN: self.token}  # a delivery of the schedule may need it
-        os.environ.pop(TOKEN, None)  # commands that the model runs have no use for it
+        os.environ.pop(TOKEN, None)  # commands that the model runs must not see it
         kept = open_pool(
             self.options,
             environ,

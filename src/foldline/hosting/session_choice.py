@@ -107,7 +107,7 @@ def store_options(*names: str) -> Callable[[Command], Command]:
             place = store_place(store, os.environ if environ is None else environ)
             _refuse_missing(place)
             with closing(open_store(place)) as opened:
-                return command(*given, where=OpenedStore(opened, environ), **named)
+                return command(*given, source=OpenedStore(opened, environ), **named)
 
         return option(_HOME(in_one_line(cast(Command, run))))
 

@@ -1,1 +1,1 @@
-"""The commands about kept sessions."""
+"""The commands on stored sessions."""

@@ -1,4 +1,7 @@
-"""`foldline sessions copy`: kept sessions carried to another place."""
+"""The command `foldline sessions copy`: a lossless copy of sessions to another store.
+
+Originals, keys and the sessions of sub-agents go with each session.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["DEEPEST", "CopyReport", "copy", "copy_all"]
 
 _NOT_ALL: Final = 1
-# From so many sessions on it is said how far it is, where no terminal has a bar.
+# From this many sessions on, progress is logged if there is no terminal for a bar.
 _MANY: Final = 20
 _NAMED: Final = 5
 
@@ -39,7 +42,7 @@ _NAMED: Final = 5
 @click.option("--to", "to", metavar="PLACE", required=True, help="Where they are copied to; made if need be.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
 @store_options("--from", "--store")
-def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool, where: OpenedStore) -> int:
+def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool, source: OpenedStore) -> int:
     """Copy sessions to another store, losslessly.
 
     PLACE is a folder, sqlite:///FILE or postgresql://…. Originals, keys and the sessions of sub-agents go with them.
@@ -50,21 +53,21 @@ def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool,
     """
     from foldline.store.addresses import open_store
 
-    names = _named(where.store, sessions, everything)
-    done, fault = CopyReport(), None
+    names = _named(source.store, sessions, everything)
+    report, fault = CopyReport(), None
     with closing(open_store(store_place(to, os.environ, option="--to"))) as target:
-        _refuse_same(where.store, target)
+        _refuse_same(source.store, target)
         try:
-            copy_all(where.store, target, _with_progress(names), done)
+            copy_all(source.store, target, _with_progress(names), report)
         except OSError as error:  # of a store: what was copied until then is there, and is said first
             fault = error
-        left = len(names) - done.looked_at
-        _report(done, where.store, target, left, as_json=as_json)
+        left = len(names) - report.looked_at
+        _print_report(report, source.store, target, left, as_json=as_json)
     if fault is not None:
         raise fault
     if left:
         raise click.Abort
-    return _NOT_ALL if done.refused else 0
+    return _NOT_ALL if report.refused else 0
 
 
 def _named(store: Store, sessions: Sequence[str], everything: bool) -> list[str]:
@@ -75,10 +78,10 @@ def _named(store: Store, sessions: Sequence[str], everything: bool) -> list[str]
         return store.names()
     found: dict[str, None] = {}
     for named in sessions:
-        chosen = select_session(store, named)
-        if chosen.name != chosen.id:
-            raise InvalidInput("goes with the session of its agent, and only with it", place=chosen.name)
-        found[chosen.id] = None
+        selected = select_session(store, named)
+        if selected.name != selected.id:
+            raise InvalidInput("goes with the session of its agent, and only with it", place=selected.name)
+        found[selected.id] = None
     return list(found)
 
 
@@ -88,7 +91,7 @@ def _refuse_same(source: Store, target: Store) -> None:
 
 
 def _with_progress(names: Sequence[str]) -> Iterator[str]:
-    """The names, one after the other. Says on stderr how far it is: a bar on a terminal, else a line for each tenth."""
+    """Yield the names, and show progress on stderr: a bar on a terminal, else a line for each tenth."""
     many = len(names) >= _MANY
     if not many or not sys.stderr.isatty():
         for number, name in enumerate(names):
@@ -104,45 +107,45 @@ def _with_progress(names: Sequence[str]) -> Iterator[str]:
         yield from bar.track(names)
 
 
-def _report(done: CopyReport, source: Store, target: Store, left: int, *, as_json: bool) -> None:
-    """What was done on standard output, and what was not on standard error."""
+def _print_report(report: CopyReport, source: Store, target: Store, left: int, *, as_json: bool) -> None:
+    """Print what was copied on standard output, and what was not on standard error."""
     if as_json:
-        refused = [{"session": name, "reason": why} for name, why in done.refused]
+        refused = [{"session": name, "reason": why} for name, why in report.refused]
         json_out(
             {
                 "from": source.place,
                 "to": target.place,
-                "copied": done.copied,
-                "same": done.same,
+                "copied": report.copied,
+                "same": report.same,
                 "refused": refused,
-                "originals": done.originals,
-                "keys": done.keys,
+                "originals": report.originals,
+                "keys": report.keys,
                 "left": left,
             }
         )
     else:
-        agents = sum("/" in name for name in done.copied)
+        agents = sum("/" in name for name in report.copied)
         inner = f", {agents:,} of sub-agents" if agents else ""
-        with_them = f"{plural(done.originals, 'original')}, {plural(done.keys, 'key')}"
-        click.echo(f"copied {plural(len(done.copied), 'session')}{inner}; {with_them}")
-    if done.same:
-        more = " …" if len(done.same) > _NAMED else ""
-        log(f"there already, the same: {plural(len(done.same), 'session')}: {', '.join(done.same[:_NAMED])}{more}")
-    for name, why in done.refused:
+        with_them = f"{plural(report.originals, 'original')}, {plural(report.keys, 'key')}"
+        click.echo(f"copied {plural(len(report.copied), 'session')}{inner}; {with_them}")
+    if report.same:
+        more = " …" if len(report.same) > _NAMED else ""
+        log(f"there already, the same: {plural(len(report.same), 'session')}: {', '.join(report.same[:_NAMED])}{more}")
+    for name, why in report.refused:
         log(f"{name}: {plain_line(why, 400)}")
     if left:
         log(f"stopped: {plural(left, 'session')} not looked at")
 
 
 DEEPEST: Final = 16
-"""Sub-agents of sub-agents: settings allow far fewer; a folder that links to itself ends here."""
+"""The deepest nesting of sub-agents. Settings allow far less; a folder that links to itself ends here."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class CopyReport:
-    """What became of each session, by name (ID, or ID/agents/ID), and how much went with them."""
+    """The outcome for each session, by name (ID, or ID/agents/ID), and how much went with them."""
 
     copied: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
@@ -155,35 +158,35 @@ class CopyReport:
     """Sessions, those of sub-agents not counted."""
 
 
-def copy_all(source: Store, target: Store, names: Iterable[str], done: CopyReport) -> None:
-    """Copy sessions, named by their ids, and write down in `done` what became of them.
+def copy_all(source: Store, target: Store, names: Iterable[str], report: CopyReport) -> None:
+    """Copy sessions by id, and note each outcome in `report`.
 
-    Each is there whole or not at all. Of one that is being written meanwhile it is a beginning that was whole at some
-    moment. Ctrl-C ends it after the session at hand; the second one raises KeyboardInterrupt at once. What concerns one
-    session alone is in `done`; what ends all (a full disk, a database that is away) raises OSError.
+    Each copy is whole or absent. If a session is being written, the copy is a prefix that was whole at some moment.
+    Ctrl-C ends the run after the current session; a second one raises KeyboardInterrupt at once. An error of one
+    session is in `report`; an error of the store (a full disk, a lost database) raises OSError.
     """
-    copying = _Copier(source, target, done)
-    with _stop() as stopped:
+    copying = _Copier(source, target, report)
+    with _stop_after_current() as stopped:
         for name in names:
             if stopped():
                 return
             copying.copy(name)
-            done.looked_at += 1
+            report.looked_at += 1
 
 
 @contextmanager
-def _stop() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed: the session at hand is ended first. The second one stops at once."""
+def _stop_after_current() -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether Ctrl-C was pressed. A second press stops at once."""
     pressed = False
 
-    def press(number: int, frame: object) -> None:
+    def handle(number: int, frame: object) -> None:
         nonlocal pressed
         del number, frame
         pressed = True
         signal.signal(signal.SIGINT, before)
 
     before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
-    signal.signal(signal.SIGINT, press)
+    signal.signal(signal.SIGINT, handle)
     try:
         yield lambda: pressed
     finally:
@@ -191,10 +194,10 @@ def _stop() -> Iterator[Callable[[], bool]]:
 
 
 class _Copier:
-    """The sessions of one store, or those of the sub-agents of one session, on their way into another store."""
+    """Copies the sessions of one store, or those of one session's sub-agents, to another store."""
 
-    def __init__(self, source: Store, target: Store, done: CopyReport, *, prefix: str = "", depth: int = 0) -> None:
-        self._source, self._target, self._done = source, target, done
+    def __init__(self, source: Store, target: Store, report: CopyReport, *, prefix: str = "", depth: int = 0) -> None:
+        self._source, self._target, self._done = source, target, report
         self._prefix, self._depth = prefix, depth
         self._there = frozenset(target.names())
         self._snapshots = {one.id: one.snapshot for one in source.sessions(keep=False)}
@@ -203,62 +206,62 @@ class _Copier:
             self._keys.setdefault(name, []).append(key)
 
     def copy(self, session: str) -> None:
-        """Copy a session, named by its id, and all that belongs to it. O(its size)."""
+        """Copy a session by id, with all that belongs to it. O(its size)."""
         name = self._prefix + session
-        with self._refusing(name):
-            if not self._put(session, name):
+        with self._refusals(name):
+            if not self._copy_session(session, name):
                 return
-            with self._refusing(name):  # a key that the other store cannot hold keeps no sub-agent back
-                self._bind(session, name)
+            with self._refusals(name):  # a key that the other store cannot hold must not keep sub-agents back
+                self._copy_keys(session, name)
             self._copy_agents(session, name)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _refusing(self, name: str) -> Iterator[None]:
+    def _refusals(self, name: str) -> Iterator[None]:
         try:
             yield
         except FoldlineError as error:
             self._done.refused.append((name, str(error)))
 
-    def _put(self, session: str, name: str) -> bool:
-        """Whether the session is in the other store now."""
-        done = self._done
-        # The length first: whatever the records before it point to is in the archive already.
+    def _copy_session(self, session: str, name: str) -> bool:
+        """Copy the session itself; return whether the other store has it now."""
+        report = self._done
+        # The length first: everything that the records before it refer to is in the archive already.
         count, updated = 0, ""
-        for record in self._reading(self._source.records, session):
+        for record in self._read_errors(self._source.records, session):
             count, updated = count + 1, str(record.get("at", updated))
         if session not in self._there:
             kept = 0
 
             def counted() -> Iterator[bytes]:
                 nonlocal kept
-                for original in self._reading(self._source.originals, session):
+                for original in self._read_errors(self._source.originals, session):
                     kept += 1
                     yield original
 
             own = self._snapshots.get(session)
             of_these = own if own is not None and own.updated == updated else None
-            records = self._reading(self._source.records, session, stop=count)
+            records = self._read_errors(self._source.records, session, stop=count)
             self._target.import_session(records, counted(), snapshot=of_these)
-            done.copied.append(name)
-            done.originals += kept
+            report.copied.append(name)
+            report.originals += kept
             return True
         differs = self._difference(session, count)
         if differs:
-            done.refused.append((name, differs))
+            report.refused.append((name, differs))
             return False
-        done.same.append(name)
+        report.same.append(name)
         archive = self._target.archive(session)
-        for original in self._reading(self._source.originals, session):
+        for original in self._read_errors(self._source.originals, session):
             if key_of(original) not in archive:
                 archive.put(original)
-                done.originals += 1
+                report.originals += 1
         return True
 
     def _difference(self, session: str, count: int) -> str:
-        """In what a session that is there already is another one; "" when it is the same. O(log)."""
-        pairs = zip_longest(self._reading(self._source.records, session, stop=count), self._target.records(session))
+        """How an existing session of the same id differs; "" if it is the same. O(log)."""
+        pairs = zip_longest(self._read_errors(self._source.records, session, stop=count), self._target.records(session))
         for number, (own, other) in enumerate(pairs):
             if own is None or other is None:
                 more = plural(1 + sum(1 for _ in pairs), "record")
@@ -267,7 +270,7 @@ class _Copier:
                 return f"another one with this id is there: they differ from record {number} on"
         return ""
 
-    def _bind(self, session: str, name: str) -> None:
+    def _copy_keys(self, session: str, name: str) -> None:
         for key in self._keys.get(session, ()):
             bound = self._target.session_of(key)
             if bound is None:
@@ -293,8 +296,8 @@ class _Copier:
         for one in names:
             inner.copy(one)
 
-    def _reading(self, read: Callable[..., Iterator[T]], session: str, **which: int) -> Iterator[T]:
-        """What is read of a session. A file that cannot be read is a fault of its session, and of no other."""
+    def _read_errors(self, read: Callable[..., Iterator[T]], session: str, **which: int) -> Iterator[T]:
+        """Read from a session, and blame an unreadable file on that session alone."""
         try:
             yield from read(session, **which)
         except OSError as error:

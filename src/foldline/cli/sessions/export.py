@@ -1,4 +1,4 @@
-"""The command that takes a kept session out of the store, and the forms in which it leaves."""
+"""The command `foldline sessions export`: a stored session as messages, Markdown or events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONTROLS: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u206f\
 @click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Write a file that only you can read.")
 @click.option("--redact", is_flag=True, help="Leave out secrets of known shapes: keys, tokens, passwords.")
 @store_options("--store")
-def export(*, session: str, form: str, output: str | None, redact: bool, where: OpenedStore) -> None:
+def export(*, session: str, form: str, output: str | None, redact: bool, source: OpenedStore) -> None:
     """Print a session: its messages, a text for people, or its log.
 
     "messages" is what `foldline fit`, `check` and `replay` read: the messages of the branch that the session is on, in
@@ -35,10 +35,10 @@ def export(*, session: str, form: str, output: str | None, redact: bool, where: 
     """
     if output is not None:
         check_writable(output)
-    chosen = select_session(where.store, session)
-    recording = chosen.read()
+    selected = select_session(source.store, session)
+    recording = selected.read()
     if form == "events":
-        records = chosen.records(recording)
+        records = selected.records(recording)
         text = "".join(f"{json_text(redacted(record) if redact else record)}\n" for record in records)
     else:
         text = export_session(recording, form, redact=redact)
@@ -56,7 +56,7 @@ def export(*, session: str, form: str, output: str | None, redact: bool, where: 
 
 
 def _escape(found: re.Match[str]) -> str:
-    """What a terminal would obey, as JSON may write it: it stands in strings only."""
+    """A character that a terminal would obey, as a JSON escape: it occurs in strings only."""
     return f"\\u{ord(found[0]):04x}"
 
 

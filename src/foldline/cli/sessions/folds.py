@@ -1,4 +1,4 @@
-"""The commands about the folds of a kept session: why a message is not shown as it was, and the way back."""
+"""The commands on folds and damage: why a message is folded, the undo of folds, and the repair of a log."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ _FIRST_LINES: Final = 8
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the original in full.")
 @store_options("--store")
-def why(*, session: str, number: int, lines: int, as_json: bool, where: OpenedStore) -> None:
+def why(*, session: str, number: int, lines: int, as_json: bool, source: OpenedStore) -> None:
     """Say why message N of a session is not shown as it was: every fold that covers it, and its original."""
-    chosen = select_session(where.store, session)
-    recording = chosen.read()
+    selected = select_session(source.store, session)
+    recording = selected.read()
     entries = entries_of(recording.events)
     entry = entries.get(number)
     if entry is None:
         there = f"it has messages 0 to {len(entries) - 1}" if entries else "nothing has been said in it yet"
-        raise InvalidInput(f"there is no message {number}; {there}", place=chosen.name)
+        raise InvalidInput(f"there is no message {number}; {there}", place=selected.name)
     left = number not in {each.seq for each in active(recording.events)}
-    held = set() if left else {fold.id for fold in recording.replay().explain(number)}
+    in_effect = set() if left else {fold.id for fold in recording.replay().explain(number)}
     folds = [fold for fold in folds_of(recording.events).values() if fold.start <= number < fold.stop]
     original = message_text(entry.message)
     if as_json:
-        plain = [_plain(fold, chosen, fold.id in held) for fold in folds]
+        plain = [_plain(fold, selected, fold.id in in_effect) for fold in folds]
         json_out(
             {
-                "session": chosen.name,
+                "session": selected.name,
                 "seq": number,
                 "tokens": entry.tokens,
                 "who": author_of(entry.message),
@@ -64,75 +64,76 @@ def why(*, session: str, number: int, lines: int, as_json: bool, where: OpenedSt
             }
         )
         return
-    sheet = TextPrinter()
-    sheet.line(f"message {number}, {author_of(entry.message)}, {entry.tokens:,} tokens", style="bold")
+    printer = TextPrinter()
+    printer.line(f"message {number}, {author_of(entry.message)}, {entry.tokens:,} tokens", style="bold")
     if left:
-        sheet.words("It is of a branch that was left: the session went on from before it.")
+        printer.words("It is of a branch that was left: the session went on from before it.")
     elif entry.hidden:
-        sheet.words("The model was never to see it.")
-    elif not held:
-        sheet.words("The model is shown it as it came.")
+        printer.words("The model was never to see it.")
+    elif not in_effect:
+        printer.words("The model is shown it as it came.")
     for fold in folds:
-        _print_fold(sheet, fold, chosen, fold.id in held)
-    sheet.line()
+        _print_fold(printer, fold, selected, fold.id in in_effect)
+    printer.line()
     shown = original.split("\n")[:lines]
-    sheet.block("\n".join(shown))
+    printer.block("\n".join(shown))
     more = original.count("\n") + 1 - len(shown)
     if more > 0:
-        sheet.line(f"  … {plural(more, 'more line')}", style="dim")
+        printer.line(f"  … {plural(more, 'more line')}", style="dim")
 
 
-def _print_fold(sheet: TextPrinter, fold: Fold, chosen: SelectedSession, held: bool) -> None:
-    state = "" if held else ", taken back since"
+def _print_fold(printer: TextPrinter, fold: Fold, selected: SelectedSession, in_effect: bool) -> None:
+    state = "" if in_effect else ", taken back since"
     place = f"messages {seq_range(fold.start, fold.stop)}"
-    sheet.line()
-    sheet.line(
-        f"fold {fold.id} of batch {fold.batch}{state}: {place}, {plain_line(fold.reducer)}", None if held else "dim"
+    printer.line()
+    printer.line(
+        f"fold {fold.id} of batch {fold.batch}{state}: {place}, {plain_line(fold.reducer)}",
+        None if in_effect else "dim",
     )
-    sheet.words(f"  {plain_line(fold.reason, 400)}")
-    sheet.line(f"  {fold.before_tokens:,} → {fold.tokens:,} tokens")
-    kept_at = _archived(fold, chosen)
+    printer.words(f"  {plain_line(fold.reason, 400)}")
+    printer.line(f"  {fold.before_tokens:,} → {fold.tokens:,} tokens")
+    kept_at = _archived(fold, selected)
     if fold.archive is not None:
-        sheet.path(f"  archive key {plain_line(fold.archive)}")
+        printer.path(f"  archive key {plain_line(fold.archive)}")
         if kept_at is None:
-            sheet.words("  no longer in the archive; the log has it")
+            printer.words("  no longer in the archive; the log has it")
         else:
-            sheet.path(kept_at)
+            printer.path(kept_at)
 
 
-def _archived(fold: Fold, chosen: SelectedSession) -> str | None:
-    """Where the original lies; None when nothing is there."""
-    archive = chosen.archive
+def _archived(fold: Fold, selected: SelectedSession) -> str | None:
+    """Where the original is stored; None if it is gone."""
+    archive = selected.archive
     return archive.where(fold.archive) if fold.archive is not None and fold.archive in archive else None
 
 
-def _plain(fold: Fold, chosen: SelectedSession, held: bool) -> dict[str, Any]:
+def _plain(fold: Fold, selected: SelectedSession, in_effect: bool) -> dict[str, Any]:
     plain = {field.name: getattr(fold, field.name) for field in fields(fold) if field.name not in {"shown", "form"}}
-    path = None if chosen.folder is None else _archived(fold, chosen)
-    return {**plain, "shortens": fold.form, "in_effect": held, "path": path}
+    path = None if selected.folder is None else _archived(fold, selected)
+    return {**plain, "shortens": fold.form, "in_effect": in_effect, "path": path}
 
 
 @click.command()
 @click.argument("session", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
 @store_options("--store")
-def undo(*, session: str, as_json: bool, where: OpenedStore) -> None:
+def undo(*, session: str, as_json: bool, source: OpenedStore) -> None:
     """Take back the last batch of folds: what they stand for is shown to the model again.
 
     The session must not be open in another process. The next request folds again if it would not fit.
     """
     from foldline.store.session import FileSession
 
-    chosen = select_session(where.store, session)
-    with closing(chosen.store.open(chosen.id)) as stored:
+    selected = select_session(source.store, session)
+    with closing(selected.store.open(selected.id)) as stored:
         if isinstance(stored, FileSession) and stored.torn is not None:
             log(f"{stored.torn} was set aside")
-        recording = chosen.read()
+        recording = selected.read()
         context = recording.replay(archive=stored.archive)
         before, written = context.figures.current_context_tokens, context.event_count
         taken = context.undo()
         if not taken:
-            raise InvalidInput("no fold is in effect: there is nothing to take back", place=chosen.name)
+            raise InvalidInput("no fold is in effect: there is nothing to take back", place=selected.name)
         stored.append(context.events_after(written))
         stored.save(context)
     folds = folds_of(recording.events)
@@ -141,7 +142,7 @@ def undo(*, session: str, as_json: bool, where: OpenedStore) -> None:
     if as_json:
         json_out(
             {
-                "session": chosen.name,
+                "session": selected.name,
                 "unfolded": [fold.id for fold in back],
                 "tokens_before": before,
                 "tokens_after": after,
@@ -149,14 +150,14 @@ def undo(*, session: str, as_json: bool, where: OpenedStore) -> None:
             }
         )
         return
-    sheet = TextPrinter()
-    sheet.words(f"took back {plural(len(back), 'fold')}; the messages: {before:,} → {after:,} of {window:,} tokens")
+    printer = TextPrinter()
+    printer.words(f"took back {plural(len(back), 'fold')}; the messages: {before:,} → {after:,} of {window:,} tokens")
     for fold in back:
-        sheet.line(f"  fold {fold.id}: messages {seq_range(fold.start, fold.stop)}, {plain_line(fold.reducer)}")
+        printer.line(f"  fold {fold.id}: messages {seq_range(fold.start, fold.stop)}, {plain_line(fold.reducer)}")
     log("the next request folds again what is still too large")
 
 
-# Places that are named, one in a line.
+# Damaged places that are named; the rest are counted.
 _SHOWN: Final = 20
 
 
@@ -164,16 +165,18 @@ _SHOWN: Final = 20
 @click.argument("session", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
 @store_options("--store")
-def repair(*, session: str, as_json: bool, where: OpenedStore) -> None:
+def repair(*, session: str, as_json: bool, source: OpenedStore) -> None:
     """Make a session whose log is damaged fit to be opened.
 
     What is whole stays; a message that is lost is replaced by a line that says so, and the old log is kept: beside the
     new one, or in a database in the archive of the session. The session must not be open in another process.
     """
-    chosen = select_session(where.store, session)
-    done = chosen.store.repair(chosen.id)
+    selected = select_session(source.store, session)
+    done = selected.store.repair(selected.id)
     if as_json:
-        json_out({"session": chosen.name, "damaged": done is not None, **({} if done is None else _repair_plain(done))})
+        json_out(
+            {"session": selected.name, "damaged": done is not None, **({} if done is None else _repair_plain(done))}
+        )
         return
     if done is None:
         click.echo("nothing is damaged")

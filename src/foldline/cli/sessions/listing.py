@@ -1,4 +1,4 @@
-"""The commands about kept sessions: the list of them, and a search in all."""
+"""The group `foldline sessions`, the list of sessions, and a search in all of them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["sessions"]
 
 _BAR_CELLS: Final = 5
-# Columns of a terminal from which on a title stands beside its figures.
+# Terminal columns from which on a title fits beside its figures.
 _ONE_ROW_COLUMNS: Final = 110
-# Columns of a terminal from which on there is room for the turns too; else they stand before the title.
+# Terminal columns from which on the turns have a column; below, they stand before the title.
 _ALL_COLUMNS: Final = 72
-# Day and second of a session's beginning: enough to name it, where no other began in that second.
+# The date and time in an id: enough to name a session, unless another began in the same second.
 _SHORT_ID_CHARS: Final = 15
 _MOST_FOUND: Final = 200
 
@@ -64,21 +64,21 @@ for _command in (show, view, why, undo, export, copy, repair):
 @click.argument("session", metavar="[ID]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @store_options("--store")
-def list_(*, session: str | None, as_json: bool, where: OpenedStore) -> None:
+def list_(*, session: str | None, as_json: bool, source: OpenedStore) -> None:
     """List sessions, the one written last first; with ID those of its sub-agents.
 
     A session that cannot be read is in the list, with the reason.
     """
-    chosen = None if session is None else select_session(where.store, session)
-    store = where.store if chosen is None else sub_agents(chosen)
-    prefix = "" if chosen is None else f"{chosen.name}/agents/"
+    selected = None if session is None else select_session(source.store, session)
+    store = source.store if selected is None else sub_agents(selected)
+    prefix = "" if selected is None else f"{selected.name}/agents/"
     found = store.sessions()
     agents = {one.id: _agent_count(SelectedSession(store, one.id, one.id)) for one in found}
     if as_json:
         json_out([_plain(one, prefix, agents[one.id], SelectedSession(store, one.id, one.id)) for one in found])
         return
     if not found:
-        nothing = "no session yet; `foldline chat` begins one" if chosen is None else "it started no sub-agent"
+        nothing = "no session yet; `foldline chat` begins one" if selected is None else "it started no sub-agent"
         log(nothing)
         return
     _print_list(found, prefix)
@@ -91,44 +91,44 @@ def list_(*, session: str | None, as_json: bool, where: OpenedStore) -> None:
     log(plural(len(found), "session"))
 
 
-def _agent_count(chosen: SelectedSession) -> int:
+def _agent_count(selected: SelectedSession) -> int:
     try:
-        return agent_count(chosen)
+        return agent_count(selected)
     except InvalidInput:  # another process has deleted it since it was listed
         return 0
 
 
-def _plain(one: ListedSession, prefix: str, agents: int, chosen: SelectedSession) -> dict[str, Any]:
+def _plain(one: ListedSession, prefix: str, agents: int, selected: SelectedSession) -> dict[str, Any]:
     fields = {} if one.snapshot is None else asdict(one.snapshot)
-    path = None if chosen.folder is None else str(chosen.folder)
+    path = None if selected.folder is None else str(selected.folder)
     return {**fields, "id": prefix + one.id, "agents": agents, "path": path, "damage": one.damage or None}
 
 
 def _print_list(found: Sequence[ListedSession], prefix: str) -> None:
-    sheet = TextPrinter()
-    wide, roomy = sheet.width >= _ONE_ROW_COLUMNS, sheet.width >= _ALL_COLUMNS
+    printer = TextPrinter()
+    wide, roomy = printer.width >= _ONE_ROW_COLUMNS, printer.width >= _ALL_COLUMNS
     names = [one.id if wide else _short(one.id, found) for one in found]
     rows = [("id", "updated", "turns", "msgs", "folds", "context")]
     rows += [(name, *_cells(one.snapshot, wide)) for name, one in zip(names, found, strict=True)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if prefix:
-        sheet.line(f"in {prefix}", style="dim")
+        printer.line(f"in {prefix}", style="dim")
     for row, one in zip(rows, (None, *found), strict=True):
         cells = [f"{row[0]:<{widths[0]}}", f"{row[1]:<{widths[1]}}"]
         cells += [f"{row[at]:>{widths[at]}}" for at in range(2 if roomy else 3, 5)]
         line = " ".join([*cells, f"{row[5]:<{widths[5]}}"])
         if one is None:
-            sheet.line(line, style="bold")
+            printer.line(line, style="bold")
             continue
         title = "(damaged)" if one.snapshot is None else plain_line(one.snapshot.title, 200) or "(nothing said yet)"
-        sheet.line(f"{line}  {title}" if wide else line)
+        printer.line(f"{line}  {title}" if wide else line)
         if not wide:
             turns = "" if roomy or one.snapshot is None else f"{plural(one.snapshot.turns, 'turn')} · "
-            sheet.line(f"  {turns}{title}", style="dim")
+            printer.line(f"  {turns}{title}", style="dim")
 
 
 def _short(name: str, found: Sequence[ListedSession]) -> str:
-    """As much of an id as tells it from the others."""
+    """The shortest prefix of an id that tells it from the others."""
     chars = _SHORT_ID_CHARS
     while chars < len(name) and sum(other.id.startswith(name[:chars]) for other in found) > 1:
         chars += 1
@@ -143,7 +143,7 @@ def _cells(snapshot: Snapshot | None, wide: bool) -> tuple[str, str, str, str, s
 
 
 def _bar(snapshot: Snapshot) -> str:
-    """How full the window is: "██░░░ 3.2k/8k"."""
+    """The fill of the window: "██░░░ 3.2k/8k"."""
     share = snapshot.tokens / snapshot.window_tokens if snapshot.window_tokens else 1.0
     full = min(_BAR_CELLS, round(share * _BAR_CELLS))
     bar = "█" * full + "░" * (_BAR_CELLS - full)
@@ -166,7 +166,7 @@ def _bar(snapshot: Snapshot) -> str:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of lines.")
 @store_options("--store")
-def search(*, pattern: str, session: str | None, limit: int, as_json: bool, where: OpenedStore) -> None:
+def search(*, pattern: str, session: str | None, limit: int, as_json: bool, source: OpenedStore) -> None:
     """Search everything that was ever said, folded or not, for PATTERN, a regular expression.
 
     Newest sessions come first, at most 200 lines of each. Session, message and line are named; `sessions show` and
@@ -177,7 +177,7 @@ def search(*, pattern: str, session: str | None, limit: int, as_json: bool, wher
     Pattern(pattern)  # a bad one is said even where there is nothing to search
     found: list[tuple[str, int, int, str]] = []
     more = False
-    for hit in _hits(pattern, where.store, session):
+    for hit in _hits(pattern, source.store, session):
         if len(found) == limit:
             more = True
             break
@@ -185,11 +185,11 @@ def search(*, pattern: str, session: str | None, limit: int, as_json: bool, wher
     if as_json:
         json_out([dict(zip(("session", "seq", "line", "text"), hit, strict=True)) for hit in found])
     else:
-        sheet, last = TextPrinter(), ""
+        printer, last = TextPrinter(), ""
         for name, seq, number, text in found:
             if name != last:
-                sheet.line(name, style="bold")
-            sheet.line(f"  {seq}:{number}  {plain_line(text)}")
+                printer.line(name, style="bold")
+            printer.line(f"  {seq}:{number}  {plain_line(text)}")
             last = name
     if not found:
         log("nothing found")
@@ -205,11 +205,11 @@ def _hits(pattern: str, store: Store, session: str | None) -> Iterator[tuple[str
         roots = [select_session(store, session)]
     else:
         roots = [SelectedSession(store, one.id, one.id) for one in store.sessions(keep=False)]
-    for chosen in (each for root in roots for each in with_agents(root)):
+    for selected in (each for root in roots for each in with_agents(root)):
         try:
-            recording = chosen.read()
+            recording = selected.read()
         except InvalidInput as error:
-            log(f"{chosen.name} cannot be searched: {plain_line(str(error))}")
+            log(f"{selected.name} cannot be searched: {plain_line(str(error))}")
             continue
         for seq, number, text in grep(codec(recording.header.dialect), entries_of(recording.events), pattern):
-            yield chosen.name, seq, number, text
+            yield selected.name, seq, number, text

@@ -1,4 +1,4 @@
-"""The command that shows everything that happened in a kept session."""
+"""The commands that print a stored session: everything that happened in it, and the next request to the model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _MARKS: Final = {"-": "folded", "~": "shortened", "x": "of a branch that was lef
 @click.option("--whole", is_flag=True, help="Print all of each message, below its line.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the texts in full.")
 @store_options("--store")
-def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, where: OpenedStore) -> None:
+def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, source: OpenedStore) -> None:
     """Show everything that happened in a session, in order.
 
     Messages with their number, tokens and author, those that are folded marked; between them turns, folds, changes of
@@ -61,52 +61,54 @@ def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, wh
     """
     from foldline.store.recording import decode_log
 
-    chosen = select_session(where.store, session)
-    recording = chosen.read()
+    selected = select_session(source.store, session)
+    recording = selected.read()
     context = recording.replay()
     begin = max(0, recording.tally.messages + first) if first < 0 else first
     stop = begin + limit
-    log_rows = decode_log(chosen.records(recording), lambda number: f"{chosen.name}, record {number}")
+    log_rows = decode_log(selected.records(recording), lambda number: f"{selected.name}, record {number}")
     rows = _page([(record, event) for _, record, event in log_rows], begin, stop)
     marks = _Marks(recording, context)
     if as_json:
         found = [_row_plain(record, event, marks) for record, event in rows]
-        json_out({"session": chosen.name, **asdict(recording.header), "left": _left(chosen), "events": found})
+        json_out(
+            {"session": selected.name, **asdict(recording.header), "left": _crash_notes(selected), "events": found}
+        )
         return
-    sheet = TextPrinter()
-    _print_head(sheet, chosen, recording, context)
+    printer = TextPrinter()
+    _print_head(printer, selected, recording, context)
     used = set[str]()
     for record, event in rows:
         if isinstance(event, Entry):
             mark = marks.of(event)
             used.add(mark)
-            words = plain_line(message_text(event.message), sheet.width)
-            sheet.line(
+            words = plain_line(message_text(event.message), printer.width)
+            printer.line(
                 f"{event.seq:>5} {event.tokens:>7,} {mark:1} {author_of(event.message):<9} {words}", _style(mark)
             )
             if whole:
-                sheet.whole(message_text(event.message))
-                sheet.line()
+                printer.whole(message_text(event.message))
+                printer.line()
         elif (happened := _event_line(record, event)) is not None:
-            sheet.line(f"              ·  {happened}", style="dim")
-    for note in _left(chosen):
+            printer.line(f"              ·  {happened}", style="dim")
+    for note in _crash_notes(selected):
         log(note)
     legend = ", ".join(f"{mark} {words}" for mark, words in _MARKS.items() if mark in used)
     if legend:
-        sheet.line(legend, style="dim")
+        printer.line(legend, style="dim")
     if stop < recording.tally.messages:
         log(f"{plural(recording.tally.messages - stop, 'more message')}: --from {stop}")
 
 
 class _Marks:
-    """What became of each message."""
+    """The state of each message."""
 
     def __init__(self, recording: Recording, context: Context) -> None:
         self._context = context
         self._active = {entry.seq for entry in active(recording.events)}
 
     def of(self, entry: Entry) -> str:
-        """One character; a blank for a message that is shown as it came."""
+        """One character for a message; a blank if it is shown in full."""
         if entry.seq not in self._active:
             return "x"
         if entry.hidden:
@@ -117,12 +119,12 @@ class _Marks:
         return "~" if all(fold.form for fold in folds) else "-"
 
     def folds(self, entry: Entry) -> tuple[Fold, ...]:
-        """The folds in effect that cover it."""
+        """The folds in effect that cover a message."""
         return self._context.explain(entry.seq) if entry.seq in self._active else ()
 
 
 def _page(rows: list[tuple[Record, Event | None]], begin: int, stop: int) -> list[tuple[Record, Event | None]]:
-    """The records from message `begin` on up to message `stop`; what came before the first message belongs to it."""
+    """The records from message `begin` up to message `stop`; records before the first message belong to it."""
     out, at = [], 0
     for record, event in rows:
         if isinstance(event, Entry):
@@ -138,13 +140,13 @@ def _style(mark: str) -> str | None:
     return None if mark in " ~" else "dim"
 
 
-def _print_head(sheet: TextPrinter, chosen: SelectedSession, recording: Recording, context: Context) -> None:
+def _print_head(printer: TextPrinter, selected: SelectedSession, recording: Recording, context: Context) -> None:
     header, tally = recording.header, recording.tally
-    sheet.line(chosen.name, style="bold")
+    printer.line(selected.name, style="bold")
     title = plain_line(header.title or tally.title, 200)
     if title:
-        sheet.line(title)
-    sheet.words(
+        printer.line(title)
+    printer.words(
         f"{header.dialect}, model {plain_line(header.model or DASH)}, policy {plain_line(header.policy)}, "
         f"window {context.limits.window_tokens:,}",
         style="dim",
@@ -154,25 +156,25 @@ def _print_head(sheet: TextPrinter, chosen: SelectedSession, recording: Recordin
         plural(tally.messages, "message"),
         f"{plural(len(tally.folds), 'fold')} in effect",
     ]
-    agents = agent_count(chosen)
+    agents = agent_count(selected)
     counts += [plural(agents, "sub-agent")] if agents else []
     times = f"{local_time(header.created)} to {local_time(tally.updated)}"
-    sheet.words(f"{', '.join(counts)}; {times}", style="dim")
-    sheet.line()
+    printer.words(f"{', '.join(counts)}; {times}", style="dim")
+    printer.line()
 
 
-def _left(chosen: SelectedSession) -> list[str]:
-    """What crashes have left beside a log in a folder, and at its end; in a database they leave nothing."""
+def _crash_notes(selected: SelectedSession) -> list[str]:
+    """What crashes left beside a log in a folder, and at its end; in a database they leave nothing."""
     from foldline.store.session import LOG
 
-    if chosen.folder is None:
+    if selected.folder is None:
         return []
     notes = [
         f"a crash had left half a record; it was set aside in {path.name}"
-        for path in sorted(chosen.folder.glob("events.torn-*"))
+        for path in sorted(selected.folder.glob("events.torn-*"))
     ]
-    notes += [f"the log was damaged once; as it was it is {p.name}" for p in chosen.folder.glob("events.damaged-*")]
-    with open(chosen.folder / LOG, "rb") as file:
+    notes += [f"the log was damaged once; as it was it is {p.name}" for p in selected.folder.glob("events.damaged-*")]
+    with open(selected.folder / LOG, "rb") as file:
         last = deque(file, maxlen=1)[0]
     if not last.endswith((b"\n", b"}")):  # with its brace a record is whole: only the line break is missing
         notes.append(f"the last record is only half there ({len(last):,} bytes): being written, or left by a crash")
@@ -180,7 +182,7 @@ def _left(chosen: SelectedSession) -> list[str]:
 
 
 def _event_line(record: Record, event: Event | None) -> str | None:
-    """A record that is no message, in a line; None for the one that names the session."""
+    """A record other than a message, in one line; None for the one that names the session."""
     match event:
         case Fold():
             sizes = f"{event.before_tokens:,} → {event.tokens:,} tokens"
@@ -229,43 +231,43 @@ def _row_plain(record: Record, event: Event | None, marks: _Marks) -> Json:
 @click.option("--full", is_flag=True, help="Show the messages in full, not one line of each.")
 @click.option("--json", "as_json", is_flag=True, help='Print the request as JSON: "messages", "system", "tools".')
 @store_options("--store")
-def view(*, session: str, full: bool, as_json: bool, where: OpenedStore) -> None:
+def view(*, session: str, full: bool, as_json: bool, source: OpenedStore) -> None:
     """Show what the model would be sent next, message by message, and how many tokens each part takes.
 
     Nothing is written. System text, tools and output cap are those of the newest recorded call: the session itself does
     not hold them. A fold that the next request would make without asking a model is made here too, and said.
     """
-    chosen = select_session(where.store, session)
-    recording = chosen.read()
+    selected = select_session(source.store, session)
+    recording = selected.read()
     if not recording.tally.messages:
-        raise InvalidInput("nothing has been said in it yet", place=chosen.name)
-    beside = _recorded_surroundings(chosen, where)
-    sent = _next_request(recording, beside)
+        raise InvalidInput("nothing has been said in it yet", place=selected.name)
+    surroundings = _recorded_surroundings(selected, source)
+    sent = _next_request(recording, surroundings)
     if as_json:
-        json_out({"session": chosen.name, "dialect": recording.header.dialect, **_next_request_json(sent)})
+        json_out({"session": selected.name, "dialect": recording.header.dialect, **_next_request_json(sent)})
         return
-    sheet = TextPrinter()
+    printer = TextPrinter()
     for row in sent.rows:
         place = DASH if row.start < 0 else seq_range(row.start, row.stop)
-        words = plain_line(message_text(row.message), sheet.width)
+        words = plain_line(message_text(row.message), printer.width)
         style = "dim" if row.mark == "-" else None
-        sheet.line(f"{place:>9} {row.tokens:>7,} {row.mark} {row.message.role:<9} {words}", style)
+        printer.line(f"{place:>9} {row.tokens:>7,} {row.mark} {row.message.role:<9} {words}", style)
         if full:
-            sheet.block(message_text(row.message))
-    sheet.line()
+            printer.block(message_text(row.message))
+    printer.line()
     for name, tokens in sent.parts.items():
-        sheet.line(f"{name:>9} {tokens:>7,}")
+        printer.line(f"{name:>9} {tokens:>7,}")
     share = sent.tokens / sent.window_tokens
     total = (
         f"{'all':>9} {sent.tokens:>7,} of {sent.window_tokens:,} ({share:.0%}), {sent.max_output_tokens:,} kept free"
     )
-    sheet.line(total, style="bold")
+    printer.line(total, style="bold")
     ours = sum(sent.parts.values())
     if ours != sent.tokens:
-        sheet.line(f"{'':>9} {ours:>7,} by our own count, before what the server reported", style="dim")
+        printer.line(f"{'':>9} {ours:>7,} by our own count, before what the server reported", style="dim")
     if sent.folds:
         log(f"the next request folds first: {plural(sent.folds, 'fold')}, shown as made")
-    if beside is None:
+    if surroundings is None:
         log("no call of this session is on record: system text and tools are not in these figures")
     if sent.fault:
         log(f"it does not fit: {sent.fault}")
@@ -273,7 +275,7 @@ def view(*, session: str, full: bool, as_json: bool, where: OpenedStore) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NextRequest:
-    """The next request."""
+    """The next request of a session."""
 
     messages: list[Wire]
     system: Json
@@ -287,22 +289,26 @@ class _NextRequest:
     fault: str
 
 
-def _recorded_surroundings(chosen: SelectedSession, where: OpenedStore) -> RequestHead | None:
+def _recorded_surroundings(selected: SelectedSession, source: OpenedStore) -> RequestHead | None:
     from foldline.store.calls import newest_request_head
     from foldline.store.paths import calls_path
 
     try:
-        return newest_request_head(calls_path(where.environ), chosen.id)
+        return newest_request_head(calls_path(source.environ), selected.id)
     except (FoldlineError, OSError) as error:
         log(f"the record of calls cannot be read: {error}")
         return None
 
 
-def _next_request(recording: Recording, beside: RequestHead | None) -> _NextRequest:
-    """The next request, made of a copy in memory."""
+def _next_request(recording: Recording, surroundings: RequestHead | None) -> _NextRequest:
+    """Prepare the next request on a copy in memory."""
     from foldline.hosting.request_rows import parts_of, rows_of
 
-    given = {} if beside is None else {field.name: getattr(beside, field.name) for field in fields(beside)}
+    given = (
+        {}
+        if surroundings is None
+        else {field.name: getattr(surroundings, field.name) for field in fields(surroundings)}
+    )
     context = recording.replay(**given)
     before, fault = context.event_count, ""
     try:
@@ -329,9 +335,9 @@ def _next_request(recording: Recording, beside: RequestHead | None) -> _NextRequ
 
 
 def _next_request_json(sent: _NextRequest) -> dict[str, Json]:
-    beside = {name: value for name, value in (("system", sent.system), ("tools", sent.tools)) if value}
+    surroundings = {name: value for name, value in (("system", sent.system), ("tools", sent.tools)) if value}
     return {
-        **beside,
+        **surroundings,
         "messages": sent.messages,
         "tokens": sent.tokens,
         "message_tokens": [row.tokens for row in sent.rows],
