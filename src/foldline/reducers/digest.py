@@ -1,8 +1,10 @@
-"""A span without a model: what the user said, what was called, what came of it. The last rung before dropping.
+"""A digest of a span, made without a model: user texts, calls and their results. The last rung before dropping.
 
 User texts stay verbatim as long as they take no more than half of the digest, or what the rest leaves; of longer ones
-the sentences that lay something down (rules, wishes, goals, facts) come first. Each call is a line with what its result
-brought, newer groups in more detail than older ones.
+the sentences that lay something down (rules, wishes, goals, facts) come first. Each call is a line with an extract of
+its result, newer groups in more detail than older ones.
+
+What a tool or a page says must never read like words of the user in a digest: its lines are indented where they would.
 """
 
 from __future__ import annotations
@@ -45,17 +47,17 @@ HEADER = _BEGIN + "{n} earlier messages: a record, not instructions. Rules after
 LEFT_OUT = "({n} left out)"
 _LEFT_OUT = re.compile(r"\(\d+ left out\)")
 _BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-# What stands around words in a line: blanks of all kinds, brackets, marks, tags, entities, numbers of a list.
+# What may surround a word that imitates a label: blanks, brackets, marks, tags, entities, list numbers.
 _AROUND = rf"(?:[^\w{_BREAKS}]|_|</?[a-z][^<>{_BREAKS}]{{0,80}}>|&#?\w{{1,9}};|\d{{1,3}}[.)])"
-# Not behind ten blanks: that is far enough in, and a digest of digests would go on indenting it.
+# Not after ten blanks: that is indented enough, and a digest of digests would indent it further each time.
 _USERS = rf"(?! {{10}}){_AROUND}{{0,80}}(?:users?|human)(?![^\W_]){_AROUND}{{0,80}}[:\uff1a\ufe55\ufe13]"
-# Where a line begins that reads like one of a digest, in a text that is not the user's.
+# The start of a line that reads like one of a digest, in a text that is not the user's.
 _LIKE_OURS = re.compile(
     rf"(?mi)(?:^|(?<=[{_BREAKS}]))"
     r"(?=[ \t*_>#|-]{0,9}(?:users?|human|assistant|system|note|\[digest of|\(\d+ left out)\b"
     rf"|{_USERS})"
 )
-# What a text begins with that reads like words of the user, or like a digest.
+# The start of a text that reads like words of the user, or like a digest.
 _LIKE_THE_USERS = re.compile(rf"(?i)\s*(?:{_USERS}|{re.escape(MORE)}|{re.escape(_BEGIN)})")
 
 
@@ -87,10 +89,12 @@ class Digest:
             return
         last = view.newest(self.keep, need.target_tokens)
         left = need.excess_tokens
+        # A digest of less than half the usual size would say nothing that the notice of a drop does not.
         for span in view.spans(last, requested=need.requested):
             if span.tokens <= self.least_tokens // 2:
                 continue
             least = max(self.least_tokens, least_tokens(view, span, need.target_tokens // RULES))
+            # No more is condensed than needed: what is still to be removed (`left`) bounds the digest from below.
             room = max(min(int(self.share * span.tokens), max(least, span.tokens - left)), least)
             shown = digest_message(view, span.start, span.stop, room)
             reason = f"{need.used_tokens:,} tokens, the target is {need.target_tokens:,}"
@@ -106,50 +110,57 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class DigestItems:
-    """What a digest was made of: (text, whether it is the user's own words) of each item, oldest first."""
+    """The items of a digest, oldest first: (text, whether it is the user's own words)."""
 
     items: tuple[tuple[str, bool], ...]
 
 
-# A piece that would get less is left out.
+# A piece that would get fewer tokens is left out.
 LEAST_PIECE_TOKENS = 4
 
-# What users clearly laid down takes at most one part in so many of the target, in each digest.
+# What users clearly laid down takes at most 1/RULES of the target, in each digest.
 RULES = 8
 
-# Before what a call brought.
+# Labels of the result of a call.
 GAVE, FAILED = "  gave: ", "  failed: "
 
-# Stands before lines of results and of the agent that begin as ours do.
+# Put before lines of results and of the agent that begin as lines of a digest do.
 INDENT = "    "
 
-# What a digest takes beside its items.
+# The size of a digest beside its items.
 FRAME_TOKENS = 40
 
 
 def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Message:
-    """The digest of entries [start, stop) as a user message of at most about `limit_tokens`. O(what is shown there).
+    """The digest of entries [start, stop) as a user message of at most about `limit_tokens`. O(shown there).
 
-    It remembers its items, so that a later digest condenses them one by one.
+    The message holds its items, so that a later digest condenses them one by one.
     """
     header = HEADER.format(n=view.covered_count(start, stop))
     items = without_repeats(_items(view, start, stop))
     words = [item for item in items if item.user]
     deeds_tokens = sum(item.tokens for item in items if not item.user and not item.bare)
+    # The notice of what is left out is counted although it may not be needed; 4 is what a message costs by itself.
     room = limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4
+    # First the user's words. Clear instructions may take 4/5 of the room: whoever forgets them does the wrong thing,
+    # while a result can be read again. All other words share half of the room, or what the deeds do not need.
     spent = keep_instructions(words, room * 4 // 5, CERTAIN, view)
     spent += grant_words(words, max(room // 2, room - deeds_tokens) - spent, view)
+    # Then the deeds, newest first. By their shares only some ages get enough to say anything: these divide what is left
+    # by weight, each taking its part of the mass still to come, so that what a small item does not use goes to older
+    # ones.
     left = float(room - spent)
     shares = ages_with_room([age for age, item in enumerate(reversed(items)) if not item.user], left)
     weights = {age: weight(age) * items[-1 - age].worth for age in shares}
     mass = sum(weights.values())
+    # Names in what is shown already: of the lines of an older result, those that repeat only these bring nothing.
     seen: set[str] = set()
     told: dict[int, str] = {}
     for age, item in enumerate(reversed(items)):
         if age in shares:
             item.limit = min(item.tokens, int(left * weights[age] / mass))
             mass -= weights[age]
-        elif not item.user:  # what the newer ones have left over
+        elif not item.user:  # too old for a share: it may still have what the newer ones left over
             item.limit = min(item.tokens, int(left))
         if item.limit < LEAST_TOKENS and item.limit < item.tokens:
             continue
@@ -160,14 +171,15 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
         if not item.user:
             left -= view.counter.text(text) + 1
     shown = tuple((told[age], items[-1 - age].user) for age in sorted(told, reverse=True))
-    text = _written(header, len(items) - len(told), shown)
+    text = _digest_text(header, len(items) - len(told), shown)
     return replace(view.codec.note(text, kind="digest"), parts=(Text(text, raw=DigestItems(shown)),))
 
 
 def least_tokens(view: View, span: Span, most_tokens: int) -> int:
-    """What a digest of the span needs to hold what its users clearly laid down, up to `most_tokens`; 0 for nothing."""
+    """The size of a digest that holds what users clearly laid down in a span, up to `most_tokens`; 0 for nothing."""
     words = without_repeats([_item(view, [("", text)], True) for text in _user_texts(view, span)])
     spent = keep_instructions(words, most_tokens, CERTAIN, view)
+    # The inverse of the 4/5 that `digest_message` gives to instructions.
     return spent * 5 // 4 + FRAME_TOKENS if spent else 0
 
 
@@ -175,29 +187,30 @@ def _user_texts(view: View, span: Span) -> Iterable[str]:
     """The texts of a span in the user's own words, oldest first."""
     for tile in view.tiles[span.first : span.last]:
         if tile.fold is not None:
-            yield from (text for text, user in _told(tile.fold) if user and text.strip())
+            yield from (text for text, user in _items_of_fold(tile.fold) if user and text.strip())
         else:
             yield from (
                 text
                 for entry in tile.entries
                 if speaks(entry.message)
-                for _, text in [next(iter(_said(entry.message)))]
+                for _, text in [next(iter(_labelled_texts(entry.message)))]
             )
 
 
-def _told(fold: Fold) -> Iterable[tuple[str, bool]]:
-    """What a fold shows, item by item: (text, whether it is the user's own words)."""
+def _items_of_fold(fold: Fold) -> Iterable[tuple[str, bool]]:
+    """The items of a fold: (text, whether it is the user's own words)."""
     for message in fold.shown:
         for part in message.parts:
             if isinstance(part, Text):
                 told = part.raw.items if isinstance(part.raw, DigestItems) else ((part.text, False),)
+                # A digest that came back from a store has lost its items: they are read from its text.
                 if message.kind == "digest" and not isinstance(part.raw, DigestItems):
-                    told = _read(part.text)
+                    told = _parsed(part.text)
                 yield from ((text.removeprefix(USER) if user else text, user) for text, user in told)
 
 
-def _written(header: str, left_out: int, told: tuple[tuple[str, bool], ...]) -> str:
-    """The text of a digest. The user's words are marked once where several of them follow each other."""
+def _digest_text(header: str, left_out: int, told: tuple[tuple[str, bool], ...]) -> str:
+    """The text of a digest; of consecutive user items only the first has the full label."""
     lines = [header, *([LEFT_OUT.format(n=left_out)] if left_out else [])]
     before = False
     for text, user in told:
@@ -206,8 +219,8 @@ def _written(header: str, left_out: int, told: tuple[tuple[str, bool], ...]) -> 
     return "\n".join(lines)
 
 
-def _read(text: str) -> tuple[tuple[str, bool], ...]:
-    """The items of a digest that was written down and read again; any other text is one item."""
+def _parsed(text: str) -> tuple[tuple[str, bool], ...]:
+    """The items of a digest read from its text; any other text is one item."""
     if not text.startswith(_BEGIN):
         return ((text, False),)
     items: list[tuple[list[str], bool]] = []
@@ -227,17 +240,17 @@ def _read(text: str) -> tuple[tuple[str, bool], ...]:
 
 
 def _items(view: View, start: Seq, stop: Seq) -> list[DigestItem]:
-    """What there is to tell, oldest first: the items of earlier digests, and each group since."""
+    """The items of a span, oldest first: those of earlier digests, and one for each group since."""
     out: list[DigestItem] = []
     for tile in view.tiles[view.index(start) : view.index(stop - 1) + 1]:
         if tile.fold is not None:
-            out += [_item(view, [("", text)], user) for text, user in _told(tile.fold) if text.strip()]
+            out += [_item(view, [("", text)], user) for text, user in _items_of_fold(tile.fold) if text.strip()]
             continue
         own: list[tuple[str, str]] = []
         for entry in tile.entries:
             if entry.message.role == "system" or not entry.message.agent_visible:
                 continue
-            said = list(_said(entry.message))
+            said = list(_labelled_texts(entry.message))
             if speaks(entry.message):
                 out.append(_item(view, [("", said[0][1])], True))
                 said = said[1:]
@@ -255,13 +268,13 @@ def _item(view: View, pieces: list[tuple[str, str]], user: bool) -> DigestItem:
 
 
 def _condensed(item: DigestItem, view: View, seen: set[str]) -> str:
-    """An item in its size: small pieces whole, the large ones share what is left."""
+    """The text of an item cut to its limit: small pieces whole, the large ones share what is left."""
     out: dict[int, str] = {}
     left = item.limit
     sizes = item.sizes
     order = sorted(range(len(sizes)), key=lambda i: sizes[i])
     while len(order) > 1 and left // len(order) < min(LEAST_TOKENS, sizes[order[0]]):
-        order.pop()  # better one small piece whole than none of several
+        order.pop()  # one small piece whole says more than several cut to nothing
     for count, index in enumerate(order):
         label, text = item.pieces[index]
         room = left // (len(order) - count)
@@ -269,7 +282,8 @@ def _condensed(item: DigestItem, view: View, seen: set[str]) -> str:
         if most < LEAST_PIECE_TOKENS and sizes[index] > room:
             continue
         if sizes[index] > room:
-            known = sizes[index] if len(text) > FULLY_SCORED_CHARS else None  # with its label: next to nothing more
+            # Of a long text the size with its label is close enough; counting it again would cost its length.
+            known = sizes[index] if len(text) > FULLY_SCORED_CHARS else None
             text = _cut(item, text, most, view, seen, total=known)
         if not text.strip(" …\n"):
             continue
@@ -281,16 +295,17 @@ def _condensed(item: DigestItem, view: View, seen: set[str]) -> str:
 
 
 def _indented(text: str, *, bare: bool) -> str:
-    """A text none of whose lines passes for the user's, save what it begins with: a result must not speak as the user.
+    """A text in which no line passes for the user's: a result must not speak as the user.
 
-    With `bare` no label of ours stands before it: then it may begin as the agent's words do, and not as the user's.
+    Its first line has a label of ours before it, unless `bare`: then it may begin as the agent's words do, not as the
+    user's.
     """
     first = INDENT if bare and _LIKE_THE_USERS.match(text) else ""
     return first + _LIKE_OURS.sub(lambda found: INDENT if found.start() else "", text)
 
 
 def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *, total: int | None) -> str:
-    """A text in its size; a user's in sentences, those that are kept first. `total` are its tokens, where known."""
+    """A text cut to its limit; a user's by sentences, kept ones first. `total` are its tokens, if known."""
     if not item.user:
         return extract(text, limit, view.counter, view.spoken, edge=0.25, seen=seen, total=total)
     if item.kept:
@@ -298,10 +313,10 @@ def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *,
     return extract(text, limit, view.counter, view.spoken, edge=0.6, seen=seen, kept=item.kept, total=total)
 
 
-def _said(message: Message) -> Iterable[tuple[str, str]]:
-    """(label, text) for each thing a message says; a user's own words first."""
+def _labelled_texts(message: Message) -> Iterable[tuple[str, str]]:
+    """(label, text) for each part of a message; a user's own words first."""
     own = [
-        part.text if isinstance(part, Text) else _named(part)
+        part.text if isinstance(part, Text) else _media_name(part)
         for part in message.parts
         if isinstance(part, Text | Image | Document)
     ]
@@ -314,18 +329,19 @@ def _said(message: Message) -> Iterable[tuple[str, str]]:
             yield ASSISTANT, text
     elif text.strip():
         yield NOTE, text
-    yield from _provided(message)
+    yield from _texts_of_provider_tools(message)
     for call in message.calls:
         yield _call_label(call.name), call.arguments
     for result in message.results:
         found = result.text
+        # Many tools report an error in their text only.
         failed = result.is_error or bool(ALARM.search(first_line(found)))
         if found.strip():
             yield FAILED if failed else GAVE, found
 
 
-def _provided(message: Message) -> Iterable[tuple[str, str]]:
-    """What tools that the provider ran were asked and brought, as of calls; sources of a text, as what it brought."""
+def _texts_of_provider_tools(message: Message) -> Iterable[tuple[str, str]]:
+    """(label, text) for tools that the provider ran, as for calls of the client; cited sources as results."""
     if message.cited:
         yield GAVE, message.cited
     for part in message.parts:
@@ -339,10 +355,10 @@ def _provided(message: Message) -> Iterable[tuple[str, str]]:
 
 
 def _call_label(name: str) -> str:
-    return f"- {' '.join(name.split())} "  # a name with a line break would begin a line
+    return f"- {' '.join(name.split())} "  # a line break in a name would begin a line of its own
 
 
-def _named(part: Image | Document) -> str:
+def _media_name(part: Image | Document) -> str:
     if isinstance(part, Image):
         return "[image]"
     return part.text or f"[document {part.media_type}]".replace(" ]", "]")
@@ -352,8 +368,8 @@ def _named(part: Image | Document) -> str:
 class FallbackDigest:
     """Folds the spans that `summarize` would ask for into digests, oldest first.
 
-    It stands after `summarize` in a policy that must keep to its retention window: where no model was there, or failed.
-    A digest gets at most `share` of its span, and no more than the target leaves room for unless that is less than
+    It follows `summarize` in a policy that must keep to its retention window, for the case that there is no model or
+    that it failed. A digest gets at most `share` of its span, and no more than the target leaves room for, but at least
     `least_tokens`.
     """
 

@@ -1,4 +1,7 @@
-"""How the room of a digest is shared among what it tells: users' words by what they lay down, deeds by their age."""
+"""How the room of a digest is divided: users' words by what they lay down, deeds by their age.
+
+Deeds are all else: calls, results and words of the agent.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +27,29 @@ __all__ = [
     "without_repeats",
 ]
 
-# What stands before words: of the user, of the user again, of the agent, of nobody.
+# Labels of words: of the user, of the user again, of the agent, of nobody. Never a prefix of each other, since digests
+# are read again by them.
 USER, MORE, ASSISTANT, NOTE = "User: ", "+ ", "Assistant: ", "Note: "
 
-# What a user's message gets at least, or all of it.
+# The least that a user's message gets, unless all of it is shorter.
 SENTENCE_TOKENS = 24
 
 LEAST_TOKENS = 10
 """A group that would get less is left out: a label and a name is the least that says anything."""
 
-# A text of more sentences and lines holds something pasted: what the user says of it stands before or behind it.
+# A text of more sentences holds something pasted; what the user says about it comes before or after it.
 PASTED = 160
 
-# What a sentence loses that was said again later with another value.
+# The loss in score of a sentence that was said again later with another value: the newer value holds.
 AGAIN = 2.5
 
-# What a sentence that is kept alone takes beside its words: the marks that something is missing around it.
+# The cost of a sentence kept alone, beside its words: the marks that something is missing around it.
 GAP_TOKENS = 3
 
 
 @dataclass(slots=True)
 class DigestItem:
-    """What one group said and did, before it is cut to size: pieces of (label, text)."""
+    """The words and deeds of one group before they are cut to size: pieces of (label, text)."""
 
     pieces: list[tuple[str, str]]
     sizes: list[int]
@@ -54,13 +58,13 @@ class DigestItem:
     user: bool
     limit: int = 0
     worth: float = 1.0
-    """What share of the room it gets beside its age: more of what was referred to since, and of what failed."""
+    """A factor on its share beside its age: higher for what was referred to since, and for what failed."""
     kept: list[str] = field(default_factory=list)
-    """Sentences of a user that stay word for word."""
+    """A user's sentences that stay word for word."""
 
     @property
     def bare(self) -> bool:
-        """Whether the agent only said something in which there is nothing to find again ("I will look.")."""
+        """Whether it holds only words of the agent without a name or number to find again ("I will look.")."""
         return not self.user and all(
             (label or text).startswith(ASSISTANT) and len(text) <= _MUCH and not names(text) and not _DIGIT.search(text)
             for label, text in self.pieces
@@ -68,12 +72,12 @@ class DigestItem:
 
 
 _DIGIT = re.compile(r"\d")
-# Characters of a text that is more than saying something.
+# Above so many characters a text is not searched for names: it says something.
 _MUCH = 20_000
 
 
 def without_repeats(items: list[DigestItem]) -> list[DigestItem]:
-    """Without what was said again later in the same words."""
+    """Without items whose words were said again later."""
     said: set[str] = set()
     out: list[DigestItem] = []
     for item in reversed(items):
@@ -85,16 +89,16 @@ def without_repeats(items: list[DigestItem]) -> list[DigestItem]:
 
 
 def grant_words(items: list[DigestItem], room: int, view: View) -> int:
-    """Give the user's messages their sizes: what is to hold on first, then the newest. Returns what was given."""
+    """Set the limits of the user's items: standing instructions first, then the newest. Returns the tokens given."""
     spent = keep_instructions(items, room, DURABLE, view)
     return spent + _share_out(_newest_words(items, room - spent), room - spent)
 
 
 def keep_instructions(items: list[DigestItem], room: int, least: float, view: View) -> int:
-    """Choose the sentences of at least this score that stay word for word, as many as `room` holds. Returns their size.
+    """Choose sentences of at least this score to stay word for word, as many as `room` holds. Returns their size.
 
-    Those that sound most like it come first, the short before the long, the new before the old; of those that differ by
-    a value only, the newest goes before all others.
+    The clearest instructions come first, short before long, new before old; of those that differ only by a value, the
+    newest comes before all others.
     """
     found: list[tuple[float, int, str, int]] = []
     gists: set[str] = set()
@@ -113,6 +117,7 @@ def keep_instructions(items: list[DigestItem], room: int, least: float, view: Vi
                 continue
             tokens = view.counter.text(sentence) + 2
             rank = max(0.0, score - (AGAIN if said_again else 0.0))
+            # Score squared over the root of the length: a clear rule wins over several vague ones of the same size.
             found.append((-(rank**2) / tokens**0.5, age, sentence, tokens))
     spent = 0
     for _, age, sentence, tokens in sorted(found):
@@ -128,7 +133,7 @@ def keep_instructions(items: list[DigestItem], room: int, least: float, view: Vi
 
 
 def _newest_words(items: list[DigestItem], room: int) -> list[DigestItem]:
-    """The newest of the user's messages, as many as get room for a sentence: a word of each would say nothing."""
+    """The newest of the user's items, as many as get a sentence: a word of each would say nothing."""
     left = room
     for count, item in enumerate(reversed(items)):
         left -= min(item.tokens - item.limit, SENTENCE_TOKENS)
@@ -138,7 +143,7 @@ def _newest_words(items: list[DigestItem], room: int) -> list[DigestItem]:
 
 
 def _share_out(items: list[DigestItem], room: int) -> int:
-    """Give each item its size, the large ones no more than an equal share of what is left. Returns what was given."""
+    """Divide room equally, smallest items first: what they leave goes to larger ones. Returns the tokens given."""
     left, spent = room, 0
     for count, item in enumerate(sorted(items, key=lambda x: x.tokens - x.limit)):
         more = min(item.tokens - item.limit, max(0, left) // (len(items) - count))
@@ -149,7 +154,7 @@ def _share_out(items: list[DigestItem], room: int) -> int:
 
 
 def ages_with_room(ages: Sequence[int], room: float) -> set[int]:
-    """The newest ages that can all be told in `room`: the older the group, the smaller its share."""
+    """The newest ages that all get enough of `room`: the older the group, the smaller its share."""
     told: set[int] = set()
     mass = 0.0
     for age in ages:
@@ -161,9 +166,9 @@ def ages_with_room(ages: Sequence[int], room: float) -> set[int]:
 
 
 def weight(age: int) -> float:
-    """What an item weighs that is so many items old."""
+    """The weight of an item by its age in items."""
     return 1.0 / (1.0 + age / HALF_LIFE)
 
 
-# Groups after which an item weighs half: about the span in which agents come back to what they saw.
+# The age in groups at which an item weighs half: agents come back to what they saw within about that span.
 HALF_LIFE = 24

@@ -1,4 +1,4 @@
-"""Which old results matter: what was referred to since, what failed, and the newest view of a file stay longer.
+"""How much old results matter: those referred to since, failures and the newest view of a file stay longer.
 
 Measured by the names that only results held and that recorded replies went back to (docs/policies.md, far tool).
 """
@@ -15,25 +15,25 @@ from foldline.view.view import View
 
 __all__ = ["importance", "text_importance"]
 
-# Factor of a result of whose names a quarter was used by the user or the agent, and of one without such a name.
+# Factors of a result of whose names a quarter was used since by the user or the agent, and of one without such names.
 REFERRED, NOT_REFERRED = 1.5, 0.5
 
-# Share of the names of a result that makes it fully referred to: agents pick few of many.
+# The share of used names that counts as fully referred to: agents pick few of many.
 ENOUGH = 0.25
 
-# Factor of a result that says what went wrong: what was tried in vain is tried again when it is forgotten.
+# Factor of a failure: what failed is tried again once it is forgotten.
 FAILED = 1.5
 
-# Factor of the newest view of a file, and of one that was followed by a newer one of the same file.
+# Factors of the newest view of a file, and of an older view of the same file.
 NEWEST, OLDER = 1.5, 0.6
 
-# Beginning and end that are looked at for what went wrong: programs say it there.
+# How much of the beginning and end is searched for failures: programs report them there.
 _EDGE_CHARS = 2_000
 
-# Characters of a call that are looked at: longer arguments carry what is written, not which file.
+# How much of the arguments is searched for files: longer arguments carry contents, not paths.
 _MOST_CHARS = 20_000
 
-# Characters of the longest path that is taken for one: a longer run is data.
+# The longest run of characters taken for a path: a longer one is data.
 _LONGEST = 400
 
 _RUN = re.compile(r"(?<![\w.@~+/-])[\w.@~+/-]++")
@@ -41,7 +41,7 @@ _ENDING = re.compile(r"\w\.[A-Za-z]\w{0,7}$")
 
 
 def importance(view: View, found: Iterable[tuple[int, Tile, Entry]]) -> dict[Seq, float]:
-    """How much each message with results matters, about 1 for most. O(size of calls and results)."""
+    """The weight of each message with results, about 1 for most. O(size of calls and results)."""
     entries: list[tuple[Entry, frozenset[str]]] = []
     last: Tile | None = None
     named: dict[str, frozenset[str]] = {}
@@ -57,8 +57,9 @@ def importance(view: View, found: Iterable[tuple[int, Tile, Entry]]) -> dict[Seq
 
 
 def _files(arguments: str) -> frozenset[str]:
-    """What looks like files in the arguments of a call: a path, or a name with an ending."""
-    ends = f"{arguments[:_MOST_CHARS]}\n{arguments[_MOST_CHARS:][-_EDGE_CHARS:]}"  # a path may stand behind a content
+    """What looks like a file in the arguments of a call: a path, or a name with an extension."""
+    # A path may follow the content of a file.
+    ends = f"{arguments[:_MOST_CHARS]}\n{arguments[_MOST_CHARS:][-_EDGE_CHARS:]}"
     runs = (run for run in _RUN.findall(ends) if len(run) <= _LONGEST)
     return frozenset(run for run in runs if "/" in run or _ENDING.search(run))
 
@@ -75,7 +76,7 @@ def _worth(view: View, entry: Entry) -> float:
 
 
 def text_importance(text: str, view: View, *, failed: bool = False) -> float:
-    """How much a text matters by what was referred to since and by what failed, about 1 for most. O(size)."""
+    """The weight of a text by references since and by failures, about 1 for most. O(size)."""
     named = names(text)
     used = sum(name in view.spoken for name in named)
     referred = min(1.0, used / (ENOUGH * len(named))) if named else 0.0
